@@ -1,0 +1,290 @@
+//! Records that the eBPF programs write to the ring buffer.
+//!
+//! A record is a fixed part that begins with [`Header`], followed by [`Header::bytes`] − `size_of::<fixed part>()`
+//! bytes of copied user stack, which starts at the recorded `rsp`. All fields are in the machine's byte order; times are
+//! `CLOCK_MONOTONIC` nanoseconds. Limits: x86-64 only.
+
+/// Most bytes of user stack that one record carries: a partial first page and eight whole ones.
+pub const STACK_BYTES_MAX: usize = 9 * 4096;
+
+/// Room for the largest record, its fixed part and the stack, and for a page more, which is what the verifier believes that
+/// the last piece of a stack may reach.
+pub const RECORD_BYTES_MAX: usize = 2048 + STACK_BYTES_MAX + 4096;
+
+/// Bytes of program text copied around the instruction pointer.
+pub const CODE_BYTES: usize = 1024;
+
+/// What a record is; the value of [`Header::kind`].
+pub mod kind {
+    /// [`super::SampleRecord`]
+    pub const SAMPLE: u32 = 1;
+    /// [`super::TouchRecord`]
+    pub const TOUCH: u32 = 2;
+    /// [`super::LifecycleRecord`]
+    pub const LIFECYCLE: u32 = 3;
+}
+
+/// The beginning of every record.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Header {
+    /// One of [`kind`].
+    pub kind: u32,
+    /// Length of the whole record, stack included.
+    pub bytes: u32,
+    /// When.
+    pub time_ns: u64,
+    /// Process (thread group) in the initial pid namespace.
+    pub tgid: u32,
+    /// Thread in the initial pid namespace.
+    pub tid: u32,
+    /// CPU that it ran on.
+    pub cpu: u32,
+    /// Watched words in the copied stack: the copy of each cost the thread a trap of its own, which counts nowhere else.
+    pub nested_traps: u32,
+}
+
+/// User registers in the order of the kernel's `struct pt_regs`.
+#[doc(alias = "pt_regs")]
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the registers' names say what they are")]
+pub struct Registers {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub orig_rax: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub eflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+}
+
+/// Program text around an instruction pointer, as it stood in memory.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Code {
+    /// Address of the first byte.
+    pub start: u64,
+    /// Valid bytes: [`CODE_BYTES`], or 0 when the text could not be read.
+    pub len: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// The bytes.
+    pub bytes: [u8; CODE_BYTES],
+}
+
+/// A thread of a target was interrupted in user mode by the clock event.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct SampleRecord {
+    /// Common part.
+    pub header: Header,
+    /// Number of this sample, unique in the run; names the sample in [`HeldThread::sequence`].
+    pub sequence: u64,
+    /// The event's period, in nanoseconds of the clock.
+    pub period_ns: u64,
+    /// Cgroup of the thread (v2 inode number).
+    pub cgroup: u64,
+    /// Signal that was sent to stop the thread there, or 0.
+    pub signal: u32,
+    /// Why none was sent: one of [`no_stop`].
+    pub no_stop: u32,
+    /// Registers at the interrupt.
+    pub regs: Registers,
+    /// Text around `regs.rip`.
+    pub code: Code,
+}
+
+/// Why a sampled thread was not stopped; the value of [`SampleRecord::no_stop`].
+pub mod no_stop {
+    /// It was.
+    pub const STOPPED: u32 = 0;
+    /// The freezer does not hold the thread (no rights, debugger, `--no-stop`, not yet seized).
+    pub const NOT_HELD: u32 = 1;
+    /// The freezer's heartbeat is old.
+    pub const NO_HEARTBEAT: u32 = 2;
+    /// No default-ignored signal is free in this thread.
+    pub const NO_FREE_SIGNAL: u32 = 3;
+    /// `bpf_send_signal_thread` failed.
+    pub const SEND_FAILED: u32 = 4;
+    /// The thread id now belongs to another thread.
+    pub const RECYCLED: u32 = 5;
+}
+
+/// A watched location was touched.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct TouchRecord {
+    /// Common part.
+    pub header: Header,
+    /// Number that user space gave to the watch.
+    pub watch: u64,
+    /// Watched address.
+    pub address: u64,
+    /// What the touch is to the watch: one of [`touch`].
+    pub role: u32,
+    /// 1 when the kernel touched on the thread's behalf.
+    pub kernel: u32,
+    /// CPU time of the thread while the event was enabled, cumulative since it was opened
+    /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
+    pub enabled_ns: u64,
+    /// Instruction pointer of the trap; differs from `regs.rip` for a kernel touch.
+    pub trap_ip: u64,
+    /// User registers after the access (at the system call for a kernel touch).
+    pub regs: Registers,
+    /// Text around `regs.rip`.
+    pub code: Code,
+}
+
+/// What a touch is to its watch; the value of [`TouchRecord::role`].
+pub mod touch {
+    /// The first touch by the sampled thread: the use.
+    pub const USE: u32 = 1;
+    /// The next touch by any thread: the reuse.
+    pub const REUSE: u32 = 2;
+}
+
+/// A target's thread or process began, ended or changed its program.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct LifecycleRecord {
+    /// Common part; `tgid` and `tid` are the thread that forked, exec'ed or ended.
+    pub header: Header,
+    /// One of [`lifecycle`].
+    pub event: u32,
+    /// For a fork the new thread, for an exec the thread id before it; else 0.
+    pub other_tid: u32,
+    /// For a fork the process of the new thread; else 0.
+    pub other_tgid: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// Name of the thread (`comm`).
+    pub comm: [u8; 16],
+}
+
+/// What happened; the value of [`LifecycleRecord::event`].
+pub mod lifecycle {
+    /// A thread or process was created.
+    pub const FORK: u32 = 1;
+    /// The process runs another program.
+    pub const EXEC: u32 = 2;
+    /// The thread ended.
+    pub const EXIT: u32 = 3;
+}
+
+/// Map key of an armed watch.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct WatchKey {
+    /// Watched address.
+    pub address: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Explicit padding, always 0 (it is part of the key).
+    pub reserved: u32,
+}
+
+/// Map value of an armed watch.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WatchState {
+    /// Number that user space gave to the watch.
+    pub watch: u64,
+    /// One of [`crate::rules::phase`]; changed only by compare-and-swap, for which BPF has 64-bit words only.
+    pub phase: u64,
+    /// The thread whose touch is the use, or 0 for any.
+    pub owner_tid: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+}
+
+/// Debug registers of an x86 thread, and so the most words that are watched in a process.
+pub const REGISTERS: usize = 4;
+
+/// Map value: the words that are watched in a process. The copy of a stack goes around them, because a bulk copy of a
+/// watched word traps once for each of its bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WatchedWords {
+    /// Addresses, in no order; 0 for none.
+    pub words: [u64; REGISTERS],
+}
+
+/// Map value of a thread that the freezer holds.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HeldThread {
+    /// Start of the thread since boot, in [`crate::rules::START_TICK_NS`] (field 22 of `/proc/PID/stat`); a recycled
+    /// thread id has another.
+    pub start_ticks: u64,
+    /// [`SampleRecord::sequence`] of the sample that raised the newest stop; 0 before the first.
+    pub sequence: u64,
+    /// Signal that was sent for it.
+    pub signal: u32,
+    /// Explicit padding.
+    pub reserved: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 32);
+    assert!(size_of::<Registers>() == 168);
+    assert!(size_of::<Code>() == 16 + CODE_BYTES);
+    assert!(size_of::<SampleRecord>() == 32 + 32 + 168 + 16 + CODE_BYTES);
+    assert!(size_of::<TouchRecord>() == 32 + 40 + 168 + 16 + CODE_BYTES);
+    assert!(size_of::<LifecycleRecord>() == 32 + 32);
+    assert!(size_of::<WatchKey>() == 16);
+    assert!(size_of::<WatchState>() == 24);
+    assert!(size_of::<HeldThread>() == 24);
+    assert!(size_of::<WatchedWords>() == 32);
+};
+
+/// Types that may be read from any bytes of their size.
+///
+/// # Safety
+///
+/// Every bit pattern is a value, and there is no implicit padding.
+pub unsafe trait Plain: Copy {}
+
+// SAFETY: integers only, padding explicit, sizes asserted above.
+unsafe impl Plain for Header {}
+// SAFETY: as above.
+unsafe impl Plain for SampleRecord {}
+// SAFETY: as above.
+unsafe impl Plain for TouchRecord {}
+// SAFETY: as above.
+unsafe impl Plain for LifecycleRecord {}
+
+/// Reads a `T` from the start of `bytes` (any alignment); `None` when they are too few.
+pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: the length was checked, `T` is valid for every bit pattern, and the read tolerates any alignment.
+    Some(unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+#[cfg(feature = "user")]
+mod pod {
+    // SAFETY: integers only, no implicit padding (sizes asserted above).
+    unsafe impl aya::Pod for super::WatchKey {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::WatchState {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::HeldThread {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::WatchedWords {}
+}

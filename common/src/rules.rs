@@ -1,0 +1,150 @@
+//! Decisions that the kernel programs take, as pure functions that the host can test.
+
+/// Phases of a watch; the value of [`crate::record::WatchState::phase`].
+pub mod phase {
+    /// Armed; the use has not been seen.
+    pub const ARMED: u64 = 0;
+    /// The use was seen; the next touch is the reuse.
+    pub const USED: u64 = 1;
+    /// The reuse was seen.
+    pub const DONE: u64 = 2;
+}
+
+/// What a touch means for its watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TouchMeaning {
+    /// It is the use: go to [`phase::USED`].
+    Use,
+    /// It is the reuse: go to [`phase::DONE`].
+    Reuse,
+    /// Another thread came before the use: ignore it and stay armed.
+    Early,
+    /// The reuse was seen already: let the event run out.
+    Late,
+}
+
+/// What a touch by `tid` means for a watch in `phase` whose use belongs to `owner_tid` (0: to anyone).
+pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning {
+    match phase {
+        phase::ARMED if owner_tid == 0 || owner_tid == tid => TouchMeaning::Use,
+        phase::ARMED => TouchMeaning::Early,
+        phase::USED => TouchMeaning::Reuse,
+        _ => TouchMeaning::Late,
+    }
+}
+
+/// Signals whose default is to be ignored, in order of preference, for stopping a thread: `SIGURG`, `SIGWINCH`, `SIGCHLD`.
+///
+/// `SIGCONT` is ignored by default too, but generating it discards a pending `SIGTSTP`.
+pub const STOP_SIGNALS: [u32; 3] = [23, 28, 17];
+
+/// Unit of a thread's start time in `/proc/PID/stat` (`USER_HZ` is 100 in the x86 ABI).
+pub const START_TICK_NS: u64 = 10_000_000;
+
+/// Handlers that make a signal harmless: `SIG_DFL` (for [`STOP_SIGNALS`]) and `SIG_IGN`.
+pub const fn handler_is_harmless(handler: u64) -> bool {
+    handler <= 1
+}
+
+/// Bit of `signal` (1-based) in a kernel signal set.
+pub const fn signal_bit(signal: u32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// Whether the thread may be stopped with `signal`: nobody catches it, blocks it, or would lose a pending one.
+pub const fn signal_is_free(signal: u32, handler: u64, blocked: u64, pending: u64) -> bool {
+    handler_is_harmless(handler) && (blocked | pending) & signal_bit(signal) == 0
+}
+
+/// Size of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Bytes of a watched word.
+pub const WORD_BYTES: u64 = 8;
+
+/// Offset of a watched word that lies whole in the `bytes` bytes from `start` on, if there is one.
+pub const fn watched_offset(
+    start: u64,
+    bytes: u64,
+    watched: &[u64; crate::record::REGISTERS],
+) -> Option<u64> {
+    let mut index = 0;
+    while index < watched.len() {
+        let offset = watched[index].wrapping_sub(start);
+        if offset < bytes && bytes - offset >= WORD_BYTES {
+            return Some(offset);
+        }
+        index += 1;
+    }
+    None
+}
+
+/// First byte of the [`crate::record::CODE_BYTES`] of text to copy when the bytes around `ip` straddle a page that is not
+/// there: the window nearest to `ip` inside its own page.
+pub const fn code_window_in_page(ip: u64, window: u64) -> u64 {
+    let page = ip & !4095;
+    let wanted = ip.wrapping_sub(window / 2);
+    let last = page + 4096 - window;
+    if wanted < page || wanted > ip {
+        page
+    } else if wanted > last {
+        last
+    } else {
+        wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_the_owner_makes_the_use() {
+        assert_eq!(touch_meaning(phase::ARMED, 7, 7), TouchMeaning::Use);
+        assert_eq!(touch_meaning(phase::ARMED, 7, 8), TouchMeaning::Early);
+        assert_eq!(touch_meaning(phase::ARMED, 0, 8), TouchMeaning::Use);
+        assert_eq!(touch_meaning(phase::USED, 7, 8), TouchMeaning::Reuse);
+        assert_eq!(touch_meaning(phase::DONE, 7, 7), TouchMeaning::Late);
+        assert_eq!(touch_meaning(99, 7, 7), TouchMeaning::Late);
+    }
+
+    #[test]
+    fn a_caught_blocked_or_pending_signal_is_not_free() {
+        assert!(signal_is_free(23, 0, 0, 0));
+        assert!(signal_is_free(23, 1, 0, 0));
+        assert!(!signal_is_free(23, 0x40_1000, 0, 0));
+        assert!(!signal_is_free(23, 0, 1 << 22, 0));
+        assert!(!signal_is_free(23, 0, 0, 1 << 22));
+        assert!(signal_is_free(23, 0, !(1 << 22), !(1 << 22)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_watched_word_is_found_where_it_lies_whole(
+            start in 0x7fff_0000u64..0x7fff_1000,
+            bytes in 1u64..=4096,
+            words in proptest::array::uniform4(0x7fff_0000u64 / 8..0x7fff_2000 / 8),
+        ) {
+            let watched = words.map(|word| if word % 5 == 0 { 0 } else { word * 8 });
+            let inside = |word: &&u64| **word >= start && **word + 8 <= start + bytes;
+            let expected: Vec<u64> = watched.iter().filter(inside).map(|word| word - start).collect();
+            match watched_offset(start, bytes, &watched) {
+                Some(offset) => prop_assert!(expected.contains(&offset)),
+                None => prop_assert!(expected.is_empty()),
+            }
+        }
+
+        #[test]
+        fn the_code_window_stays_in_the_page_and_holds_the_ip(ip in 0u64..1 << 47) {
+            let start = code_window_in_page(ip, 256);
+            prop_assert_eq!(start & !4095, ip & !4095);
+            prop_assert_eq!((start + 255) & !4095, ip & !4095);
+            prop_assert!(start <= ip && ip < start + 256);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The eBPF programs of locality-bpf: `sample`, `touch`, and three `lifecycle` programs.
+//!
+//! One file per program; `ring` is the only one that writes the ring buffer and it counts every fate of an event; `task`
+//! is the only one that reads kernel structures. Not here: any decision that the host could test
+//! (`locality_common::rules`), any logging. Limits: x86-64, Linux 5.15 or newer with BTF.
+#![no_std]
+#![no_main]
+// For the compare-and-swap in `touch`, and to hide values from the compiler in `copy`.
+#![feature(asm_experimental_arch)]
+
+mod copy;
+mod lifecycle;
+mod maps;
+mod ring;
+mod sample;
+mod target;
+mod task;
+mod touch;
+
+/// The kernel refuses GPL-only helpers to anything else.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "license")]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier rejects an object in which a panic is reachable, so this is never run.
+    loop {}
+}

@@ -1,0 +1,98 @@
+//! Maps and settings. User space sizes `SCRATCH` to the number of CPUs and fills the settings before loading.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, PerCpuArray, RingBuf},
+};
+use locality_common::{
+    config::{CGROUPS_MAX, CgroupTarget, KernelOffsets},
+    counter,
+    record::{HeldThread, RECORD_BYTES_MAX, WatchKey, WatchState, WatchedWords},
+};
+
+/// Bytes of the ring buffer.
+const RING_BYTES: u32 = 4 << 20;
+
+#[map]
+pub static RING: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
+
+#[map]
+pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counter::COUNT, 0);
+
+/// Traced processes, by thread group id.
+#[map]
+pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(65536, 0);
+
+#[map]
+pub static CGROUPS: Array<CgroupTarget> = Array::with_max_entries(CGROUPS_MAX, 0);
+
+/// Threads that the freezer holds, by thread id.
+#[map]
+pub static HELD: HashMap<u32, HeldThread> = HashMap::with_max_entries(65536, 0);
+
+#[map]
+pub static WATCHES: HashMap<WatchKey, WatchState> = HashMap::with_max_entries(16384, 0);
+
+/// The words that are watched in a process, by thread group id.
+#[map]
+pub static WATCHED: HashMap<u32, WatchedWords> = HashMap::with_max_entries(16384, 0);
+
+/// `CLOCK_MONOTONIC` of the freezer's last sign of life.
+#[map]
+pub static HEARTBEAT: Array<u64> = Array::with_max_entries(1, 0);
+
+/// Where a record is put together: one entry per CPU (a per-CPU map's value may not exceed 32 KiB).
+#[repr(C, align(8))]
+pub struct Scratch {
+    pub bytes: [u8; RECORD_BYTES_MAX],
+}
+
+#[map]
+pub static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
+
+/// One of `locality_common::config::mode`.
+#[unsafe(no_mangle)]
+static MODE: u32 = 0;
+
+/// Our own process: never a target.
+#[unsafe(no_mangle)]
+static OWN_TGID: u32 = 0;
+
+/// Whole stack pages to copy after the first partial one.
+#[unsafe(no_mangle)]
+static STACK_PAGES: u32 = 8;
+
+#[unsafe(no_mangle)]
+pub static OFFSETS: KernelOffsets = KernelOffsets {
+    task_pid: 0,
+    task_tgid: 0,
+    task_start_boottime: 0,
+    task_sighand: 0,
+    task_signal: 0,
+    task_blocked: 0,
+    task_pending: 0,
+    signal_shared_pending: 0,
+    sighand_action: 0,
+    k_sigaction_bytes: 0,
+};
+
+macro_rules! setting {
+    ($name:ident, $global:ident, $type:ty) => {
+        pub fn $name() -> $type {
+            // SAFETY: the global is valid for reads; volatile, because user space replaces the value after compilation.
+            unsafe { core::ptr::read_volatile(&raw const $global) }
+        }
+    };
+}
+setting!(mode, MODE, u32);
+setting!(own_tgid, OWN_TGID, u32);
+setting!(stack_pages, STACK_PAGES, u32);
+
+/// One of the kernel field offsets.
+macro_rules! offset {
+    ($field:ident) => {
+        // SAFETY: the global is valid for reads; volatile, because user space replaces the value after compilation.
+        unsafe { core::ptr::read_volatile(&raw const $crate::maps::OFFSETS.$field) }
+    };
+}
+pub(crate) use offset;

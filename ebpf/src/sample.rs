@@ -1,0 +1,115 @@
+//! `sample`: runs on each tick of a CPU's clock event. Records where a target's thread is in user mode, and stops the
+//! thread right there when the freezer holds it.
+
+use aya_ebpf::{
+    bindings::bpf_perf_event_data,
+    helpers::generated::{
+        bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_send_signal_thread,
+    },
+    macros::perf_event,
+    programs::PerfEventContext,
+};
+use locality_common::{
+    config::HEARTBEAT_MAX_AGE_NS,
+    counter,
+    record::{HeldThread, SampleRecord, kind, no_stop},
+    rules::START_TICK_NS,
+};
+
+use crate::{
+    copy,
+    maps::{HEARTBEAT, HELD, SCRATCH, Scratch},
+    ring::{Wake, count, submit},
+    target,
+    task::Task,
+};
+
+#[perf_event]
+pub fn sample(ctx: PerfEventContext) -> u32 {
+    count(counter::SEEN);
+    let data = ctx.ctx;
+    // SAFETY: helper calls without arguments.
+    let (pid_tgid, cpu, now) =
+        unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
+    let tgid = (pid_tgid >> 32) as u32;
+    if !target::is_target(tgid) {
+        count(counter::FILTERED_OTHER);
+        return 0;
+    }
+    // SAFETY: the context is valid for the program's whole run.
+    if unsafe { (*data).regs.cs } & 3 == 0 {
+        count(counter::FILTERED_KERNEL);
+        return 0;
+    }
+    match SCRATCH.get_ptr_mut(cpu) {
+        Some(scratch) => record(data, scratch, tgid, pid_tgid as u32, cpu, now),
+        None => count(counter::LOST_SCRATCH),
+    }
+    0
+}
+
+#[inline(always)]
+fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid: u32, cpu: u32, now: u64) {
+    let record = scratch.cast::<SampleRecord>();
+    // SAFETY: `scratch` is this CPU's map value, larger than the record and its stack; the context is valid.
+    unsafe {
+        (*record).header.kind = kind::SAMPLE;
+        (*record).header.time_ns = now;
+        (*record).header.tgid = tgid;
+        (*record).header.tid = tid;
+        (*record).header.cpu = cpu;
+        // Unique: one CPU takes one sample at a time, and no run lasts 2^50 ns … nor has 2^14 CPUs.
+        (*record).sequence = now << 14 | u64::from(cpu & 0x3fff);
+        (*record).period_ns = (*data).sample_period;
+        (*record).cgroup = bpf_get_current_cgroup_id();
+        copy::registers(&raw const (*data).regs, &raw mut (*record).regs);
+        copy::code((*data).regs.rip, &raw mut (*record).code);
+        let stack = copy::stack(tgid, (*data).regs.rsp, scratch.cast::<u8>().add(size_of::<SampleRecord>()));
+        let bytes = size_of::<SampleRecord>() as u32 + stack.bytes;
+        (*record).header.nested_traps = stack.nested_traps;
+        (*record).header.bytes = bytes;
+        let (signal, reason) = stop(record, tid, now);
+        (*record).signal = signal;
+        (*record).no_stop = reason;
+        // A stop wakes the reader itself; without one, the watch is armed as soon as the record is read, if there is a
+        // reader at all.
+        let wake = match reason {
+            no_stop::STOPPED | no_stop::NO_HEARTBEAT => Wake::NextTurn,
+            _ => Wake::Now,
+        };
+        submit(scratch, bytes, wake);
+    }
+}
+
+/// Stops the thread before its next instruction, if the freezer holds it; returns the signal or why not.
+#[inline(always)]
+fn stop(record: *const SampleRecord, tid: u32, now: u64) -> (u32, u32) {
+    // First, so that no record wakes a reader that is not there.
+    let heartbeat = HEARTBEAT.get(0).copied().unwrap_or(0);
+    if now.saturating_sub(heartbeat) > HEARTBEAT_MAX_AGE_NS {
+        return (0, no_stop::NO_HEARTBEAT);
+    }
+    let Some(held) = HELD.get_ptr_mut(tid) else {
+        return (0, no_stop::NOT_HELD);
+    };
+    // SAFETY: the lookup returned a live map value; only the thread itself runs this program with its own entry.
+    let held: &mut HeldThread = unsafe { &mut *held };
+    let task = Task::current();
+    if held.start_ticks != task.start_boottime_ns() / START_TICK_NS {
+        return (0, no_stop::RECYCLED);
+    }
+    let signal = task.free_signal();
+    if signal == 0 {
+        return (0, no_stop::NO_FREE_SIGNAL);
+    }
+    // SAFETY: `record` was filled by the caller.
+    held.sequence = unsafe { (*record).sequence };
+    held.signal = signal;
+    // SAFETY: a helper call with a plain argument.
+    if unsafe { bpf_send_signal_thread(signal) } != 0 {
+        return (0, no_stop::SEND_FAILED);
+    }
+    count(counter::STOP_SIGNALS);
+    (signal, no_stop::STOPPED)
+}

@@ -1,0 +1,69 @@
+//! Reads fields of kernel structures at offsets that user space took from the running kernel's BTF. The only file that
+//! does. Offsets of 0 (no BTF) read as 0 and make every question answer "no".
+
+use aya_ebpf::helpers::{generated::bpf_get_current_task, generated::bpf_probe_read_kernel};
+use locality_common::rules;
+
+use crate::maps::offset;
+
+/// A `struct task_struct *`.
+#[derive(Clone, Copy)]
+pub struct Task(u64);
+
+#[inline(always)]
+fn read<T: Copy + Default>(address: u64) -> T {
+    let mut value = T::default();
+    // SAFETY: the destination is a local of the right size; the helper checks the source and zeroes it on a fault.
+    unsafe { bpf_probe_read_kernel((&raw mut value).cast(), size_of::<T>() as u32, address as *const _) };
+    value
+}
+
+impl Task {
+    #[inline(always)]
+    pub fn current() -> Self {
+        // SAFETY: a helper call without arguments.
+        Self(unsafe { bpf_get_current_task() })
+    }
+
+    #[inline(always)]
+    pub fn from_pointer(pointer: u64) -> Self {
+        Self(pointer)
+    }
+
+    #[inline(always)]
+    pub fn tid(self) -> u32 {
+        read(self.0 + u64::from(offset!(task_pid)))
+    }
+
+    #[inline(always)]
+    pub fn tgid(self) -> u32 {
+        read(self.0 + u64::from(offset!(task_tgid)))
+    }
+
+    #[inline(always)]
+    pub fn start_boottime_ns(self) -> u64 {
+        read(self.0 + u64::from(offset!(task_start_boottime)))
+    }
+
+    /// A signal that the thread would not notice: not caught, not blocked, none pending. 0 when there is none.
+    #[inline(always)]
+    pub fn free_signal(self) -> u32 {
+        let handlers: u64 = read(self.0 + u64::from(offset!(task_sighand)));
+        let signal: u64 = read(self.0 + u64::from(offset!(task_signal)));
+        if offset!(task_sighand) == 0 || handlers == 0 || signal == 0 {
+            return 0;
+        }
+        let blocked: u64 = read(self.0 + u64::from(offset!(task_blocked)));
+        let own: u64 = read(self.0 + u64::from(offset!(task_pending)));
+        let shared: u64 = read(signal + u64::from(offset!(signal_shared_pending)));
+        for candidate in rules::STOP_SIGNALS {
+            let action = u64::from(offset!(sighand_action))
+                + u64::from(candidate - 1) * u64::from(offset!(k_sigaction_bytes));
+            let handler: u64 = read(handlers + action);
+            if rules::signal_is_free(candidate, handler, blocked, own | shared) {
+                return candidate;
+            }
+        }
+        0
+    }
+}

@@ -1,0 +1,147 @@
+//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the next of any thread is
+//! the reuse. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
+//! disarms itself in the kernel.
+
+use core::arch::asm;
+
+use aya_ebpf::{
+    bindings::{bpf_perf_event_data, bpf_perf_event_value, pt_regs},
+    helpers::generated::{
+        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_perf_prog_read_value, bpf_probe_read_kernel, bpf_task_pt_regs,
+    },
+};
+use locality_common::{
+    counter,
+    record::{TouchRecord, WatchKey, kind, touch as role},
+    rules::{TouchMeaning, phase, touch_meaning},
+};
+
+use crate::{
+    copy,
+    maps::{SCRATCH, Scratch, WATCHES},
+    ring::{Wake, count, submit},
+};
+
+/// Let the event limit count this trap.
+const COUNT_TRAP: u32 = 1;
+/// Leave the event armed as if nothing had happened.
+const IGNORE_TRAP: u32 = 0;
+
+/// Without aya's `#[perf_event]`: that returns 0 whatever the function says, so that no trap would ever count.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "perf_event")]
+pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
+    count(counter::SEEN);
+    // SAFETY: helper calls without arguments; the context is valid for the program's whole run.
+    let (pid_tgid, now, address) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns(), (*data).addr) };
+    let (tgid, tid) = ((pid_tgid >> 32) as u32, pid_tgid as u32);
+    let Some(state) = WATCHES.get_ptr_mut(WatchKey { address, tgid, reserved: 0 }) else {
+        count(counter::FILTERED_STALE_WATCH);
+        return COUNT_TRAP;
+    };
+    // SAFETY: the lookup returned a live map value.
+    let (watch, owner_tid, seen) =
+        unsafe { ((*state).watch, (*state).owner_tid, (&raw const (*state).phase).read_volatile()) };
+    let (next, role) = match touch_meaning(seen, owner_tid, tid) {
+        TouchMeaning::Use => (phase::USED, role::USE),
+        TouchMeaning::Reuse => (phase::DONE, role::REUSE),
+        TouchMeaning::Early => {
+            count(counter::FILTERED_EARLY_TOUCH);
+            return IGNORE_TRAP;
+        }
+        TouchMeaning::Late => {
+            count(counter::FILTERED_LATE_TOUCH);
+            return COUNT_TRAP;
+        }
+    };
+    // SAFETY: the lookup returned a live map value, and the field is an aligned `u64`.
+    if unsafe { compare_and_swap(&raw mut (*state).phase, seen, next) } != seen {
+        // Another thread touched at the same moment and was first; ours is the later one.
+        count(counter::FILTERED_LATE_TOUCH);
+        return COUNT_TRAP;
+    }
+    // SAFETY: a helper call without arguments.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    match SCRATCH.get_ptr_mut(cpu) {
+        Some(scratch) => record(
+            data,
+            scratch,
+            &Trap { tgid, tid, cpu, now, watch, address, role, foreign: owner_tid != tid },
+        ),
+        None => count(counter::LOST_SCRATCH),
+    }
+    COUNT_TRAP
+}
+
+/// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such operation for BPF.)
+///
+/// # Safety
+///
+/// `word` points to an aligned, live map value.
+#[inline(always)]
+unsafe fn compare_and_swap(word: *mut u64, old: u64, new: u64) -> u64 {
+    let was;
+    // SAFETY: the caller vouches for `word`; the instruction changes nothing but `r0` and the word.
+    unsafe {
+        asm!("r0 = cmpxchg_64({word} + 0, r0, {new})", word = in(reg) word, new = in(reg) new, inlateout("r0") old => was);
+    }
+    was
+}
+
+struct Trap {
+    tgid: u32,
+    tid: u32,
+    cpu: u32,
+    now: u64,
+    watch: u64,
+    address: u64,
+    role: u32,
+    foreign: bool,
+}
+
+#[inline(always)]
+fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
+    let record = scratch.cast::<TouchRecord>();
+    // SAFETY: `scratch` is this CPU's map value, larger than the record and its stack; the context is valid.
+    unsafe {
+        (*record).header.kind = kind::TOUCH;
+        (*record).header.time_ns = trap.now;
+        (*record).header.tgid = trap.tgid;
+        (*record).header.tid = trap.tid;
+        (*record).header.cpu = trap.cpu;
+        (*record).watch = trap.watch;
+        (*record).address = trap.address;
+        (*record).role = trap.role;
+        (*record).enabled_ns = enabled_ns(data);
+        (*record).trap_ip = (*data).regs.rip;
+        let in_kernel = (*data).regs.cs & 3 == 0;
+        (*record).kernel = u32::from(in_kernel);
+        let regs = &raw mut (*record).regs;
+        if in_kernel {
+            // The user registers lie where the kernel saved them at the system call.
+            let saved = bpf_task_pt_regs(bpf_get_current_task_btf());
+            bpf_probe_read_kernel(regs.cast(), size_of::<pt_regs>() as u32, saved as *const _);
+        } else {
+            copy::registers(&raw const (*data).regs, regs);
+        }
+        copy::code((*record).regs.rip, &raw mut (*record).code);
+        let stack =
+            copy::stack(trap.tgid, (*record).regs.rsp, scratch.cast::<u8>().add(size_of::<TouchRecord>()));
+        let bytes = size_of::<TouchRecord>() as u32 + stack.bytes;
+        (*record).header.nested_traps = stack.nested_traps;
+        (*record).header.bytes = bytes;
+        // A reuse in another thread is measured by the process's clock, which user space reads when it is woken.
+        submit(scratch, bytes, if trap.foreign { Wake::Now } else { Wake::NextTurn });
+    }
+}
+
+/// CPU time of this thread with the event enabled; `u64::MAX` when the kernel will not say.
+#[inline(always)]
+fn enabled_ns(data: *mut bpf_perf_event_data) -> u64 {
+    let mut value = bpf_perf_event_value { counter: 0, enabled: 0, running: 0 };
+    // SAFETY: the destination is a local of the size given.
+    let failed =
+        unsafe { bpf_perf_prog_read_value(data, &raw mut value, size_of::<bpf_perf_event_value>() as u32) };
+    if failed == 0 { value.enabled } else { u64::MAX }
+}
