@@ -1,0 +1,90 @@
+//! The values that symbolisation returns.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A file that code was mapped from, or a named place without a file ("[vdso]", "[jit]", "[anon]").
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct ModuleInfo {
+    /// Path as the process sees it, without " (deleted)".
+    pub path: String,
+    /// GNU build id, lower-case hexadecimal; empty when there is none.
+    pub build_id: String,
+}
+
+/// One source-level frame. An address inside inlined calls has several, innermost first; the last one is the function
+/// that really exists in the code, and has [`SourceFrame::inlined`] false.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceFrame {
+    /// Demangled.
+    pub function: Option<String>,
+    /// Source file, absolute where the debug information says so.
+    pub file: Option<String>,
+    /// Source line, 1-based.
+    pub line: Option<u32>,
+    /// Where the code comes from.
+    pub module: Option<Arc<ModuleInfo>>,
+    /// Address in the module's own address space, as `addr2line` takes it. For a return address it is one less, so that
+    /// it lies inside the call.
+    pub module_address: Option<u64>,
+    /// Address in the process, as it was asked for.
+    pub address: u64,
+    /// True for a call that the compiler inlined into the frame that follows.
+    pub inlined: bool,
+    /// Why function, file or line is missing.
+    pub unknown: Option<Unknown>,
+}
+
+/// Why something about a frame is not known. `Display` is a short text for the user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unknown {
+    /// The symbol table gave a name, but there are no lines.
+    NoDebugInfo,
+    /// There is only the dynamic symbol table.
+    Stripped,
+    /// No table has a name for the address.
+    NoSymbols,
+    /// The debug information is there but cannot be read.
+    BadDebugInfo,
+    /// Nothing executable is mapped there, or the process was never seen.
+    Unmapped,
+    /// The mapped file could not be opened any more.
+    FileGone,
+    /// The file at this path is not the one that is mapped.
+    FileReplaced,
+    /// We have no right to open the mapped file.
+    NotPermitted,
+    /// The mapped file is not an x86-64 ELF file.
+    NotElf,
+    /// Generated code, and its runtime writes no perf map.
+    NoPerfMap,
+    /// Generated code: perf maps have names but no lines.
+    PerfMapHasNoLines,
+}
+
+impl Unknown {
+    /// The text for the user.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoDebugInfo => {
+                "no debug info: file and line unknown (install its -dbgsym package or build with -g)"
+            }
+            Self::Stripped => "stripped: name from dynamic symbols",
+            Self::NoSymbols => "no symbols",
+            Self::BadDebugInfo => "debug info unreadable",
+            Self::Unmapped => "unmapped",
+            Self::FileGone => "file gone",
+            Self::FileReplaced => "file replaced",
+            Self::NotPermitted => "no permission to read the file",
+            Self::NotElf => "not an x86-64 ELF file",
+            Self::NoPerfMap => "generated code: no perf map",
+            Self::PerfMapHasNoLines => "generated code: name from the perf map, line unknown",
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

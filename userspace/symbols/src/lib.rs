@@ -1,0 +1,26 @@
+//! Mappings, call stacks and symbols of live processes.
+//!
+//! [`Processes`] holds what is known of each traced process, [`Unwinder`] turns registers and a copy of the stack into
+//! code addresses, [`Symbolizer`] turns code addresses into functions, files and lines. All of it works from `/proc` and
+//! files; no process is ever stopped, written or traced here, and nothing is lost when one ends: files that an address
+//! fell in stay open. Unknown is a value with a reason, not an error.
+//!
+//! Not here: taking stacks, kernel symbols, other architectures than x86-64.
+
+mod cfi;
+mod debug_file;
+mod demangle;
+mod elf;
+mod frame;
+mod jit;
+mod maps;
+mod module;
+mod process;
+mod symbolize;
+mod unwind;
+
+pub use frame::{ModuleInfo, SourceFrame, Unknown};
+pub use maps::{Mapping, Mappings};
+pub use process::Processes;
+pub use symbolize::Symbolizer;
+pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackSlice, Unwinder};

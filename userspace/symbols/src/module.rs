@@ -1,0 +1,229 @@
+//! One opened module: the ELF file behind a mapping, kept open for as long as somebody needs it.
+//!
+//! Modules are shared among processes. The bytes are a private mapping of the file that the process really runs, so a
+//! file that is deleted or replaced, and a process that ends, take nothing away from us. A file descriptor is kept only
+//! where there is debug information, because blazesym opens files by path and `/proc/self/fd/N` is the only path that
+//! stays true.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::debug_file;
+use crate::elf::{Bytes, Elf, Symbols};
+use crate::frame::{ModuleInfo, Unknown};
+use crate::maps::Mapping;
+
+/// What makes a file on this machine the same file with the same contents.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum FileKey {
+    File { device: u64, inode: u64, bytes: u64, modified_ns: (i64, i64) },
+    Vdso { bytes: Vec<u8> },
+}
+
+impl FileKey {
+    fn of(metadata: &Metadata) -> Self {
+        Self::File {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            modified_ns: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// An ELF file that some process maps executable.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) info: Arc<ModuleInfo>,
+    pub(crate) elf: Elf,
+    /// The separate debug file, for names that were stripped from the module.
+    debug_elf: Option<Elf>,
+    /// The file that has the DWARF: the module's own or the separate one.
+    pub(crate) dwarf_file: Option<File>,
+    symbols: OnceLock<(Symbols, Symbols)>,
+}
+
+impl Module {
+    pub(crate) fn new(path: &str, bytes: Bytes, file: Option<File>, root: &Path) -> Option<Self> {
+        let elf = Elf::parse(bytes)?;
+        let mut debug_elf = None;
+        let mut dwarf_file = None;
+        if elf.has_debug_info {
+            dwarf_file = file;
+        } else if let Some(debug) = debug_file::find(&elf, root, path) {
+            debug_elf = Bytes::map(&debug).ok().and_then(Elf::parse);
+            dwarf_file = debug_elf.as_ref().is_some_and(|elf| elf.has_debug_info).then_some(debug);
+        }
+        let info = Arc::new(ModuleInfo { path: path.to_owned(), build_id: elf.build_id.clone() });
+        Some(Self { info, elf, debug_elf, dwarf_file, symbols: OnceLock::new() })
+    }
+
+    /// Start and mangled name of the function around an address of the module, and whether the name comes from a full
+    /// symbol table.
+    pub(crate) fn function(&self, address: u64) -> Option<(u64, &str, bool)> {
+        let (own, separate) = self.symbols.get_or_init(|| {
+            let separate = self.debug_elf.as_ref().map(Elf::symbols).unwrap_or_default();
+            (self.elf.symbols(), separate)
+        });
+        let found = self.debug_elf.as_ref().and_then(|elf| separate.find(elf, address));
+        let full = found.is_some() || own.full;
+        let (start, name) = found.or_else(|| own.find(&self.elf, address))?;
+        Some((start, name, full))
+    }
+}
+
+/// All opened modules, shared among processes.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    open: Mutex<HashMap<FileKey, Arc<Module>>>,
+}
+
+impl Modules {
+    /// The module behind an executable mapping of process `pid`.
+    pub(crate) fn open(&self, pid: u32, mapping: &Mapping) -> Result<Arc<Module>, Unknown> {
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        if &*mapping.path == "[vdso]" {
+            let bytes = vdso(pid, mapping).map_err(|error| unknown(&error))?;
+            let key = FileKey::Vdso { bytes: bytes.clone() };
+            return self.get_or_open(key, || Module::new("[vdso]", Bytes::Copied(bytes), None, &root));
+        }
+        let (file, path) = open_mapped(pid, mapping)?;
+        let metadata = file.metadata().map_err(|error| unknown(&error))?;
+        self.get_or_open(FileKey::of(&metadata), || {
+            let bytes = Bytes::map(&file).ok()?;
+            Module::new(path, bytes, Some(file), &root)
+        })
+    }
+
+    fn get_or_open(
+        &self,
+        key: FileKey,
+        open: impl FnOnce() -> Option<Module>,
+    ) -> Result<Arc<Module>, Unknown> {
+        let mut modules = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(&key) {
+            return Ok(Arc::clone(module));
+        }
+        let module = Arc::new(open().ok_or(Unknown::NotElf)?);
+        modules.insert(key, Arc::clone(&module));
+        Ok(module)
+    }
+
+    /// Closes what no process and no symbolizer holds any more.
+    pub(crate) fn close_unused(&self) {
+        let mut modules = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        modules.retain(|_, module| Arc::strong_count(module) > 1);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Opens the file that is really mapped. `/proc/PID/map_files` always leads to it, but asks for CAP_SYS_ADMIN or
+/// CAP_CHECKPOINT_RESTORE (proc_pid_map_files(5)); the path below the process's root may meanwhile lead to another
+/// file, which its inode tells.
+fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
+    let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
+        Some(path) => (path, true),
+        None => (&*mapping.path, false),
+    };
+    let exact = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    match open_regular(Path::new(&exact)) {
+        Ok(file) => return Ok((file, path)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(Unknown::NotElf),
+        Err(_) => {}
+    }
+    if deleted {
+        return Err(Unknown::FileGone);
+    }
+    let by_path = format!("/proc/{pid}/root{path}");
+    let file = open_regular(Path::new(&by_path)).map_err(|error| unknown(&error))?;
+    if file.metadata().map_err(|error| unknown(&error))?.ino() != mapping.inode {
+        return Err(Unknown::FileReplaced);
+    }
+    Ok((file, path))
+}
+
+/// Opens a regular file. It is looked at before, because opening a device can have effects, and opened without waiting,
+/// because a FIFO may have taken its place meanwhile.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    if !fs::metadata(path)?.is_file() {
+        return Err(irregular());
+    }
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+}
+
+pub(crate) fn unknown(error: &io::Error) -> Unknown {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => Unknown::NotElf,
+        io::ErrorKind::PermissionDenied => Unknown::NotPermitted,
+        _ => Unknown::FileGone,
+    }
+}
+
+/// The vdso is not a file. It is read from the process, or, where that is forbidden, from ourselves: one kernel has one
+/// 64-bit vdso, and another size betrays one that is not ours.
+fn vdso(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
+    read_memory(&pid.to_string(), mapping.start, mapping.end).or_else(|error| {
+        let own = crate::maps::Mappings::read(std::process::id())?;
+        let own = own.iter().find(|own| own.path == mapping.path);
+        match own {
+            Some(own) if own.end - own.start == mapping.end - mapping.start => {
+                read_memory("self", own.start, own.end)
+            }
+            _ => Err(error),
+        }
+    })
+}
+
+fn read_memory(process: &str, start: u64, end: u64) -> io::Result<Vec<u8>> {
+    let mut memory = File::open(format!("/proc/{process}/mem"))?;
+    memory.seek(SeekFrom::Start(start))?;
+    // A vdso has two or four pages; anything large is not one.
+    let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(0).min(1 << 20)];
+    memory.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the right to use `map_files`, the path leads to whatever is there now; the inode tells.
+    #[test]
+    fn another_file_at_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        std::fs::copy("/proc/self/exe", &path).unwrap();
+        let inode = fs::metadata(&path).unwrap().ino();
+        // No mapping of ours has these bounds, so `map_files` has no entry.
+        let mut mapping = Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            offset: 0,
+            readable: true,
+            writable: false,
+            executable: true,
+            shared: false,
+            device: (0, 0),
+            inode,
+            path: path.to_str().unwrap().into(),
+        };
+        let modules = Modules::default();
+        let own = std::process::id();
+        assert!(modules.open(own, &mapping).is_ok());
+        mapping.inode += 1;
+        assert_eq!(modules.open(own, &mapping).unwrap_err(), Unknown::FileReplaced);
+        mapping.path = format!("{} (deleted)", mapping.path).into();
+        assert_eq!(modules.open(own, &mapping).unwrap_err(), Unknown::FileGone);
+        mapping.path = "/dev/null".into();
+        assert_eq!(modules.open(own, &mapping).unwrap_err(), Unknown::NotElf);
+    }
+}

@@ -1,0 +1,274 @@
+//! What is known of the traced processes: mappings, and the modules that addresses fell in.
+//!
+//! A snapshot that outlives the process: modules stay open, and mappings that vanish (unload, exec, exit) are remembered
+//! where an address was once seen in them. It never stops, writes or traces a process; it only reads `/proc`.
+//! Limit: a module that is unloaded and replaced by another one at the same address between two readings of the maps is
+//! taken for the old one until [`Processes::refresh`] is called.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::cfi;
+use crate::frame::Unknown;
+use crate::jit::PerfMap;
+use crate::maps::{Mapping, Mappings};
+use crate::module::{Module, Modules};
+
+/// Addresses that keep missing must not make us read a long maps file all the time: reading may take this part of the
+/// time (one in twenty), and there are at least [`MIN_INTERVAL`] between two readings. Not longer: the maps read at exec
+/// lack the libraries, and what starts and ends within a tenth of a second is sampled a few milliseconds later.
+const READING_SHARE: u32 = 20;
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// Vanished mappings that are remembered per process.
+const MAX_PAST: usize = 1024;
+
+/// The traced processes. A cheap handle; clones share everything.
+#[derive(Debug, Clone, Default)]
+pub struct Processes {
+    processes: Arc<Mutex<HashMap<u32, Arc<Mutex<Process>>>>>,
+    modules: Arc<Modules>,
+}
+
+impl Processes {
+    /// Knows no process yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a snapshot of the mappings. What was known under this process id before is forgotten, so call it once per
+    /// process, and make its [`crate::Unwinder`] after it. Fails when the process does not exist or may not be inspected.
+    pub fn attach(&self, pid: u32) -> io::Result<()> {
+        let process = Process::new(pid, Arc::clone(&self.modules))?;
+        self.lock().insert(pid, Arc::new(Mutex::new(process)));
+        Ok(())
+    }
+
+    /// Reads the mappings again, for instance after a library was loaded, unless that was done a moment ago (1 ms, or
+    /// 20 times the reading time where that is longer). True when they were read. Unwinding and symbolising do this on
+    /// their own when an address is not in a known executable mapping.
+    pub fn refresh(&self, pid: u32) -> io::Result<bool> {
+        let process = self.process(pid)?;
+        lock(&process).refresh()
+    }
+
+    /// Tells that the process has executed another program. Symbolise the addresses from before first: where old and new
+    /// program overlap, an address means the new one from now on.
+    pub fn exec(&self, pid: u32) -> io::Result<()> {
+        let process = self.process(pid)?;
+        lock(&process).read_again()
+    }
+
+    /// Forgets a process and closes the modules that only it used.
+    pub fn forget(&self, pid: u32) {
+        self.lock().remove(&pid);
+        self.modules.close_unused();
+    }
+
+    /// A copy of the mappings as they were last read.
+    pub fn mappings(&self, pid: u32) -> Option<Mappings> {
+        let process = self.process(pid).ok()?;
+        Some(lock(&process).mappings.clone())
+    }
+
+    /// Number of modules that are open at this moment, over all processes.
+    pub fn open_modules(&self) -> usize {
+        self.modules.len()
+    }
+
+    /// Process address of the start of the function around `address`: of its symbol, or, where there is none, of its
+    /// unwind table entry.
+    pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {
+        let Code::Module { module, bias } = self.code_at(pid, address) else { return None };
+        let inside = address.wrapping_sub(bias);
+        let start = match module.function(inside) {
+            Some((start, _, _)) => start,
+            None => cfi::entry_start(&module.elf, inside)?,
+        };
+        Some(start.wrapping_add(bias))
+    }
+
+    /// Code bytes from the mapped file, not from the process, so without breakpoints that others patched in. `None` when
+    /// the range does not lie inside one segment of a file, or is longer than 1 MiB.
+    pub fn text_bytes(&self, pid: u32, range: Range<u64>) -> Option<Vec<u8>> {
+        let len = usize::try_from(range.end.checked_sub(range.start)?).ok().filter(|&len| len <= 1 << 20)?;
+        let Code::Module { module, bias } = self.code_at(pid, range.start) else { return None };
+        let bytes = module.elf.at(range.start.wrapping_sub(bias), len)?;
+        (bytes.len() == len).then(|| bytes.to_vec())
+    }
+
+    pub(crate) fn process(&self, pid: u32) -> io::Result<Arc<Mutex<Process>>> {
+        let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("process {pid} is not attached"));
+        self.lock().get(&pid).map(Arc::clone).ok_or_else(unknown)
+    }
+
+    pub(crate) fn code_at(&self, pid: u32, address: u64) -> Code {
+        match self.process(pid) {
+            Ok(process) => lock(&process).code_at(address).unwrap_or(Code::Unreadable(Unknown::Unmapped)),
+            Err(_) => Code::Unreadable(Unknown::Unmapped),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Mutex<Process>>>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn lock(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
+    process.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an executable mapping turned out to be.
+#[derive(Debug, Clone)]
+pub(crate) enum Code {
+    /// Process address minus module address is `bias` (wrapping).
+    Module { module: Arc<Module>, bias: u64 },
+    /// No file behind it: generated at run time.
+    Generated,
+    /// A file that we cannot read.
+    Unreadable(Unknown),
+}
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    /// Start time in clock ticks since boot: process ids are used again.
+    started: Option<u64>,
+    mappings: Mappings,
+    /// Executable mappings that an address fell in, by start.
+    seen: HashMap<u64, Code>,
+    /// Such mappings that vanished, the latest last.
+    past: Vec<(Mapping, Code)>,
+    pub(crate) perf_map: PerfMap,
+    modules: Arc<Modules>,
+    next_reading: Instant,
+    /// Changes when an address may mean something else than before.
+    pub(crate) generation: u64,
+}
+
+impl Process {
+    fn new(pid: u32, modules: Arc<Modules>) -> io::Result<Self> {
+        let mut process = Self {
+            pid,
+            started: start_time(pid),
+            mappings: Mappings::default(),
+            seen: HashMap::new(),
+            past: Vec::new(),
+            perf_map: PerfMap::default(),
+            modules,
+            next_reading: Instant::now(),
+            generation: 0,
+        };
+        process.read_again()?;
+        Ok(process)
+    }
+
+    pub(crate) fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    pub(crate) fn refresh(&mut self) -> io::Result<bool> {
+        if Instant::now() < self.next_reading {
+            return Ok(false);
+        }
+        self.read_again().map(|()| true)
+    }
+
+    fn read_again(&mut self) -> io::Result<()> {
+        let started = Instant::now();
+        let read =
+            if self.is_alive() { Mappings::read(self.pid) } else { Err(io::ErrorKind::NotFound.into()) };
+        let done = Instant::now();
+        self.next_reading = done + ((done - started) * READING_SHARE).max(MIN_INTERVAL);
+        let old = std::mem::replace(&mut self.mappings, read?);
+        let mut gone = Vec::new();
+        self.seen.retain(|start, code| {
+            let Some(before) = old.find(*start) else { return false };
+            let kept = self.mappings.find(*start) == Some(before);
+            if !kept {
+                gone.push((before.clone(), code.clone()));
+            }
+            kept
+        });
+        if !gone.is_empty() {
+            self.generation += 1;
+        }
+        self.past.append(&mut gone);
+        let excess = self.past.len().saturating_sub(MAX_PAST);
+        self.past.drain(..excess);
+        Ok(())
+    }
+
+    /// What lies at an address; `None` when nothing executable does, now or in the past.
+    pub(crate) fn code_at(&mut self, address: u64) -> Option<Code> {
+        if let Some(code) = self.current_code_at(address) {
+            return Some(code);
+        }
+        if let Some((_, code)) = self.past.iter().rev().find(|(mapping, _)| mapping.contains(address)) {
+            return Some(code.clone());
+        }
+        // A process that has ended has no maps; the snapshot stays.
+        match self.refresh() {
+            Ok(true) => self.current_code_at(address),
+            _ => None,
+        }
+    }
+
+    /// The same by the mappings as they were last read.
+    pub(crate) fn current_code_at(&mut self, address: u64) -> Option<Code> {
+        let mapping = self.mappings.find(address).filter(|mapping| mapping.executable)?;
+        let code = match self.seen.get(&mapping.start) {
+            Some(code) => code.clone(),
+            None => {
+                let (start, code) = (mapping.start, self.open(mapping));
+                self.seen.insert(start, code.clone());
+                code
+            }
+        };
+        if matches!(code, Code::Generated) && self.perf_map.wants_file() && self.is_alive() {
+            self.perf_map.open(self.pid);
+        }
+        Some(code)
+    }
+
+    /// False as well when another process has got the id.
+    fn is_alive(&self) -> bool {
+        self.started.is_some() && start_time(self.pid) == self.started
+    }
+
+    fn open(&self, mapping: &Mapping) -> Code {
+        if mapping.inode == 0 && &*mapping.path != "[vdso]" {
+            return if &*mapping.path == "[vsyscall]" {
+                Code::Unreadable(Unknown::NoSymbols)
+            } else {
+                Code::Generated
+            };
+        }
+        if !self.is_alive() {
+            return Code::Unreadable(Unknown::FileGone);
+        }
+        match self.modules.open(self.pid, mapping) {
+            Ok(module) => match module.elf.address_of_mapping(mapping.offset) {
+                Some(address) => Code::Module { bias: mapping.start.wrapping_sub(address), module },
+                None => Code::Unreadable(Unknown::NotElf),
+            },
+            Err(_) if is_shared_memory(&mapping.path) => Code::Generated,
+            Err(reason) => Code::Unreadable(reason),
+        }
+    }
+}
+
+/// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). The name before may contain anything, so fields count from its end.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}
+
+/// Runtimes map their code through shared memory, to have it writable at one place and executable at another.
+fn is_shared_memory(path: &str) -> bool {
+    ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV"].iter().any(|prefix| path.starts_with(prefix))
+}

@@ -1,0 +1,243 @@
+//! Turns code addresses into source frames.
+//!
+//! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol tables, names of generated
+//! code from perf maps. Each address of a file is resolved once, whatever process it is seen in, and answers stay valid
+//! when the process has ended. Limits: split DWARF (`.dwo`, `.dwp`) and zstd-compressed debug sections are not read;
+//! the cache holds every address that was ever asked for.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use blazesym::helper::ElfResolver;
+use blazesym::symbolize::{CodeInfo, FindSymOpts, SrcLang, Symbolize};
+
+use crate::demangle::{demangle, is_mangled};
+use crate::elf::Bytes;
+use crate::frame::{ModuleInfo, SourceFrame, Unknown};
+use crate::module::{Module, open_regular, unknown};
+use crate::process::{Code, Processes, lock};
+use crate::unwind::CodeAddress;
+
+/// Resolves addresses of all processes. Cannot be sent to another thread (blazesym shares its state without locks):
+/// create it where it is used.
+pub struct Symbolizer {
+    processes: Processes,
+    /// By the address of the module, which the entry keeps alive.
+    modules: HashMap<*const Module, Resolved>,
+    /// Modules of profiles, by path and build id.
+    files: HashMap<ModuleInfo, Result<Arc<Module>, Unknown>>,
+    anonymous: Arc<ModuleInfo>,
+    generated: Arc<ModuleInfo>,
+}
+
+/// What is known of one module's addresses.
+struct Resolved {
+    module: Arc<Module>,
+    /// `None` when there is no DWARF or it cannot be read.
+    dwarf: Option<ElfResolver>,
+    frames: HashMap<u64, Rc<[SourceFrame]>>,
+}
+
+impl Symbolizer {
+    /// For the addresses of these processes.
+    pub fn new(processes: Processes) -> Self {
+        let named = |path: &str| Arc::new(ModuleInfo { path: path.to_owned(), build_id: String::new() });
+        Self {
+            processes,
+            modules: HashMap::new(),
+            files: HashMap::new(),
+            anonymous: named("[anon]"),
+            generated: named("[jit]"),
+        }
+    }
+
+    /// The source frames at an address of a process, innermost first; never empty.
+    pub fn symbolize(&mut self, pid: u32, at: CodeAddress) -> Vec<SourceFrame> {
+        match self.processes.code_at(pid, at.lookup()) {
+            Code::Module { module, bias } => {
+                self.in_module(&module, at.lookup().wrapping_sub(bias), at.address())
+            }
+            Code::Generated => vec![self.in_generated_code(pid, at)],
+            Code::Unreadable(reason) => {
+                let path = self.mapped_path(pid, at.lookup());
+                let module = path.map(|path| Arc::new(ModuleInfo { path, build_id: String::new() }));
+                vec![SourceFrame {
+                    address: at.address(),
+                    module,
+                    unknown: Some(reason),
+                    ..Default::default()
+                }]
+            }
+        }
+    }
+
+    /// The source frames at an address of a file, without a process: for profiles whose symbols were not written.
+    /// `module_address` as in [`SourceFrame::module_address`]. The file must still have the build id; one that was
+    /// recorded without build id cannot be checked.
+    pub fn symbolize_in_file(&mut self, module: &ModuleInfo, module_address: u64) -> Vec<SourceFrame> {
+        if !self.files.contains_key(module) {
+            self.files.insert(module.clone(), open_by_path(module));
+        }
+        match &self.files[module] {
+            Ok(opened) => {
+                let opened = Arc::clone(opened);
+                self.in_module(&opened, module_address, module_address)
+            }
+            Err(reason) => vec![SourceFrame {
+                module: Some(Arc::new(module.clone())),
+                module_address: Some(module_address),
+                address: module_address,
+                unknown: Some(*reason),
+                ..Default::default()
+            }],
+        }
+    }
+
+    fn in_module(&mut self, module: &Arc<Module>, inside: u64, address: u64) -> Vec<SourceFrame> {
+        let resolved = self.modules.entry(Arc::as_ptr(module)).or_insert_with(|| Resolved {
+            module: Arc::clone(module),
+            dwarf: module.dwarf_file.as_ref().and_then(open_dwarf),
+            frames: HashMap::new(),
+        });
+        let mut frames = resolved.frames(inside).to_vec();
+        for frame in &mut frames {
+            frame.address = address;
+        }
+        frames
+    }
+
+    fn in_generated_code(&mut self, pid: u32, at: CodeAddress) -> SourceFrame {
+        let name = self
+            .processes
+            .process(pid)
+            .ok()
+            .and_then(|process| lock(&process).perf_map.find(at.lookup()).map(str::to_owned));
+        let (module, unknown) = match name {
+            Some(_) => (&self.generated, Unknown::PerfMapHasNoLines),
+            None => (&self.anonymous, Unknown::NoPerfMap),
+        };
+        SourceFrame {
+            function: name,
+            module: Some(Arc::clone(module)),
+            address: at.address(),
+            unknown: Some(unknown),
+            ..Default::default()
+        }
+    }
+
+    fn mapped_path(&self, pid: u32, address: u64) -> Option<String> {
+        let process = self.processes.process(pid).ok()?;
+        let process = lock(&process);
+        let path = &process.mappings().find(address)?.path;
+        (!path.is_empty()).then(|| path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
+    }
+}
+
+impl Resolved {
+    fn frames(&mut self, inside: u64) -> Rc<[SourceFrame]> {
+        if let Some(frames) = self.frames.get(&inside) {
+            return Rc::clone(frames);
+        }
+        let frames: Rc<[SourceFrame]> = self.resolve(inside).into();
+        self.frames.insert(inside, Rc::clone(&frames));
+        frames
+    }
+
+    fn resolve(&mut self, inside: u64) -> Vec<SourceFrame> {
+        let blank = SourceFrame {
+            module: Some(Arc::clone(&self.module.info)),
+            module_address: Some(inside),
+            ..Default::default()
+        };
+        let mut broken = self.module.dwarf_file.is_some() && self.dwarf.is_none();
+        if let Some(dwarf) = &self.dwarf {
+            match guarded(|| self.resolve_by_dwarf(dwarf, &blank, inside)) {
+                Some(Ok(Some(frames))) => return frames,
+                Some(Ok(None)) => {}
+                Some(Err(_)) => broken = true,
+                None => (self.dwarf, broken) = (None, true),
+            }
+        }
+        let symbol = self.module.function(inside);
+        let unknown = match symbol {
+            _ if broken => Unknown::BadDebugInfo,
+            None => Unknown::NoSymbols,
+            Some((_, _, true)) => Unknown::NoDebugInfo,
+            Some((_, _, false)) => Unknown::Stripped,
+        };
+        vec![SourceFrame {
+            function: symbol.map(|(_, name, _)| demangle(name)),
+            unknown: Some(unknown),
+            ..blank
+        }]
+    }
+
+    fn resolve_by_dwarf(
+        &self,
+        dwarf: &ElfResolver,
+        blank: &SourceFrame,
+        inside: u64,
+    ) -> Result<Option<Vec<SourceFrame>>, blazesym::Error> {
+        let Ok(found) = dwarf.find_sym(inside, &FindSymOpts::CodeInfoAndInlined)? else { return Ok(None) };
+        // blazesym lists inlined calls from the outermost to the innermost.
+        let mut frames: Vec<SourceFrame> = found
+            .inlined
+            .iter()
+            .rev()
+            .map(|call| with_line(blank, Some(demangle(&call.name)), call.code_info.as_ref(), true))
+            .collect();
+        // gcc gives templates over local types and closures only a short name; the symbol has the whole one.
+        let is_short = found.lang == SrcLang::Cpp && !is_mangled(found.name);
+        let symbol = (found.name.is_empty() || is_short).then(|| self.module.function(inside)).flatten();
+        let name = symbol.map_or(found.name, |(_, name, _)| name);
+        let name = Some(name).filter(|name| !name.is_empty());
+        frames.push(with_line(blank, name.map(demangle), found.code_info.as_deref(), false));
+        Ok(Some(frames))
+    }
+}
+
+/// Runs a part of blazesym. It panics on some broken debug information (0.2.7: a line program without files), which a
+/// traced program may bring along; `None` then, and its state is not used again.
+fn guarded<T>(part: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(part)).ok()
+}
+
+fn with_line(
+    blank: &SourceFrame,
+    function: Option<String>,
+    line: Option<&CodeInfo<'_>>,
+    inlined: bool,
+) -> SourceFrame {
+    let file = line.map(|line| line.to_path().to_string_lossy().into_owned());
+    let unknown = match (&function, &file) {
+        (None, _) => Some(Unknown::NoSymbols),
+        (_, None) => Some(Unknown::NoDebugInfo),
+        _ => None,
+    };
+    SourceFrame { function, file, line: line.and_then(|line| line.line), inlined, unknown, ..blank.clone() }
+}
+
+fn open_dwarf(file: &File) -> Option<ElfResolver> {
+    guarded(|| ElfResolver::open(format!("/proc/self/fd/{}", file.as_raw_fd())))?.ok()
+}
+
+/// The file of a profile's module: at its path, or only its debug file when the path has another file by now.
+fn open_by_path(wanted: &ModuleInfo) -> Result<Arc<Module>, Unknown> {
+    let open = |path: &str| {
+        let file = open_regular(Path::new(path)).map_err(|error| unknown(&error))?;
+        let bytes = Bytes::map(&file).map_err(|_| Unknown::NotElf)?;
+        let module = Module::new(&wanted.path, bytes, Some(file), Path::new("/")).ok_or(Unknown::NotElf)?;
+        if module.info.build_id == wanted.build_id { Ok(module) } else { Err(Unknown::FileReplaced) }
+    };
+    let debug = wanted.build_id.split_at_checked(2).filter(|(_, rest)| !rest.is_empty());
+    let by_build_id = || {
+        let (first, rest) = debug?;
+        open(&format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")).ok()
+    };
+    open(&wanted.path).or_else(|reason| by_build_id().ok_or(reason)).map(Arc::new)
+}
