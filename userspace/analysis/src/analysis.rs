@@ -1,0 +1,31 @@
+//! What all analyses have in common: they observe, merge and finish.
+//!
+//! DESIGN invariant 4: state per thread (or per shard), observe, merge, finish; the finding does not depend on the order of
+//! observations or merges. Analyses here keep their observations and sort them by [`Observed::position`] before they
+//! add up floating-point numbers, which makes that exact and not merely approximate.
+
+/// An observation with a place in the trace.
+pub trait Observed {
+    /// Its index in the profile; no two observations of one kind share it.
+    fn position(&self) -> u32;
+}
+
+/// One analysis in progress.
+pub trait Analysis {
+    /// What it looks at.
+    type Observation: Observed;
+    /// What it says in the end.
+    type Finding;
+    /// Takes one observation.
+    fn observe(&mut self, observation: Self::Observation);
+    /// Takes over everything that another shard observed.
+    fn merge(&mut self, other: Self);
+    /// Concludes.
+    fn finish(self) -> Self::Finding;
+}
+
+/// Brings observations into the order of the trace.
+pub(crate) fn in_order<T: Observed>(mut observations: Vec<T>) -> Vec<T> {
+    observations.sort_unstable_by_key(Observed::position);
+    observations
+}

@@ -1,0 +1,147 @@
+//! Everything that is found in one profile, ready to be printed.
+//!
+//! Not here: any formatting. Reading a profile of one minute takes a fraction of a second.
+
+use crate::analysis::Analysis;
+use crate::context::Contexts;
+use crate::histogram::{Histogram, TimeDistances};
+use crate::hot::{Hot, HotAccesses};
+use crate::model::{Outcome, Profile};
+use crate::observation::Observations;
+use crate::pairs::{Pair, Pairs};
+use crate::unseen::{Unseen, UnseenUses};
+
+/// The findings of all analyses.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// Contexts and places that the rest refers to.
+    pub contexts: Contexts,
+    /// Use → reuse pairs, heaviest first.
+    pub pairs: Vec<Pair>,
+    /// Distribution of time distances.
+    pub histogram: Histogram,
+    /// Hot accesses.
+    pub hot: Hot,
+    /// Uses that were not followed by a reuse.
+    pub unseen: Unseen,
+    /// Watches left out because the profile has impossible values for them.
+    pub unusable: u64,
+}
+
+impl Findings {
+    /// Runs every analysis.
+    pub fn of(profile: &Profile) -> Self {
+        let contexts = Contexts::new(profile);
+        let observations = Observations::of(profile, &contexts);
+        let resolution_ns = profile.run.distance_resolution_ns;
+        Self {
+            pairs: run(Pairs::new(&contexts, resolution_ns), observations.reuses.clone()),
+            histogram: run(TimeDistances::new(resolution_ns), observations.reuses),
+            hot: run(HotAccesses::new(profile, &contexts), observations.hits),
+            unseen: run(UnseenUses::new(&contexts), observations.watched),
+            unusable: observations.unusable,
+            contexts,
+        }
+    }
+}
+
+fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Finding {
+    for observation in observations {
+        analysis.observe(observation);
+    }
+    analysis.finish()
+}
+
+/// Time that we cost, in percent of the targets' CPU time plus the time they stood still (DESIGN.md, governor).
+///
+/// `None` for targets that used no CPU time that could be read: a share of nothing says nothing.
+pub(crate) fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
+    let base = profile.run.cpu_ns as f64 + profile.overhead.stop_ns as f64;
+    (profile.run.cpu_ns > 0).then(|| ns as f64 / base * 100.0)
+}
+
+/// Why a profile shows no reuse, in a sentence or two; `None` when it shows some. A program that prints such a report
+/// must not exit 0.
+pub fn why_empty(profile: &Profile) -> Option<String> {
+    if profile.samples.is_empty() {
+        return Some(why_no_samples(profile));
+    }
+    if profile.watches.is_empty() {
+        return Some(why_no_watches(profile));
+    }
+    let count =
+        |wanted: fn(&Outcome) -> bool| profile.watches.iter().filter(|watch| wanted(&watch.outcome)).count();
+    if count(|outcome| matches!(outcome, Outcome::Reused { .. })) > 0 {
+        return None;
+    }
+    if count(|outcome| *outcome == Outcome::Refused) == profile.watches.len() {
+        return Some(format!(
+            "No reuse could be seen: the kernel refused all {} watchpoints, because the debug registers of the traced threads \
+             are taken. End the debugger or profiler that uses them, and trace again.",
+            profile.watches.len()
+        ));
+    }
+    Some(format!(
+        "No reuse was seen: none of {} watched locations was touched again ({} gave their debug register to a newer \
+         sample, {} were still watched when the trace ended, {} were refused by the kernel, {} belonged to a process that \
+         ended). Trace for longer, or while the program works on data it has used before.",
+        profile.watches.len(),
+        count(|outcome| *outcome == Outcome::Replaced),
+        count(|outcome| *outcome == Outcome::StillArmed),
+        count(|outcome| *outcome == Outcome::Refused),
+        count(|outcome| *outcome == Outcome::Gone),
+    ))
+}
+
+fn why_no_samples(profile: &Profile) -> String {
+    let ledger = &profile.ledger;
+    let why = if ledger.seen == 0 {
+        "the sampling clock never fired in the traced processes".to_owned()
+    } else if ledger.lost_total() > 0 && ledger.received == 0 {
+        format!("all {} events were lost ({})", ledger.lost_total(), causes(&ledger.lost))
+    } else if ledger.filtered == ledger.seen {
+        let by = if ledger.filtered_by.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", causes(&ledger.filtered_by))
+        };
+        format!("all {} clock events were filtered out{by}", ledger.seen)
+    } else {
+        format!(
+            "of {} events seen, {} were filtered out, {} were lost and none of the {} received was a sample",
+            ledger.seen,
+            ledger.filtered,
+            ledger.lost_total(),
+            ledger.received
+        )
+    };
+    let idle = profile.run.cpu_ns < profile.run.wall_ns / 100;
+    let mend = if idle {
+        "The traced processes hardly ran: trace them while they work."
+    } else {
+        "Trace for longer, or look at `locality-bpf doctor`."
+    };
+    format!("Nothing was sampled: {why}. {mend}")
+}
+
+fn why_no_watches(profile: &Profile) -> String {
+    let ledger = &profile.ledger;
+    let why = if ledger.refused > 0 {
+        format!("the kernel refused all {} debug registers that were asked for", ledger.refused)
+    } else if !ledger.unreachable.is_empty() {
+        format!("no access could be reached from the sampled instructions ({})", causes(&ledger.unreachable))
+    } else {
+        "no debug register was given out".to_owned()
+    };
+    format!("{} samples were taken but no location was watched: {why}.", profile.samples.len())
+}
+
+/// "ring full 12, too late 3", largest first.
+pub(crate) fn causes(causes: &[(String, u64)]) -> String {
+    let mut sorted: Vec<_> = causes.iter().filter(|cause| cause.1 > 0).collect();
+    sorted.sort_by_key(|cause| std::cmp::Reverse(cause.1));
+    sorted.iter().map(|(cause, n)| format!("{cause} {n}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

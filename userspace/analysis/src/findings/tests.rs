@@ -1,0 +1,86 @@
+//! Sentences for empty profiles, and a profile full of nonsense.
+
+use super::*;
+use crate::model::{FrameId, Sample, SampleId, Stack, StackId, ThreadId};
+use crate::testing::{MS, Maker, demo};
+
+#[test]
+fn a_profile_with_reuses_is_not_empty() {
+    assert_eq!(why_empty(&demo()), None);
+}
+
+#[test]
+fn emptiness_has_a_cause_from_the_ledger() {
+    let says = |profile: &Profile, words: &str| {
+        let why = why_empty(profile).unwrap();
+        assert!(why.contains(words), "{why}");
+    };
+    let mut profile = Maker::new().profile;
+    says(&profile, "the sampling clock never fired");
+    profile.run.cpu_ns = MS;
+    says(&profile, "hardly ran");
+    profile.ledger.seen = 12;
+    profile.ledger.filtered = 12;
+    profile.ledger.filtered_by = vec![("not a target".to_owned(), 2), ("kernel mode".to_owned(), 10)];
+    says(&profile, "all 12 clock events were filtered out: kernel mode 10, not a target 2");
+    profile.ledger.filtered = 2;
+    profile.ledger.lost = vec![("ring full".to_owned(), 10)];
+    says(&profile, "all 10 events were lost (ring full 10)");
+    profile.ledger.received = 3;
+    says(&profile, "none of the 3 received was a sample");
+
+    let mut make = Maker::new();
+    make.sample("main a.c:1", crate::model::AccessKind::Load);
+    says(&make.profile, "no debug register was given out");
+    make.profile.ledger.unreachable = vec![("indirect call".to_owned(), 1)];
+    says(&make.profile, "no access could be reached from the sampled instructions (indirect call 1)");
+    make.profile.ledger.refused = 4;
+    says(&make.profile, "refused all 4 debug registers");
+    make.watch("main a.c:1", Outcome::StillArmed);
+    make.watch("main a.c:1", Outcome::Replaced);
+    says(&make.profile, "none of 2 watched locations was touched again");
+}
+
+/// Ids that lead nowhere, extreme numbers, empty stacks: no panic in any analysis or printer.
+#[test]
+fn nonsense_is_survived() {
+    let mut profile = demo();
+    let rng = &mut fastrand::Rng::with_seed(3);
+    let extreme = |rng: &mut fastrand::Rng| [0, 1, u64::MAX, rng.u64(..)][rng.usize(..4)];
+    for _ in 0..50 {
+        profile.stacks.push(Stack { frames: vec![FrameId(rng.u32(..300)); rng.usize(..40)], cut: None });
+        profile.samples.push(Sample {
+            time_ns: extreme(rng),
+            thread: ThreadId(rng.u32(..9)),
+            stack: StackId(rng.u32(..200)),
+            period_ns: extreme(rng),
+            held: rng.bool(),
+            access: Err(String::new()),
+        });
+    }
+    for index in 0..200 {
+        let mut watch = profile.watches[index % 60].clone();
+        watch.sample = SampleId(rng.u32(..400));
+        watch.p_arm = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 1.0][rng.usize(..6)];
+        if let Outcome::Reused { touch, distance_ns } = &mut watch.outcome {
+            touch.stack = StackId(rng.u32(..200));
+            touch.thread = ThreadId(rng.u32(..9));
+            *distance_ns = extreme(rng);
+        }
+        profile.watches.push(watch);
+    }
+    profile.run.wall_ns = u64::MAX;
+    profile.run.started_unix_ns = u64::MAX;
+    profile.run.cpu_ns = u64::MAX - 1;
+    profile.overhead.measured_percent = f64::NAN;
+    profile.overhead.stop_ns = u64::MAX;
+    let many = vec![("x".to_owned(), u64::MAX), ("x".to_owned(), 2)];
+    let ledger = &mut profile.ledger;
+    (ledger.lost, ledger.unreachable, ledger.stops) = (many.clone(), many.clone(), many);
+    (ledger.filtered, ledger.trapped, ledger.censored) = (u64::MAX, u64::MAX, u64::MAX);
+    let findings = Findings::of(&profile);
+    assert!(findings.unusable > 0);
+    let text = crate::report::text::print(&profile, &findings, crate::report::Options::default());
+    assert!(text.contains("left out"), "{text}");
+    assert!(crate::report::json::print(&profile, &findings).contains("locality-report/1"));
+}

@@ -1,0 +1,25 @@
+//! Pure analyses and report printers: no I/O, no kernel, no root.
+//!
+//! Modules stand in the order in which data flows: the model, the arbiter that decides what is observed, weights and
+//! intervals, who called what, one module per analysis, all findings together, and the printers.
+
+pub mod model;
+
+pub mod arbiter;
+
+pub mod estimate;
+
+pub mod context;
+pub mod observation;
+
+pub mod analysis;
+pub mod histogram;
+pub mod hot;
+pub mod pairs;
+pub mod unseen;
+
+pub mod findings;
+pub mod report;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,381 @@
+//! The data model: everything an analysis may see of one traced run.
+//!
+//! Plain values without behaviour. The tracer fills them, the profile file stores them, analyses read them. Not here:
+//! kernel layouts (`locality-common`) and anything that reads a process.
+//!
+//! Units: `_ns` nanoseconds; times are on the monotonic clock, counted from [`Run::started_mono_ns`]; addresses are
+//! the traced process's virtual addresses.
+
+/// One traced run, whole.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Profile {
+    /// What was run, on what, for how long.
+    pub run: Run,
+    /// Threads seen, indexed by [`ThreadId`].
+    pub threads: Vec<Thread>,
+    /// Program files and other mappings that frames refer to, indexed by [`ModuleId`].
+    pub modules: Vec<Module>,
+    /// Source-level frames, indexed by [`FrameId`]; one address with inlined calls has several.
+    pub frames: Vec<Frame>,
+    /// Call stacks, indexed by [`StackId`].
+    pub stacks: Vec<Stack>,
+    /// Points of execution that the clock sampled.
+    pub samples: Vec<Sample>,
+    /// Watchpoints: one entry per arming.
+    pub watches: Vec<Watch>,
+    /// What was seen, filtered, lost and refused.
+    pub ledger: Ledger,
+    /// What the measurement cost the targets.
+    pub overhead: Overhead,
+    /// Sentences that a reader of the report must know (degraded modes, refused rights, …), most important first.
+    pub notices: Vec<String>,
+    /// True when the trace was ended by something other than its own stop (the file was recovered).
+    pub partial: bool,
+}
+
+macro_rules! index_types {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+    )*};
+}
+index_types! {
+    /// Index into [`Profile::threads`].
+    ThreadId,
+    /// Index into [`Profile::modules`].
+    ModuleId,
+    /// Index into [`Profile::frames`].
+    FrameId,
+    /// Index into [`Profile::stacks`].
+    StackId,
+    /// Index into [`Profile::samples`].
+    SampleId,
+}
+
+/// What was run, on what, for how long.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Run {
+    /// The launched command line, or the one of the first attached process.
+    pub command: String,
+    /// Process ids at the start of the trace.
+    pub pids: Vec<u32>,
+    /// Wall-clock start, nanoseconds since the Unix epoch.
+    pub started_unix_ns: u64,
+    /// Monotonic clock at the start; all other times count from here.
+    pub started_mono_ns: u64,
+    /// Length of the trace.
+    pub wall_ns: u64,
+    /// CPU time that the targets used meanwhile.
+    pub cpu_ns: u64,
+    /// The machine.
+    pub host: Host,
+    /// Live or exact.
+    pub mode: Mode,
+    /// Where addresses, rates and times came from.
+    pub sources: Sources,
+    /// Why the trace ended, in words: "duration", "Ctrl-C", "last target ended", ….
+    pub ended_by: String,
+    /// Watchpoint policy, as on the command line.
+    pub policy: String,
+    /// Time distances shorter than this cannot be told from 0 (trap cost and clock resolution).
+    pub distance_resolution_ns: u64,
+    /// Version of the tool that wrote the profile.
+    pub tool_version: String,
+}
+
+/// How the accesses were seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Sampled on a running process.
+    #[default]
+    Live,
+    /// Every access, by the exact engine.
+    Exact,
+}
+
+/// Where the numbers come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Effective addresses: "zero-skid stop", "sampled registers", "PEBS", ….
+    pub address: String,
+    /// Accesses per nanosecond; `None` where no rate is known (distances stay in CPU time).
+    pub rate: Option<String>,
+    /// The sampling clock: "cpu-clock 97 Hz", ….
+    pub clock: String,
+}
+
+/// The machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Host {
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPU model name.
+    pub cpu: String,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Data and unified caches, smallest level first.
+    pub caches: Vec<CacheLevel>,
+}
+
+/// One cache level as sysfs tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheLevel {
+    /// 1, 2, 3.
+    pub level: u8,
+    /// Capacity.
+    pub bytes: u64,
+    /// Associativity.
+    pub ways: u32,
+    /// Line size in bytes.
+    pub line: u32,
+}
+
+/// One thread of a target.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Process id (thread group).
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Name at last sight.
+    pub name: String,
+    /// First sight.
+    pub started_ns: u64,
+    /// End, if it was seen.
+    pub ended_ns: Option<u64>,
+    /// Why the thread could not be held for zero-skid stops; `None` when it was.
+    pub not_held: Option<String>,
+}
+
+/// A mapped file, or a named mapping ("[vdso]", "[anon]", "[jit]").
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Path as the process sees it, or the mapping's name in brackets.
+    pub path: String,
+    /// GNU build id, lower-case hexadecimal; empty when there is none.
+    pub build_id: String,
+}
+
+/// One source-level frame.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Instruction address in the process.
+    pub address: u64,
+    /// File that it is mapped from.
+    pub module: Option<ModuleId>,
+    /// Virtual address inside the module's own address space (what `addr2line` takes), when there is a module.
+    pub module_address: Option<u64>,
+    /// Demangled function name; `None` with a reason in [`Frame::unknown`].
+    pub function: Option<String>,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line, 1-based.
+    pub line: Option<u32>,
+    /// True for a call that the compiler inlined into the frame that follows.
+    pub inlined: bool,
+    /// Why function or line is missing: "no debug info", "stripped", "unmapped", ….
+    pub unknown: Option<String>,
+}
+
+/// A call stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// Innermost first.
+    pub frames: Vec<FrameId>,
+    /// Why the outermost frames are missing; `None` when the stack is whole.
+    pub cut: Option<String>,
+}
+
+/// A point of execution that the clock sampled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// When.
+    pub time_ns: u64,
+    /// Where.
+    pub thread: ThreadId,
+    /// Call stack; its innermost frame is the interrupted instruction.
+    pub stack: StackId,
+    /// CPU time that this sample stands for (the sampling period at that moment).
+    pub period_ns: u64,
+    /// True when the thread was stopped there, so that the use is exact.
+    pub held: bool,
+    /// The first memory access at or after the sampled instruction, or why it is unknown.
+    pub access: Result<Access, String>,
+}
+
+/// A memory access that is known before it happens, or that a trap showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Instruction that makes the access.
+    pub ip: u64,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u32,
+    /// Direction.
+    pub kind: AccessKind,
+}
+
+/// Direction of an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AccessKind {
+    /// Read.
+    Load,
+    /// Write.
+    Store,
+    /// Read and written by one instruction.
+    ReadWrite,
+    /// Not known (kernel copy, undecodable instruction).
+    #[default]
+    Unknown,
+}
+
+/// One touch of a watched location.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Touch {
+    /// When it trapped.
+    pub time_ns: u64,
+    /// Who touched.
+    pub thread: ThreadId,
+    /// Call stack, innermost frame is the accessing instruction.
+    pub stack: StackId,
+    /// Direction, where the instruction was found.
+    pub kind: AccessKind,
+    /// True when the kernel touched on the thread's behalf (a system call copied the data).
+    pub kernel: bool,
+}
+
+/// One arming of a watchpoint, and what became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watch {
+    /// The sample that asked for it.
+    pub sample: SampleId,
+    /// First watched byte, aligned to [`Watch::bytes`].
+    pub address: u64,
+    /// Watched bytes: 1, 2, 4 or 8.
+    pub bytes: u8,
+    /// When it was armed.
+    pub armed_ns: u64,
+    /// When it was disarmed, by whatever cause.
+    pub ended_ns: u64,
+    /// The use. From the stop (exact), or the first trap where the thread was not held; `None` when it never came.
+    pub use_touch: Option<Touch>,
+    /// True when the first trap confirmed the use at its instruction.
+    pub use_confirmed: bool,
+    /// What happened.
+    pub outcome: Outcome,
+    /// Probability that the policy armed this sample at all, in (0, 1].
+    pub p_arm: f64,
+    /// Probability that the policy let it live until [`Watch::ended_ns`], in (0, 1].
+    pub p_survive: f64,
+    /// Threads of the process in which it was armed.
+    pub threads_armed: u32,
+    /// Threads of the process that were alive.
+    pub threads_alive: u32,
+}
+
+/// How a watch ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Outcome {
+    /// The location was touched again.
+    Reused {
+        /// The reuse.
+        touch: Touch,
+        /// CPU time of the process between use and reuse, our own traps and stops taken off.
+        distance_ns: u64,
+    },
+    /// The policy gave its register to a newer sample (right-censored).
+    Replaced,
+    /// Still armed when the trace ended (right-censored).
+    StillArmed,
+    /// The kernel refused the register.
+    Refused,
+    /// The process ended or replaced its program meanwhile.
+    Gone,
+}
+
+/// What was seen, filtered, lost and refused. See [`Ledger::imbalance`] for what must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Events that the eBPF programs saw.
+    pub seen: u64,
+    /// … of which not of a target, or in kernel mode, or otherwise out of scope.
+    pub filtered: u64,
+    /// … of which written to the ring.
+    pub submitted: u64,
+    /// Records that user space read.
+    pub received: u64,
+    /// Losses by cause; each cause is one counter in the kernel or in user space.
+    pub lost: Vec<(String, u64)>,
+    /// Events that were filtered, by cause (a breakdown of [`Ledger::filtered`]).
+    pub filtered_by: Vec<(String, u64)>,
+    /// Watchpoints armed.
+    pub armed: u64,
+    /// … whose location was reused.
+    pub trapped: u64,
+    /// … withdrawn before (replaced, still armed, process gone).
+    pub censored: u64,
+    /// … refused by the kernel.
+    pub refused: u64,
+    /// Uses that no scan could reach, by reason.
+    pub unreachable: Vec<(String, u64)>,
+    /// Stops asked for, made, and not made by cause.
+    pub stops: Vec<(String, u64)>,
+}
+
+impl Ledger {
+    /// Sum of all losses.
+    pub fn lost_total(&self) -> u64 {
+        // Saturating, as below: a damaged profile may hold any number.
+        self.lost.iter().fold(0, |sum, (_, n)| u64::saturating_add(sum, *n))
+    }
+
+    /// The first equation that does not hold, in words, or `None` when the books balance:
+    /// seen = filtered + submitted + lost, submitted = received, armed = trapped + censored + refused.
+    pub fn imbalance(&self) -> Option<String> {
+        let kernel = self.filtered.saturating_add(self.submitted).saturating_add(self.lost_total());
+        if self.seen != kernel {
+            return Some(format!(
+                "seen {} ≠ filtered {} + submitted {} + lost {}",
+                self.seen,
+                self.filtered,
+                self.submitted,
+                self.lost_total()
+            ));
+        }
+        if self.submitted != self.received {
+            return Some(format!("submitted {} ≠ received {}", self.submitted, self.received));
+        }
+        if self.armed != self.trapped.saturating_add(self.censored).saturating_add(self.refused) {
+            return Some(format!(
+                "armed {} ≠ trapped {} + censored {} + refused {}",
+                self.armed, self.trapped, self.censored, self.refused
+            ));
+        }
+        None
+    }
+}
+
+/// What the measurement cost the targets.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Overhead {
+    /// What the user allowed, percent of the targets' CPU time.
+    pub budget_percent: f64,
+    /// (stopped time + traps + BPF in the targets' threads) / (targets' CPU time + stopped time), percent.
+    pub measured_percent: f64,
+    /// Time that target threads stood still because of us.
+    pub stop_ns: u64,
+    /// Traps × calibrated trap cost.
+    pub trap_ns: u64,
+    /// BPF run time and clock interrupts in the targets' threads.
+    pub bpf_ns: u64,
+    /// Our own CPU time.
+    pub controller_ns: u64,
+    /// Number of stops.
+    pub stops: u64,
+    /// The longest one.
+    pub longest_stop_ns: u64,
+    /// The limit that the user set (`--max-stop`).
+    pub max_stop_ns: u64,
+}

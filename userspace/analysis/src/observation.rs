@@ -1,0 +1,197 @@
+//! From profile rows to what analyses observe: weights, contexts and flags instead of ids and probabilities.
+//!
+//! Watches that cannot be weighed (impossible probabilities, stacks that are missing) are counted, not dropped in
+//! silence: see [`Observations::unusable`].
+
+use std::collections::HashMap;
+
+use crate::analysis::Observed;
+use crate::context::{ContextId, Contexts};
+use crate::estimate::horvitz_thompson;
+use crate::model::{AccessKind, FrameId, Outcome, Profile, Sample, StackId, Touch, Watch};
+
+/// A location that was touched again while it was watched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reuse {
+    /// Index of the watch in the profile.
+    pub watch: u32,
+    /// Horvitz–Thompson weight, in nanoseconds of CPU time that the sample stands for.
+    pub weight: f64,
+    /// Calling context of the use.
+    pub use_context: ContextId,
+    /// Calling context of the reuse.
+    pub reuse_context: ContextId,
+    /// Direction of the use.
+    pub use_kind: AccessKind,
+    /// Direction of the reuse.
+    pub reuse_kind: AccessKind,
+    /// CPU time between them.
+    pub distance_ns: u64,
+    /// The kernel touched on the thread's behalf, at either end.
+    pub kernel: bool,
+    /// Use and reuse came from different threads.
+    pub cross_thread: bool,
+}
+
+/// A location that was watched, and whether it was touched again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// Index of the watch in the profile.
+    pub watch: u32,
+    /// Horvitz–Thompson weight.
+    pub weight: f64,
+    /// Calling context of the use.
+    pub use_context: ContextId,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of a watched location.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Touched again.
+    Reused,
+    /// Not touched again before the trace or the process ended.
+    NotReused,
+    /// Its register went to another sample: unknown.
+    Withdrawn,
+}
+
+/// A sampled access.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// Index of the sample in the profile.
+    pub sample: u32,
+    /// CPU time that it stands for.
+    pub weight: f64,
+    /// Where the access is made; where the thread was interrupted, if the access is unknown.
+    pub context: ContextId,
+    /// Direction; unknown where the access is.
+    pub kind: AccessKind,
+}
+
+impl Observed for Reuse {
+    fn position(&self) -> u32 {
+        self.watch
+    }
+}
+
+impl Observed for Watched {
+    fn position(&self) -> u32 {
+        self.watch
+    }
+}
+
+impl Observed for Hit {
+    fn position(&self) -> u32 {
+        self.sample
+    }
+}
+
+/// Everything there is to observe in a profile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observations {
+    /// Reuses, in the order of watches.
+    pub reuses: Vec<Reuse>,
+    /// Watches whose use is known, in the order of watches.
+    pub watched: Vec<Watched>,
+    /// Samples, in order.
+    pub hits: Vec<Hit>,
+    /// Watches that were left out because they cannot be weighed or placed.
+    pub unusable: u64,
+}
+
+impl Observations {
+    /// Reads a profile.
+    pub fn of(profile: &Profile, contexts: &Contexts) -> Self {
+        let mut found = Self { hits: hits(profile, contexts), ..Self::default() };
+        for (index, watch) in (0..).zip(&profile.watches) {
+            if watch.outcome == Outcome::Refused {
+                continue;
+            }
+            let sample = profile.samples.get(watch.sample.0 as usize);
+            let Some(use_touch) = sample.and_then(|sample| use_of(watch, sample)) else { continue };
+            let weight = sample.and_then(|s| horvitz_thompson(s.period_ns, watch.p_arm, watch.p_survive));
+            let (Some(weight), Some(use_context)) = (weight, contexts.of(use_touch.stack)) else {
+                found.unusable += 1;
+                continue;
+            };
+            let fate = match watch.outcome {
+                Outcome::Reused { touch, distance_ns } => {
+                    let Some(reuse_context) = contexts.of(touch.stack) else {
+                        found.unusable += 1;
+                        continue;
+                    };
+                    found.reuses.push(Reuse {
+                        watch: index,
+                        weight,
+                        use_context,
+                        reuse_context,
+                        use_kind: use_touch.kind,
+                        reuse_kind: touch.kind,
+                        distance_ns,
+                        kernel: use_touch.kernel || touch.kernel,
+                        cross_thread: use_touch.thread != touch.thread,
+                    });
+                    Fate::Reused
+                }
+                Outcome::StillArmed | Outcome::Gone => Fate::NotReused,
+                Outcome::Replaced | Outcome::Refused => Fate::Withdrawn,
+            };
+            found.watched.push(Watched { watch: index, weight, use_context, fate });
+        }
+        found
+    }
+}
+
+/// The use of a watch. Where the first trap should have shown it and never came, only a reuse proves that there was one.
+fn use_of(watch: &Watch, sample: &Sample) -> Option<Touch> {
+    let reused = matches!(watch.outcome, Outcome::Reused { .. });
+    watch.use_touch.or_else(|| {
+        let kind = sample.access.as_ref().map_or(AccessKind::Unknown, |access| access.kind);
+        let (time_ns, thread, stack) = (sample.time_ns, sample.thread, sample.stack);
+        reused.then_some(Touch { time_ns, thread, stack, kind, kernel: false })
+    })
+}
+
+/// The access may lie some instructions after the interrupted one, on another line. Its stack is known where a watch was
+/// armed for it; other samples of the same instruction in the same process borrow the innermost frames from there.
+fn hits(profile: &Profile, contexts: &Contexts) -> Vec<Hit> {
+    let mut stack_of_access: HashMap<(u32, u64), StackId> = HashMap::new();
+    let mut stack_of_sample: HashMap<u32, StackId> = HashMap::new();
+    for watch in &profile.watches {
+        let Some(sample) = profile.samples.get(watch.sample.0 as usize) else { continue };
+        if let (Some(touch), Ok(access)) = (watch.use_touch, &sample.access)
+            && starts_at(profile, touch.stack, access.ip)
+        {
+            stack_of_sample.insert(watch.sample.0, touch.stack);
+            stack_of_access.insert((pid(profile, sample), access.ip), touch.stack);
+        }
+    }
+    let hit = |(index, sample): (u32, &Sample)| {
+        let borrowed = sample.access.as_ref().ok().and_then(|access| {
+            let own = stack_of_sample.get(&index);
+            own.or_else(|| stack_of_access.get(&(pid(profile, sample), access.ip)))
+        });
+        Some(Hit {
+            sample: index,
+            weight: sample.period_ns as f64,
+            context: contexts.of(borrowed.copied().unwrap_or(sample.stack))?,
+            kind: sample.access.as_ref().map_or(AccessKind::Unknown, |access| access.kind),
+        })
+    };
+    (0..).zip(&profile.samples).filter_map(hit).collect()
+}
+
+fn starts_at(profile: &Profile, stack: StackId, ip: u64) -> bool {
+    let innermost = profile.stacks.get(stack.0 as usize).and_then(|stack| stack.frames.first());
+    let frame = innermost.and_then(|&FrameId(id)| profile.frames.get(id as usize));
+    frame.is_some_and(|frame| frame.address == ip)
+}
+
+fn pid(profile: &Profile, sample: &Sample) -> u32 {
+    profile.threads.get(sample.thread.0 as usize).map_or(0, |thread| thread.pid)
+}
+
+#[cfg(test)]
+mod tests;

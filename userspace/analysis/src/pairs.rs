@@ -1,0 +1,153 @@
+//! Use → reuse pairs: which code brings data in and which code touches it again, with what time between.
+//!
+//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩; that is [`ContextPair`]. A reader
+//! first wants source lines, so pairs with the same places at both ends are one [`Pair`], with its contexts under it.
+//! Weights are Horvitz–Thompson (module `estimate`, with its sources of error).
+//!
+//! Sources of error beside those: places are guessed where stacks are cut or stripped (module `context`); the time between
+//! is CPU time of the process, in which other threads' accesses count for nothing and stalls count in full.
+
+use std::collections::HashMap;
+
+use crate::analysis::{Analysis, in_order};
+use crate::context::{ContextId, Contexts, PlaceId};
+use crate::estimate::{Estimate, quantile, share_of, shares};
+use crate::model::AccessKind;
+use crate::observation::Reuse;
+
+/// All reuses between two source places.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// Where the data was used.
+    pub use_place: PlaceId,
+    /// Where it was touched again.
+    pub reuse_place: PlaceId,
+    /// Share of all reuses.
+    pub weight: Estimate,
+    /// Median CPU time between.
+    pub median_ns: Estimate,
+    /// 90 % of the reuses come sooner.
+    pub p90_ns: Estimate,
+    /// Share of this pair's reuses in which the kernel touched at either end.
+    pub kernel: Estimate,
+    /// Share of this pair's reuses between two threads.
+    pub cross_thread: Estimate,
+    /// The median is too short to be told from 0: the data was surely still in the nearest cache.
+    pub near: bool,
+    /// The calling contexts, heaviest first; never empty.
+    pub contexts: Vec<ContextPair>,
+}
+
+/// All reuses between two calling contexts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextPair {
+    /// Context of the use.
+    pub use_context: ContextId,
+    /// Context of the reuse.
+    pub reuse_context: ContextId,
+    /// Direction of the use, if all agree.
+    pub use_kind: AccessKind,
+    /// Direction of the reuse, if all agree.
+    pub reuse_kind: AccessKind,
+    /// Share of all reuses.
+    pub weight: Estimate,
+    /// Median CPU time between.
+    pub median_ns: Estimate,
+}
+
+/// The analysis in progress.
+#[derive(Debug, Clone)]
+pub struct Pairs<'a> {
+    contexts: &'a Contexts,
+    resolution_ns: u64,
+    reuses: Vec<Reuse>,
+}
+
+impl<'a> Pairs<'a> {
+    /// Starts with nothing. Medians below `resolution_ns` are "near".
+    pub fn new(contexts: &'a Contexts, resolution_ns: u64) -> Self {
+        Self { contexts, resolution_ns, reuses: Vec::new() }
+    }
+}
+
+impl Analysis for Pairs<'_> {
+    type Observation = Reuse;
+    type Finding = Vec<Pair>;
+
+    fn observe(&mut self, reuse: Reuse) {
+        self.reuses.push(reuse);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.reuses.extend(other.reuses);
+    }
+
+    /// Pairs, heaviest first.
+    fn finish(self) -> Vec<Pair> {
+        let reuses = in_order(self.reuses);
+        let place_pair = |reuse: &Reuse| {
+            (self.contexts.place_of(reuse.use_context), self.contexts.place_of(reuse.reuse_context))
+        };
+        let mut by_place: HashMap<(PlaceId, PlaceId), Vec<ContextPair>> = HashMap::new();
+        for (key, weight, members) in groups(&reuses, |reuse| (reuse.use_context, reuse.reuse_context)) {
+            by_place.entry(place_pair(members[0])).or_default().push(ContextPair {
+                use_context: key.0,
+                reuse_context: key.1,
+                use_kind: agreed(members.iter().map(|reuse| reuse.use_kind)),
+                reuse_kind: agreed(members.iter().map(|reuse| reuse.reuse_kind)),
+                weight,
+                median_ns: quantile(&distances(&members), 0.5),
+            });
+        }
+        let pair = |((use_place, reuse_place), weight, members): Group<'_, _>| {
+            let distances = distances(&members);
+            let median_ns = quantile(&distances, 0.5);
+            Pair {
+                use_place,
+                reuse_place,
+                weight,
+                median_ns,
+                p90_ns: quantile(&distances, 0.9),
+                kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.weight))),
+                cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.weight))),
+                near: median_ns.value < self.resolution_ns as f64,
+                contexts: by_place.remove(&(use_place, reuse_place)).unwrap_or_default(),
+            }
+        };
+        groups(&reuses, place_pair).into_iter().map(pair).collect()
+    }
+}
+
+/// A key, its share of all weight, and who belongs to it.
+type Group<'a, K> = (K, Estimate, Vec<&'a Reuse>);
+
+/// Groups reuses by key, heaviest first, ties by key.
+fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Group<'_, K>> {
+    let mut keys: Vec<K> = reuses.iter().map(&key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut members = vec![Vec::new(); keys.len()];
+    let mut weights = Vec::with_capacity(reuses.len());
+    for reuse in reuses {
+        // Every key is in the list that was made of them.
+        let group = keys.partition_point(|other| *other < key(reuse));
+        members[group].push(reuse);
+        weights.push((group, reuse.weight));
+    }
+    let shares = shares(&weights, keys.len());
+    let mut groups: Vec<_> = keys.into_iter().zip(shares).zip(members).map(|((k, s), m)| (k, s, m)).collect();
+    groups.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    groups
+}
+
+fn distances(members: &[&Reuse]) -> Vec<(f64, f64)> {
+    members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.weight)).collect()
+}
+
+fn agreed(mut kinds: impl Iterator<Item = AccessKind>) -> AccessKind {
+    let first = kinds.next().unwrap_or_default();
+    if kinds.all(|kind| kind == first) { first } else { AccessKind::Unknown }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,9 @@
+//! Printers: one module per format, nothing is computed here that is not in the findings.
+
+pub mod json;
+pub mod text;
+mod tree;
+mod units;
+mod wrap;
+
+pub use text::{Options, Style};

@@ -1,0 +1,306 @@
+//! The report for programs: one object, `"schema": "locality-report/1"` (DESIGN.md, outside contract).
+//!
+//! Fields are added, never changed in meaning. What is not measured yet is left out, not faked: no stack distances, miss
+//! ratios, instruction mix, objects or cache use. `pairs` are by source place, heaviest first; their `use` and `reuse`
+//! frames are those of the pair's heaviest calling context, further contexts follow under `contexts`.
+
+use serde_json::{Map, Value, json};
+
+use crate::context::{ContextId, PlaceId, function_name};
+use crate::estimate::Estimate;
+use crate::findings::{Findings, cost_percent, why_empty};
+use crate::histogram::{FAR_NS, Histogram};
+use crate::hot::Row;
+use crate::model::{Frame, FrameId, Mode, Profile};
+use crate::pairs::{ContextPair, Pair};
+
+/// Calling contexts given with each pair, the heaviest included.
+const CONTEXTS_SHOWN: usize = 4;
+
+/// The whole report.
+pub fn value(profile: &Profile, findings: &Findings) -> Value {
+    let json = Json { profile, findings };
+    let mut report = json!({
+        "schema": "locality-report/1",
+        "tool_version": profile.run.tool_version,
+        "run": json.run(),
+        "overhead": json.overhead(),
+        "ledger": json.ledger(),
+        "reuse": { "8": { "time": time(&findings.histogram) } },
+        "pairs": findings.pairs.iter().map(|pair| json.pair(pair)).collect::<Vec<_>>(),
+        "not_reused": json.not_reused(),
+        "hot": json.hot(),
+        "threads": json.threads(),
+        "notices": profile.notices,
+        "partial": profile.partial,
+    });
+    if let Some(why) = why_empty(profile) {
+        report["empty"] = Value::String(why);
+    }
+    report
+}
+
+/// The whole report as indented text with a final newline.
+pub fn print(profile: &Profile, findings: &Findings) -> String {
+    format!("{:#}\n", value(profile, findings))
+}
+
+struct Json<'a> {
+    profile: &'a Profile,
+    findings: &'a Findings,
+}
+
+impl Json<'_> {
+    fn run(&self) -> Value {
+        let run = &self.profile.run;
+        let caches = run.host.caches.iter().map(|cache| {
+            json!({ "level": cache.level, "bytes": cache.bytes, "ways": cache.ways, "line": cache.line })
+        });
+        let mut sources = json!({ "address": run.sources.address, "clock": run.sources.clock });
+        if let Some(rate) = &run.sources.rate {
+            sources["rate"] = json!(rate);
+        }
+        json!({
+            "command": run.command,
+            "pids": run.pids,
+            "started": super::units::timestamp(run.started_unix_ns),
+            "wall_s": seconds(run.wall_ns),
+            "cpu_s": seconds(run.cpu_ns),
+            "host": {
+                "kernel": run.host.kernel,
+                "cpu": run.host.cpu,
+                "cpus": run.host.cpus,
+                "caches": caches.collect::<Vec<_>>(),
+            },
+            "mode": match run.mode { Mode::Live => "live", Mode::Exact => "exact" },
+            "sources": sources,
+            "ended_by": run.ended_by,
+            "policy": run.policy,
+            "distance_resolution_ns": run.distance_resolution_ns,
+            "samples": self.profile.samples.len(),
+            "watches": self.profile.watches.len(),
+        })
+    }
+
+    fn overhead(&self) -> Value {
+        let overhead = &self.profile.overhead;
+        let percent = |ns: u64| cost_percent(self.profile, ns);
+        json!({
+            "budget_percent": overhead.budget_percent,
+            "measured_percent": overhead.measured_percent,
+            "by_cause": {
+                "stop": percent(overhead.stop_ns),
+                "trap": percent(overhead.trap_ns),
+                "bpf": percent(overhead.bpf_ns),
+                "controller": percent(overhead.controller_ns),
+            },
+            "stops": overhead.stops,
+            "longest_stop_ns": overhead.longest_stop_ns,
+            "max_stop_ns": overhead.max_stop_ns,
+        })
+    }
+
+    fn ledger(&self) -> Value {
+        let ledger = &self.profile.ledger;
+        let imbalance = ledger.imbalance();
+        let mut value = json!({
+            "seen": ledger.seen,
+            "filtered": ledger.filtered,
+            "submitted": ledger.submitted,
+            "received": ledger.received,
+            "lost": causes(&ledger.lost),
+            "watch": {
+                "armed": ledger.armed,
+                "trapped": ledger.trapped,
+                "censored": ledger.censored,
+                "refused": ledger.refused,
+            },
+            "balanced": imbalance.is_none(),
+            "filtered_by": causes(&ledger.filtered_by),
+            "unreachable": causes(&ledger.unreachable),
+            "stops": causes(&ledger.stops),
+        });
+        if let Some(equation) = imbalance {
+            value["imbalance"] = Value::String(equation);
+        }
+        value
+    }
+
+    fn pair(&self, pair: &Pair) -> Value {
+        let heaviest = pair.contexts.first();
+        let context = |end: fn(&ContextPair) -> ContextId| self.frames(heaviest.map(end));
+        let mut value = json!({
+            "use": {
+                "place": self.place(pair.use_place),
+                "frames": context(|pair| pair.use_context),
+            },
+            "reuse": {
+                "place": self.place(pair.reuse_place),
+                "frames": context(|pair| pair.reuse_context),
+            },
+            "weight": pair.weight.value,
+            "weight_ci95": ci95(&pair.weight),
+            "n": pair.weight.n,
+            "time_median": time_value(&pair.median_ns),
+            "time_p90": time_value(&pair.p90_ns),
+            "near": pair.near,
+            "far": pair.median_ns.value >= FAR_NS as f64,
+            "kernel_share": share(&pair.kernel),
+            "cross_thread_share": share(&pair.cross_thread),
+            "contexts": pair.contexts.iter().take(CONTEXTS_SHOWN).map(|c| self.context(c)).collect::<Vec<_>>(),
+            "contexts_total": pair.contexts.len(),
+        });
+        let ancestor = heaviest.and_then(|pair| self.ancestor(pair));
+        value["common_ancestor"] = ancestor.map_or(Value::Null, |frame| self.frame(frame));
+        value
+    }
+
+    fn context(&self, pair: &ContextPair) -> Value {
+        json!({
+            "use": { "frames": self.frames(Some(pair.use_context)) },
+            "reuse": { "frames": self.frames(Some(pair.reuse_context)) },
+            "weight": pair.weight.value,
+            "weight_ci95": ci95(&pair.weight),
+            "n": pair.weight.n,
+            "time_median": time_value(&pair.median_ns),
+        })
+    }
+
+    fn ancestor(&self, pair: &ContextPair) -> Option<FrameId> {
+        self.findings.contexts.common_ancestor(self.profile, pair.use_context, pair.reuse_context).1
+    }
+
+    fn frames(&self, context: Option<ContextId>) -> Value {
+        let frames = context.map_or(&[][..], |context| self.findings.contexts.frames(context));
+        Value::Array(frames.iter().map(|&id| self.frame(id)).collect())
+    }
+
+    fn frame(&self, id: FrameId) -> Value {
+        let Some(frame) = self.profile.frames.get(id.0 as usize) else { return Value::Null };
+        let mut value = json!({
+            "function": frame.function,
+            "file": frame.file,
+            "line": frame.line,
+            "module": self.module(frame),
+            "address": frame.module_address.unwrap_or(frame.address),
+            "inlined": frame.inlined,
+        });
+        if let Some(reason) = &frame.unknown {
+            value["unknown"] = json!(reason);
+        }
+        value
+    }
+
+    fn module(&self, frame: &Frame) -> Option<&str> {
+        let module = self.profile.modules.get(frame.module?.0 as usize)?;
+        Some(&module.path)
+    }
+
+    fn place(&self, id: PlaceId) -> Value {
+        let place = self.findings.contexts.place(id);
+        let frame = place.frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
+        let mut value = json!({
+            "function": frame.map(|frame| function_name(self.profile, frame)),
+            "file": frame.and_then(|frame| frame.file.as_deref()),
+            "line": frame.and_then(|frame| frame.line),
+        });
+        if let Some(via) = place.via {
+            value["via"] = json!(via);
+        }
+        value
+    }
+
+    fn not_reused(&self) -> Value {
+        let lines = self.findings.unseen.lines.iter().map(|line| {
+            json!({
+                "use": self.place(line.place),
+                "weight": line.weight.value,
+                "weight_ci95": ci95(&line.weight),
+                "share_of_line": share(&line.not_reused),
+                "watched": line.watched,
+                "withdrawn": line.withdrawn,
+            })
+        });
+        let overall = &self.findings.unseen.overall;
+        json!({ "fraction": overall.value, "ci95": ci95(overall), "n": overall.n, "by_line": lines.collect::<Vec<_>>() })
+    }
+
+    fn hot(&self) -> Value {
+        let functions = self
+            .findings
+            .hot
+            .functions
+            .iter()
+            .map(|row| hot_row(row, json!({ "function": row.what.name, "module": row.what.module })));
+        let lines = self.findings.hot.lines.iter().map(|row| hot_row(row, self.place(row.what)));
+        json!({ "by_function": functions.collect::<Vec<_>>(), "by_line": lines.collect::<Vec<_>>() })
+    }
+
+    fn threads(&self) -> Value {
+        let threads = &self.profile.threads;
+        let not_held = threads.iter().filter(|thread| thread.not_held.is_some()).count();
+        let mut processes: Vec<u32> = threads.iter().map(|thread| thread.pid).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        let ended = threads.iter().filter(|thread| thread.ended_ns.is_some()).count();
+        json!({ "seen": threads.len(), "ended": ended, "not_held": not_held, "processes": processes.len() })
+    }
+}
+
+fn time(histogram: &Histogram) -> Value {
+    let bins = histogram.bins.iter().map(|bin| {
+        json!({
+            "low": bin.low_ns,
+            "high": bin.high_ns,
+            "fraction": bin.fraction.value,
+            "ci95": ci95(&bin.fraction),
+            "n": bin.fraction.n,
+        })
+    });
+    json!({
+        "unit": "cpu_ns",
+        "bins": bins.collect::<Vec<_>>(),
+        "n": histogram.n,
+        "resolution": histogram.resolution_ns,
+        "median": time_value(&histogram.median_ns),
+        "p90": time_value(&histogram.p90_ns),
+    })
+}
+
+fn hot_row<T>(row: &Row<T>, mut what: Value) -> Value {
+    what["share"] = json!(row.share.value);
+    what["ci95"] = ci95(&row.share);
+    what["n"] = json!(row.share.n);
+    what["loads"] = json!(row.loads);
+    what["stores"] = json!(row.stores);
+    what["unknown"] = json!(row.unknown);
+    what
+}
+
+fn share(estimate: &Estimate) -> Value {
+    json!({ "value": estimate.value, "ci95": ci95(estimate), "n": estimate.n })
+}
+
+fn time_value(estimate: &Estimate) -> Value {
+    json!({ "value": estimate.value, "unit": "cpu_ns", "ci95": ci95(estimate), "n": estimate.n })
+}
+
+fn ci95(estimate: &Estimate) -> Value {
+    json!([estimate.low, estimate.high])
+}
+
+fn causes(causes: &[(String, u64)]) -> Value {
+    let mut map = Map::new();
+    for (cause, n) in causes {
+        let sum = map.get(cause).and_then(Value::as_u64).unwrap_or(0).saturating_add(*n);
+        map.insert(cause.clone(), json!(sum));
+    }
+    Value::Object(map)
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests;

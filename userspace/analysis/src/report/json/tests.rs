@@ -1,0 +1,158 @@
+//! The outside contract, field by field, and a snapshot.
+
+use super::*;
+use crate::testing::{Maker, demo};
+
+/// Field paths of DESIGN.md's contract as far as they exist, with their types. `[]` goes through every element.
+const CONTRACT: &[(&str, &str)] = &[
+    ("schema", "string"),
+    ("tool_version", "string"),
+    ("run.command", "string"),
+    ("run.pids[]", "number"),
+    ("run.started", "string"),
+    ("run.wall_s", "number"),
+    ("run.cpu_s", "number"),
+    ("run.host.kernel", "string"),
+    ("run.host.cpu", "string"),
+    ("run.host.caches[].level", "number"),
+    ("run.host.caches[].bytes", "number"),
+    ("run.host.caches[].ways", "number"),
+    ("run.host.caches[].line", "number"),
+    ("run.mode", "string"),
+    ("run.sources.address", "string"),
+    ("run.sources.clock", "string"),
+    ("overhead.budget_percent", "number"),
+    ("overhead.measured_percent", "number"),
+    ("overhead.by_cause.stop", "number"),
+    ("overhead.by_cause.trap", "number"),
+    ("overhead.by_cause.bpf", "number"),
+    ("overhead.by_cause.controller", "number"),
+    ("ledger.seen", "number"),
+    ("ledger.filtered", "number"),
+    ("ledger.submitted", "number"),
+    ("ledger.received", "number"),
+    ("ledger.lost", "object"),
+    ("ledger.watch.armed", "number"),
+    ("ledger.watch.trapped", "number"),
+    ("ledger.watch.censored", "number"),
+    ("ledger.watch.refused", "number"),
+    ("ledger.balanced", "boolean"),
+    ("reuse.8.time.unit", "string"),
+    ("reuse.8.time.bins[].low", "number"),
+    ("reuse.8.time.bins[].high", "number"),
+    ("reuse.8.time.bins[].fraction", "number"),
+    ("reuse.8.time.bins[].ci95[]", "number"),
+    ("reuse.8.time.n", "number"),
+    ("pairs[].use.frames[].function", "string"),
+    ("pairs[].use.frames[].module", "string"),
+    ("pairs[].use.frames[].address", "number"),
+    ("pairs[].use.frames[].inlined", "boolean"),
+    ("pairs[].reuse.frames[].function", "string"),
+    ("pairs[].use.place.file", "string"),
+    ("pairs[].use.place.line", "number"),
+    ("pairs[].weight", "number"),
+    ("pairs[].weight_ci95[]", "number"),
+    ("pairs[].n", "number"),
+    ("pairs[].time_median.value", "number"),
+    ("pairs[].time_median.unit", "string"),
+    ("hot.by_function[].share", "number"),
+    ("hot.by_line[].ci95[]", "number"),
+    ("not_reused.fraction", "number"),
+    ("threads.seen", "number"),
+    ("notices", "array"),
+    ("partial", "boolean"),
+];
+
+/// Fields of the contract that need what is not measured yet.
+const NOT_YET: &[&str] = &["mix", "objects", "cache_use", "advice"];
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// All values at a path.
+fn at<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
+    path.split('.').fold(vec![value], |values, step| {
+        let name = step.trim_end_matches("[]");
+        let fields = values.into_iter().map(|value| value.get(name).unwrap_or(&Value::Null));
+        if step.ends_with("[]") {
+            fields.flat_map(|field| field.as_array().expect(path)).collect()
+        } else {
+            fields.collect()
+        }
+    })
+}
+
+fn report(profile: &Profile) -> Value {
+    // Through text, as a reader gets it.
+    serde_json::from_str(&print(profile, &Findings::of(profile))).unwrap()
+}
+
+#[test]
+fn every_contract_field_is_there_with_its_type() {
+    let report = report(&demo());
+    for (path, expected) in CONTRACT {
+        let values = at(&report, path);
+        // Notices may be empty, everything else must have been seen.
+        assert!(!values.is_empty(), "{path} is nowhere");
+        for value in values {
+            assert_eq!(type_name(value), *expected, "{path}");
+        }
+    }
+    for field in NOT_YET {
+        assert!(report.get(field).is_none(), "{field} is faked");
+    }
+    assert!(report["reuse"]["8"].get("stack").is_none());
+    assert!(report["run"]["sources"].get("rate").is_none());
+    assert!(report.get("empty").is_none());
+}
+
+#[test]
+fn the_values_are_those_of_the_findings() {
+    let report = report(&demo());
+    assert_eq!(report["schema"], "locality-report/1");
+    assert_eq!(report["run"]["started"], "2023-11-14T22:13:20Z");
+    let pairs = report["pairs"].as_array().unwrap();
+    let weights: Vec<f64> = pairs.iter().map(|pair| pair["weight"].as_f64().unwrap()).collect();
+    assert!(weights.is_sorted_by(|a, b| a >= b));
+    assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    let first = &pairs[0];
+    assert_eq!((&first["use"]["place"]["line"], &first["reuse"]["place"]["line"]), (&json!(31), &json!(44)));
+    assert_eq!(first["use"]["frames"][0]["function"], "fill");
+    assert_eq!(first["common_ancestor"]["function"], "run");
+    assert_eq!((&first["far"], &first["near"]), (&json!(true), &json!(false)));
+    let bins = report["reuse"]["8"]["time"]["bins"].as_array().unwrap();
+    let sum: f64 = bins.iter().map(|bin| bin["fraction"].as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-9);
+    assert_eq!((&bins[0]["low"], &bins[0]["high"]), (&json!(0), &json!(16_384)));
+    assert_eq!(pairs[2]["use"]["place"]["via"], "memcpy");
+}
+
+#[test]
+fn an_imbalance_and_emptiness_are_said() {
+    let mut profile = Maker::new().balanced();
+    profile.ledger.lost = vec![("ring full".to_owned(), 2), ("ring full".to_owned(), 3)];
+    let report = report(&profile);
+    assert_eq!(report["ledger"]["balanced"], false);
+    assert_eq!(report["ledger"]["lost"]["ring full"], 5);
+    assert!(report["ledger"]["imbalance"].as_str().unwrap().starts_with("seen 11000 ≠"));
+    assert!(report["empty"].as_str().unwrap().starts_with("Nothing was sampled"));
+    assert_eq!(report["pairs"], json!([]));
+}
+
+#[test]
+fn the_demo_report() {
+    let mut make = Maker::new();
+    for n in 0..3 {
+        make.reuse("fill a.c:3 < main a.c:9", "sum a.c:5 < main a.c:10", 40_000 + n);
+    }
+    let profile = make.balanced();
+    insta::assert_snapshot!(print(&profile, &Findings::of(&profile)));
+}

@@ -1,0 +1,469 @@
+//! The report for a terminal: the verdict first, then what it rests on.
+//!
+//! At most [`WIDTH`] columns where names allow it. Colour only on request ([`Style`]); the caller knows about terminals and
+//! `NO_COLOR`.
+
+use std::collections::BTreeMap;
+
+use crate::context::{PlaceId, base_name, function_name};
+use crate::findings::{Findings, causes, cost_percent, why_empty};
+use crate::histogram::FAR_NS;
+use crate::model::{Outcome, Profile};
+use crate::pairs::Pair;
+
+use super::tree;
+use super::units::{bytes, count, counted, duration, percent, share, shorten, timestamp};
+use super::wrap::wrap;
+
+/// Columns of the report.
+const WIDTH: usize = 100;
+/// Lines that are not worth a row of their own.
+const SMALL_SHARE: f64 = 0.005;
+
+/// Colours or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// Text only.
+    #[default]
+    Plain,
+    /// ANSI escape sequences.
+    Ansi,
+}
+
+/// What the reader asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Pairs and table rows that are shown.
+    pub top: usize,
+    /// Colours or none.
+    pub style: Style,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { top: 10, style: Style::Plain }
+    }
+}
+
+/// Prints the whole report.
+pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String {
+    let mut page = Page { profile, findings, options, text: String::new() };
+    page.headline();
+    page.verdict();
+    page.facts();
+    page.notices();
+    page.pairs();
+    page.unseen();
+    page.hot();
+    page.how_to_read();
+    page.text
+}
+
+struct Page<'a> {
+    profile: &'a Profile,
+    findings: &'a Findings,
+    options: Options,
+    text: String,
+}
+
+impl Page<'_> {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        match self.options.style {
+            Style::Plain => text.to_owned(),
+            Style::Ansi => format!("\x1b[{code}m{text}\x1b[0m"),
+        }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn warning(&self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    fn heading(&mut self, title: &str, remark: &str) {
+        let title = self.bold(title);
+        self.line("");
+        self.line(&format!("{title}  {remark}"));
+    }
+
+    /// A label and text that continues under itself.
+    fn labelled(&mut self, label: &str, text: &str) {
+        const INDENT: usize = 10;
+        for (index, line) in wrap(text, WIDTH - INDENT).into_iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            self.line(&format!("{label:<INDENT$}{line}"));
+        }
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        for line in wrap(text, WIDTH) {
+            self.line(&line);
+        }
+    }
+
+    fn headline(&mut self) {
+        let run = &self.profile.run;
+        let pids: Vec<String> = run.pids.iter().take(8).map(u32::to_string).collect();
+        let more = if run.pids.len() > 8 { ", …" } else { "" };
+        let noun = if run.pids.len() == 1 { "pid" } else { "pids" };
+        let pids =
+            if pids.is_empty() { String::new() } else { format!(" ({noun} {}{more})", pids.join(", ")) };
+        let text = format!(
+            "{}{pids}: traced for {}, {} of CPU time in {}; {}, {}, {} seen.",
+            shorten(&run.command, 60),
+            duration(run.wall_ns as f64),
+            duration(run.cpu_ns as f64),
+            counted(self.profile.threads.len() as u64, "thread"),
+            counted(self.profile.samples.len() as u64, "sample"),
+            counted(self.profile.watches.len() as u64, "watchpoint"),
+            counted(self.findings.histogram.n, "reuse"),
+        );
+        for line in wrap(&text, WIDTH) {
+            let line = self.bold(&line);
+            self.line(&line);
+        }
+    }
+
+    fn verdict(&mut self) {
+        if let Some(why) = why_empty(self.profile) {
+            self.line("");
+            for line in wrap(&why, WIDTH) {
+                let line = self.warning(&line);
+                self.line(&line);
+            }
+            return;
+        }
+        let histogram = &self.findings.histogram;
+        let within = |ns: f64| {
+            if ns < histogram.resolution_ns as f64 {
+                format!("less than {}", duration(histogram.resolution_ns as f64))
+            } else {
+                duration(ns)
+            }
+        };
+        self.paragraph(&format!(
+            "Half of all reuses come within {} of CPU time, 90 % within {}; {} take {} or longer.",
+            within(histogram.median_ns.value),
+            within(histogram.p90_ns.value),
+            share(&histogram.far),
+            duration(FAR_NS as f64),
+        ));
+        if let Some(pair) = self.findings.pairs.iter().find(|pair| is_far(pair)) {
+            self.paragraph(&format!(
+                "The heaviest far pair is {} → {}: {} of all reuses, {} between use and reuse.",
+                self.place(pair.use_place),
+                self.place(pair.reuse_place),
+                percent(pair.weight.value),
+                duration(pair.median_ns.value),
+            ));
+        }
+    }
+
+    fn facts(&mut self) {
+        self.line("");
+        let profile = self.profile;
+        let run = &profile.run;
+        let ended =
+            if run.ended_by.is_empty() { String::new() } else { format!(", ended by {}", run.ended_by) };
+        self.labelled(
+            "Measured",
+            &format!("from {}{ended}; {}", timestamp(run.started_unix_ns), self.fates()),
+        );
+
+        let overhead = &profile.overhead;
+        let of_base = |ns: u64| match cost_percent(profile, ns) {
+            Some(percent) => format!("{percent:.2} %"),
+            None => duration(ns as f64),
+        };
+        let cost = format!(
+            "{:.2} % of the targets' CPU time (budget {:.2} %): stops {}, traps {}, BPF {}; our own CPU time {} beside it",
+            overhead.measured_percent,
+            overhead.budget_percent,
+            of_base(overhead.stop_ns),
+            of_base(overhead.trap_ns),
+            of_base(overhead.bpf_ns),
+            of_base(overhead.controller_ns),
+        );
+        self.labelled("Cost", &cost);
+        if overhead.stops > 0 {
+            let stops = format!(
+                "longest of {}: {} (limit {})",
+                counted(overhead.stops, "stop"),
+                duration(overhead.longest_stop_ns as f64),
+                duration(overhead.max_stop_ns as f64)
+            );
+            self.labelled("", &stops);
+        }
+        self.ledger();
+        let source = [&run.sources.address, &run.sources.clock].map(String::as_str).join(", ");
+        let policy = if run.policy.is_empty() { String::new() } else { format!(", policy {}", run.policy) };
+        self.labelled("Source", &format!("{source}{policy}"));
+        let caches = run.host.caches.iter().map(|cache| format!("L{} {}", cache.level, bytes(cache.bytes)));
+        let caches: Vec<String> = caches.collect();
+        let (cpu, kernel) = (&run.host.cpu, &run.host.kernel);
+        let cpus = counted(u64::from(run.host.cpus), "CPU");
+        let machine = format!("{cpu}, {cpus}, Linux {kernel}; {}", caches.join(", "));
+        self.labelled("Machine", machine.trim_end_matches([';', ' ']));
+        self.not_held();
+    }
+
+    fn fates(&self) -> String {
+        let watches = &self.profile.watches;
+        type Is = fn(&Outcome) -> bool;
+        let kinds: [(Is, &str); 5] = [
+            (|outcome| matches!(outcome, Outcome::Reused { .. }), "reused"),
+            (|outcome| *outcome == Outcome::Replaced, "replaced by newer samples"),
+            (|outcome| *outcome == Outcome::StillArmed, "still armed at the end"),
+            (|outcome| *outcome == Outcome::Refused, "refused by the kernel"),
+            (|outcome| *outcome == Outcome::Gone, "of processes that ended"),
+        ];
+        let counts =
+            kinds.iter().map(|(is, what)| (watches.iter().filter(|watch| is(&watch.outcome)).count(), what));
+        let parts = counts.filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(n as u64)));
+        let colon = if watches.is_empty() { "" } else { ": " };
+        let parts: Vec<String> = parts.collect();
+        format!("{}{colon}{}", counted(watches.len() as u64, "watchpoint"), parts.join(", "))
+    }
+
+    fn ledger(&mut self) {
+        let ledger = &self.profile.ledger;
+        let lost = ledger.lost_total();
+        match ledger.imbalance() {
+            None => {
+                let text = format!(
+                    "balanced: {} seen = {} filtered + {} recorded + {} lost",
+                    counted(ledger.seen, "event"),
+                    count(ledger.filtered),
+                    count(ledger.submitted),
+                    count(lost)
+                );
+                self.labelled("Ledger", &text);
+            }
+            Some(equation) => {
+                let text = self.warning(&format!("does NOT balance: {equation}"));
+                self.line(&format!("{:<10}{text}", "Ledger"));
+            }
+        }
+        if lost > 0 {
+            self.labelled("", &format!("lost: {}", causes(&ledger.lost)));
+        }
+        let unreachable = causes(&ledger.unreachable);
+        if !unreachable.is_empty() {
+            self.labelled("", &format!("samples without a known access: {unreachable}"));
+        }
+        let stops = causes(&ledger.stops);
+        if !stops.is_empty() {
+            self.labelled("", &format!("stops: {stops}"));
+        }
+    }
+
+    fn not_held(&mut self) {
+        let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+        for reason in self.profile.threads.iter().filter_map(|thread| thread.not_held.as_deref()) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+        for (reason, n) in reasons {
+            let text = format!("{} measured without stops: {reason}", counted(n, "thread"));
+            self.labelled("Threads", &text);
+        }
+    }
+
+    fn notices(&mut self) {
+        let mut notices = self.profile.notices.clone();
+        if self.findings.unusable > 0 {
+            let n = counted(self.findings.unusable, "watchpoint");
+            notices
+                .push(format!("{n} left out: the profile gives them impossible probabilities or no stack."));
+        }
+        for notice in notices {
+            for (index, line) in wrap(&notice, WIDTH - 10).into_iter().enumerate() {
+                let label = if index == 0 { "Note" } else { "" };
+                let line = self.warning(&line);
+                self.line(&format!("{label:<10}{line}"));
+            }
+        }
+    }
+
+    fn pairs(&mut self) {
+        let pairs = &self.findings.pairs;
+        if pairs.is_empty() {
+            return;
+        }
+        let top = self.options.top;
+        self.heading("Reuse pairs by weight", "(share of all reuses; time between is CPU time, median)");
+        for (index, pair) in pairs.iter().enumerate().take(top) {
+            self.pair(index, pair, true);
+        }
+        self.rest(
+            pairs.len().saturating_sub(top),
+            pairs.iter().skip(top).map(|pair| pair.weight.value).sum(),
+        );
+
+        let far: Vec<_> = pairs.iter().enumerate().filter(|(_, pair)| is_far(pair)).collect();
+        // Where the far pairs are exactly the ones just shown, a second list would only repeat them.
+        if far.is_empty() || far.len() == pairs.len().min(top) && far.iter().all(|(index, _)| *index < top) {
+            return;
+        }
+        let remark = format!(
+            "(median of {} or more between; numbers and call paths as above)",
+            duration(FAR_NS as f64)
+        );
+        self.heading("Far reuse pairs", &remark);
+        for &(index, pair) in far.iter().take(top) {
+            self.pair(index, pair, index >= top);
+        }
+        let rest = far.iter().skip(top).map(|(_, pair)| pair.weight.value).sum();
+        self.rest(far.len().saturating_sub(top), rest);
+    }
+
+    fn rest(&mut self, n: usize, weight: f64) {
+        if n > 0 {
+            self.line(&format!(
+                "     … {} with {} together",
+                counted(n as u64, "more pair"),
+                percent(weight)
+            ));
+        }
+    }
+
+    fn pair(&mut self, index: usize, pair: &Pair, with_paths: bool) {
+        let resolution_ns = self.profile.run.distance_resolution_ns;
+        let between = if pair.near {
+            format!("under {} between: near (cache-resident)", duration(resolution_ns as f64))
+        } else {
+            let far = if is_far(pair) { ": far" } else { "" };
+            let (median, p90) = (duration(pair.median_ns.value), duration(pair.p90_ns.value));
+            format!("{median} between (90 % within {p90}){far}")
+        };
+        let mut remarks = vec![between];
+        if pair.kernel.value >= SMALL_SHARE {
+            remarks.push(format!("kernel {:.0} %", pair.kernel.value * 100.0));
+        }
+        if pair.cross_thread.value >= SMALL_SHARE {
+            remarks.push(format!("across threads {:.0} %", pair.cross_thread.value * 100.0));
+        }
+        let number = format!("{}.", index + 1);
+        let weight = format!("{:<15}", share(&pair.weight));
+        let weight = if is_far(pair) { self.paint("1;31", &weight) } else { self.bold(&weight) };
+        self.line(&format!("{number:>4} {weight}  n {:<6} {}", pair.weight.n, remarks.join(", ")));
+        let (used, reused) = (self.place(pair.use_place), self.place(pair.reuse_place));
+        let ends = format!("     {used} → {reused}");
+        if ends.chars().count() <= WIDTH {
+            self.line(&self.bold(&ends));
+        } else {
+            self.line(&self.bold(&format!("     {used}")));
+            self.line(&self.bold(&format!("       → {reused}")));
+        }
+        if !with_paths {
+            return;
+        }
+        let Some(heaviest) = pair.contexts.first() else { return };
+        if pair.contexts.len() > 1 {
+            let part = heaviest.weight.value / pair.weight.value.max(f64::MIN_POSITIVE);
+            let contexts = counted(pair.contexts.len() as u64, "pair of call path");
+            self.line(&format!("     heaviest of {contexts} ({:.0} % of this pair):", part * 100.0));
+        }
+        for line in tree::lines(self.profile, self.findings, heaviest, WIDTH) {
+            self.line(&line);
+        }
+    }
+
+    /// "fill demo.c:31", "main demo.c:12 (memcpy)".
+    fn place(&self, id: PlaceId) -> String {
+        let place = self.findings.contexts.place(id);
+        let frame = place.frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
+        let Some(frame) = frame else { return "unknown".to_owned() };
+        let mut text = shorten(&function_name(self.profile, frame), 36);
+        match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => text.push_str(&format!(" {}:{line}", base_name(file))),
+            _ if frame.function.is_some() => {
+                let location = tree::location(self.profile, frame, 30);
+                text.push_str(&format!(" {location}"));
+            }
+            _ => {}
+        }
+        if let Some(via) = place.via {
+            text.push_str(&format!(" (in {})", shorten(&via, 24)));
+        }
+        text.trim_end().to_owned()
+    }
+
+    fn unseen(&mut self) {
+        let unseen = &self.findings.unseen;
+        let worth = |share: f64| share >= 2.0 * SMALL_SHARE;
+        if unseen.overall.n == 0 || !worth(unseen.overall.value) {
+            return;
+        }
+        let remark = format!("({} of all uses: dead data, or reused later)", share(&unseen.overall));
+        self.heading("Uses not touched again while watched", &remark);
+        self.line("     of all uses      of this line's    n      use");
+        for line in unseen.lines.iter().filter(|line| worth(line.weight.value)).take(self.options.top.min(5))
+        {
+            let row = format!(
+                "     {:<16} {:<17} {:<6} {}",
+                share(&line.weight),
+                share(&line.not_reused),
+                line.not_reused.n,
+                self.place(line.place)
+            );
+            self.line(&row);
+        }
+    }
+
+    fn hot(&mut self) {
+        let hot = &self.findings.hot;
+        if hot.functions.is_empty() {
+            return;
+        }
+        let columns = "     share            n       loads  stores";
+        self.heading("Hot accesses by function", "(share of sampled CPU time)");
+        self.line(&format!("{columns}  function"));
+        for row in hot.functions.iter().take(self.options.top).filter(|row| row.share.value >= SMALL_SHARE) {
+            let module = row
+                .what
+                .module
+                .as_deref()
+                .map(|path| format!("[{}]", base_name(path).trim_matches(['[', ']'])));
+            let what = format!("{} {}", shorten(&row.what.name, 40), module.unwrap_or_default());
+            self.line(&hot_row(&row.share, row.loads, row.stores, &what));
+        }
+        self.heading("Hot accesses by source line", "");
+        self.line(&format!("{columns}  line"));
+        for row in hot.lines.iter().take(self.options.top).filter(|row| row.share.value >= SMALL_SHARE) {
+            self.line(&hot_row(&row.share, row.loads, row.stores, &self.place(row.what)));
+        }
+    }
+
+    fn how_to_read(&mut self) {
+        self.heading("How to read this", "");
+        let near = duration(self.profile.run.distance_resolution_ns as f64);
+        self.paragraph(&format!(
+            "A use is a sampled memory access; its reuse is the next access to the same location (8 bytes or less), by any \
+             thread or by the kernel. Shares are estimates with their 95 % interval in brackets; n is what was seen. Time between use and \
+             reuse is CPU time of the process. Near pairs (under {near}) need no mending; far ones are where bringing use \
+             and reuse closer together (fusing loops, blocking, reordering) saves cache misses."
+        ));
+    }
+}
+
+fn is_far(pair: &Pair) -> bool {
+    pair.median_ns.value >= FAR_NS as f64
+}
+
+fn hot_row(row_share: &crate::estimate::Estimate, loads: f64, stores: f64, what: &str) -> String {
+    let part = |value: f64| format!("{:.0} %", value * 100.0);
+    let numbers =
+        format!("     {:<16} {:<7} {:>5} {:>7}", share(row_share), row_share.n, part(loads), part(stores));
+    let room = WIDTH.saturating_sub(numbers.chars().count() + 2);
+    format!("{numbers}  {}", shorten(what, room))
+}
+
+#[cfg(test)]
+mod tests;

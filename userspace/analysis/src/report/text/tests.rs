@@ -1,0 +1,74 @@
+//! What the text report looks like, in full, and what must hold for all of them.
+
+use super::*;
+use crate::model::{Ledger, Thread};
+use crate::testing::{MS, Maker, US, demo};
+
+fn printed(profile: &Profile) -> String {
+    print(profile, &Findings::of(profile), Options::default())
+}
+
+#[test]
+fn the_demo_report() {
+    insta::assert_snapshot!(printed(&demo()));
+}
+
+#[test]
+fn an_empty_report() {
+    let mut make = Maker::new();
+    make.profile.run.cpu_ns = 0;
+    make.profile.samples.clear();
+    insta::assert_snapshot!(printed(&make.balanced()));
+}
+
+/// A partial profile in trouble: books that do not balance, losses, threads without stops, notices, deep recursion,
+/// stripped code, long C++ names, far pairs below the top.
+#[test]
+fn a_troubled_report() {
+    let mut make = Maker::new();
+    let deep = " < walk src/tree.cc:20".repeat(12);
+    let long = "std_like::basic_hash_table<long_namespace::Key,long_namespace::Value,Allocator>::insert";
+    for n in 0..5 {
+        let used = format!("{long} /home/user/project/with/a/deep/path/of/directories/table.hpp:881{deep}");
+        make.reuse(&used, &format!("walk src/tree.cc:22{deep}"), 2 * MS + n);
+        make.reuse(
+            "?@/opt/stripped.so < main src/tree.cc:90",
+            "?@/opt/stripped.so < main src/tree.cc:91",
+            50 * US,
+        );
+        make.reuse("?@/opt/stripped.so", "hash@[jit]", 60 * US).p_survive = 0.3;
+    }
+    make.reuse("a src/a.c:1", "b src/a.c:2", 500 * MS);
+    make.profile.notices = vec!["The profile was recovered; at most its last second is missing.".to_owned()];
+    make.profile.partial = true;
+    let no_signal = Some("no signal is free".to_owned());
+    make.profile.threads.push(Thread { not_held: no_signal.clone(), ..Thread::default() });
+    make.profile.threads.push(Thread { not_held: no_signal, ..Thread::default() });
+    let mut profile = make.balanced();
+    profile.ledger = Ledger {
+        lost: vec![("ring full".to_owned(), 12), ("too late".to_owned(), 3)],
+        unreachable: vec![("indirect call".to_owned(), 40)],
+        ..profile.ledger
+    };
+    let options = Options { top: 2, style: Style::Plain };
+    let text = print(&profile, &Findings::of(&profile), options);
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn lines_fit_and_colour_adds_nothing_but_escapes() {
+    let profile = demo();
+    let plain = printed(&profile);
+    for line in plain.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+        assert_eq!(line, line.trim_end());
+    }
+    let options = Options { style: Style::Ansi, ..Options::default() };
+    let mut painted = print(&profile, &Findings::of(&profile), options);
+    assert!(painted.contains("\x1b[1;31m"));
+    for code in ["\x1b[1m", "\x1b[33m", "\x1b[1;31m", "\x1b[0m"] {
+        painted = painted.replace(code, "");
+    }
+    assert_eq!(painted, plain);
+}
