@@ -1,0 +1,23 @@
+//! The profile file `*.locality`: a SQLite database, written while a trace runs, read by reports.
+//!
+//! It holds what [`locality_analysis::model::Profile`] holds and nothing else; above all no memory of the traced program.
+//! `docs/format.md` describes tables, units and keys for people with the `sqlite3` shell. Not here: any analysis.
+//!
+//! Limits: one writer per file. Rows wait in memory until [`Writer::commit`], so a killed tracer loses what came after
+//! its last commit.
+
+mod error;
+mod place;
+mod reader;
+mod repair;
+mod rows;
+mod schema;
+mod v1;
+mod value;
+mod writer;
+
+pub use error::Error;
+pub use place::Owner;
+pub use reader::read;
+pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
+pub use writer::Writer;

@@ -1,0 +1,233 @@
+//! One row of the profile, and the SQL that stores it. All but watches replace a row of the same id.
+//!
+//! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
+
+use locality_analysis::model::{
+    Frame, FrameId, Ledger, Module, ModuleId, Outcome, Overhead, Run, Sample, SampleId, Stack, StackId,
+    Thread, ThreadId, Touch, Watch,
+};
+use rusqlite::{Connection, Transaction, params};
+
+use crate::value::{json_numbers, kind_name, mode_name, signed};
+
+/// Something to be written.
+#[derive(Debug)]
+pub(crate) enum Row {
+    Run(Box<Run>),
+    Ledger(Box<Ledger>),
+    Overhead(Box<Overhead>),
+    Notices(Vec<String>),
+    Finished,
+    Thread(ThreadId, Box<Thread>),
+    Module(ModuleId, Module),
+    Frame(FrameId, Box<Frame>),
+    Stack(StackId, Stack),
+    Sample(SampleId, Box<Sample>),
+    Watch(Box<Watch>),
+}
+
+impl Row {
+    /// Whether there is one such row in a file, however long the trace.
+    pub(crate) fn is_header(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Ledger(_) | Self::Overhead(_) | Self::Notices(_) | Self::Finished)
+    }
+}
+
+/// Writes all rows in one transaction, or none.
+pub(crate) fn write_rows(database: &mut Connection, rows: &[Row]) -> rusqlite::Result<()> {
+    // A transaction that is dropped rolls back.
+    let transaction = database.transaction()?;
+    for row in rows {
+        write_row(&transaction, row)?;
+    }
+    transaction.commit()
+}
+
+fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
+    match row {
+        Row::Run(run) => write_run(to, run),
+        Row::Ledger(ledger) => write_ledger(to, ledger),
+        Row::Overhead(overhead) => write_overhead(to, overhead),
+        Row::Notices(notices) => write_notices(to, notices),
+        Row::Finished => to.prepare_cached("UPDATE state SET finished = 1")?.execute([]).map(drop),
+        Row::Thread(id, thread) => to
+            .prepare_cached("INSERT OR REPLACE INTO thread VALUES (?, ?, ?, ?, ?, ?, ?)")?
+            .execute(params![
+                id.0,
+                thread.pid,
+                thread.tid,
+                thread.name,
+                signed(thread.started_ns),
+                thread.ended_ns.map(signed),
+                thread.not_held
+            ])
+            .map(drop),
+        Row::Module(id, module) => to
+            .prepare_cached("INSERT OR REPLACE INTO module VALUES (?, ?, ?)")?
+            .execute(params![id.0, module.path, module.build_id])
+            .map(drop),
+        Row::Frame(id, frame) => to
+            .prepare_cached("INSERT OR REPLACE INTO frame VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+            .execute(params![
+                id.0,
+                signed(frame.address),
+                frame.module.map(|module| module.0),
+                frame.module_address.map(signed),
+                frame.function,
+                frame.file,
+                frame.line,
+                frame.inlined,
+                frame.unknown
+            ])
+            .map(drop),
+        Row::Stack(id, stack) => to
+            .prepare_cached("INSERT OR REPLACE INTO stack VALUES (?, ?, ?)")?
+            .execute(params![id.0, json_numbers(stack.frames.iter().map(|frame| frame.0)), stack.cut])
+            .map(drop),
+        Row::Sample(id, sample) => write_sample(to, *id, sample),
+        Row::Watch(watch) => write_watch(to, watch),
+    }
+}
+
+fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
+    to.prepare_cached(
+        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        run.command,
+        json_numbers(run.pids.iter().copied()),
+        signed(run.started_unix_ns),
+        signed(run.started_mono_ns),
+        signed(run.wall_ns),
+        signed(run.cpu_ns),
+        run.host.kernel,
+        run.host.cpu,
+        run.host.cpus,
+        mode_name(run.mode),
+        run.sources.address,
+        run.sources.rate,
+        run.sources.clock,
+        run.ended_by,
+        run.policy,
+        signed(run.distance_resolution_ns),
+        run.tool_version
+    ])?;
+    to.execute("DELETE FROM cache_level", [])?;
+    let mut insert = to.prepare_cached("INSERT INTO cache_level VALUES (?, ?, ?, ?, ?)")?;
+    for (id, cache) in run.host.caches.iter().enumerate() {
+        insert.execute(params![id as i64, cache.level, signed(cache.bytes), cache.ways, cache.line])?;
+    }
+    Ok(())
+}
+
+fn write_ledger(to: &Transaction<'_>, ledger: &Ledger) -> rusqlite::Result<()> {
+    let Ledger { seen, filtered, submitted, received, armed, trapped, censored, refused, .. } = *ledger;
+    let counts = [seen, filtered, submitted, received, armed, trapped, censored, refused].map(signed);
+    to.prepare_cached("INSERT OR REPLACE INTO ledger VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(rusqlite::params_from_iter(counts))?;
+    to.execute("DELETE FROM ledger_cause", [])?;
+    let mut insert = to.prepare_cached("INSERT INTO ledger_cause (kind, cause, n) VALUES (?, ?, ?)")?;
+    for (kind, causes) in [
+        ("lost", &ledger.lost),
+        ("filtered", &ledger.filtered_by),
+        ("unreachable", &ledger.unreachable),
+        ("stops", &ledger.stops),
+    ] {
+        for (cause, n) in causes {
+            insert.execute(params![kind, cause, signed(*n)])?;
+        }
+    }
+    Ok(())
+}
+
+fn write_overhead(to: &Transaction<'_>, overhead: &Overhead) -> rusqlite::Result<()> {
+    to.prepare_cached("INSERT OR REPLACE INTO overhead VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            overhead.budget_percent,
+            overhead.measured_percent,
+            signed(overhead.stop_ns),
+            signed(overhead.trap_ns),
+            signed(overhead.bpf_ns),
+            signed(overhead.controller_ns),
+            signed(overhead.stops),
+            signed(overhead.longest_stop_ns),
+            signed(overhead.max_stop_ns)
+        ])
+        .map(drop)
+}
+
+fn write_notices(to: &Transaction<'_>, notices: &[String]) -> rusqlite::Result<()> {
+    to.execute("DELETE FROM notice", [])?;
+    let mut insert = to.prepare_cached("INSERT INTO notice (text) VALUES (?)")?;
+    for notice in notices {
+        insert.execute([notice])?;
+    }
+    Ok(())
+}
+
+fn write_sample(to: &Transaction<'_>, id: SampleId, sample: &Sample) -> rusqlite::Result<()> {
+    let access = sample.access.as_ref().ok();
+    to.prepare_cached("INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            id.0,
+            signed(sample.time_ns),
+            sample.thread.0,
+            sample.stack.0,
+            signed(sample.period_ns),
+            sample.held,
+            access.map(|access| signed(access.ip)),
+            access.map(|access| signed(access.address)),
+            access.map(|access| access.size),
+            access.map(|access| kind_name(access.kind)),
+            sample.access.as_ref().err()
+        ])
+        .map(drop)
+}
+
+fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
+    let (outcome, reuse, distance_ns) = match watch.outcome {
+        Outcome::Reused { touch, distance_ns } => ("reused", Some(touch), Some(signed(distance_ns))),
+        Outcome::Replaced => ("replaced", None, None),
+        Outcome::StillArmed => ("still armed", None, None),
+        Outcome::Refused => ("refused", None, None),
+        Outcome::Gone => ("gone", None, None),
+    };
+    let columns = |touch: Option<Touch>| {
+        (
+            touch.map(|touch| signed(touch.time_ns)),
+            touch.map(|touch| touch.thread.0),
+            touch.map(|touch| touch.stack.0),
+            touch.map(|touch| kind_name(touch.kind)),
+            touch.map(|touch| touch.kernel),
+        )
+    };
+    let (used, reused) = (columns(watch.use_touch), columns(reuse));
+    to.prepare_cached(
+        "INSERT INTO watch VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        watch.sample.0,
+        signed(watch.address),
+        watch.bytes,
+        signed(watch.armed_ns),
+        signed(watch.ended_ns),
+        used.0,
+        used.1,
+        used.2,
+        used.3,
+        used.4,
+        watch.use_confirmed,
+        outcome,
+        reused.0,
+        reused.1,
+        reused.2,
+        reused.3,
+        reused.4,
+        distance_ns,
+        watch.p_arm,
+        watch.p_survive,
+        watch.threads_armed,
+        watch.threads_alive
+    ])
+    .map(drop)
+}

@@ -1,0 +1,75 @@
+//! The tables of format version 1. `docs/format.md` says the same for people; a test keeps both in step.
+
+/// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
+pub const APPLICATION_ID: i32 = 0x4C4F_4342;
+
+/// `PRAGMA user_version`: the format this program writes.
+pub const SCHEMA_VERSION: i64 = 1;
+
+/// Everything that a new file needs. Foreign keys are documented in docs/format.md but not enforced: a killed tracer may
+/// leave a row whose partner was never written, and the reader mends that.
+pub(crate) const CREATE: &str = "
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    command TEXT NOT NULL, pids TEXT NOT NULL,
+    started_unix_ns INTEGER NOT NULL, started_mono_ns INTEGER NOT NULL,
+    wall_ns INTEGER NOT NULL, cpu_ns INTEGER NOT NULL,
+    host_kernel TEXT NOT NULL, host_cpu TEXT NOT NULL, host_cpus INTEGER NOT NULL,
+    mode TEXT NOT NULL,
+    source_address TEXT NOT NULL, source_rate TEXT, source_clock TEXT NOT NULL,
+    ended_by TEXT NOT NULL, policy TEXT NOT NULL,
+    distance_resolution_ns INTEGER NOT NULL,
+    tool_version TEXT NOT NULL
+);
+CREATE TABLE cache_level (
+    id INTEGER PRIMARY KEY,
+    level INTEGER NOT NULL, bytes INTEGER NOT NULL, ways INTEGER NOT NULL, line_bytes INTEGER NOT NULL
+);
+CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 0), finished INTEGER NOT NULL);
+CREATE TABLE thread (
+    id INTEGER PRIMARY KEY,
+    pid INTEGER NOT NULL, tid INTEGER NOT NULL, name TEXT NOT NULL,
+    started_ns INTEGER NOT NULL, ended_ns INTEGER, not_held TEXT
+);
+CREATE TABLE module (id INTEGER PRIMARY KEY, path TEXT NOT NULL, build_id TEXT NOT NULL);
+CREATE TABLE frame (
+    id INTEGER PRIMARY KEY,
+    address INTEGER NOT NULL, module INTEGER, module_address INTEGER,
+    function TEXT, file TEXT, line INTEGER, inlined INTEGER NOT NULL, unknown TEXT
+);
+CREATE TABLE stack (id INTEGER PRIMARY KEY, frames TEXT NOT NULL, cut TEXT);
+CREATE VIEW stack_frame AS
+    SELECT stack.id AS stack, entry.key AS depth, entry.value AS frame
+    FROM stack, json_each(stack.frames) AS entry;
+CREATE TABLE sample (
+    id INTEGER PRIMARY KEY,
+    time_ns INTEGER NOT NULL, thread INTEGER NOT NULL, stack INTEGER NOT NULL,
+    period_ns INTEGER NOT NULL, held INTEGER NOT NULL,
+    access_ip INTEGER, access_address INTEGER, access_bytes INTEGER, access_kind TEXT, access_unknown TEXT
+);
+CREATE TABLE watch (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, address INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    armed_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
+    use_time_ns INTEGER, use_thread INTEGER, use_stack INTEGER, use_kind TEXT, use_kernel INTEGER,
+    use_confirmed INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reuse_time_ns INTEGER, reuse_thread INTEGER, reuse_stack INTEGER, reuse_kind TEXT, reuse_kernel INTEGER,
+    distance_ns INTEGER,
+    p_arm REAL, p_survive REAL,
+    threads_armed INTEGER NOT NULL, threads_alive INTEGER NOT NULL
+);
+CREATE TABLE ledger (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    seen INTEGER NOT NULL, filtered INTEGER NOT NULL, submitted INTEGER NOT NULL, received INTEGER NOT NULL,
+    armed INTEGER NOT NULL, trapped INTEGER NOT NULL, censored INTEGER NOT NULL, refused INTEGER NOT NULL
+);
+CREATE TABLE ledger_cause (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, cause TEXT NOT NULL, n INTEGER NOT NULL);
+CREATE TABLE overhead (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    budget_percent REAL, measured_percent REAL,
+    stop_ns INTEGER NOT NULL, trap_ns INTEGER NOT NULL, bpf_ns INTEGER NOT NULL, controller_ns INTEGER NOT NULL,
+    stops INTEGER NOT NULL, longest_stop_ns INTEGER NOT NULL, max_stop_ns INTEGER NOT NULL
+);
+CREATE TABLE notice (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+";

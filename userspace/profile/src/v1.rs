@@ -1,0 +1,295 @@
+//! Decoder of format version 1: one function per table. A table that cannot be read to its end gives the rows before the
+//! damage, and a sentence.
+
+use locality_analysis::model::{
+    Access, AccessKind, CacheLevel, Frame, FrameId, Host, Ledger, Module, ModuleId, Outcome, Overhead,
+    Profile, Run, Sample, SampleId, Sources, Stack, StackId, Thread, ThreadId, Touch, Watch,
+};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Row};
+
+use crate::reader::Decoded;
+use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, unsigned};
+
+/// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
+const LARGEST_ID: i64 = 1 << 24;
+
+/// Reads everything there is.
+pub(crate) fn decode(database: &Connection) -> Decoded {
+    let mut tables = Tables { database, damage: Vec::new() };
+    let run = tables.rows("run", run).pop();
+    let caches = tables.rows("cache_level", cache_level);
+    let finished = tables.rows("state", |row| row.get::<bool>()).pop();
+    let has_run = run.is_some();
+    let mut run = run.unwrap_or_default();
+    run.host.caches = caches;
+    let mut ledger = tables.rows("ledger", ledger).pop().unwrap_or_default();
+    for (kind, cause, n) in tables.rows("ledger_cause", cause) {
+        match kind.as_str() {
+            "lost" => ledger.lost.push((cause, n)),
+            "filtered" => ledger.filtered_by.push((cause, n)),
+            "unreachable" => ledger.unreachable.push((cause, n)),
+            _ => ledger.stops.push((cause, n)),
+        }
+    }
+    let samples = tables.rows_with_ids("sample", sample);
+    let (sample_ids, samples) = samples.into_iter().map(|(id, sample)| (narrow::<u32>(id), sample)).unzip();
+    let profile = Profile {
+        run,
+        threads: tables.dense("thread", thread),
+        modules: tables.dense("module", module),
+        frames: tables.dense("frame", frame),
+        stacks: tables.dense("stack", stack),
+        samples,
+        watches: tables.rows("watch", watch),
+        ledger,
+        overhead: tables.rows("overhead", overhead).pop().unwrap_or_default(),
+        notices: tables.rows("notice", |row| row.get()),
+        partial: finished != Some(true),
+    };
+    Decoded { profile, sample_ids, has_run, damage: tables.damage }
+}
+
+struct Tables<'a> {
+    database: &'a Connection,
+    damage: Vec<String>,
+}
+
+impl Tables<'_> {
+    /// All rows of a table by ascending id, up to the first that cannot be read.
+    fn rows_with_ids<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<(i64, T)> {
+        let mut values = Vec::new();
+        if let Err(error) = self.read_rows(table, decode, &mut values) {
+            self.damage.push(format!("table {table}: {error}"));
+        }
+        values
+    }
+
+    fn rows<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
+        self.rows_with_ids(table, decode).into_iter().map(|(_, value)| value).collect()
+    }
+
+    fn read_rows<T>(
+        &self,
+        table: &str,
+        decode: Decode<T>,
+        values: &mut Vec<(i64, T)>,
+    ) -> rusqlite::Result<()> {
+        // Table names come from this file, not from outside.
+        let mut statement = self.database.prepare(&format!("SELECT * FROM {table} ORDER BY id"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            // Column 0 is the id in every table.
+            let id = row.get(0)?;
+            values.push((id, decode(&mut Columns { row, next: 1 })?));
+        }
+        Ok(())
+    }
+
+    /// A table whose ids are indices. Gaps are filled with default values: a killed tracer may have written a row before
+    /// one with a smaller id.
+    fn dense<T: Default>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
+        let rows = self.rows_with_ids(table, decode);
+        let mut values = Vec::with_capacity(rows.len());
+        for (id, value) in rows {
+            // Ids ascend, except in a damaged file.
+            if id < values.len() as i64 || id >= LARGEST_ID {
+                self.damage.push(format!("table {table}: impossible id {id}"));
+                break;
+            }
+            values.resize_with(id as usize, T::default);
+            values.push(value);
+        }
+        values
+    }
+}
+
+/// Reads columns one after the other, in the order of the schema: looking each up by name costs more than reading it.
+/// Struct literals below are in column order for that reason; the round-trip tests notice a swap.
+struct Columns<'r> {
+    row: &'r Row<'r>,
+    next: usize,
+}
+
+type Decode<T> = fn(&mut Columns<'_>) -> rusqlite::Result<T>;
+
+impl Columns<'_> {
+    fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        self.next += 1;
+        self.row.get(self.next - 1)
+    }
+
+    fn number(&mut self) -> rusqlite::Result<u64> {
+        self.get().map(unsigned)
+    }
+
+    fn small<T: TryFrom<i64> + Bounded>(&mut self) -> rusqlite::Result<T> {
+        self.get().map(narrow)
+    }
+
+    /// SQLite has no NaN and stores NULL instead.
+    fn real(&mut self) -> rusqlite::Result<f64> {
+        Ok(self.get::<Option<f64>>()?.unwrap_or(f64::NAN))
+    }
+
+    fn kind(&mut self) -> rusqlite::Result<Option<AccessKind>> {
+        Ok(self.get::<Option<String>>()?.as_deref().map(kind_named))
+    }
+}
+
+fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
+    Ok(Run {
+        command: row.get()?,
+        pids: numbers_json(&row.get::<String>()?).unwrap_or_default(),
+        started_unix_ns: row.number()?,
+        started_mono_ns: row.number()?,
+        wall_ns: row.number()?,
+        cpu_ns: row.number()?,
+        host: Host { kernel: row.get()?, cpu: row.get()?, cpus: row.small()?, caches: Vec::new() },
+        mode: mode_named(&row.get::<String>()?),
+        sources: Sources { address: row.get()?, rate: row.get()?, clock: row.get()? },
+        ended_by: row.get()?,
+        policy: row.get()?,
+        distance_resolution_ns: row.number()?,
+        tool_version: row.get()?,
+    })
+}
+
+fn cache_level(row: &mut Columns<'_>) -> rusqlite::Result<CacheLevel> {
+    Ok(CacheLevel { level: row.small()?, bytes: row.number()?, ways: row.small()?, line: row.small()? })
+}
+
+fn thread(row: &mut Columns<'_>) -> rusqlite::Result<Thread> {
+    Ok(Thread {
+        pid: row.small()?,
+        tid: row.small()?,
+        name: row.get()?,
+        started_ns: row.number()?,
+        ended_ns: row.get::<Option<i64>>()?.map(unsigned),
+        not_held: row.get()?,
+    })
+}
+
+fn module(row: &mut Columns<'_>) -> rusqlite::Result<Module> {
+    Ok(Module { path: row.get()?, build_id: row.get()? })
+}
+
+fn frame(row: &mut Columns<'_>) -> rusqlite::Result<Frame> {
+    Ok(Frame {
+        address: row.number()?,
+        module: row.get::<Option<i64>>()?.map(|id| ModuleId(narrow(id))),
+        module_address: row.get::<Option<i64>>()?.map(unsigned),
+        function: row.get()?,
+        file: row.get()?,
+        line: row.get::<Option<i64>>()?.map(narrow),
+        inlined: row.get()?,
+        unknown: row.get()?,
+    })
+}
+
+fn stack(row: &mut Columns<'_>) -> rusqlite::Result<Stack> {
+    let frames = numbers_json(&row.get::<String>()?).unwrap_or_default();
+    Ok(Stack { frames: frames.into_iter().map(FrameId).collect(), cut: row.get()? })
+}
+
+fn sample(row: &mut Columns<'_>) -> rusqlite::Result<Sample> {
+    Ok(Sample {
+        time_ns: row.number()?,
+        thread: ThreadId(row.small()?),
+        stack: StackId(row.small()?),
+        period_ns: row.number()?,
+        held: row.get()?,
+        access: access(row)?,
+    })
+}
+
+fn access(row: &mut Columns<'_>) -> rusqlite::Result<Result<Access, String>> {
+    let (ip, address, size) =
+        (row.get::<Option<i64>>()?, row.get::<Option<i64>>()?, row.get::<Option<i64>>()?);
+    let (kind, unknown) = (row.kind()?, row.get::<Option<String>>()?);
+    Ok(match (ip, address, unknown) {
+        (Some(ip), Some(address), None) => Ok(Access {
+            ip: unsigned(ip),
+            address: unsigned(address),
+            size: size.map_or(0, narrow),
+            kind: kind.unwrap_or_default(),
+        }),
+        (_, _, reason) => Err(reason.unwrap_or_default()),
+    })
+}
+
+fn touch(row: &mut Columns<'_>) -> rusqlite::Result<Option<Touch>> {
+    let (time_ns, thread, stack) =
+        (row.get::<Option<i64>>()?, row.get::<Option<i64>>()?, row.get::<Option<i64>>()?);
+    let (kind, kernel) = (row.kind()?, row.get::<Option<bool>>()?);
+    let touch = |((time_ns, thread), stack): ((i64, i64), i64)| Touch {
+        time_ns: unsigned(time_ns),
+        thread: ThreadId(narrow(thread)),
+        stack: StackId(narrow(stack)),
+        kind: kind.unwrap_or_default(),
+        kernel: kernel.unwrap_or_default(),
+    };
+    Ok(time_ns.zip(thread).zip(stack).map(touch))
+}
+
+fn watch(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
+    Ok(Watch {
+        sample: SampleId(row.small()?),
+        address: row.number()?,
+        bytes: row.small()?,
+        armed_ns: row.number()?,
+        ended_ns: row.number()?,
+        use_touch: touch(row)?,
+        use_confirmed: row.get()?,
+        outcome: outcome(row)?,
+        p_arm: row.real()?,
+        p_survive: row.real()?,
+        threads_armed: row.small()?,
+        threads_alive: row.small()?,
+    })
+}
+
+fn outcome(row: &mut Columns<'_>) -> rusqlite::Result<Outcome> {
+    let (word, reuse, distance_ns) = (row.get::<String>()?, touch(row)?, row.get::<Option<i64>>()?);
+    Ok(match (word.as_str(), reuse, distance_ns) {
+        ("reused", Some(touch), Some(distance_ns)) => {
+            Outcome::Reused { touch, distance_ns: unsigned(distance_ns) }
+        }
+        ("replaced", ..) => Outcome::Replaced,
+        ("refused", ..) => Outcome::Refused,
+        ("gone", ..) => Outcome::Gone,
+        _ => Outcome::StillArmed,
+    })
+}
+
+fn ledger(row: &mut Columns<'_>) -> rusqlite::Result<Ledger> {
+    Ok(Ledger {
+        seen: row.number()?,
+        filtered: row.number()?,
+        submitted: row.number()?,
+        received: row.number()?,
+        armed: row.number()?,
+        trapped: row.number()?,
+        censored: row.number()?,
+        refused: row.number()?,
+        ..Ledger::default()
+    })
+}
+
+fn cause(row: &mut Columns<'_>) -> rusqlite::Result<(String, String, u64)> {
+    Ok((row.get()?, row.get()?, row.number()?))
+}
+
+fn overhead(row: &mut Columns<'_>) -> rusqlite::Result<Overhead> {
+    Ok(Overhead {
+        budget_percent: row.real()?,
+        measured_percent: row.real()?,
+        stop_ns: row.number()?,
+        trap_ns: row.number()?,
+        bpf_ns: row.number()?,
+        controller_ns: row.number()?,
+        stops: row.number()?,
+        longest_stop_ns: row.number()?,
+        max_stop_ns: row.number()?,
+    })
+}

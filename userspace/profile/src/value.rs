@@ -1,0 +1,102 @@
+//! How model values look in a column: enums as words, unsigned numbers in SQLite's signed 64 bits.
+//!
+//! Numbers above `i64::MAX` (kernel-half addresses) wrap to negative ones; `printf('%x', …)` in SQL shows them right.
+
+use locality_analysis::model::{AccessKind, Mode};
+
+/// An unsigned number as SQLite stores it.
+pub(crate) fn signed(value: u64) -> i64 {
+    value.cast_signed()
+}
+
+/// Back from [`signed`].
+pub(crate) fn unsigned(value: i64) -> u64 {
+    value.cast_unsigned()
+}
+
+/// A narrower number; a value that does not fit (only in a damaged file) becomes the largest one.
+pub(crate) fn narrow<T: TryFrom<i64> + Bounded>(value: i64) -> T {
+    T::try_from(value).unwrap_or(T::LARGEST)
+}
+
+/// Types with a largest value.
+pub(crate) trait Bounded {
+    const LARGEST: Self;
+}
+
+impl Bounded for u8 {
+    const LARGEST: Self = Self::MAX;
+}
+
+impl Bounded for u32 {
+    const LARGEST: Self = Self::MAX;
+}
+
+pub(crate) fn kind_name(kind: AccessKind) -> &'static str {
+    match kind {
+        AccessKind::Load => "load",
+        AccessKind::Store => "store",
+        AccessKind::ReadWrite => "read-write",
+        AccessKind::Unknown => "unknown",
+    }
+}
+
+pub(crate) fn kind_named(name: &str) -> AccessKind {
+    match name {
+        "load" => AccessKind::Load,
+        "store" => AccessKind::Store,
+        "read-write" => AccessKind::ReadWrite,
+        _ => AccessKind::Unknown,
+    }
+}
+
+pub(crate) fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Live => "live",
+        Mode::Exact => "exact",
+    }
+}
+
+pub(crate) fn mode_named(name: &str) -> Mode {
+    if name == "exact" { Mode::Exact } else { Mode::Live }
+}
+
+/// `[1,2,3]`, which SQLite's `json_each` reads.
+pub(crate) fn json_numbers(numbers: impl Iterator<Item = u32>) -> String {
+    let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    format!("[{}]", words.join(","))
+}
+
+/// Back from [`json_numbers`]; `None` for anything else.
+pub(crate) fn numbers_json(text: &str) -> Option<Vec<u32>> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    if inner.is_empty() {
+        return Some(Vec::new());
+    }
+    inner.split(',').map(|word| word.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_numbers_round_trip() {
+        for kind in [AccessKind::Load, AccessKind::Store, AccessKind::ReadWrite, AccessKind::Unknown] {
+            assert_eq!(kind_named(kind_name(kind)), kind);
+        }
+        for mode in [Mode::Live, Mode::Exact] {
+            assert_eq!(mode_named(mode_name(mode)), mode);
+        }
+        for value in [0, 1, u64::MAX, 0xffff_ffff_ff60_0000] {
+            assert_eq!(unsigned(signed(value)), value);
+        }
+        assert_eq!(narrow::<u8>(300), 255);
+        for numbers in [vec![], vec![7], vec![0, u32::MAX]] {
+            assert_eq!(numbers_json(&json_numbers(numbers.iter().copied())), Some(numbers));
+        }
+        for bad in ["", "[", "1,2", "[1,]", "[-1]", "[x]"] {
+            assert_eq!(numbers_json(bad), None);
+        }
+    }
+}

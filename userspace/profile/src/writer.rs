@@ -1,0 +1,187 @@
+//! Writes a profile while the trace runs.
+//!
+//! Rows wait in memory and go to the file in one short transaction per second, in rollback-journal mode: between
+//! transactions exactly one file exists and it is whole. A tracer killed inside a transaction leaves `FILE-journal`
+//! beside it, which the next reader plays back. `synchronous` is off: a killed process must not cost data (the kernel has
+//! the pages), a power cut may.
+//!
+//! Limits: memory is bounded by [`PENDING_LIMIT`] rows, those of the header aside; at most one writer per file.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use locality_analysis::model::{
+    Frame, FrameId, Ledger, Module, ModuleId, Overhead, Profile, Run, Sample, SampleId, Stack, StackId,
+    Thread, ThreadId, Watch,
+};
+use rusqlite::{Connection, OpenFlags, backup::Backup};
+
+use crate::error::Error;
+use crate::place::{self, Owner};
+use crate::reader::Decoded;
+use crate::rows::{Row, write_rows};
+use crate::schema::{APPLICATION_ID, CREATE, SCHEMA_VERSION};
+use crate::{repair, v1};
+
+/// Rows that may wait in memory before they are written whether or not a second has passed.
+const PENDING_LIMIT: usize = 8192;
+
+/// Longest time that rows wait.
+const COMMIT_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a commit waits for a reader. It stands in the tracer's way, so it is short; what could not be written stays
+/// in memory.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// An open profile. Dropping it without [`Writer::finish`] leaves a file that reads as partial.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    database: Connection,
+    pending: Vec<Row>,
+    last_commit: Instant,
+}
+
+impl Writer {
+    /// Creates the file with mode 0600. An earlier profile of that name becomes `FILE.old`; a file that is no profile is
+    /// an error.
+    pub fn create(path: &Path, owner: Option<Owner>) -> Result<Self, Error> {
+        let path = place::create_empty(path, owner)?;
+        let made = Self::open_new(&path).map_err(|error| Error::sqlite(&path, error));
+        match made {
+            Ok(database) => Ok(Self { path, database, pending: Vec::new(), last_commit: Instant::now() }),
+            Err(error) => {
+                // It holds nothing yet and is ours; if it cannot be removed either, the first error tells more.
+                let _ = std::fs::remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    fn open_new(path: &Path) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let mut database = Connection::open_with_flags(path, flags)?;
+        database.busy_timeout(BUSY_TIMEOUT)?;
+        database.pragma_update(None, "journal_mode", "DELETE")?;
+        database.pragma_update(None, "synchronous", "OFF")?;
+        database.pragma_update(None, "temp_store", "MEMORY")?;
+        database.set_prepared_statement_cache_capacity(32);
+        let transaction = database.transaction()?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        transaction.execute_batch(CREATE)?;
+        transaction.execute("INSERT INTO state (id, finished) VALUES (0, 0)", [])?;
+        transaction.commit()?;
+        Ok(database)
+    }
+
+    /// Where the file lies, with its directory's symbolic links resolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Stores or replaces the description of the run. Call it early, so that a killed trace has one, and again when
+    /// something changes.
+    pub fn put_run(&mut self, run: &Run) -> Result<(), Error> {
+        self.put(Row::Run(Box::new(run.clone())))
+    }
+
+    /// Stores or replaces the ledger.
+    pub fn put_ledger(&mut self, ledger: &Ledger) -> Result<(), Error> {
+        self.put(Row::Ledger(Box::new(ledger.clone())))
+    }
+
+    /// Stores or replaces the cost.
+    pub fn put_overhead(&mut self, overhead: &Overhead) -> Result<(), Error> {
+        self.put(Row::Overhead(Box::new(overhead.clone())))
+    }
+
+    /// Stores or replaces all notices, most important first.
+    pub fn put_notices(&mut self, notices: &[String]) -> Result<(), Error> {
+        self.put(Row::Notices(notices.to_vec()))
+    }
+
+    /// Stores or replaces a thread.
+    pub fn put_thread(&mut self, id: ThreadId, thread: &Thread) -> Result<(), Error> {
+        self.put(Row::Thread(id, Box::new(thread.clone())))
+    }
+
+    /// Stores or replaces a module.
+    pub fn put_module(&mut self, id: ModuleId, module: &Module) -> Result<(), Error> {
+        self.put(Row::Module(id, module.clone()))
+    }
+
+    /// Stores or replaces a frame; its symbols may come later than its address.
+    pub fn put_frame(&mut self, id: FrameId, frame: &Frame) -> Result<(), Error> {
+        self.put(Row::Frame(id, Box::new(frame.clone())))
+    }
+
+    /// Stores or replaces a stack; symbolisation may add the inlined frames later.
+    pub fn put_stack(&mut self, id: StackId, stack: &Stack) -> Result<(), Error> {
+        self.put(Row::Stack(id, stack.clone()))
+    }
+
+    /// Stores or replaces a sample.
+    pub fn put_sample(&mut self, id: SampleId, sample: &Sample) -> Result<(), Error> {
+        self.put(Row::Sample(id, Box::new(sample.clone())))
+    }
+
+    /// Adds a watch that has ended.
+    pub fn append_watch(&mut self, watch: &Watch) -> Result<(), Error> {
+        self.put(Row::Watch(Box::new(watch.clone())))
+    }
+
+    /// Takes a row; writes all of them when a second has passed or too many wait. After an error everything taken so far
+    /// still waits; only where the limit is reached is the new row refused.
+    fn put(&mut self, row: Row) -> Result<(), Error> {
+        // The header is a handful of rows, and the most that a report can lose.
+        if self.pending.len() >= PENDING_LIMIT && !row.is_header() {
+            self.commit()?;
+        }
+        self.pending.push(row);
+        if self.last_commit.elapsed() < COMMIT_EVERY {
+            return Ok(());
+        }
+        match self.commit() {
+            // A reader is at work; there is room to wait for the next second.
+            Err(Error::Busy { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Writes what waits. Call it once a second also when nothing new arrives. After an error nothing of it is in the
+    /// file, everything still waits, and the call can be repeated.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        self.last_commit = Instant::now();
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        write_rows(&mut self.database, &self.pending).map_err(|error| Error::sqlite(&self.path, error))?;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Writes the rest and marks the profile as whole.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.pending.push(Row::Finished);
+        self.commit()?;
+        self.database.close().map_err(|(_, error)| Error::sqlite(&self.path, error))
+    }
+
+    /// Gives up on the file, which takes no more rows: what it holds together with the rows that wait. The file stays as
+    /// it is.
+    pub fn recover(self) -> Result<Profile, Error> {
+        self.with_pending().map_err(|error| Error::sqlite(&self.path, error)).map(repair::finish)
+    }
+
+    fn with_pending(&self) -> rusqlite::Result<Decoded> {
+        let mut memory = Connection::open_in_memory()?;
+        // Through the open connection: the file may have no name any more.
+        Backup::new(&self.database, &mut memory)?.run_to_completion(i32::MAX, Duration::ZERO, None)?;
+        write_rows(&mut memory, &self.pending)?;
+        write_rows(&mut memory, &[Row::Finished])?;
+        Ok(v1::decode(&memory))
+    }
+}

@@ -1,0 +1,202 @@
+//! Random profiles, and a way to write them whole.
+
+use std::path::Path;
+
+use fastrand::Rng;
+use locality_analysis::model::*;
+use locality_profile::{Error, Writer};
+
+fn text(rng: &mut Rng) -> String {
+    const WORDS: [&str; 8] = ["", "main", "a'b\"c", "Größe <→>", "x\0y", "::<T>", "/usr/lib/x.so", "%s\n"];
+    WORDS[rng.usize(..WORDS.len())].to_owned()
+}
+
+fn maybe<T>(rng: &mut Rng, make: impl Fn(&mut Rng) -> T) -> Option<T> {
+    rng.bool().then(|| make(rng))
+}
+
+fn number(rng: &mut Rng) -> u64 {
+    match rng.u8(..4) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => rng.u64(..1000),
+        _ => rng.u64(..),
+    }
+}
+
+fn causes(rng: &mut Rng) -> Vec<(String, u64)> {
+    (0..rng.usize(..4)).map(|_| (text(rng), number(rng))).collect()
+}
+
+fn kind(rng: &mut Rng) -> AccessKind {
+    [AccessKind::Load, AccessKind::Store, AccessKind::ReadWrite, AccessKind::Unknown][rng.usize(..4)]
+}
+
+/// A profile with `samples` samples whose ids all lead somewhere.
+pub fn random_profile(seed: u64, samples: usize) -> Profile {
+    let rng = &mut Rng::with_seed(seed);
+    let threads = 1 + rng.u32(..5);
+    let modules = 1 + rng.u32(..5);
+    let frames = 1 + rng.u32(..40);
+    let stacks = 1 + rng.u32(..40);
+    let touch = |rng: &mut Rng| Touch {
+        time_ns: number(rng),
+        thread: ThreadId(rng.u32(..threads)),
+        stack: StackId(rng.u32(..stacks)),
+        kind: kind(rng),
+        kernel: rng.bool(),
+    };
+    let watch = |rng: &mut Rng| Watch {
+        sample: SampleId(rng.u32(..samples as u32)),
+        address: number(rng),
+        bytes: 1 << rng.u8(..4),
+        armed_ns: number(rng),
+        ended_ns: number(rng),
+        use_touch: maybe(rng, touch),
+        use_confirmed: rng.bool(),
+        outcome: match rng.u8(..5) {
+            0 => Outcome::Reused { touch: touch(rng), distance_ns: number(rng) },
+            1 => Outcome::Replaced,
+            2 => Outcome::StillArmed,
+            3 => Outcome::Refused,
+            _ => Outcome::Gone,
+        },
+        p_arm: rng.f64(),
+        p_survive: rng.f64(),
+        threads_armed: rng.u32(..),
+        threads_alive: rng.u32(..),
+    };
+    Profile {
+        run: Run {
+            command: text(rng),
+            pids: (0..rng.usize(..4)).map(|_| rng.u32(..)).collect(),
+            started_unix_ns: number(rng),
+            started_mono_ns: number(rng),
+            wall_ns: number(rng),
+            cpu_ns: number(rng),
+            host: Host {
+                kernel: text(rng),
+                cpu: text(rng),
+                cpus: rng.u32(..),
+                caches: (0..rng.u8(..4))
+                    .map(|level| CacheLevel {
+                        level,
+                        bytes: number(rng),
+                        ways: rng.u32(..),
+                        line: rng.u32(..),
+                    })
+                    .collect(),
+            },
+            mode: if rng.bool() { Mode::Live } else { Mode::Exact },
+            sources: Sources { address: text(rng), rate: maybe(rng, text), clock: text(rng) },
+            ended_by: text(rng),
+            policy: text(rng),
+            distance_resolution_ns: number(rng),
+            tool_version: text(rng),
+        },
+        threads: (0..threads)
+            .map(|_| Thread {
+                pid: rng.u32(..),
+                tid: rng.u32(..),
+                name: text(rng),
+                started_ns: number(rng),
+                ended_ns: maybe(rng, number),
+                not_held: maybe(rng, text),
+            })
+            .collect(),
+        modules: (0..modules).map(|_| Module { path: text(rng), build_id: text(rng) }).collect(),
+        frames: (0..frames)
+            .map(|_| Frame {
+                address: number(rng),
+                module: maybe(rng, |rng| ModuleId(rng.u32(..modules))),
+                module_address: maybe(rng, number),
+                function: maybe(rng, text),
+                file: maybe(rng, text),
+                line: maybe(rng, |rng| rng.u32(..)),
+                inlined: rng.bool(),
+                unknown: maybe(rng, text),
+            })
+            .collect(),
+        stacks: (0..stacks)
+            .map(|_| Stack {
+                frames: (0..rng.usize(..20)).map(|_| FrameId(rng.u32(..frames))).collect(),
+                cut: maybe(rng, text),
+            })
+            .collect(),
+        samples: (0..samples)
+            .map(|_| Sample {
+                time_ns: number(rng),
+                thread: ThreadId(rng.u32(..threads)),
+                stack: StackId(rng.u32(..stacks)),
+                period_ns: number(rng),
+                held: rng.bool(),
+                access: if rng.bool() {
+                    Ok(Access { ip: number(rng), address: number(rng), size: rng.u32(..), kind: kind(rng) })
+                } else {
+                    Err(text(rng))
+                },
+            })
+            .collect(),
+        watches: if samples == 0 { Vec::new() } else { (0..samples / 2).map(|_| watch(rng)).collect() },
+        ledger: Ledger {
+            seen: number(rng),
+            filtered: number(rng),
+            submitted: number(rng),
+            received: number(rng),
+            lost: causes(rng),
+            filtered_by: causes(rng),
+            armed: number(rng),
+            trapped: number(rng),
+            censored: number(rng),
+            refused: number(rng),
+            unreachable: causes(rng),
+            stops: causes(rng),
+        },
+        overhead: Overhead {
+            budget_percent: rng.f64(),
+            measured_percent: rng.f64(),
+            stop_ns: number(rng),
+            trap_ns: number(rng),
+            bpf_ns: number(rng),
+            controller_ns: number(rng),
+            stops: number(rng),
+            longest_stop_ns: number(rng),
+            max_stop_ns: number(rng),
+        },
+        notices: (0..rng.usize(..4)).map(|_| text(rng)).collect(),
+        partial: false,
+    }
+}
+
+/// Puts every row of the profile.
+pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
+    writer.put_run(&profile.run)?;
+    for (id, thread) in (0..).zip(&profile.threads) {
+        writer.put_thread(ThreadId(id), thread)?;
+    }
+    for (id, module) in (0..).zip(&profile.modules) {
+        writer.put_module(ModuleId(id), module)?;
+    }
+    for (id, frame) in (0..).zip(&profile.frames) {
+        writer.put_frame(FrameId(id), frame)?;
+    }
+    for (id, stack) in (0..).zip(&profile.stacks) {
+        writer.put_stack(StackId(id), stack)?;
+    }
+    for (id, sample) in (0..).zip(&profile.samples) {
+        writer.put_sample(SampleId(id), sample)?;
+    }
+    for watch in &profile.watches {
+        writer.append_watch(watch)?;
+    }
+    writer.put_ledger(&profile.ledger)?;
+    writer.put_overhead(&profile.overhead)?;
+    writer.put_notices(&profile.notices)
+}
+
+/// Writes a finished profile file.
+pub fn write_file(path: &Path, profile: &Profile) {
+    let mut writer = Writer::create(path, None).unwrap();
+    put_all(&mut writer, profile).unwrap();
+    writer.finish().unwrap();
+}

@@ -1,0 +1,140 @@
+//! Files that are cut, scribbled on, foreign or from the future: a typed error or what can be recovered, never a panic.
+
+use std::fs;
+
+use crate::common::{random_profile, write_file};
+use locality_analysis::model::*;
+use locality_profile::{Error, read};
+
+#[test]
+fn a_truncated_file_gives_what_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let whole = random_profile(5, 3_000);
+    write_file(&path, &whole);
+    let bytes = fs::read(&path).unwrap();
+    let mut recovered = 0;
+    let lengths = (0..200).chain((200..bytes.len()).step_by(bytes.len() / 150)).chain([bytes.len() - 1]);
+    for length in lengths {
+        fs::write(&path, &bytes[..length]).unwrap();
+        match read(&path) {
+            Ok(profile) => {
+                recovered += 1;
+                assert!(profile.partial, "{length} of {}", bytes.len());
+                assert!(profile.notices[0].contains("damaged"), "{:?}", profile.notices);
+                assert!(profile.samples.len() <= whole.samples.len());
+                for (mine, theirs) in profile.samples.iter().zip(&whole.samples) {
+                    assert_eq!((mine.time_ns, &mine.access), (theirs.time_ns, &theirs.access));
+                }
+            }
+            Err(Error::Damaged { .. } | Error::NotAProfile { .. }) => {}
+            Err(error) => panic!("{length}: {error:?}"),
+        }
+    }
+    assert!(recovered > 50, "only {recovered} lengths gave anything");
+}
+
+#[test]
+fn a_scribbled_file_never_panics() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    write_file(&path, &random_profile(6, 300));
+    let bytes = fs::read(&path).unwrap();
+    let rng = &mut fastrand::Rng::with_seed(1);
+    for _ in 0..150 {
+        let mut copy = bytes.clone();
+        for _ in 0..rng.usize(1..40) {
+            let at = rng.usize(..copy.len());
+            copy[at] = rng.u8(..);
+        }
+        fs::write(&path, &copy).unwrap();
+        if let Ok(profile) = read(&path) {
+            // Whatever is left refers to what is left.
+            for sample in &profile.samples {
+                assert!((sample.thread.0 as usize) < profile.threads.len());
+                assert!((sample.stack.0 as usize) < profile.stacks.len());
+            }
+            for watch in &profile.watches {
+                assert!((watch.sample.0 as usize) < profile.samples.len());
+            }
+            for frame in profile.stacks.iter().flat_map(|stack| &stack.frames) {
+                assert!((frame.0 as usize) < profile.frames.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_files_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text");
+    fs::write(&text, "hello, world\n").unwrap();
+    let database = directory.path().join("database");
+    rusqlite::Connection::open(&database).unwrap().execute_batch("CREATE TABLE run (id)").unwrap();
+    let elf = std::env::current_exe().unwrap();
+    for (path, word) in [
+        (text.as_path(), "a text file"),
+        (&elf, "an ELF program"),
+        (&database, "the SQLite database of another program"),
+        (directory.path(), "a directory"),
+        ("/dev/zero".as_ref(), "device"),
+    ] {
+        match read(path) {
+            Err(Error::NotAProfile { what, .. }) => assert!(what.contains(word), "{what}"),
+            other => panic!("{path:?}: {other:?}"),
+        }
+    }
+    assert!(matches!(read(&directory.path().join("none")), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn a_newer_format_is_refused_by_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    write_file(&path, &random_profile(7, 3));
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.pragma_update(None, "user_version", 99).unwrap();
+    drop(database);
+    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 1, .. })));
+}
+
+#[test]
+fn a_journal_that_cannot_be_played_back_is_said() {
+    // Root may write anywhere; a directory mounted read-only is the real case. Without mount rights, say so.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    write_file(&path, &random_profile(8, 3));
+    let before = fs::read(&path).unwrap();
+    // An open transaction that has spilled to the file: its journal is hot once the process is gone, so copy both.
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.pragma_update(None, "cache_size", 1).unwrap();
+    database.execute_batch("BEGIN; UPDATE sample SET time_ns = 1; CREATE TABLE filler (x);").unwrap();
+    for _ in 0..200 {
+        database.execute("INSERT INTO filler VALUES (randomblob(1000))", []).unwrap();
+    }
+    let journal = directory.path().join("x.locality-journal");
+    let (hot, dirty) = (fs::read(&journal).unwrap(), fs::read(&path).unwrap());
+    drop(database);
+    assert_ne!(before, dirty, "the transaction spilled");
+    fs::write(&journal, &hot).unwrap();
+    fs::write(&path, &dirty).unwrap();
+    let Some(_mount) = crate::mount::ReadOnly::bind(directory.path()) else { return };
+    assert!(matches!(read(&path), Err(Error::NeedsRecovery { .. })), "{:?}", read(&path));
+    drop(_mount);
+    assert_eq!(read(&path).unwrap(), random_profile(8, 3));
+    assert!(!journal.exists());
+}
+
+#[test]
+fn an_empty_database_with_our_id_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    write_file(&path, &Profile::default());
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch("DELETE FROM run").unwrap();
+    drop(database);
+    match read(&path) {
+        Err(Error::Damaged { detail, .. }) => assert!(detail.contains("before it wrote anything")),
+        other => panic!("{other:?}"),
+    }
+}
