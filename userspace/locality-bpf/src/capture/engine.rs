@@ -1,0 +1,353 @@
+//! The capture thread's loop and its commands.
+
+use std::{
+    io,
+    os::fd::AsRawFd as _,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use locality_analysis::arbiter::Policy;
+use locality_common::counter;
+use tokio::sync::mpsc as async_mpsc;
+
+use super::{
+    event::{Costs, EndOutcome, Event, WatchEnd, add},
+    members::Members,
+    watching::{Watch, Watches},
+};
+use crate::kernel::{
+    object::{Object, Ring},
+    perf::Event as PerfEvent,
+    ptrace, records, sys,
+};
+
+/// Longest sleep of the loop; each turn is a sign of life.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Most ring records in one turn, so that a stopped thread never waits for a long queue.
+const RECORDS_A_TURN: usize = 128;
+
+/// What the command line decided for the capture thread.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who gets the debug registers.
+    pub policy: Policy,
+    /// Longest time that a thread may be stopped for arming.
+    pub max_stop_ns: u64,
+    /// Why no thread may be stopped, if so.
+    pub no_stops: Option<&'static str>,
+    /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
+    pub watch_unheld: bool,
+    /// Most other threads in which a watch is armed.
+    pub siblings: usize,
+    /// Cost of one trap, calibrated on this machine.
+    pub trap_cost_ns: u64,
+    /// Cost of one clock tick, calibrated on this machine.
+    pub tick_cost_ns: u64,
+    /// Share of a thread's time that stops for the program's own signals and births may cost before the thread is
+    /// released.
+    pub budget: f64,
+}
+
+/// What the controller may ask for.
+#[derive(Debug)]
+pub enum Command {
+    /// Trace a process with all its threads; answers with the number of threads that are held.
+    Attach(u32, tokio::sync::oneshot::Sender<io::Result<usize>>),
+    /// Report the end of this process as the launched command's.
+    Launched(u32),
+    /// End: disarm everything, drain the ring, release the targets. The thread's state can be started again.
+    Finish,
+}
+
+/// The running capture thread.
+#[derive(Debug)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    waker: Arc<sys::Waker>,
+    thread: JoinHandle<Capture>,
+}
+
+impl Handle {
+    /// Sends a command; false when the thread has ended.
+    pub fn send(&self, command: Command) -> bool {
+        let sent = self.commands.send(command).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// Waits for the thread's end and takes its state back. The end of the thread released every target.
+    pub fn join(self) -> Result<Capture> {
+        self.thread.join().map_err(|_| anyhow::anyhow!("the capture thread panicked"))
+    }
+}
+
+/// State of the capture thread.
+pub struct Capture {
+    pub(super) kernel: Object,
+    ring: Ring,
+    pub(super) settings: Settings,
+    pub(super) members: Members,
+    pub(super) watches: Watches,
+    pub(super) costs: Arc<Costs>,
+    events: async_mpsc::Sender<Event>,
+    pub(super) heartbeat: Arc<crate::guard::Heartbeat>,
+    pub(super) launched: Option<u32>,
+    /// Set once a target was there, so that "none left" means something.
+    pub(super) had_targets: bool,
+    pub(super) programs: TouchProgram,
+    restored_ns: u64,
+    kernel_ticks_before: u64,
+    /// What the controller must hear although its queue was full.
+    unheard: std::cell::RefCell<Vec<Event>>,
+}
+
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Capture").field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+/// The `touch` program's descriptor, kept apart from the object so that both can be borrowed.
+#[derive(Debug)]
+pub struct TouchProgram(std::os::fd::OwnedFd);
+
+impl TouchProgram {
+    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.0.as_fd()
+    }
+}
+
+impl Capture {
+    /// State for a loaded object.
+    pub fn new(
+        kernel: Object,
+        ring: Ring,
+        settings: Settings,
+        costs: Arc<Costs>,
+        heartbeat: Arc<crate::guard::Heartbeat>,
+        events: async_mpsc::Sender<Event>,
+    ) -> Result<Self> {
+        let kernel_ticks_before = kernel.counters()?[counter::FILTERED_KERNEL as usize];
+        let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
+        Ok(Self {
+            kernel,
+            ring,
+            settings,
+            members: Members::default(),
+            watches: Watches::default(),
+            costs,
+            events,
+            heartbeat,
+            launched: None,
+            had_targets: false,
+            programs,
+            restored_ns: 0,
+            unheard: std::cell::RefCell::default(),
+            kernel_ticks_before,
+        })
+    }
+
+    /// Starts the thread. `SIGCHLD` must be blocked in the calling thread.
+    pub fn start(mut self) -> Result<Handle> {
+        let (sender, commands) = mpsc::channel();
+        let waker = Arc::new(sys::Waker::new()?);
+        let signals = sys::ChildSignals::new()?;
+        let poll = sys::Poll::new()?;
+        for fd in [self.ring.as_raw_fd(), signals.as_raw_fd(), waker.as_raw_fd()] {
+            poll.add(fd)?;
+        }
+        let thread_waker = Arc::clone(&waker);
+        let keeper = PerfEvent::keeper().context("cannot open a perf event")?;
+        let thread = std::thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || {
+                let _keeper = keeper;
+                super::stops::warm_up();
+                if let Err(error) = sys::make_thread_urgent() {
+                    tracing::debug!("capture thread runs at ordinary priority: {error}");
+                }
+                if let Err(error) = self.run(&poll, &signals, &thread_waker, &commands) {
+                    self.tell(Event::Failed(format!("{error:#}")));
+                }
+                self
+            })
+            .context("cannot start the capture thread")?;
+        Ok(Handle { commands: sender, waker, thread })
+    }
+
+    /// Gives back, once a second, the registers that the kernel refused: their holder may be gone.
+    fn restore_registers(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.restored_ns) < 1_000_000_000 {
+            return;
+        }
+        self.restored_ns = now_ns;
+        if let Ok(counters) = self.kernel.counters() {
+            let ticks = counters[counter::FILTERED_KERNEL as usize].saturating_sub(self.kernel_ticks_before);
+            self.costs.kernel_ticks.store(ticks, std::sync::atomic::Ordering::Relaxed);
+        }
+        for process in self.members.processes.values_mut() {
+            process.arbiter.restore();
+        }
+        self.forget_the_dead();
+    }
+
+    fn run(
+        &mut self,
+        poll: &sys::Poll,
+        signals: &sys::ChildSignals,
+        waker: &sys::Waker,
+        commands: &mpsc::Receiver<Command>,
+    ) -> Result<()> {
+        loop {
+            let now = sys::monotonic_ns();
+            self.heartbeat.beat(now);
+            // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread is stopped.
+            if self.heartbeat.watchdog_is_alive(now) {
+                self.kernel.beat(now)?;
+            }
+            self.restore_registers(now);
+            self.tell_unheard();
+            poll.wait(TURN)?;
+            signals.clear();
+            // Samples first: a stop needs the record that explains it.
+            self.drain_ring(RECORDS_A_TURN);
+            while let Some((tid, status)) = ptrace::next_status()? {
+                self.on_status(tid, status);
+            }
+            waker.clear();
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Attach(pid, answer) => {
+                        // Nobody listens when the controller gave up meanwhile.
+                        let _ = answer.send(self.attach(pid));
+                    }
+                    Command::Launched(pid) => self.launched = Some(pid),
+                    Command::Finish => {
+                        self.finish();
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads at most `most` ring records.
+    pub(super) fn drain_ring(&mut self, most: usize) -> usize {
+        for read in 0..most {
+            let Some(item) = self.ring.next() else { return read };
+            let record = records::decode(&item);
+            drop(item);
+            add(&self.costs.received, 1);
+            self.on_record(record);
+        }
+        most
+    }
+
+    /// Tells the controller; counts what it was too slow for. What it must hear is told later rather than never.
+    pub(super) fn tell(&self, event: Event) {
+        match self.events.try_send(event) {
+            Ok(()) => {}
+            Err(async_mpsc::error::TrySendError::Full(event)) if event.is_essential() => {
+                self.unheard.borrow_mut().push(event);
+            }
+            Err(error) => {
+                add(&self.costs.controller_behind, 1);
+                tracing::debug!("event not sent: {error}");
+            }
+        }
+    }
+
+    fn tell_unheard(&self) {
+        for event in self.unheard.take() {
+            self.tell(event);
+        }
+    }
+
+    /// Takes a watch out of every book and reports how it ended.
+    pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
+        watch.disarm();
+        self.kernel.remove_watch(&watch.key());
+        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+            process.watched.remove(&watch.address);
+        }
+        let end = WatchEnd {
+            watch: watch.id,
+            sample: watch.sample,
+            tgid: watch.tgid,
+            address: watch.address,
+            armed_ns: watch.armed_ns,
+            ended_ns,
+            used: watch.used.take().map(|(trap, _)| trap),
+            held: watch.owner != 0,
+            p_arm: watch.p_arm,
+            p_survive,
+            threads_armed: watch.threads_armed,
+            threads_alive: watch.threads_alive,
+            outcome,
+        };
+        self.tell(Event::WatchEnded(Box::new(end)));
+    }
+
+    /// Ends all watches of a process that is gone or runs another program.
+    pub(super) fn end_process_watches(&mut self, tgid: u32) {
+        let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+        let now = sys::monotonic_ns();
+        for ended in process.arbiter.drain() {
+            if let Some(watch) = self.watches.remove(ended.id.0) {
+                self.end_watch(watch, ended.p_survive, now, EndOutcome::Gone);
+            }
+        }
+    }
+
+    /// Disarms everything, then reads what the ring still holds, so that the books balance.
+    fn finish(&mut self) {
+        // No stop is asked for from here on; those under way are served below.
+        let forbidden = self.kernel.beat(0);
+        tracing::debug!(?forbidden, "finishing");
+        self.drain_ring(usize::MAX);
+        let tgids: Vec<u32> = self.members.processes.keys().copied().collect();
+        let now = sys::monotonic_ns();
+        for watch in self.watches.iter_mut() {
+            watch.disarm();
+        }
+        self.drain_ring(usize::MAX);
+        for tgid in tgids {
+            let Some(process) = self.members.processes.get_mut(&tgid) else { continue };
+            for ended in process.arbiter.drain() {
+                if let Some(watch) = self.watches.remove(ended.id.0) {
+                    self.end_watch(watch, ended.p_survive, now, EndOutcome::StillArmed);
+                }
+            }
+        }
+        while let Ok(Some((tid, status))) = ptrace::next_status() {
+            self.on_status(tid, status);
+        }
+        self.flush_awaited();
+        // The kernel lets the threads go when this one ends.
+        let tids: Vec<u32> = self.members.threads.keys().copied().collect();
+        for tid in tids {
+            self.kernel.unhold(tid);
+        }
+        self.members = Members::default();
+    }
+
+    /// Detaches the programs that follow births and deaths, so that nothing writes to the ring any more.
+    pub fn end_lifecycle(&mut self) {
+        self.kernel.detach_lifecycle();
+    }
+
+    /// Counters of the kernel side.
+    pub fn kernel_counters(&self) -> Result<[u64; counter::COUNT as usize]> {
+        self.kernel.counters()
+    }
+
+    /// Reads what the ring still holds, once nothing writes to it any more.
+    pub fn drain_rest(&mut self) {
+        self.drain_ring(usize::MAX);
+    }
+}

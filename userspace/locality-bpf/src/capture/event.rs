@@ -1,0 +1,189 @@
+//! What the capture thread tells the controller, in the order in which it happened, and the costs that both count.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use locality_common::record::{SampleRecord, TouchRecord};
+use locality_isa::KnownAccess;
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A thread was seen for the first time.
+    ThreadStarted {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Its name.
+        name: String,
+        /// Why it cannot be held, if so.
+        not_held: Option<String>,
+        /// Monotonic clock.
+        time_ns: u64,
+    },
+    /// A thread that was held no longer is.
+    ThreadReleased {
+        /// Thread.
+        tid: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A thread ended.
+    ThreadEnded {
+        /// Thread.
+        tid: u32,
+        /// Monotonic clock.
+        time_ns: u64,
+    },
+    /// A process runs another program: its mappings are new.
+    Exec {
+        /// Process.
+        pid: u32,
+    },
+    /// A sample, after its stop if there was one.
+    Sample(Box<SampleEvent>),
+    /// A watch ended.
+    WatchEnded(Box<WatchEnd>),
+    /// The launched command ended with this wait status.
+    CommandEnded(i32),
+    /// No target is left.
+    NoTargets,
+    /// The capture thread cannot go on.
+    Failed(String),
+    /// The watchdog is gone, so that no thread may be held any more.
+    Unguarded,
+    /// A second has passed: what was collected goes to the file. (From the controller, not from the capture thread.)
+    Second,
+}
+
+impl Event {
+    /// Whether the controller must hear of it, however late.
+    pub fn is_essential(&self) -> bool {
+        matches!(self, Self::CommandEnded(_) | Self::NoTargets | Self::Failed(_) | Self::Unguarded)
+    }
+}
+
+/// A sampled point of execution.
+#[derive(Debug)]
+pub struct SampleEvent {
+    /// What the kernel recorded.
+    pub record: SampleRecord,
+    /// Copy of the user stack from `rsp`.
+    pub stack: Vec<u8>,
+    /// True when the thread was stopped there.
+    pub held: bool,
+    /// The use, or why it is unknown.
+    pub access: Result<KnownAccess, &'static str>,
+    /// Whether a [`WatchEnd`] will follow for it.
+    pub watched: bool,
+}
+
+/// A trap, with the copy of the user stack from `rsp`.
+#[derive(Debug)]
+pub struct Trap {
+    /// What the kernel recorded.
+    pub record: TouchRecord,
+    /// Stack bytes.
+    pub stack: Vec<u8>,
+}
+
+/// How a watch ended.
+#[derive(Debug)]
+pub struct WatchEnd {
+    /// Number of the watch.
+    pub watch: u64,
+    /// Sequence of the sample that asked for it.
+    pub sample: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Watched word.
+    pub address: u64,
+    /// When it was armed.
+    pub armed_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+    /// The trap of the use, if it came. For a watch armed without a stop it defines the use.
+    pub used: Option<Box<Trap>>,
+    /// True when the thread stood before the use when the watch was armed.
+    pub held: bool,
+    /// Chance of being armed.
+    pub p_arm: f64,
+    /// Chance of surviving until the end.
+    pub p_survive: f64,
+    /// Threads in which it was armed.
+    pub threads_armed: u32,
+    /// Threads that were alive then.
+    pub threads_alive: u32,
+    /// What happened.
+    pub outcome: EndOutcome,
+}
+
+/// What became of a watch.
+#[derive(Debug)]
+pub enum EndOutcome {
+    /// Touched again, this much CPU time after the use.
+    Reused(Box<Trap>, u64),
+    /// Replaced by a newer sample.
+    Replaced,
+    /// Still armed at the end of the trace.
+    StillArmed,
+    /// The kernel refused the debug register.
+    Refused,
+    /// The process is gone.
+    Gone,
+}
+
+/// Costs and stop counts, updated by the capture thread, read by the governor.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// Time that target threads stood still because of us.
+    pub stop_ns: AtomicU64,
+    /// Estimated time of the stops that ptrace imposed: the program's signals, births.
+    pub imposed_ns: AtomicU64,
+    /// Stops made at samples.
+    pub stops: AtomicU64,
+    /// The longest of them.
+    pub longest_stop_ns: AtomicU64,
+    /// Stops that ptrace imposes for signals of the program itself.
+    pub foreign_stops: AtomicU64,
+    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
+    pub stray_traps: AtomicU64,
+    /// Stops at births of threads and processes.
+    pub birth_stops: AtomicU64,
+    /// Stops whose instruction was not the sampled one.
+    pub skidded_stops: AtomicU64,
+    /// Stops that came too late to arm (`--max-stop`).
+    pub late_stops: AtomicU64,
+    /// Stops that were asked for and never came (the thread ended first).
+    pub missed_stops: AtomicU64,
+    /// Watches asked of the kernel.
+    pub armed: AtomicU64,
+    /// Traps of watchpoints.
+    pub traps: AtomicU64,
+    /// Samples of targets.
+    pub samples: AtomicU64,
+    /// Clock ticks that met a target in kernel mode, as last read.
+    pub kernel_ticks: AtomicU64,
+    /// Uses that were not watched because the thread was not held.
+    pub unguarded: AtomicU64,
+    /// Uses whose word was watched already.
+    pub watched_already: AtomicU64,
+    /// Events that the controller was too slow for.
+    pub controller_behind: AtomicU64,
+    /// Ring records that user space read.
+    pub received: AtomicU64,
+    /// Ring records of a kind that is not known.
+    pub unknown_records: AtomicU64,
+    /// Touches whose watch had been withdrawn when they were read.
+    pub orphan_touches: AtomicU64,
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Reads a counter.
+pub fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

@@ -1,0 +1,212 @@
+//! Who is held: which threads are seized, when, and why some are not.
+//!
+//! A process that was just forked, or has just become another program, is left alone for [`SETTLE_NS`] and until its next
+//! sample. It may want a tracer of its own (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once
+//! its library is loaded), and what is over within that time costs nothing. New threads of a held process are held from
+//! their first instruction. Not here: what happens at a stop (`stops`).
+
+use std::io;
+
+use super::{engine::Capture, event::Event};
+use crate::kernel::{proc, ptrace, sys};
+
+/// A new program is left alone for so long: loading its libraries takes a few milliseconds.
+const SETTLE_NS: u64 = 20_000_000;
+
+/// How a thread enters the books.
+#[derive(Debug)]
+pub(super) enum Holding {
+    /// Seized.
+    Held,
+    /// To be seized at its first sample a while after this time.
+    Later(u64),
+    /// Not seized, and why.
+    Never(String),
+}
+
+impl Capture {
+    /// Seizes all threads of a process, those born meanwhile included; returns how many are held now that were not.
+    pub(super) fn attach(&mut self, pid: u32) -> io::Result<usize> {
+        self.kernel.add_target(pid).map_err(io::Error::other)?;
+        let unfit = self.why_unfit(pid);
+        let mut held = 0;
+        loop {
+            let mut news = 0;
+            for tid in proc::threads(pid)? {
+                if self.members.threads.get(&tid).is_some_and(|thread| thread.settling_since_ns.is_none()) {
+                    continue;
+                }
+                news += 1;
+                let Some(holding) = self.seize(tid, unfit.as_deref()) else {
+                    // Ended meanwhile; if it was in the books, its end is reported.
+                    self.settled(tid);
+                    continue;
+                };
+                held += usize::from(matches!(holding, Holding::Held));
+                self.adopt(pid, tid, holding);
+            }
+            if let Some(process) = self.members.processes.get_mut(&pid) {
+                process.unfit.clone_from(&unfit);
+            }
+            if news == 0 {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// Why the threads of a process must not be seized, if so.
+    fn why_unfit(&self, pid: u32) -> Option<String> {
+        if let Some(reason) = self.settings.no_stops {
+            return Some(reason.to_owned());
+        }
+        proc::leak_checker(pid).then(|| "it looks for leaks at its end, which no held process can".to_owned())
+    }
+
+    /// `None` when the thread has ended.
+    fn seize(&self, tid: u32, unfit: Option<&str>) -> Option<Holding> {
+        if let Some(reason) = unfit {
+            return Some(Holding::Never(reason.to_owned()));
+        }
+        match ptrace::seize(tid) {
+            Ok(()) => Some(Holding::Held),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
+            Err(error) => Some(Holding::Never(match proc::status(tid) {
+                Ok(status) if status.tracer != 0 => {
+                    // A thread of the debugger.
+                    let debugger = proc::status(status.tracer).map_or(status.tracer, |tracer| tracer.tgid);
+                    format!("already traced by process {debugger}")
+                }
+                _ => format!("ptrace refused: {error}"),
+            })),
+        }
+    }
+
+    /// Takes a thread into the books, or changes how a thread that is there is held.
+    pub(super) fn adopt(&mut self, tgid: u32, tid: u32, holding: Holding) {
+        let new = self.members.add(tgid, tid, self.settings.policy);
+        self.had_targets = true;
+        self.heartbeat.watch_over(tgid);
+        let mut not_held = None;
+        let settling_since_ns = match holding {
+            Holding::Held => {
+                not_held = self.announce_held(tid).err().map(|error| format!("{error:#}"));
+                None
+            }
+            Holding::Later(since_ns) => Some(since_ns),
+            Holding::Never(reason) => {
+                not_held = Some(reason);
+                None
+            }
+        };
+        if let Some(thread) = self.members.threads.get_mut(&tid) {
+            thread.settling_since_ns = settling_since_ns;
+        }
+        match (new, not_held) {
+            (true, not_held) => {
+                let name = proc::status(tid).map(|status| status.name).unwrap_or_default();
+                self.tell(Event::ThreadStarted {
+                    pid: tgid,
+                    tid,
+                    name,
+                    not_held,
+                    time_ns: sys::monotonic_ns(),
+                });
+            }
+            (false, Some(reason)) => self.tell(Event::ThreadReleased { tid, reason }),
+            (false, None) => {}
+        }
+    }
+
+    /// Tells the kernel side that a seized thread may be stopped.
+    fn announce_held(&mut self, tid: u32) -> anyhow::Result<()> {
+        self.kernel.hold(tid, proc::start_ticks(tid)?)?;
+        if let Some(thread) = self.members.threads.get_mut(&tid) {
+            (thread.held, thread.announces_births) = (true, true);
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, tid: u32) {
+        if let Some(thread) = self.members.threads.get_mut(&tid) {
+            thread.settling_since_ns = None;
+        }
+    }
+
+    /// A sampled thread's process is seized when it has settled.
+    pub(super) fn seize_if_settled(&mut self, tgid: u32, tid: u32, now_ns: u64) {
+        let since_ns = self.members.threads.get(&tid).and_then(|thread| thread.settling_since_ns);
+        if since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > SETTLE_NS)
+            && let Err(error) = self.attach(tgid)
+        {
+            tracing::debug!("process {tgid} not seized: {error}");
+        }
+    }
+
+    /// Takes in a thread that ptrace did not announce: of a process that is not held, or in a traced cgroup.
+    pub(super) fn meet(&mut self, tgid: u32, tid: u32) {
+        if self.members.threads.contains_key(&tid) || proc::status(tid).is_err() {
+            return;
+        }
+        let holding = match self.members.processes.get(&tgid) {
+            Some(process) => {
+                let siblings = process.threads.iter().filter_map(|tid| self.members.threads.get(tid));
+                match siblings.filter_map(|thread| thread.settling_since_ns).max() {
+                    Some(since_ns) => Some(Holding::Later(since_ns)),
+                    None => self.seize(tid, process.unfit.as_deref()),
+                }
+            }
+            None => Some(self.later()),
+        };
+        if let Some(holding) = holding {
+            self.adopt(tgid, tid, holding);
+        }
+    }
+
+    /// Takes in a newborn thread whose birth was read from the ring: also one that is over already, for its end stands
+    /// behind its birth there.
+    pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
+        self.meet(tgid, tid);
+        if !self.members.threads.contains_key(&tid) {
+            self.adopt(tgid, tid, self.later());
+        }
+    }
+
+    /// The process runs another program: all other threads are gone, every address means something else, and the new
+    /// program is left alone at first.
+    pub(super) fn become_another_program(&mut self, tgid: u32) {
+        self.end_process_watches(tgid);
+        let threads = self.members.processes.get(&tgid).map(|process| process.threads.clone());
+        // The leader is what goes on, whichever thread made the call; its process stays a target.
+        for other in threads.into_iter().flatten().filter(|other| *other != tgid) {
+            self.forget_thread(other);
+        }
+        self.kernel.unhold(tgid);
+        if let Err(error) = self.kernel.add_target(tgid) {
+            tracing::debug!("process {tgid} not measured after exec: {error:#}");
+        }
+        if let Some(thread) = self.members.threads.get_mut(&tgid) {
+            (thread.held, thread.announces_births) = (false, false);
+        }
+        self.tell(Event::Exec { pid: tgid });
+        self.adopt(tgid, tgid, self.later());
+    }
+
+    fn later(&self) -> Holding {
+        match self.settings.no_stops {
+            Some(reason) => Holding::Never(reason.to_owned()),
+            None => Holding::Later(sys::monotonic_ns()),
+        }
+    }
+
+    /// Takes threads that nobody reports the end of out of the books: a full ring may have lost it.
+    pub(super) fn forget_the_dead(&mut self) {
+        let unheld = self.members.threads.iter().filter(|(_, thread)| !thread.held);
+        let dead: Vec<u32> = unheld.map(|(tid, _)| *tid).filter(|tid| !proc::exists(*tid)).collect();
+        for tid in &dead {
+            self.forget_thread(*tid);
+        }
+        if !dead.is_empty() {
+            self.tell_if_alone();
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The capture thread: stops, watchpoints and ring records of the targets.
+//!
+//! One OS thread holds the ptrace relation, drains the ring, drives the arbiter and arms watchpoints, so that a stop
+//! needs no hand-over. It never touches memory that can block, never symbolises, and tells everything else to the
+//! controller through a channel. Its files: `engine` the loop, `holding` who is
+//! seized, `stops` what ptrace reports, `touches` what the ring
+//! reports, `watching` armed watchpoints, `members` who is traced, `event` what it tells.
+
+mod engine;
+pub mod event;
+mod holding;
+mod members;
+mod stops;
+mod touches;
+mod watching;
+
+pub use engine::{Capture, Command, Handle, Settings};

@@ -1,0 +1,441 @@
+//! What ptrace reports: our own stops at samples, signals of the program, births, program changes, ends.
+//!
+//! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a signal that we sent
+//! ourselves is swallowed.
+
+use locality_analysis::arbiter::WatchKey as ArbiterKey;
+use locality_common::{record::SampleRecord, rules};
+use locality_isa::{Code, KnownAccess, Registers, first_access};
+
+use super::{
+    engine::Capture,
+    event::{EndOutcome, Event, SampleEvent, add, get},
+    holding::Holding,
+    watching::Watch,
+};
+use crate::kernel::{proc, ptrace, ptrace::Status, sys};
+
+/// `si_code` of a signal that the kernel sent, as `bpf_send_signal_thread` does.
+const SI_KERNEL: i32 = 0x80;
+
+/// `si_code` of a debug exception whose status register says nothing (`TRAP_BRKPT` in the kernel's siginfo.h).
+const TRAP_WITHOUT_STATUS: i32 = 1;
+
+/// One byte of code that raises such an exception by itself (`INT1`).
+const INT1: u8 = 0xf1;
+
+/// Least cost that is charged for a stop whose start is not known.
+const IMPOSED_STOP_MIN_NS: u64 = 40_000;
+
+/// Addresses below this belong to nobody (`vm.mmap_min_addr`); computed ones come from an unknown segment base.
+const LOWEST_ADDRESS: u64 = 4096;
+
+/// Highest user address with four-level paging, and with five-level paging unless a program asks for more.
+const HIGHEST_ADDRESS: u64 = 1 << 47;
+
+/// Code segment of 64-bit user code (`__USER_CS` in the kernel's arch/x86/include/asm/segment.h).
+const USER_CODE_64: u64 = 0x33;
+
+/// What came of a sample's wish for a watch.
+pub(super) enum Arming {
+    /// The arbiter granted none, or the use is not known.
+    None,
+    /// This watch.
+    Armed(u64),
+    /// The kernel refused the debug register.
+    Refused(Box<Watch>),
+}
+
+impl Capture {
+    /// Answers one report of `waitpid`.
+    pub(super) fn on_status(&mut self, tid: u32, status: Status) {
+        match status {
+            Status::Ended(status) => self.on_end(tid, status),
+            Status::Signal(signal) => match self.our_stop(tid, signal) {
+                Some(sequence) => self.on_our_stop(tid, sequence),
+                None if signal == libc::SIGTRAP && is_stray_trap(tid) => {
+                    add(&self.costs.stray_traps, 1);
+                    self.resume(tid, 0);
+                }
+                None => self.on_foreign_signal(tid, signal),
+            },
+            Status::Event(event, signal) => self.on_event(tid, event, signal),
+        }
+    }
+
+    /// Ours is a signal from the kernel, with the number that the newest sample of this thread chose, once a sample: the
+    /// kernel itself sends `SIGURG` for a socket and `SIGWINCH` for a terminal. Returns the sample's sequence.
+    fn our_stop(&self, tid: u32, signal: i32) -> Option<u64> {
+        let thread = self.members.threads.get(&tid)?;
+        let candidate = rules::STOP_SIGNALS.contains(&(signal as u32));
+        if !candidate || ptrace::signal_code(tid).ok() != Some(SI_KERNEL) {
+            return None;
+        }
+        let (sequence, asked) = match &thread.awaited {
+            Some(awaited) => (awaited.0.sequence, awaited.0.signal),
+            // The sample's record was lost in a full ring; the kernel side still knows that it asked.
+            None => self.kernel.newest_stop(tid)?,
+        };
+        (asked == signal as u32 && sequence != thread.served).then_some(sequence)
+    }
+
+    /// The thread stands at the sampled instruction: find its next access, arm, resume.
+    fn on_our_stop(&mut self, tid: u32, sequence: u64) {
+        let awaited = self.members.threads.get_mut(&tid).and_then(|thread| {
+            thread.served = sequence;
+            thread.awaited.take()
+        });
+        let Some(awaited) = awaited else {
+            self.resume(tid, 0);
+            return;
+        };
+        let (record, stack) = *awaited;
+        let access = match ptrace::registers(tid) {
+            Ok(regs) => {
+                add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
+                find_use(&record, &registers(&regs))
+            }
+            Err(_) => Err("thread gone"),
+        };
+        let in_time = sys::monotonic_ns().saturating_sub(record.header.time_ns) <= self.settings.max_stop_ns;
+        add(&self.costs.late_stops, u64::from(!in_time));
+        let armed = match &access {
+            Ok(access) if in_time => self.arm(&record, tid, access),
+            _ => Arming::None,
+        };
+        self.resume(tid, 0);
+        let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
+        add(&self.costs.stop_ns, stopped_ns);
+        add(&self.costs.stops, 1);
+        self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
+        let access = match (access, in_time) {
+            (Ok(_), false) => Err("stopped too late"),
+            (access, _) => access,
+        };
+        // The other threads are armed while this one runs again: nobody waits for them.
+        let watched = !matches!(armed, Arming::None);
+        self.tell_sample(SampleEvent { record, stack, held: true, access, watched }, armed);
+    }
+
+    /// Tells a sample and, if it was granted a watch, arms that in the other threads.
+    pub(super) fn tell_sample(&mut self, sample: SampleEvent, armed: Arming) {
+        let tid = sample.record.header.tid;
+        self.tell(Event::Sample(Box::new(sample)));
+        match armed {
+            Arming::None => {}
+            Arming::Armed(id) => self.arm_siblings(id, tid),
+            Arming::Refused(watch) => {
+                let now = watch.armed_ns;
+                self.end_watch(*watch, 1.0, now, EndOutcome::Refused);
+            }
+        }
+    }
+
+    /// Arms a watch for the access of a sample if the arbiter grants it.
+    pub(super) fn arm(&mut self, record: &SampleRecord, owner: u32, access: &KnownAccess) -> Arming {
+        self.try_arm(record, owner, access).unwrap_or(Arming::None)
+    }
+
+    fn try_arm(&mut self, record: &SampleRecord, owner: u32, access: &KnownAccess) -> Option<Arming> {
+        let tgid = record.header.tgid;
+        // Uniform over the words of the access, by the sample's own entropy: the clock is nanosecond-grained.
+        let words = access.words().count() as u64;
+        let address = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
+        if !self.may_watch(owner) {
+            add(&self.costs.unguarded, 1);
+            return None;
+        }
+        let process = self.members.processes.get_mut(&tgid)?;
+        if process.watched.contains_key(&address) {
+            add(&self.costs.watched_already, 1);
+            return None;
+        }
+        let id = self.watches.next_id();
+        let decision = process.arbiter.offer(ArbiterKey(id));
+        let alive = process.threads.len() as u32;
+        let evicted =
+            decision.evict.and_then(|ended| Some((self.watches.remove(ended.id.0)?, ended.p_survive)));
+        // The register must be free before it is taken again; the books are closed after the resume.
+        if let Some((watch, p_survive)) = evicted {
+            self.end_watch(watch, p_survive, sys::monotonic_ns(), EndOutcome::Replaced);
+        }
+        if !decision.arm {
+            return None;
+        }
+        add(&self.costs.armed, 1);
+        let mut watch =
+            // Only a thread that stands still is known to make the next use.
+            Watch::new(id, tgid, address, record.sequence, if record.signal != 0 { owner } else { 0 });
+        watch.p_arm = decision.p_arm;
+        watch.threads_alive = alive;
+        watch.armed_ns = sys::monotonic_ns();
+        let announced = self.kernel.add_watch(watch.key(), watch.state());
+        let armed = announced.and_then(|()| Ok(watch.arm_in(owner, 2, self.programs.fd())?));
+        let process = self.members.processes.get_mut(&tgid)?;
+        if let Err(error) = armed {
+            tracing::debug!("watch refused in thread {owner}: {error:#}");
+            process.arbiter.refused(ArbiterKey(id));
+            return Some(Arming::Refused(Box::new(watch)));
+        }
+        process.watched.insert(address, id);
+        if alive > 1 {
+            watch.process_cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
+        }
+        self.watches.insert(watch);
+        Some(Arming::Armed(id))
+    }
+
+    /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.
+    fn may_watch(&self, tid: u32) -> bool {
+        self.settings.watch_unheld || self.members.threads.get(&tid).is_some_and(|thread| thread.held)
+    }
+
+    /// Arms a watch in the other threads of the process: the reuse may be theirs.
+    fn arm_siblings(&mut self, id: u64, owner: u32) {
+        let Some(tgid) = self.watches.get_mut(id).map(|watch| watch.tgid) else { return };
+        let mut siblings = self.members.siblings(tgid, owner, self.settings.siblings);
+        siblings.retain(|tid| self.may_watch(*tid));
+        let Some(watch) = self.watches.get_mut(id) else { return };
+        // Without a stop, the use too may be anybody's.
+        let traps = if watch.owner == 0 { 2 } else { 1 };
+        for tid in siblings {
+            if let Err(error) = watch.arm_in(tid, traps, self.programs.fd()) {
+                tracing::trace!("not armed in thread {tid}: {error}");
+            }
+        }
+    }
+
+    /// A signal of the program: deliver it. Where they are so many that the stops cost too much, let the thread go.
+    fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
+        add(&self.costs.foreign_stops, 1);
+        if !self.members.threads.contains_key(&tid) {
+            // Not in our books: a thread that was born while we were about to end.
+            let _ = ptrace::detach(tid, signal);
+            return;
+        }
+        match self.imposes_too_much(tid) {
+            true => self.release(tid, signal, "its own signals would make every stop costly"),
+            false => self.resume(tid, signal),
+        }
+    }
+
+    fn release(&mut self, tid: u32, signal: i32, reason: &str) {
+        self.kernel.unhold(tid);
+        if !self.settings.watch_unheld {
+            self.watches.iter_mut().for_each(|watch| watch.disarm_in(tid));
+        }
+        if let Err(error) = ptrace::detach(tid, signal) {
+            tracing::debug!("thread {tid} not released: {error}");
+            self.resume(tid, signal);
+            return;
+        }
+        if let Some(thread) = self.members.threads.get_mut(&tid) {
+            (thread.held, thread.announces_births) = (false, false);
+        }
+        self.tell(Event::ThreadReleased { tid, reason: reason.to_owned() });
+    }
+
+    fn on_event(&mut self, tid: u32, event: i32, signal: i32) {
+        match event {
+            libc::PTRACE_EVENT_STOP => match signal {
+                libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => {
+                    // The program was stopped by somebody: it stays so, and SIGCONT will wake it.
+                    let _ = ptrace::listen(tid);
+                }
+                _ => self.on_birth(tid),
+            },
+            libc::PTRACE_EVENT_EXEC => self.on_exec(tid),
+            _ => self.on_parent_of_birth(tid),
+        }
+    }
+
+    /// The parent's half of a birth. Where births are so many that they cost too much, they are read from the ring from
+    /// now on, and the newborn are seized while they run.
+    fn on_parent_of_birth(&mut self, tid: u32) {
+        add(&self.costs.birth_stops, 1);
+        if self.imposes_too_much(tid)
+            && ptrace::ignore_births(tid).is_ok()
+            && let Some(thread) = self.members.threads.get_mut(&tid)
+        {
+            thread.announces_births = false;
+        }
+        self.resume(tid, 0);
+    }
+
+    /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have a start time.
+    fn charge_imposed_stop(&self) -> u64 {
+        let stops = get(&self.costs.stops).max(1);
+        let cost_ns =
+            (get(&self.costs.stop_ns) / stops).clamp(IMPOSED_STOP_MIN_NS, self.settings.max_stop_ns);
+        add(&self.costs.imposed_ns, cost_ns);
+        cost_ns
+    }
+
+    /// Charges an imposed stop to the thread; true when such stops take more than half of the budget.
+    fn imposes_too_much(&mut self, tid: u32) -> bool {
+        let cost_ns = self.charge_imposed_stop();
+        let allowed_ns = (self.settings.budget * 0.5e9) as u64;
+        let now = sys::monotonic_ns();
+        self.members
+            .threads
+            .get_mut(&tid)
+            .is_some_and(|thread| thread.imposed.exceeds(now, cost_ns, allowed_ns))
+    }
+
+    /// A new thread stands before its first instruction: it enters the books and is armed before it runs.
+    fn on_birth(&mut self, tid: u32) {
+        if !self.members.threads.contains_key(&tid)
+            && let Ok(status) = proc::status(tid)
+        {
+            self.charge_imposed_stop();
+            add(&self.costs.birth_stops, 1);
+            self.adopt(status.tgid, tid, Holding::Held);
+            for watch in self.watches.iter_mut().filter(|watch| watch.tgid == status.tgid) {
+                watch.threads_alive += 1;
+                if let Err(error) = watch.arm_in(tid, 1, self.programs.fd()) {
+                    tracing::trace!("not armed in new thread {tid}: {error}");
+                }
+            }
+        }
+        self.resume(tid, 0);
+    }
+
+    /// The process runs another program, which is let go until it has settled.
+    fn on_exec(&mut self, tid: u32) {
+        self.become_another_program(tid);
+        if let Err(error) = ptrace::detach(tid, 0) {
+            tracing::debug!("thread {tid} not released: {error}");
+        }
+    }
+
+    fn on_end(&mut self, tid: u32, status: i32) {
+        if self.heartbeat.is_watchdog(tid) && self.settings.no_stops.is_none() {
+            // Nobody would free a thread from us now, should we hang: the controller has us let go of all.
+            self.settings.no_stops = Some("the watchdog process was killed");
+            self.tell(Event::Unguarded);
+            return;
+        }
+        self.forget_thread(tid);
+        if self.launched == Some(tid) {
+            self.launched = None;
+            self.tell(Event::CommandEnded(status));
+        }
+        self.tell_if_alone();
+    }
+
+    /// Takes a dead thread out of the books, and its process with the last one.
+    pub(super) fn forget_thread(&mut self, tid: u32) {
+        let Some(thread) = self.members.remove(tid) else { return };
+        self.kernel.unhold(tid);
+        if let Some(awaited) = thread.awaited {
+            add(&self.costs.missed_stops, 1);
+            self.tell_unheld_sample(*awaited, "thread ended before its stop");
+        }
+        for watch in self.watches.iter_mut() {
+            watch.disarm_in(tid);
+        }
+        self.tell(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
+        if self.members.is_empty(thread.tgid) {
+            self.end_process_watches(thread.tgid);
+            self.members.processes.remove(&thread.tgid);
+            self.kernel.remove_target(thread.tgid);
+            self.heartbeat.forget(thread.tgid);
+        }
+    }
+
+    /// Says so when the last target is gone.
+    pub(super) fn tell_if_alone(&self) {
+        // The end of the launched command is reported with its status.
+        if self.had_targets && self.launched.is_none() && self.members.threads.is_empty() {
+            self.tell(Event::NoTargets);
+        }
+    }
+
+    pub(super) fn tell_unheld_sample(&self, (record, stack): (SampleRecord, Vec<u8>), why: &'static str) {
+        self.tell(Event::Sample(Box::new(SampleEvent {
+            record,
+            stack,
+            held: false,
+            access: Err(why),
+            watched: false,
+        })));
+    }
+
+    /// Samples whose stop never came are told as they are.
+    pub(super) fn flush_awaited(&mut self) {
+        let awaited: Vec<_> =
+            self.members.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
+        for sample in awaited {
+            add(&self.costs.missed_stops, 1);
+            self.tell_unheld_sample(*sample, "trace ended before its stop");
+        }
+    }
+
+    fn resume(&self, tid: u32, signal: i32) {
+        if let Err(error) = ptrace::resume(tid, signal) {
+            // Killed in the stop: its end is reported next.
+            tracing::debug!("thread {tid} not resumed: {error}");
+        }
+    }
+}
+
+/// Whether a thread is about to get `SIGTRAP` for a trap of ours that lost its cause, and would die of it.
+///
+/// In a virtual machine the host may lose the guest's debug status between the trap and the handler's look at it (KVM
+/// before Linux 6.14, as far as we can tell: the host could not be looked into). The kernel then takes the watchpoint's trap for an `INT1` of the program (`exc_debug_user` in arch/x86/kernel/traps.c). Measured
+/// here: about one trap in 36,000. A real `INT1` stands before the instruction pointer.
+fn is_stray_trap(tid: u32) -> bool {
+    let Ok(registers) = ptrace::registers(tid) else { return false };
+    ptrace::signal_code(tid).is_ok_and(|code| code == TRAP_WITHOUT_STATUS)
+        && ptrace::code_byte(tid, registers.rip.wrapping_sub(1)).is_ok_and(|byte| byte != INT1)
+}
+
+/// Runs the decoder once, so that its tables are in memory before a thread waits for it.
+pub(super) fn warm_up() {
+    // `mov rax, [rsp]`; the answer does not matter.
+    let code = Code { address: 0, bytes: &[0x48, 0x8b, 0x04, 0x24] };
+    std::hint::black_box(first_access(&code, &Registers::default()).ok());
+}
+
+/// The first access at or after the sampled instruction, if it is one that a watchpoint can cover.
+pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
+    if record.regs.cs != USER_CODE_64 {
+        return Err("32-bit code");
+    }
+    let bytes = record.code.bytes.get(..record.code.len as usize).unwrap_or_default();
+    if bytes.is_empty() {
+        return Err("code not readable");
+    }
+    let access =
+        first_access(&Code { address: record.code.start, bytes }, registers).map_err(|why| why.phrase())?;
+    match (LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&access.address) {
+        true => Ok(access),
+        false => Err("address outside the program"),
+    }
+}
+
+/// Registers as the instruction-set package wants them.
+fn registers(regs: &libc::user_regs_struct) -> Registers {
+    Registers {
+        rax: regs.rax,
+        rcx: regs.rcx,
+        rdx: regs.rdx,
+        rbx: regs.rbx,
+        rsp: regs.rsp,
+        rbp: regs.rbp,
+        rsi: regs.rsi,
+        rdi: regs.rdi,
+        r8: regs.r8,
+        r9: regs.r9,
+        r10: regs.r10,
+        r11: regs.r11,
+        r12: regs.r12,
+        r13: regs.r13,
+        r14: regs.r14,
+        r15: regs.r15,
+        rip: regs.rip,
+        rflags: regs.eflags,
+        fs_base: regs.fs_base,
+        gs_base: regs.gs_base,
+    }
+}

@@ -1,0 +1,151 @@
+//! What the ring reports: samples, touches of watched words, births and deaths.
+
+use locality_analysis::arbiter::WatchKey as ArbiterKey;
+use locality_common::record::{LifecycleRecord, SampleRecord, TouchRecord, lifecycle, no_stop, touch};
+
+use super::{
+    engine::{Capture, Settings},
+    event::{EndOutcome, Event, SampleEvent, Trap, add},
+    stops::{Arming, find_use},
+    watching::Watch,
+};
+use crate::{
+    control::sites::registers,
+    kernel::{records::Record, sys},
+};
+
+/// So many samples in a row without a free signal mean that there will be none.
+const UNSTOPPABLE_AFTER: u32 = 5;
+
+impl Capture {
+    pub(super) fn on_record(&mut self, record: Record) {
+        match record {
+            Record::Sample(sample, stack) => self.on_sample(*sample, stack),
+            Record::Touch(record, stack) => self.on_touch(Box::new(Trap { record: *record, stack })),
+            Record::Lifecycle(record) => self.on_lifecycle(&record),
+            Record::Unknown(kind) => {
+                tracing::debug!("record of unknown kind {kind}");
+                add(&self.costs.unknown_records, 1);
+            }
+        }
+    }
+
+    fn on_sample(&mut self, record: SampleRecord, stack: Vec<u8>) {
+        let (tgid, tid) = (record.header.tgid, record.header.tid);
+        add(&self.costs.samples, 1);
+        // Not announced by ptrace: a thread of a process that is not held, or one in a traced cgroup.
+        self.meet(tgid, tid);
+        let Settings { tick_cost_ns, trap_cost_ns, .. } = self.settings;
+        let Some(thread) = self.members.threads.get_mut(&tid) else { return };
+        thread.last_seen_ns = record.header.time_ns;
+        let nested_traps = u64::from(record.header.nested_traps);
+        thread.disturbance_ns += tick_cost_ns + nested_traps * trap_cost_ns;
+        add(&self.costs.traps, nested_traps);
+        if let Some(unserved) = thread.awaited.take() {
+            add(&self.costs.missed_stops, 1);
+            self.tell_unheld_sample(*unserved, "stop did not come");
+        }
+        if record.signal != 0 {
+            if let Some(thread) = self.members.threads.get_mut(&tid) {
+                thread.awaited = Some(Box::new((record, stack)));
+            }
+            return;
+        }
+        // Segment bases are not recorded: an access through one counts as outside the program.
+        // Not stopped: arm from the sampled registers, late; the first trap will be taken as the use.
+        let access = find_use(&record, &registers(&record.regs));
+        let armed = match &access {
+            Ok(access) => self.arm(&record, tid, access),
+            Err(_) => Arming::None,
+        };
+        let watched = !matches!(armed, Arming::None);
+        let (no_stop, now_ns) = (record.no_stop, record.header.time_ns);
+        self.tell_sample(SampleEvent { record, stack, held: false, access, watched }, armed);
+        self.seize_if_settled(tgid, tid, now_ns);
+        self.note_unstoppable(tid, no_stop);
+    }
+
+    /// A held thread that leaves us no signal is measured without stops, and that is said.
+    fn note_unstoppable(&mut self, tid: u32, why_no_stop: u32) {
+        let Some(thread) = self.members.threads.get_mut(&tid) else { return };
+        thread.unstoppable = if why_no_stop == no_stop::NO_FREE_SIGNAL { thread.unstoppable + 1 } else { 0 };
+        if thread.unstoppable == UNSTOPPABLE_AFTER {
+            let reason = "it blocks or handles SIGURG, SIGWINCH and SIGCHLD".to_owned();
+            self.tell(Event::ThreadReleased { tid, reason });
+        }
+    }
+
+    fn on_touch(&mut self, trap: Box<Trap>) {
+        let TouchRecord { header, watch: id, role, .. } = trap.record;
+        let nested_traps = u64::from(header.nested_traps);
+        add(&self.costs.traps, 1 + nested_traps);
+        let trap_cost_ns = self.settings.trap_cost_ns;
+        let disturbance_ns = match self.members.threads.get_mut(&header.tid) {
+            Some(thread) => {
+                thread.disturbance_ns += trap_cost_ns;
+                let until_now_ns = thread.disturbance_ns;
+                // The stack is copied after the thread's clock was read.
+                thread.disturbance_ns += nested_traps * trap_cost_ns;
+                until_now_ns
+            }
+            None => 0,
+        };
+        if role == touch::USE {
+            match self.watches.get_mut(id) {
+                Some(watch) => watch.used = Some((trap, disturbance_ns)),
+                None => add(&self.costs.orphan_touches, 1),
+            }
+            return;
+        }
+        let Some(watch) = self.watches.remove(id) else {
+            add(&self.costs.orphan_touches, 1);
+            return;
+        };
+        let p_survive = match self.members.processes.get_mut(&watch.tgid) {
+            Some(process) => process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0),
+            None => 1.0,
+        };
+        let distance_ns = distance_ns(&watch, &trap, disturbance_ns);
+        let ended_ns = header.time_ns;
+        self.end_watch(watch, p_survive, ended_ns, EndOutcome::Reused(trap, distance_ns));
+    }
+
+    fn on_lifecycle(&mut self, record: &LifecycleRecord) {
+        let tid = record.header.tid;
+        let thread = self.members.threads.get(&tid);
+        let (held, announces_births) =
+            thread.map_or((false, false), |thread| (thread.held, thread.announces_births));
+        match record.event {
+            // Where ptrace does not announce it, a new thread is seized as soon as its birth is read; a new process later.
+            lifecycle::FORK if !announces_births || record.other_tgid != record.header.tgid => {
+                self.meet_newborn(record.other_tgid, record.other_tid);
+            }
+            // ptrace reports the ends and the new programs of what it holds.
+            lifecycle::EXIT if !held => {
+                self.forget_thread(tid);
+                self.tell_if_alone();
+            }
+            lifecycle::EXEC if !held => self.become_another_program(record.header.tgid),
+            _ => {}
+        }
+    }
+}
+
+/// CPU time of the process between use and reuse.
+///
+/// In one thread it is the thread's own clock, read in both traps, less what our ticks and traps took meanwhile. Between
+/// threads it is the process's clock, read when the watch was armed and now, less the time since the trap; that is exact
+/// to the delay of the ring, some 50 µs for each thread that runs.
+fn distance_ns(watch: &Watch, reuse: &Trap, disturbance_ns: u64) -> u64 {
+    if let Some((used, disturbance_before_ns)) = &watch.used
+        && used.record.header.tid == reuse.record.header.tid
+        && used.record.enabled_ns != u64::MAX
+        && reuse.record.enabled_ns != u64::MAX
+    {
+        let ours = disturbance_ns.saturating_sub(*disturbance_before_ns);
+        return reuse.record.enabled_ns.saturating_sub(used.record.enabled_ns).saturating_sub(ours);
+    }
+    let late_ns = sys::monotonic_ns().saturating_sub(reuse.record.header.time_ns);
+    let spent_ns = sys::process_cpu_ns(watch.tgid).unwrap_or(0).saturating_sub(watch.process_cpu_ns);
+    spent_ns.saturating_sub(late_ns)
+}

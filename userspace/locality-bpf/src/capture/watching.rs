@@ -1,0 +1,132 @@
+//! The armed watchpoints: perf events in threads, and the entry in the kernel's watch map.
+//!
+//! A watch is announced in the map before its first event is armed and forgotten after the last is closed, so that a
+//! trap always finds what it belongs to. Not here: who gets a register (`locality_analysis::arbiter`).
+
+use std::{collections::HashMap, io, os::fd::BorrowedFd};
+
+use locality_common::record::{WatchKey, WatchState};
+
+use super::event::Trap;
+use crate::kernel::perf::Event as PerfEvent;
+
+/// Bytes that one watchpoint covers.
+pub const WATCH_BYTES: u8 = 8;
+
+/// One armed watch.
+#[derive(Debug)]
+pub struct Watch {
+    /// Number, unique in the run.
+    pub id: u64,
+    /// Its process.
+    pub tgid: u32,
+    /// Watched word.
+    pub address: u64,
+    /// Sequence of the sample that asked for it.
+    pub sample: u64,
+    /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
+    pub owner: u32,
+    /// Monotonic clock.
+    pub armed_ns: u64,
+    /// Chance of being armed.
+    pub p_arm: f64,
+    /// CPU time of the process when it was armed, for reuses in another thread.
+    pub process_cpu_ns: u64,
+    /// Threads alive when it was armed.
+    pub threads_alive: u32,
+    /// Threads in which it was ever armed.
+    pub threads_armed: u32,
+    /// The use, once it trapped, and the thread's disturbance then.
+    pub used: Option<(Box<Trap>, u64)>,
+    events: Vec<(u32, PerfEvent)>,
+}
+
+impl Watch {
+    /// A watch without events.
+    pub fn new(id: u64, tgid: u32, address: u64, sample: u64, owner: u32) -> Self {
+        Self {
+            id,
+            tgid,
+            address,
+            sample,
+            owner,
+            armed_ns: 0,
+            p_arm: 1.0,
+            process_cpu_ns: 0,
+            threads_alive: 1,
+            threads_armed: 0,
+            used: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Key of the kernel's watch map.
+    pub fn key(&self) -> WatchKey {
+        WatchKey { address: self.address, tgid: self.tgid, reserved: 0 }
+    }
+
+    /// Value of the kernel's watch map when the watch is armed.
+    pub fn state(&self) -> WatchState {
+        WatchState {
+            watch: self.id,
+            phase: locality_common::rules::phase::ARMED,
+            owner_tid: self.owner,
+            reserved: 0,
+        }
+    }
+
+    /// Arms it in a thread until `traps` traps were counted.
+    pub fn arm_in(&mut self, tid: u32, traps: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+        let event = PerfEvent::watchpoint(tid, self.address, WATCH_BYTES)?;
+        event.set_program(program)?;
+        event.enable_for(traps)?;
+        self.events.push((tid, event));
+        self.threads_armed += 1;
+        Ok(())
+    }
+
+    /// Disarms it in one thread.
+    pub fn disarm_in(&mut self, tid: u32) {
+        self.events.retain(|(in_tid, _)| *in_tid != tid);
+    }
+
+    /// Disarms it everywhere.
+    pub fn disarm(&mut self) {
+        self.events.clear();
+    }
+}
+
+/// Live watches by number.
+#[derive(Debug, Default)]
+pub struct Watches {
+    live: HashMap<u64, Watch>,
+    last_id: u64,
+}
+
+impl Watches {
+    /// A number that no watch had.
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Adds a watch.
+    pub fn insert(&mut self, watch: Watch) {
+        self.live.insert(watch.id, watch);
+    }
+
+    /// A live watch.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Watch> {
+        self.live.get_mut(&id)
+    }
+
+    /// Takes a watch out.
+    pub fn remove(&mut self, id: u64) -> Option<Watch> {
+        self.live.remove(&id)
+    }
+
+    /// All live watches.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Watch> {
+        self.live.values_mut()
+    }
+}

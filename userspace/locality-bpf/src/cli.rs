@@ -1,0 +1,192 @@
+//! What the user typed. What it means on this machine is `plan`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use locality_analysis::arbiter::Policy;
+
+use crate::units;
+
+/// Finds which data a running program reuses badly, and which pair of source lines is to blame.
+///
+/// The program runs unmodified. A clock stops it now and then at an instruction, a hardware breakpoint is set on the data
+/// that the instruction is about to use, and the next touch of that data is the reuse.
+#[derive(Debug, Parser)]
+#[command(
+    name = "locality-bpf",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "locality-bpf [OPTIONS] -p PID[,PID…]\n       \
+        locality-bpf [OPTIONS] --all | --cgroup PATH\n       \
+        locality-bpf [OPTIONS] -- COMMAND [ARG]…\n       \
+        locality-bpf report FILE | doctor [-p PID] | calibrate",
+    after_help = "Examples:\n  \
+        sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
+        sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
+        sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
+        locality-bpf report a.locality --format json    report again from a profile\n  \
+        sudo locality-bpf doctor -p 1234         what this machine and that process allow"
+)]
+pub struct Cli {
+    /// Something other than a trace.
+    #[command(subcommand)]
+    pub other: Option<Other>,
+    /// The trace.
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Print more about what the tool itself does (-vv: everything).
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// No progress and no remarks, only the report and errors.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// Commands besides tracing.
+#[derive(Debug, Subcommand)]
+pub enum Other {
+    /// Report again from a profile file.
+    ///
+    /// Example: locality-bpf report trace.locality --format json
+    Report {
+        /// The profile.
+        file: PathBuf,
+        /// How to print.
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// What this machine can do, what is missing, and the command that mends it.
+    ///
+    /// Example: sudo locality-bpf doctor -p 1234
+    Doctor {
+        /// Also examine this process.
+        #[arg(short, long, value_name = "PID")]
+        pid: Option<u32>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure what a clock tick and a watchpoint trap cost on this machine.
+    ///
+    /// Example: sudo locality-bpf calibrate
+    Calibrate,
+}
+
+/// Options of a trace.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// Trace running processes.
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID[,PID…]",
+        value_delimiter = ',',
+        group = "target",
+        required = true
+    )]
+    pub pids: Vec<u32>,
+    /// Trace everything that runs. Threads are not stopped in this mode.
+    #[arg(short, long, group = "target")]
+    pub all: bool,
+    /// Trace the processes of a cgroup (v2), for instance of one container.
+    #[arg(long, value_name = "PATH", group = "target")]
+    pub cgroup: Vec<PathBuf>,
+    /// Launch this command and trace it from its first instruction; exit with its status.
+    #[arg(last = true, value_name = "COMMAND", group = "target")]
+    pub command: Vec<OsString>,
+    /// Stop after this time, as in 10 (seconds), 500ms, 10s, 2m [default: until Ctrl-C or the last process ends].
+    #[arg(short, long, value_parser = units::duration, value_name = "DURATION")]
+    pub duration: Option<Duration>,
+    /// The profile file [default: trace.locality; an earlier one becomes trace.locality.old].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// What the measurement may cost the traced program, in percent of its time.
+    #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
+    pub overhead: f64,
+    /// Longest time that a thread may be stopped to arm a watchpoint.
+    #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
+    pub max_stop: Duration,
+    /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
+    #[arg(long)]
+    pub no_stop: bool,
+    /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.
+    ///
+    /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was for (about one trap in
+    /// 36,000); a thread that is not held then dies of SIGTRAP. Needed with --no-stop and -a inside a virtual machine.
+    #[arg(long)]
+    pub watch_unheld: bool,
+    /// Who gets the debug registers: reservoir, or quick+reservoir.
+    #[arg(long, default_value = "quick+reservoir", value_name = "POLICY")]
+    pub policy: Policy,
+    /// How to print.
+    #[command(flatten)]
+    pub print: OutputArgs,
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Args)]
+pub struct OutputArgs {
+    /// text for people, json for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Write the report to a file [default: stdout; stderr when a command is launched].
+    #[arg(long = "report", value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Rows of each table of the text report.
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub top: usize,
+}
+
+/// Report formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// After the schema "locality-report/1".
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_contract_parses() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+        let cli = parse("locality-bpf -p 1,2 -d 500ms -o x.locality --overhead 2% --no-stop").unwrap();
+        assert_eq!((cli.trace.pids, cli.trace.duration), (vec![1, 2], Some(Duration::from_millis(500))));
+        assert_eq!(parse("locality-bpf -- ls -l -a").unwrap().trace.command, ["ls", "-l", "-a"]);
+        assert!(parse("locality-bpf -a -d 10").unwrap().trace.all);
+        assert!(matches!(
+            parse("locality-bpf report f --format json").unwrap().other,
+            Some(Other::Report { .. })
+        ));
+        assert!(matches!(
+            parse("locality-bpf doctor -p 3 --json").unwrap().other,
+            Some(Other::Doctor { .. })
+        ));
+    }
+
+    #[test]
+    fn wrong_use_is_refused() {
+        for line in [
+            "locality-bpf",
+            "locality-bpf -p",
+            "locality-bpf -p x",
+            "locality-bpf -p 1 -a",
+            "locality-bpf -p 1 -- ls",
+            "locality-bpf -p 1 --overhead 0",
+            "locality-bpf -p 1 -d 0",
+            "locality-bpf -p 1 --policy best",
+            "locality-bpf ls",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

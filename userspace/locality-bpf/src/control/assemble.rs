@@ -1,0 +1,347 @@
+//! Turns events of the capture thread into rows of the model: unwinds, symbolises, gives out ids, writes.
+//!
+//! Runs in a thread of its own, because reading a program's debug information for the first time may take long. Each
+//! address is symbolised once. Not here: anything that stops or watches.
+
+use std::collections::{HashMap, HashSet};
+
+use locality_analysis::model::{
+    Access, AccessKind, Frame, FrameId, Module, ModuleId, Outcome, Sample, SampleId, Stack, StackId, Thread,
+    ThreadId, Touch, Watch,
+};
+use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, Symbolizer};
+
+use super::{
+    sites::{Sites, Walk, kind},
+    store::Store,
+};
+use crate::{
+    capture::event::{EndOutcome, Event, SampleEvent, Trap, WatchEnd},
+    kernel::proc,
+};
+
+/// What the controller must know of what passed through.
+#[derive(Debug, Default, Clone)]
+pub struct Tally {
+    /// Watches by how they ended: reused, censored, refused.
+    pub trapped: u64,
+    /// Withdrawn before a reuse.
+    pub censored: u64,
+    /// Refused by the kernel.
+    pub refused: u64,
+    /// Uses that could not be reached, by reason.
+    pub unreachable: HashMap<&'static str, u64>,
+    /// Samples that were stopped at.
+    pub held: u64,
+    /// Samples that were not.
+    pub not_held: u64,
+    /// Why threads could not be held, and how many.
+    pub not_held_threads: HashMap<String, u64>,
+    /// Samples whose use was reached but whose watch the policy did not grant, or whose word was watched already.
+    pub unwatched: u64,
+}
+
+/// A sample whose watch has not ended.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    id: SampleId,
+    use_touch: Touch,
+    use_ip: u64,
+}
+
+/// The assembler's state.
+pub struct Assembler {
+    store: Store,
+    sites: Sites,
+    symbolizer: Symbolizer,
+    processes: Processes,
+    origin_ns: u64,
+    tally: Tally,
+    threads: Vec<Thread>,
+    by_tid: HashMap<u32, ThreadId>,
+    alive: HashMap<u32, HashSet<u32>>,
+    modules: HashMap<ModuleInfo, ModuleId>,
+    frames: HashMap<Frame, FrameId>,
+    stacks: HashMap<Stack, StackId>,
+    resolved: HashMap<(u32, CodeAddress), Vec<FrameId>>,
+    samples: u32,
+    waiting: HashMap<u64, Waiting>,
+}
+
+impl std::fmt::Debug for Assembler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Assembler").field("tally", &self.tally).finish_non_exhaustive()
+    }
+}
+
+impl Assembler {
+    /// Writes to `store`; times count from `origin_ns`. Must be used in the thread that made it.
+    pub fn new(store: Store, origin_ns: u64) -> Self {
+        let processes = Processes::new();
+        Self {
+            store,
+            sites: Sites::new(processes.clone()),
+            symbolizer: Symbolizer::new(processes.clone()),
+            processes,
+            origin_ns,
+            tally: Tally::default(),
+            threads: Vec::new(),
+            by_tid: HashMap::new(),
+            alive: HashMap::new(),
+            modules: HashMap::new(),
+            frames: HashMap::new(),
+            stacks: HashMap::new(),
+            resolved: HashMap::new(),
+            samples: 0,
+            waiting: HashMap::new(),
+        }
+    }
+
+    /// What passed so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// The profile being written.
+    pub fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The profile, when all is said.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
+    fn since_start(&self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(self.origin_ns)
+    }
+
+    /// Takes one event.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::ThreadStarted { pid, tid, name, not_held, time_ns } => {
+                self.thread_started(*pid, *tid, name, not_held.clone(), *time_ns);
+            }
+            Event::ThreadReleased { tid, reason } => self.thread_released(*tid, reason),
+            Event::ThreadEnded { tid, time_ns } => self.thread_ended(*tid, *time_ns),
+            Event::Exec { pid } => {
+                // Without the new mappings the old ones would name wrong functions.
+                if self.processes.exec(*pid).is_err() {
+                    self.sites.forget(*pid);
+                }
+                self.resolved.retain(|(of, _), _| of != pid);
+                if let Ok(status) = proc::status(*pid) {
+                    self.change_thread(*pid, |thread| thread.name = status.name);
+                }
+            }
+            Event::Sample(sample) => self.sample(sample),
+            Event::WatchEnded(end) => self.watch_ended(end),
+            Event::CommandEnded(_)
+            | Event::NoTargets
+            | Event::Failed(_)
+            | Event::Unguarded
+            | Event::Second => {}
+        }
+    }
+
+    fn thread_started(&mut self, pid: u32, tid: u32, name: &str, not_held: Option<String>, time_ns: u64) {
+        if !self.alive.contains_key(&pid)
+            && let Err(error) = self.processes.attach(pid)
+        {
+            tracing::debug!("mappings of process {pid} not read: {error}");
+        }
+        self.alive.entry(pid).or_default().insert(tid);
+        if let Some(reason) = &not_held {
+            *self.tally.not_held_threads.entry(reason.clone()).or_default() += 1;
+        }
+        let started_ns = self.since_start(time_ns);
+        let thread = Thread { pid, tid, name: name.to_owned(), started_ns, ended_ns: None, not_held };
+        self.add_thread(tid, thread);
+    }
+
+    fn add_thread(&mut self, tid: u32, thread: Thread) -> ThreadId {
+        let id = ThreadId(self.threads.len() as u32);
+        self.store.thread(id, &thread);
+        self.threads.push(thread);
+        self.by_tid.insert(tid, id);
+        id
+    }
+
+    fn thread_released(&mut self, tid: u32, reason: &str) {
+        *self.tally.not_held_threads.entry(reason.to_owned()).or_default() += 1;
+        self.change_thread(tid, |thread| thread.not_held = Some(reason.to_owned()));
+    }
+
+    fn thread_ended(&mut self, tid: u32, time_ns: u64) {
+        let ended_ns = self.since_start(time_ns);
+        let Some(pid) = self.change_thread(tid, |thread| thread.ended_ns = Some(ended_ns)) else { return };
+        let Some(threads) = self.alive.get_mut(&pid) else { return };
+        threads.remove(&tid);
+        if threads.is_empty() {
+            self.alive.remove(&pid);
+            self.sites.forget(pid);
+            self.resolved.retain(|(of, _), _| *of != pid);
+        }
+    }
+
+    fn change_thread(&mut self, tid: u32, change: impl FnOnce(&mut Thread)) -> Option<u32> {
+        let id = *self.by_tid.get(&tid)?;
+        let thread = self.threads.get_mut(id.0 as usize)?;
+        change(thread);
+        self.store.thread(id, thread);
+        Some(thread.pid)
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> ThreadId {
+        match self.by_tid.get(&tid) {
+            Some(id) => *id,
+            None => self.add_thread(tid, Thread { pid, tid, ..Thread::default() }),
+        }
+    }
+
+    fn sample(&mut self, event: &SampleEvent) {
+        let header = &event.record.header;
+        let thread = self.thread(header.tgid, header.tid);
+        let mut walk = self.sites.walk(header.tgid, &event.record.regs, &event.stack);
+        let stack = self.stack(header.tgid, &walk);
+        *(if event.held { &mut self.tally.held } else { &mut self.tally.not_held }) += 1;
+        let id = SampleId(self.samples);
+        self.samples += 1;
+        let time_ns = self.since_start(header.time_ns);
+        let access = event.access.map_err(str::to_owned).map(|access| Access {
+            ip: access.ip,
+            address: access.address,
+            size: access.size,
+            kind: kind(access.kind),
+        });
+        match &access {
+            Ok(access) => {
+                if let Some(first) = walk.addresses.first_mut() {
+                    *first = CodeAddress::Exact(access.ip);
+                }
+                let stack = self.stack(header.tgid, &walk);
+                let use_touch = Touch { time_ns, thread, stack, kind: access.kind, kernel: false };
+                if event.watched {
+                    self.waiting.insert(event.record.sequence, Waiting { id, use_touch, use_ip: access.ip });
+                } else {
+                    self.tally.unwatched += 1;
+                }
+            }
+            Err(_) => {
+                let reason = event.access.err().unwrap_or_default();
+                *self.tally.unreachable.entry(reason).or_default() += 1;
+            }
+        }
+        let sample =
+            Sample { time_ns, thread, stack, period_ns: event.record.period_ns, held: event.held, access };
+        self.store.sample(id, &sample);
+    }
+
+    fn watch_ended(&mut self, end: &WatchEnd) {
+        let Some(waiting) = self.waiting.remove(&end.sample) else {
+            tracing::debug!("watch {} ended, but its sample is not known", end.watch);
+            return;
+        };
+        let (outcome, tally) = match &end.outcome {
+            EndOutcome::Reused(trap, distance_ns) => {
+                let touch = self.touch(trap);
+                (Outcome::Reused { touch, distance_ns: *distance_ns }, &mut self.tally.trapped)
+            }
+            EndOutcome::Replaced => (Outcome::Replaced, &mut self.tally.censored),
+            EndOutcome::StillArmed => (Outcome::StillArmed, &mut self.tally.censored),
+            EndOutcome::Gone => (Outcome::Gone, &mut self.tally.censored),
+            EndOutcome::Refused => (Outcome::Refused, &mut self.tally.refused),
+        };
+        *tally += 1;
+        // Where the thread was not held, the use is whatever trapped first.
+        let use_touch = match (&end.used, end.held) {
+            (_, true) => Some(waiting.use_touch),
+            (Some(trap), false) => Some(self.touch(trap)),
+            (None, false) => None,
+        };
+        let use_confirmed =
+            end.held && end.used.as_ref().is_some_and(|trap| self.sites.agrees(trap, waiting.use_ip));
+        if let (true, false, Some(trap)) = (end.held, use_confirmed, &end.used) {
+            let (trap_ip, kernel) = (trap.record.trap_ip, trap.record.kernel);
+            tracing::debug!("use at {:#x} trapped at {trap_ip:#x} (kernel {kernel})", waiting.use_ip);
+        }
+        let watch = Watch {
+            sample: waiting.id,
+            address: end.address,
+            bytes: 8,
+            armed_ns: self.since_start(end.armed_ns),
+            ended_ns: self.since_start(end.ended_ns),
+            use_touch,
+            use_confirmed,
+            outcome,
+            p_arm: end.p_arm,
+            p_survive: end.p_survive,
+            threads_armed: end.threads_armed,
+            threads_alive: end.threads_alive,
+        };
+        self.store.watch(&watch);
+    }
+
+    fn touch(&mut self, trap: &Trap) -> Touch {
+        let header = &trap.record.header;
+        let walk = self.sites.of_touch(trap);
+        Touch {
+            time_ns: self.since_start(header.time_ns),
+            thread: self.thread(header.tgid, header.tid),
+            stack: self.stack(header.tgid, &walk),
+            kind: if trap.record.kernel != 0 { AccessKind::Unknown } else { walk.kind },
+            kernel: trap.record.kernel != 0,
+        }
+    }
+
+    fn stack(&mut self, pid: u32, walk: &Walk) -> StackId {
+        let mut frames = Vec::with_capacity(walk.addresses.len());
+        for address in &walk.addresses {
+            if !self.resolved.contains_key(&(pid, *address)) {
+                let found = self.symbolizer.symbolize(pid, *address);
+                let ids = found.into_iter().map(|frame| self.frame(frame)).collect();
+                self.resolved.insert((pid, *address), ids);
+            }
+            frames.extend(self.resolved.get(&(pid, *address)).into_iter().flatten());
+        }
+        let stack = Stack { frames, cut: walk.cut.map(str::to_owned) };
+        let next = StackId(self.stacks.len() as u32);
+        if let Some(id) = self.stacks.get(&stack) {
+            return *id;
+        }
+        self.store.stack(next, &stack);
+        self.stacks.insert(stack, next);
+        next
+    }
+
+    fn frame(&mut self, source: SourceFrame) -> FrameId {
+        let module = source.module.as_deref().map(|module| self.module(module));
+        let frame = Frame {
+            address: source.address,
+            module,
+            module_address: source.module_address,
+            function: source.function,
+            file: source.file,
+            line: source.line,
+            inlined: source.inlined,
+            unknown: source.unknown.map(|reason| reason.as_str().to_owned()),
+        };
+        let next = FrameId(self.frames.len() as u32);
+        if let Some(id) = self.frames.get(&frame) {
+            return *id;
+        }
+        self.store.frame(next, &frame);
+        self.frames.insert(frame, next);
+        next
+    }
+
+    fn module(&mut self, info: &ModuleInfo) -> ModuleId {
+        let next = ModuleId(self.modules.len() as u32);
+        if let Some(id) = self.modules.get(info) {
+            return *id;
+        }
+        self.store.module(next, &Module { path: info.path.clone(), build_id: info.build_id.clone() });
+        self.modules.insert(info.clone(), next);
+        next
+    }
+}

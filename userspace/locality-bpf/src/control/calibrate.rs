@@ -1,0 +1,229 @@
+//! Measures what a clock tick and a watchpoint trap cost on this machine, on a child process of ours.
+//!
+//! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in which a sample was taken.
+//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Sources
+//! of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
+
+use std::{
+    io,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use locality_common::{
+    record::{WatchKey, WatchState},
+    rules::phase,
+};
+
+use super::{clock::Clock, governor::Prices};
+use crate::kernel::{
+    object::{Object, Ring},
+    perf::Event,
+    records::{Record, decode},
+    sys,
+};
+
+/// Length of the spinning run.
+const SPIN_NS: u64 = 50_000_000;
+
+/// Sampling period while spinning.
+const PERIOD_NS: u64 = 1_000_000;
+
+/// Gaps shorter than this are the loop itself.
+const GAP_NS: u64 = 1_000;
+
+/// Gaps that the child can note.
+const GAPS: usize = 512;
+
+/// Traps that are timed.
+const TRAPS: u64 = 24;
+
+/// Longest that the child may take for anything.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[repr(C)]
+struct Shared {
+    /// What the child shall do next; it answers in `done`.
+    order: AtomicU64,
+    done: AtomicU64,
+    result_ns: AtomicU64,
+    word: AtomicU64,
+    /// Starts and ends of gaps.
+    gaps: [[AtomicU64; 2]; GAPS],
+}
+
+const QUIT: u64 = u64::MAX;
+const SPIN: u64 = 1 << 32;
+
+/// A child that follows orders.
+struct Child {
+    pid: u32,
+    page: NonNull<Shared>,
+    orders: u64,
+}
+
+impl Child {
+    fn start() -> io::Result<Self> {
+        let page = sys::shared_memory(size_of::<Shared>())?.cast::<Shared>();
+        let parent = std::process::id();
+        // SAFETY: one thread, so the child may go on as a copy of this process.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                // SAFETY: system calls with plain arguments: the child does not outlive us, also when we were killed
+                // before it said so.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    if libc::getppid() as u32 != parent {
+                        libc::_exit(1);
+                    }
+                }
+                survive_stray_traps();
+                // SAFETY: the mapping is shared with the parent and lives as long as the process.
+                obey(unsafe { page.as_ref() })
+            }
+            pid => Ok(Self { pid: pid as u32, page, orders: 0 }),
+        }
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: the mapping is unmapped only in `drop`.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// Gives an order and returns the answer.
+    fn ask(&mut self, kind: u64) -> Result<u64> {
+        self.orders += 1;
+        let order = kind | self.orders;
+        self.shared().order.store(order, Ordering::Release);
+        let until = std::time::Instant::now() + PATIENCE;
+        while self.shared().done.load(Ordering::Acquire) != order {
+            anyhow::ensure!(std::time::Instant::now() < until, "the calibration child does not answer");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(self.shared().result_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.shared().order.store(QUIT, Ordering::Release);
+        // SAFETY: our own child is killed and reaped once, and our own mapping unmapped once.
+        unsafe {
+            libc::kill(self.pid as i32, libc::SIGKILL);
+            libc::waitpid(self.pid as i32, std::ptr::null_mut(), 0);
+            libc::munmap(self.page.as_ptr().cast(), size_of::<Shared>());
+        }
+    }
+}
+
+/// A trap that lost its cause (`capture::stops::is_stray_trap`) must not end the child: it has nobody to swallow the signal.
+fn survive_stray_traps() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: the handler does nothing, which is safe at any moment.
+    unsafe { libc::signal(libc::SIGTRAP, handler as usize) };
+}
+
+/// The child's life: follow orders until told to quit.
+fn obey(shared: &Shared) -> ! {
+    let mut last = 0;
+    loop {
+        let order = shared.order.load(Ordering::Acquire);
+        if order == QUIT {
+            // SAFETY: ends the copy of the process without running our own exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        if order == last {
+            std::hint::spin_loop();
+            continue;
+        }
+        let result_ns = if order & SPIN != 0 { spin(shared) } else { touch(&shared.word) };
+        last = order;
+        shared.result_ns.store(result_ns, Ordering::Relaxed);
+        shared.done.store(order, Ordering::Release);
+    }
+}
+
+/// Notes the gaps while spinning; returns their number.
+fn spin(shared: &Shared) -> u64 {
+    let start = sys::monotonic_ns();
+    let (mut before, mut gaps) = (start, 0);
+    while before - start < SPIN_NS && gaps < GAPS {
+        let now = sys::monotonic_ns();
+        if now - before > GAP_NS {
+            shared.gaps[gaps][0].store(before, Ordering::Relaxed);
+            shared.gaps[gaps][1].store(now, Ordering::Relaxed);
+            gaps += 1;
+        }
+        before = now;
+    }
+    gaps as u64
+}
+
+/// Time of one access.
+fn touch(word: &AtomicU64) -> u64 {
+    let start = sys::monotonic_ns();
+    word.load(Ordering::Relaxed);
+    sys::monotonic_ns() - start
+}
+
+/// The prices of this machine. Must be called while the process has one thread; leaves the ring empty.
+pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
+    let mut child = Child::start().context("cannot start the calibration child")?;
+    object.add_target(child.pid)?;
+    let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
+        let trap_ns = traps(&mut child, object, ring)?;
+        Ok(Prices { tick_ns, trap_ns })
+    });
+    object.remove_target(child.pid);
+    drop(child);
+    while ring.next().is_some() {}
+    measured
+}
+
+fn ticks(child: &mut Child, object: &Object, ring: &mut Ring) -> Result<u64> {
+    let clock = Clock::open(object, PERIOD_NS)?;
+    clock.start()?;
+    let noted = child.ask(SPIN);
+    clock.stop();
+    let gaps = child.shared().gaps.iter().take(noted? as usize);
+    let gaps: Vec<[u64; 2]> =
+        gaps.map(|gap| [gap[0].load(Ordering::Relaxed), gap[1].load(Ordering::Relaxed)]).collect();
+    let mut costs_ns = Vec::new();
+    while let Some(item) = ring.next() {
+        if let Record::Sample(sample, _) = decode(&item) {
+            let at = sample.header.time_ns;
+            costs_ns
+                .extend(gaps.iter().find(|gap| (gap[0]..=gap[1]).contains(&at)).map(|gap| gap[1] - gap[0]));
+        }
+    }
+    anyhow::ensure!(!costs_ns.is_empty(), "the sampling clock did not fire while a process ran");
+    Ok(median(costs_ns))
+}
+
+fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64> {
+    let address = &raw const child.shared().word as u64;
+    let key = WatchKey { address, tgid: child.pid, reserved: 0 };
+    let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
+    let event = Event::watchpoint(child.pid, address, 8).context("cannot set a watchpoint")?;
+    event.set_program(object.program_fd("touch")?)?;
+    event.enable()?;
+    let mut times = Vec::new();
+    for _ in 0..TRAPS {
+        // Each trap takes the whole path of a reuse, record included.
+        let state = WatchState { phase: phase::USED, owner_tid: child.pid, ..WatchState::default() };
+        object.add_watch(key, state)?;
+        times.push(child.ask(0)?);
+        while ring.next().is_some() {}
+    }
+    object.remove_watch(&key);
+    Ok(median(times).saturating_sub(quiet_ns))
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,165 @@
+//! Keeps the cost within the budget by choosing the sampling rate.
+//!
+//! Cost = time stopped + traps × trap cost + ticks × tick cost, as a share of the targets' CPU time and stopped time. All
+//! of it is roughly proportional to the number of samples, so the rate follows from the cost of one sample, measured as
+//! we go, and from what was spent or saved so far. Sources of error: costs that nobody sees (caches that our handlers
+//! disturb, the scheduler's work at a stop) are not in the sum; trap and tick costs are medians of a calibration.
+
+/// Rate before anything is known, in samples per second of CPU time.
+pub const FIRST_RATE: f64 = 50.0;
+
+/// Bounds of the rate.
+const RATES: std::ops::RangeInclusive<f64> = 2.0..=2000.0;
+
+/// Share of the budget that is aimed at; the rest is for what the sum does not see.
+const AIM: f64 = 0.85;
+
+/// Seconds of CPU time over which a debt or a saving is evened out.
+const HORIZON_S: f64 = 2.0;
+
+/// Counters that the cost follows from, all cumulative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// Time stopped at samples.
+    pub stop_ns: u64,
+    /// Estimated time of the stops that ptrace imposed.
+    pub imposed_ns: u64,
+    /// Traps of watchpoints.
+    pub traps: u64,
+    /// Clock ticks that met a target.
+    pub ticks: u64,
+    /// Samples: ticks that met a target in user mode.
+    pub samples: u64,
+    /// CPU time of the targets.
+    pub cpu_ns: u64,
+}
+
+/// Calibrated costs of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prices {
+    /// One trap of a watchpoint, in the thread that trapped.
+    pub trap_ns: u64,
+    /// One tick of the sampling clock, in the thread that it interrupted.
+    pub tick_ns: u64,
+}
+
+impl Spending {
+    /// What the targets paid.
+    pub fn cost_ns(&self, prices: Prices) -> u64 {
+        self.stop_ns + self.imposed_ns + self.traps * prices.trap_ns + self.ticks * prices.tick_ns
+    }
+
+    /// The cost as a share of CPU time and stopped time.
+    pub fn share(&self, prices: Prices) -> f64 {
+        let base_ns = self.cpu_ns + self.stop_ns + self.imposed_ns;
+        if base_ns == 0 { 0.0 } else { self.cost_ns(prices) as f64 / base_ns as f64 }
+    }
+}
+
+/// Chooses the sampling rate.
+#[derive(Debug, Clone)]
+pub struct Governor {
+    budget: f64,
+    prices: Prices,
+    before: Spending,
+    sample_cost_ns: f64,
+    rate: f64,
+}
+
+impl Governor {
+    /// With a budget as a share (0.01 is 1 %).
+    pub fn new(budget: f64, prices: Prices) -> Self {
+        // A sample is a tick, a stop and two traps; the stop is a guess until the first ones are measured.
+        let guess = prices.tick_ns + 2 * prices.trap_ns + 80_000;
+        let rate = FIRST_RATE.min(AIM * budget * 1e9 / guess as f64).max(*RATES.start());
+        Self { budget, prices, before: Spending::default(), sample_cost_ns: guess as f64, rate }
+    }
+
+    /// The rate in force, in samples per second of CPU time.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Chooses the rate for the next while from what was spent up to `now`.
+    pub fn steer(&mut self, now: Spending) -> f64 {
+        let samples = now.samples.saturating_sub(self.before.samples);
+        let cost_ns = now.cost_ns(self.prices).saturating_sub(self.before.cost_ns(self.prices));
+        if samples > 0 {
+            let weight = (samples as f64 / 32.0).min(0.5);
+            self.sample_cost_ns += weight * (cost_ns as f64 / samples as f64 - self.sample_cost_ns);
+        }
+        self.before = now;
+        let allowed_ns = AIM * self.budget * now.cpu_ns as f64;
+        let saved = (allowed_ns - now.cost_ns(self.prices) as f64) / (HORIZON_S * 1e9);
+        // Savings are spent carefully: at most half of the budget on top.
+        let share = AIM * self.budget + saved.clamp(-self.budget, 0.5 * self.budget);
+        self.rate = (share.max(0.0) * 1e9 / self.sample_cost_ns).clamp(*RATES.start(), *RATES.end());
+        self.rate
+    }
+}
+
+/// A period for `rate`, off by up to a tenth at random, so that the samples fall into step with nothing.
+pub fn period_ns(rate: f64, entropy: u64) -> u64 {
+    // Fibonacci hashing spreads the low bits of a clock value.
+    let unit = (entropy.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64;
+    (1e9 / rate * (0.9 + 0.2 * unit)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRICES: Prices = Prices { trap_ns: 9_000, tick_ns: 15_000 };
+
+    /// A target that runs all the time and pays `stop_ns` for each sample.
+    fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {
+        let mut governor = Governor::new(budget, PRICES);
+        let mut spent = Spending::default();
+        let mut owed = 0.0;
+        for _ in 0..seconds * 10 {
+            owed += governor.rate() * 0.1;
+            let samples = owed as u64;
+            owed -= samples as f64;
+            spent.samples += samples;
+            spent.ticks += samples;
+            spent.traps += 2 * samples;
+            spent.stop_ns += stop_ns * samples;
+            spent.cpu_ns += 100_000_000;
+            governor.steer(spent);
+        }
+        (spent.share(PRICES), governor.rate())
+    }
+
+    #[test]
+    fn the_budget_is_used_and_kept_whatever_a_stop_costs() {
+        for (budget, stop_ns) in [(0.01, 50_000), (0.01, 400_000), (0.05, 80_000), (0.002, 80_000)] {
+            let (share, rate) = simulate(budget, stop_ns, 30);
+            assert!(
+                share <= budget * 0.95 && share >= budget * 0.6,
+                "{budget} {stop_ns}: {share} at {rate} Hz"
+            );
+        }
+    }
+
+    #[test]
+    fn a_costly_start_is_paid_back() {
+        let mut governor = Governor::new(0.01, PRICES);
+        let before = governor.rate();
+        let dear = Spending {
+            stop_ns: 40_000_000,
+            samples: 10,
+            ticks: 10,
+            cpu_ns: 100_000_000,
+            ..Spending::default()
+        };
+        assert!(governor.steer(dear) < before / 5.0);
+    }
+
+    #[test]
+    fn periods_stay_within_a_tenth() {
+        let periods: Vec<u64> = (0..1000).map(|entropy| period_ns(100.0, entropy * 7919)).collect();
+        assert!(periods.iter().all(|period| (9_000_000..=11_000_000).contains(period)));
+        let distinct: std::collections::HashSet<_> = periods.iter().collect();
+        assert!(distinct.len() > 900);
+    }
+}

@@ -1,0 +1,76 @@
+//! Describes the machine: kernel, CPU, caches (from sysfs; in a VM the CPUID leaf may lie).
+
+use std::{fs, path::Path};
+
+use locality_analysis::model::{CacheLevel, Host};
+
+/// This machine.
+pub fn describe() -> Host {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    Host {
+        kernel: read("/proc/sys/kernel/osrelease"),
+        cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
+        cpus: aya::util::online_cpus().map(|cpus| cpus.len() as u32).unwrap_or(1),
+        caches: caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
+    }
+}
+
+/// Data and unified caches below a sysfs `cache` folder, smallest level first.
+fn caches(folder: &Path) -> Vec<CacheLevel> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut caches: Vec<CacheLevel> = entries.filter_map(|entry| cache(&entry.path())).collect();
+    caches.sort_by_key(|cache| cache.level);
+    caches
+}
+
+fn cache(index: &Path) -> Option<CacheLevel> {
+    let read = |name: &str| fs::read_to_string(index.join(name)).ok().map(|text| text.trim().to_owned());
+    if read("type")? == "Instruction" {
+        return None;
+    }
+    let size = read("size")?;
+    let (number, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len()));
+    let factor = match unit {
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        _ => 1,
+    };
+    Some(CacheLevel {
+        level: read("level")?.parse().ok()?,
+        bytes: number.parse::<u64>().ok()? * factor,
+        ways: read("ways_of_associativity").and_then(|ways| ways.parse().ok()).unwrap_or(0),
+        line: read("coherency_line_size").and_then(|line| line.parse().ok()).unwrap_or(64),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instruction_caches_are_left_out_and_sizes_have_units() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |index: &str, files: &[(&str, &str)]| {
+            fs::create_dir(folder.path().join(index)).unwrap();
+            for (name, text) in files {
+                fs::write(folder.path().join(index).join(name), text).unwrap();
+            }
+        };
+        write(
+            "index3",
+            &[("type", "Unified\n"), ("level", "3\n"), ("size", "36M\n"), ("ways_of_associativity", "12\n")],
+        );
+        write("index1", &[("type", "Instruction\n"), ("level", "1\n"), ("size", "32K\n")]);
+        write(
+            "index0",
+            &[("type", "Data\n"), ("level", "1\n"), ("size", "48K\n"), ("coherency_line_size", "64\n")],
+        );
+        write("broken", &[("type", "Data\n")]);
+        let found = caches(folder.path());
+        let sizes: Vec<_> = found.iter().map(|cache| (cache.level, cache.bytes)).collect();
+        assert_eq!(sizes, [(1, 48 << 10), (3, 36 << 20)]);
+        assert_eq!(found[1].ways, 12);
+    }
+}

@@ -1,0 +1,217 @@
+//! Starts a command that waits, before its program is loaded, until everything is ready to trace it.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    io::{self, Read as _, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixStream, process::ExitStatusExt as _},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
+
+/// A forked child that waits for [`Launched::go`].
+#[derive(Debug)]
+pub struct Launched {
+    /// Its process id.
+    pub pid: u32,
+    channel: UnixStream,
+}
+
+/// A command that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot run `{name}`")]
+pub struct CannotRun {
+    name: String,
+    source: io::Error,
+}
+
+impl CannotRun {
+    /// Why a command was not started.
+    pub fn new(command: &[OsString], source: io::Error) -> Self {
+        let name = command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        Self { name, source }
+    }
+
+    /// What a shell returns in this case (POSIX, "Exit Status for Commands").
+    pub fn exit_code(&self) -> u8 {
+        match self.source.kind() {
+            io::ErrorKind::NotFound => 127,
+            _ => 126,
+        }
+    }
+}
+
+/// Finds the program of a command as `execvp(3)` does.
+pub fn find(command: &[OsString]) -> Result<PathBuf, CannotRun> {
+    let refused = |error| CannotRun::new(command, error);
+    let word = Path::new(command.first().map(OsString::as_os_str).unwrap_or_default());
+    if word.as_os_str().is_empty() {
+        let nothing = io::Error::new(io::ErrorKind::NotFound, "the command is empty");
+        return Err(refused(nothing));
+    }
+    if word.as_os_str().as_bytes().contains(&b'/') {
+        return executable(word).map(|()| word.to_owned()).map_err(refused);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut first_error = None;
+    for candidate in std::env::split_paths(&path).map(|directory| directory.join(word)) {
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(refused(
+        first_error.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such program on the PATH")),
+    ))
+}
+
+/// Whether a file may be executed, by somebody at least; the kernel has the last word.
+fn executable(path: &Path) -> io::Result<()> {
+    let metadata = path.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
+    }
+    match metadata.permissions().mode() & 0o111 {
+        0 => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it may not be executed; `chmod +x` allows that",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Forks the child. Must be called while the process has one thread.
+pub fn prepare(command: &[OsString]) -> io::Result<Launched> {
+    let strings: Result<Vec<CString>, _> =
+        command.iter().map(|word| CString::new(OsStr::new(word).as_bytes())).collect();
+    let strings =
+        strings.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a zero byte"))?;
+    // Both ends close on exec, so the parent reads the end of the stream when the program was loaded.
+    let (ours, theirs) = UnixStream::pair()?;
+    // SAFETY: one thread, so the child may go on as a copy of this process.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            drop(ours);
+            run(&strings, theirs)
+        }
+        pid => Ok(Launched { pid: pid as u32, channel: ours }),
+    }
+}
+
+/// The child's life until it is the command.
+fn run(command: &[CString], mut channel: UnixStream) -> ! {
+    let mut go = [0u8];
+    if channel.read_exact(&mut go).is_ok() {
+        let mut pointers: Vec<_> = command.iter().map(|word| word.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        // SAFETY: the set and the pointers are live, the array ends with a null pointer. `SIGCHLD` was blocked by us,
+        // and `SIGPIPE` is ignored by Rust programs: the command gets both as we got them.
+        unsafe {
+            let mut none = std::mem::zeroed::<libc::sigset_t>();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::execvp(pointers[0], pointers.as_ptr());
+        }
+        let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        // The parent reports it; if the parent is gone there is nobody to tell.
+        let _ = channel.write_all(&error.to_ne_bytes());
+    }
+    // SAFETY: ends the copy of the process without running our own exit handlers.
+    unsafe { libc::_exit(127) }
+}
+
+impl Launched {
+    /// Lets the command run; returns once its program is loaded, or with the reason why it could not be.
+    pub fn go(mut self) -> io::Result<()> {
+        self.channel.write_all(&[1])?;
+        let mut error = [0u8; 4];
+        match self.channel.read_exact(&mut error) {
+            Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// A command that was started.
+#[derive(Debug, Clone, Copy)]
+pub struct Started {
+    /// Its process id.
+    pub pid: u32,
+    /// Its wait status, if it ended within the trace.
+    pub status: Option<i32>,
+}
+
+impl Started {
+    /// Passes on a signal that was meant for us.
+    pub fn signal(self, signal: i32) {
+        // SAFETY: a system call with plain arguments; the child has not been waited for, so the id is still its own.
+        if self.status.is_none() && unsafe { libc::kill(self.pid as libc::pid_t, signal) } != 0 {
+            tracing::debug!("command not signalled: {}", io::Error::last_os_error());
+        }
+    }
+
+    /// Waits for its end, where the trace ended first, and returns its wait status. Nothing traces it any more.
+    pub fn wait(self) -> io::Result<i32> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        // The trace is over: signals do to us again what they do to any program.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP] {
+            // SAFETY: no handler is installed, only the default restored.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        let mut status = 0;
+        loop {
+            // SAFETY: the destination is live. The child is ours and has not been waited for, so the id is still its own.
+            if unsafe { libc::waitpid(self.pid as libc::pid_t, &mut status, 0) } >= 0 {
+                return Ok(status);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// The exit status that a shell would show for a wait status.
+pub fn exit_code(wait_status: i32) -> u8 {
+    let status = ExitStatus::from_raw(wait_status);
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128u8.wrapping_add(signal as u8),
+        (None, None) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(word: &str) -> CannotRun {
+        find(&[word.into()]).unwrap_err()
+    }
+
+    #[test]
+    fn commands_are_found_or_refused_as_by_a_shell() {
+        assert!(find(&["sh".into(), "-c".into()]).unwrap().ends_with("sh"));
+        assert_eq!(refusal("no-such-program-here").exit_code(), 127);
+        assert_eq!(refusal("/no/such/program").exit_code(), 127);
+        assert_eq!(refusal("").exit_code(), 127);
+        assert_eq!(refusal("/").exit_code(), 126);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refusal = refusal(file.path().to_str().unwrap());
+        assert_eq!(refusal.exit_code(), 126);
+        let sentence = format!("{:#}", anyhow::Error::from(refusal));
+        assert!(sentence.contains("chmod +x"), "{sentence}");
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(exit_code(7 << 8), 7);
+        assert_eq!(exit_code(0), 0);
+        assert_eq!(exit_code(libc::SIGKILL), 137);
+    }
+}

@@ -1,0 +1,33 @@
+//! The line that tells a person at a terminal how the trace goes.
+
+use std::io::{IsTerminal as _, Write as _};
+
+/// Writes and rewrites one line on stderr; nothing when stderr is no terminal or the user wants quiet.
+#[derive(Debug)]
+pub struct Progress {
+    shown: bool,
+    wanted: bool,
+}
+
+impl Progress {
+    /// `quiet` as on the command line.
+    pub fn new(quiet: bool) -> Self {
+        Self { shown: false, wanted: !quiet && std::io::stderr().is_terminal() }
+    }
+
+    /// Replaces the line.
+    pub fn show(&mut self, line: &str) {
+        if self.wanted {
+            self.shown = true;
+            // A terminal that is gone needs no progress.
+            let _ = write!(std::io::stderr(), "\r\x1b[2K{line}");
+        }
+    }
+
+    /// Removes the line.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Where rows go: the profile file. When the disk is full the rows wait in memory, so that the report still has them.
+
+use std::path::{Path, PathBuf};
+
+use locality_analysis::model::{
+    Frame, FrameId, Ledger, Module, ModuleId, Overhead, Profile, Run, Sample, SampleId, Stack, StackId,
+    Thread, ThreadId, Watch,
+};
+use locality_profile::{Error, Owner, Writer};
+
+/// The profile being written.
+#[derive(Debug)]
+pub struct Store {
+    writer: Writer,
+    failed: Option<String>,
+}
+
+/// Everything that is known only at the end, or again and again.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// The run.
+    pub run: Run,
+    /// The books.
+    pub ledger: Ledger,
+    /// The costs.
+    pub overhead: Overhead,
+    /// Sentences for the reader.
+    pub notices: Vec<String>,
+}
+
+impl Store {
+    /// Creates the file, owned by the user who called sudo.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        Ok(Self { writer: Writer::create(path, invoking_user())?, failed: None })
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        self.writer.path().to_owned()
+    }
+
+    /// Why writing failed, if it did.
+    pub fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn note(&mut self, result: Result<(), Error>) {
+        if let Err(error) = result
+            && !matches!(error, Error::Busy { .. })
+            && self.failed.is_none()
+        {
+            self.failed = Some(error.to_string());
+        }
+    }
+
+    /// Adds or replaces a thread.
+    pub fn thread(&mut self, id: ThreadId, thread: &Thread) {
+        let result = self.writer.put_thread(id, thread);
+        self.note(result);
+    }
+
+    /// Adds a module.
+    pub fn module(&mut self, id: ModuleId, module: &Module) {
+        let result = self.writer.put_module(id, module);
+        self.note(result);
+    }
+
+    /// Adds a frame.
+    pub fn frame(&mut self, id: FrameId, frame: &Frame) {
+        let result = self.writer.put_frame(id, frame);
+        self.note(result);
+    }
+
+    /// Adds a stack.
+    pub fn stack(&mut self, id: StackId, stack: &Stack) {
+        let result = self.writer.put_stack(id, stack);
+        self.note(result);
+    }
+
+    /// Adds a sample.
+    pub fn sample(&mut self, id: SampleId, sample: &Sample) {
+        let result = self.writer.put_sample(id, sample);
+        self.note(result);
+    }
+
+    /// Adds a watch that ended.
+    pub fn watch(&mut self, watch: &Watch) {
+        let result = self.writer.append_watch(watch);
+        self.note(result);
+    }
+
+    /// Adds or replaces the header.
+    pub fn summary(&mut self, summary: &Summary) {
+        for result in [
+            self.writer.put_run(&summary.run),
+            self.writer.put_ledger(&summary.ledger),
+            self.writer.put_overhead(&summary.overhead),
+            self.writer.put_notices(&summary.notices),
+        ] {
+            self.note(result);
+        }
+    }
+
+    /// Writes what waits, with the header as it is so far; the ledger balances only at the end.
+    pub fn so_far(&mut self, summary: &Summary) {
+        for result in [
+            self.writer.put_run(&summary.run),
+            self.writer.put_overhead(&summary.overhead),
+            self.writer.commit(),
+        ] {
+            self.note(result);
+        }
+    }
+
+    /// Closes the file and reads the profile back, with the rows that could not be written, and why they could not.
+    pub fn finish(mut self) -> Result<(Profile, Option<String>), Error> {
+        let path = self.path();
+        if let Err(error) = self.writer.commit() {
+            let why = self.failed.unwrap_or_else(|| error.to_string());
+            return Ok((self.writer.recover()?, Some(why)));
+        }
+        // All rows are in the file; without its last mark it reads as unfinished.
+        let marked = self.writer.finish().err().map(|error| error.to_string());
+        Ok((locality_profile::read(&path)?, self.failed.or(marked)))
+    }
+}
+
+/// The user behind `sudo`.
+fn invoking_user() -> Option<Owner> {
+    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+    Some(Owner { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })
+}

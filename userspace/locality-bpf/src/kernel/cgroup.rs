@@ -1,0 +1,101 @@
+//! Cgroups of the unified hierarchy (`cgroups(7)`, version 2), as the kernel side knows them: by inode and depth.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+use locality_common::config::CgroupTarget;
+
+/// A mounted cgroup2 hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    /// Where it is mounted.
+    at: PathBuf,
+    /// Depth of the folder that is mounted there; 0 for the whole hierarchy.
+    depth: u32,
+}
+
+/// A cgroup by its folder; a relative path counts from the root of the hierarchy.
+pub fn target(path: &Path) -> Result<CgroupTarget> {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo").context("cannot list the mounts")?;
+    target_in(path, &mounts(&mountinfo))
+}
+
+fn target_in(path: &Path, mounts: &[Mount]) -> Result<CgroupTarget> {
+    let Some(first) = mounts.first() else {
+        bail!(
+            "no cgroup hierarchy of version 2 is mounted; `mount -t cgroup2 none /mnt` mounts it, and {} must lie below it",
+            path.display()
+        );
+    };
+    let folder = first.at.join(path);
+    let folder = folder.canonicalize().with_context(|| {
+        format!("there is no cgroup {}; `find {} -type d` lists them", path.display(), first.at.display())
+    })?;
+    let below = mounts.iter().find_map(|mount| Some((mount, folder.strip_prefix(&mount.at).ok()?)));
+    let Some((mount, inside)) = below.filter(|_| folder.join("cgroup.procs").exists()) else {
+        bail!(
+            "{} is not a cgroup of the unified hierarchy (version 2), which is mounted at {}",
+            folder.display(),
+            first.at.display()
+        );
+    };
+    let level = mount.depth + inside.components().count() as u32;
+    Ok(CgroupTarget { id: folder.metadata()?.ino(), level, used: 1 })
+}
+
+/// The cgroup2 mounts in the text of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`): field 4 is the root of the mount
+/// within its file system, field 5 where it is mounted, and the type follows a lone dash.
+fn mounts(mountinfo: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let (fields, kind) = line.split_once(" - ")?;
+        let mut fields = fields.split(' ').skip(3);
+        let (root, at) = (fields.next()?, fields.next()?);
+        // A root above our cgroup namespace has no known depth.
+        if kind.split(' ').next() != Some("cgroup2") || root.starts_with("/..") {
+            return None;
+        }
+        let depth = root.split('/').filter(|part| !part.is_empty()).count() as u32;
+        Some(Mount { at: at.into(), depth })
+    };
+    mountinfo.lines().filter_map(mount).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTINFO: &str = "\
+        25 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        26 25 0:23 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+        36 25 0:33 / /sys/fs/cgroup/unified rw,relatime shared:3 - cgroup2 cgroup2 rw\n\
+        37 25 0:33 /a/b /mnt/part rw - cgroup2 cgroup2 rw\n\
+        38 25 0:33 /../.. /mnt/above rw - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn only_unified_mounts_of_known_depth_count() {
+        let expected = [
+            Mount { at: "/sys/fs/cgroup/unified".into(), depth: 0 },
+            Mount { at: "/mnt/part".into(), depth: 2 },
+        ];
+        assert_eq!(mounts(MOUNTINFO), expected);
+        assert!(mounts("garbage\n\n").is_empty());
+    }
+
+    #[test]
+    fn wrong_paths_are_named_with_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let mounts = [Mount { at: root.path().canonicalize().unwrap(), depth: 1 }];
+        let why = |path: &str| format!("{:#}", target_in(Path::new(path), &mounts).unwrap_err());
+        assert!(why("no.slice").contains("there is no cgroup no.slice"));
+        fs::create_dir(root.path().join("a.slice")).unwrap();
+        assert!(why("a.slice").contains("not a cgroup of the unified hierarchy"));
+        assert!(why("/proc").contains("not a cgroup of the unified hierarchy"));
+        assert!(format!("{:#}", target_in(Path::new("x"), &[]).unwrap_err()).contains("no cgroup hierarchy"));
+        fs::write(root.path().join("a.slice/cgroup.procs"), "").unwrap();
+        assert_eq!(target_in(Path::new("a.slice"), &mounts).unwrap().level, 2);
+    }
+}

@@ -1,0 +1,191 @@
+//! The eBPF object: loading it, its settings and its maps.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use anyhow::{Context, Result};
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
+    programs::{PerfEvent, RawTracePoint, raw_trace_point::RawTracePointLink},
+};
+use locality_common::{
+    config::{CGROUPS_MAX, CgroupTarget, KernelOffsets, mode},
+    counter,
+    record::{HeldThread, WatchKey, WatchState, WatchedWords},
+};
+
+/// The compiled object: prebuilt, or rebuilt by the build script when the sources differ.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/locality.bpf.o"));
+
+/// Which threads the kernel side measures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Filter {
+    /// The processes in the target map, and what they fork.
+    Processes,
+    /// These cgroups and what lies below them.
+    Cgroups(Vec<CgroupTarget>),
+    /// Everyone but us.
+    All,
+}
+
+/// The loaded object. Dropping it unloads the programs.
+pub struct Object {
+    ebpf: Ebpf,
+    targets: HashMap<MapData, u32, u32>,
+    held: HashMap<MapData, u32, HeldThread>,
+    watches: HashMap<MapData, WatchKey, WatchState>,
+    watched: HashMap<MapData, u32, WatchedWords>,
+    /// What `watched` holds.
+    watched_words: std::collections::HashMap<u32, WatchedWords>,
+    heartbeat: Array<MapData, u64>,
+    counters: PerCpuArray<MapData, u64>,
+    lifecycle: Vec<RawTracePointLink>,
+}
+
+/// What the ring buffer yields; taken once by the capture thread.
+pub type Ring = RingBuf<MapData>;
+
+impl Object {
+    /// Loads programs and maps; attaches nothing yet.
+    pub fn load(filter: &Filter, offsets: &KernelOffsets) -> Result<(Self, Ring)> {
+        let mode = match filter {
+            Filter::Processes => mode::PROCESSES,
+            Filter::Cgroups(_) => mode::CGROUPS,
+            Filter::All => mode::ALL,
+        };
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| error).context("cannot count the CPUs")?;
+        let own = std::process::id();
+        let mut ebpf = EbpfLoader::new()
+            .override_global("MODE", &mode, true)
+            .override_global("OWN_TGID", &own, true)
+            .override_global("OFFSETS", offsets, true)
+            .map_max_entries("SCRATCH", cpus as u32)
+            .load(OBJECT)
+            .context("the kernel refused the eBPF object")?;
+        for name in ["sample", "touch"] {
+            let program: &mut PerfEvent = ebpf.program_mut(name).context("program missing")?.try_into()?;
+            program.load().with_context(|| format!("the kernel refused the eBPF program {name}"))?;
+        }
+        if let Filter::Cgroups(cgroups) = filter {
+            let mut map: Array<_, CgroupTarget> =
+                Array::try_from(ebpf.map_mut("CGROUPS").context("map missing")?)?;
+            for (index, cgroup) in (0..CGROUPS_MAX).zip(cgroups) {
+                map.set(index, *cgroup, 0)?;
+            }
+        }
+        let mut take = |name: &str| ebpf.take_map(name).with_context(|| format!("map {name} missing"));
+        let ring = RingBuf::try_from(take("RING")?)?;
+        let (targets, held, watches, watched, heartbeat, counters) = (
+            HashMap::try_from(take("TARGETS")?)?,
+            HashMap::try_from(take("HELD")?)?,
+            HashMap::try_from(take("WATCHES")?)?,
+            HashMap::try_from(take("WATCHED")?)?,
+            Array::try_from(take("HEARTBEAT")?)?,
+            PerCpuArray::try_from(take("COUNTERS")?)?,
+        );
+        let (lifecycle, watched_words) = (Vec::new(), std::collections::HashMap::new());
+        Ok((
+            Self { ebpf, targets, held, watches, watched, watched_words, heartbeat, counters, lifecycle },
+            ring,
+        ))
+    }
+
+    /// Attaches the programs that follow births and deaths.
+    pub fn attach_lifecycle(&mut self) -> Result<()> {
+        for (name, tracepoint) in [
+            ("thread_fork", "sched_process_fork"),
+            ("process_exec", "sched_process_exec"),
+            ("thread_exit", "sched_process_exit"),
+        ] {
+            let program: &mut RawTracePoint =
+                self.ebpf.program_mut(name).context("program missing")?.try_into()?;
+            program.load().with_context(|| format!("the kernel refused the eBPF program {name}"))?;
+            let link = program
+                .attach(tracepoint)
+                .with_context(|| format!("cannot attach to the tracepoint {tracepoint}"))?;
+            self.lifecycle.push(program.take_link(link)?);
+        }
+        Ok(())
+    }
+
+    /// Detaches the programs that follow births and deaths.
+    pub fn detach_lifecycle(&mut self) {
+        // Dropping a link detaches its program.
+        self.lifecycle.clear();
+    }
+
+    fn program(&self, name: &str) -> Result<&PerfEvent> {
+        Ok(self.ebpf.program(name).context("program missing")?.try_into()?)
+    }
+
+    /// Descriptor of a loaded perf-event program ("sample", "touch").
+    pub fn program_fd(&self, name: &str) -> Result<BorrowedFd<'_>> {
+        Ok(self.program(name)?.fd()?.as_fd())
+    }
+
+    /// Makes a process a target.
+    pub fn add_target(&mut self, pid: u32) -> Result<()> {
+        Ok(self.targets.insert(pid, 1, 0)?)
+    }
+
+    /// Makes a process no target any more.
+    pub fn remove_target(&mut self, pid: u32) {
+        // Absent when the process was never listed.
+        let _ = self.targets.remove(&pid);
+    }
+
+    /// Tells the kernel side that a thread may be stopped.
+    pub fn hold(&mut self, tid: u32, start_ticks: u64) -> Result<()> {
+        Ok(self.held.insert(tid, HeldThread { start_ticks, ..HeldThread::default() }, 0)?)
+    }
+
+    /// Takes that back.
+    pub fn unhold(&mut self, tid: u32) {
+        // The kernel side removes the entries of dead threads itself.
+        let _ = self.held.remove(&tid);
+    }
+
+    /// The newest stop that was asked for in this thread: sequence of its sample and signal.
+    pub fn newest_stop(&self, tid: u32) -> Option<(u64, u32)> {
+        self.held.get(&tid, 0).ok().map(|held| (held.sequence, held.signal))
+    }
+
+    /// Announces a watch, before its events are armed.
+    pub fn add_watch(&mut self, key: WatchKey, state: WatchState) -> Result<()> {
+        let words = self.watched_words.entry(key.tgid).or_default();
+        if let Some(free) = words.words.iter_mut().find(|word| **word == 0) {
+            *free = key.address;
+        }
+        self.watched.insert(key.tgid, *words, 0)?;
+        Ok(self.watches.insert(key, state, 0)?)
+    }
+
+    /// Forgets a watch, after its events are disarmed.
+    pub fn remove_watch(&mut self, key: &WatchKey) {
+        // A watch is removed once; a second time is harmless, here and below.
+        let _ = self.watches.remove(key);
+        let Some(words) = self.watched_words.get_mut(&key.tgid) else { return };
+        words.words.iter_mut().filter(|word| **word == key.address).for_each(|word| *word = 0);
+        let _ = match *words == WatchedWords::default() {
+            true => {
+                self.watched_words.remove(&key.tgid);
+                self.watched.remove(&key.tgid)
+            }
+            false => self.watched.insert(key.tgid, *words, 0),
+        };
+    }
+
+    /// Says that the freezer is alive at `now_ns`; 0 forbids stops at once.
+    pub fn beat(&mut self, now_ns: u64) -> Result<()> {
+        Ok(self.heartbeat.set(0, now_ns, 0)?)
+    }
+
+    /// All counters, summed over CPUs.
+    pub fn counters(&self) -> Result<[u64; counter::COUNT as usize]> {
+        let mut sums = [0; counter::COUNT as usize];
+        for (index, sum) in (0..).zip(&mut sums) {
+            *sum = self.counters.get(&index, 0)?.iter().sum();
+        }
+        Ok(sums)
+    }
+}

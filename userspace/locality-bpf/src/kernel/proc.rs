@@ -1,0 +1,157 @@
+//! What `/proc` says about processes and threads (`proc(5)`). Reads only; a process may vanish between two reads.
+
+use std::{fs, io, path::PathBuf};
+
+/// The fields of `/proc/PID/status` that matter for tracing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Name of the thread.
+    pub name: String,
+    /// State letter: R, S, D, T (stopped), t (stopped by a tracer), Z, X.
+    pub state: char,
+    /// Thread group.
+    pub tgid: u32,
+    /// Who traces it, or 0.
+    pub tracer: u32,
+    /// Real user id.
+    pub uid: u32,
+    /// Signals that it blocks, as a kernel set.
+    pub blocked: u64,
+    /// Signals that the process catches.
+    pub caught: u64,
+    /// True for a thread of the kernel.
+    pub kernel_thread: bool,
+}
+
+/// Reads `/proc/PID/status`; also for a thread id.
+pub fn status(tid: u32) -> io::Result<Status> {
+    Ok(parse_status(&fs::read_to_string(format!("/proc/{tid}/status"))?))
+}
+
+fn parse_status(text: &str) -> Status {
+    let mut status = Status { kernel_thread: true, ..Status::default() };
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(':') else { continue };
+        let value = value.trim();
+        let set = || u64::from_str_radix(value, 16).unwrap_or(0);
+        match key {
+            "Name" => status.name = value.to_owned(),
+            "State" => status.state = value.chars().next().unwrap_or('?'),
+            "Tgid" => status.tgid = value.parse().unwrap_or(0),
+            "TracerPid" => status.tracer = value.parse().unwrap_or(0),
+            "Uid" => {
+                status.uid = value.split_whitespace().next().and_then(|uid| uid.parse().ok()).unwrap_or(0)
+            }
+            "SigBlk" => status.blocked = set(),
+            "SigCgt" => status.caught = set(),
+            // Only a process with an address space has this line. A zombie has none either: see `State`.
+            "VmSize" => status.kernel_thread = false,
+            _ => {}
+        }
+    }
+    if matches!(status.state, 'Z' | 'X') {
+        status.kernel_thread = false;
+    }
+    status
+}
+
+/// Start of a thread since boot, in clock ticks (field 22 of `/proc/PID/stat`).
+pub fn start_ticks(tid: u32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/stat"))?;
+    parse_start_ticks(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
+}
+
+/// The name, in parentheses, may itself hold spaces and parentheses.
+fn parse_start_ticks(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Thread ids of a process.
+pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Whether a thread exists, be it as a zombie.
+pub fn exists(tid: u32) -> bool {
+    fs::metadata(format!("/proc/{tid}/stat")).is_ok()
+}
+
+/// Whether a process has a sanitizer that looks for leaks at its end, which fails under ptrace: its library is loaded, or
+/// the program is linked with AddressSanitizer, whose shadow memory lies where nothing else does.
+pub fn leak_checker(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| has_leak_checker(&String::from_utf8_lossy(&maps)))
+}
+
+fn has_leak_checker(maps: &str) -> bool {
+    const LIBRARIES: [&str; 4] = ["/liblsan.so", "/libasan.so", "/libhwasan.so", "/libclang_rt."];
+    // "AddressSanitizer Algorithm", mapping for x86-64 Linux: HighShadow and LowShadow begin at these addresses.
+    const SHADOWS: [&str; 2] = ["00007fff7000-", "7fff7000-"];
+    maps.lines().any(|line| {
+        SHADOWS.iter().any(|start| line.starts_with(start))
+            || LIBRARIES.iter().any(|name| line.contains(name))
+    })
+}
+
+/// Command line with spaces between arguments; the name in brackets when there is none.
+pub fn command_line(pid: u32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<_> =
+        bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(String::from_utf8_lossy).collect();
+    match words.is_empty() {
+        false => words.join(" "),
+        true => format!("[{}]", status(pid).map(|status| status.name).unwrap_or_default()),
+    }
+}
+
+/// The program file of a process.
+pub fn executable(pid: u32) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe"))
+}
+
+/// Whether the program file is a 64-bit ELF for x86-64, judged by its header.
+pub fn is_x86_64(pid: u32) -> io::Result<bool> {
+    use std::io::Read as _;
+    let mut header = [0u8; 20];
+    fs::File::open(format!("/proc/{pid}/exe"))?.read_exact(&mut header)?;
+    // EI_CLASS is 2 for 64-bit files; e_machine is 62 for x86-64.
+    Ok(header.starts_with(b"\x7fELF") && header[4] == 2 && u16::from_le_bytes([header[18], header[19]]) == 62)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_status_is_read() {
+        let own = status(std::process::id()).unwrap();
+        assert_eq!((own.tgid, own.tracer, own.kernel_thread), (std::process::id(), 0, false));
+        assert!(is_x86_64(std::process::id()).unwrap());
+        assert!(threads(std::process::id()).unwrap().len() >= 2);
+        assert!(start_ticks(std::process::id()).unwrap() > 0);
+    }
+
+    #[test]
+    fn a_kernel_thread_and_a_zombie_are_told_apart() {
+        assert!(parse_status("Name:\tkthreadd\nState:\tS (sleeping)\nTgid:\t2\n").kernel_thread);
+        assert!(!parse_status("Name:\tx\nState:\tZ (zombie)\nTgid:\t2\n").kernel_thread);
+        assert_eq!(parse_status("SigCgt:\t0000000180004002\n").caught, 0x1_8000_4002);
+    }
+
+    #[test]
+    fn leak_checkers_are_found_by_their_mappings() {
+        let maps = |last: &str| format!("55d0-55d1 r-xp 00000000 fe:00 1 /bin/x\n{last}\n");
+        assert!(!has_leak_checker(&maps("7f00-7f01 r-xp 00000000 fe:00 2 /lib/libc.so.6")));
+        assert!(has_leak_checker(&maps("7f00-7f01 r-xp 00000000 fe:00 2 /usr/lib/liblsan.so.0.0.0")));
+        assert!(has_leak_checker(&maps("7fff7000-8fff7000 rw-p 00000000 00:00 0")));
+        assert!(!leak_checker(std::process::id()) && exists(std::process::id()) && !exists(0x3fff_fff0));
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse_the_start_time() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        assert_eq!(parse_start_ticks(stat), Some(4242));
+        assert_eq!(parse_start_ticks("garbage"), None);
+    }
+}

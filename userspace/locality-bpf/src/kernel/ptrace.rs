@@ -1,0 +1,125 @@
+//! `ptrace(2)` and `waitpid(2)` as the freezer needs them. Every call must come from the thread that seized.
+//!
+//! The relation ends by itself when that thread ends: the kernel releases each tracee without interrupting it
+//! (`exit_ptrace`), which `PTRACE_DETACH` cannot do for a thread that is not stopped.
+
+use std::io;
+
+/// What `waitpid` reported of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Ended with this wait status.
+    Ended(i32),
+    /// About to be delivered this signal.
+    Signal(i32),
+    /// Stopped for a `PTRACE_EVENT_*`; the second value is the signal of a `PTRACE_EVENT_STOP`.
+    Event(i32, i32),
+}
+
+fn request(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: the callers pass pointers only to live values of the request's type.
+    match unsafe { libc::ptrace(request, tid as libc::pid_t, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Seizes a thread without stopping it. The threads that it creates are seized by the kernel and start stopped; its
+/// children are not, so that one may be debugged by the program itself.
+///
+/// There is no `PTRACE_O_EXITKILL`: when we end, they run on.
+pub fn seize(tid: u32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
+    request(libc::PTRACE_SEIZE, tid, 0, options as usize)
+}
+
+/// From now on, new threads of a stopped thread are neither seized nor announced.
+pub fn ignore_births(tid: u32) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, libc::PTRACE_O_TRACEEXEC as usize)
+}
+
+/// Lets a stopped thread run, with a signal to deliver or 0.
+pub fn resume(tid: u32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, signal as usize)
+}
+
+/// Leaves a thread of a stopped process stopped, but no longer by us (`PTRACE_LISTEN`).
+pub fn listen(tid: u32) -> io::Result<()> {
+    request(libc::PTRACE_LISTEN, tid, 0, 0)
+}
+
+/// Releases a stopped thread, with a signal to deliver or 0.
+pub fn detach(tid: u32, signal: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize)
+}
+
+/// `si_code` of the signal that a thread is stopped for.
+pub fn signal_code(tid: u32) -> io::Result<i32> {
+    // SAFETY: all-zero bytes are a valid value to overwrite.
+    let mut info = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
+    request(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info as usize)?;
+    Ok(info.si_code)
+}
+
+/// The message of a `PTRACE_EVENT_*` stop: for a birth the new thread's id.
+pub fn event_message(tid: u32) -> io::Result<u64> {
+    let mut message: libc::c_ulong = 0;
+    request(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
+    Ok(message)
+}
+
+/// A byte of the code that a stopped thread has just executed.
+pub fn code_byte(tid: u32, address: u64) -> io::Result<u8> {
+    // SAFETY: the library reads the word into a place of its own and returns it; -1 is a word too, so the error is in
+    // `errno` alone, which is this thread's.
+    let word = unsafe {
+        *libc::__errno_location() = 0;
+        libc::ptrace(libc::PTRACE_PEEKTEXT, tid as libc::pid_t, address as usize, 0usize)
+    };
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(0) => Ok(word as u8),
+        error => Err(error),
+    }
+}
+
+/// Registers of a stopped thread.
+pub fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
+    // SAFETY: all-zero bytes are a valid value to overwrite.
+    let mut regs = unsafe { std::mem::zeroed::<libc::user_regs_struct>() };
+    request(libc::PTRACE_GETREGS, tid, 0, &raw mut regs as usize)?;
+    Ok(regs)
+}
+
+/// The next report of any thread that this OS thread traces or parents, without waiting.
+pub fn next_status() -> io::Result<Option<(u32, Status)>> {
+    next_status_among(-1)
+}
+
+/// The next report of one thread, without waiting.
+pub fn next_status_of(tid: u32) -> io::Result<Option<Status>> {
+    Ok(next_status_among(tid as libc::pid_t)?.map(|(_, status)| status))
+}
+
+fn next_status_among(tid: libc::pid_t) -> io::Result<Option<(u32, Status)>> {
+    let mut status = 0;
+    // SAFETY: the destination is live.
+    let tid = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) };
+    match tid {
+        0 => Ok(None),
+        -1 => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+            error => Err(error),
+        },
+        tid => Ok(Some((tid as u32, decode(status)))),
+    }
+}
+
+fn decode(status: i32) -> Status {
+    if !libc::WIFSTOPPED(status) {
+        return Status::Ended(status);
+    }
+    match status >> 16 {
+        0 => Status::Signal(libc::WSTOPSIG(status)),
+        event => Status::Event(event, libc::WSTOPSIG(status)),
+    }
+}

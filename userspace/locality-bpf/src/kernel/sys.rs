@@ -1,0 +1,206 @@
+//! Small system calls without a home elsewhere: clocks, epoll, eventfd, signalfd, scheduling.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    ptr::NonNull,
+    time::Duration,
+};
+
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the system call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn clock_ns(clock: libc::clockid_t) -> io::Result<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the destination is a live `timespec`.
+    if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// `CLOCK_MONOTONIC`, the clock of `bpf_ktime_get_ns`.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
+/// `CLOCK_BOOTTIME`, the clock of a process's start time.
+pub fn boottime_ns() -> u64 {
+    clock_ns(libc::CLOCK_BOOTTIME).unwrap_or(0)
+}
+
+/// CPU time used by our own process.
+pub fn own_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
+}
+
+/// CPU time used by all threads of a process, the ended ones included (`clock_getcpuclockid(3)`).
+pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
+    // CPUCLOCK_SCHED of the process: the kernel's encoding of a per-process clock.
+    clock_ns((!(pid as i32) << 3) | 2)
+}
+
+/// An `epoll(7)` instance that watches for input.
+#[derive(Debug)]
+pub struct Poll(OwnedFd);
+
+impl Poll {
+    /// A new instance.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a system call without pointers.
+        owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(Self)
+    }
+
+    /// Watches `fd`.
+    pub fn add(&self, fd: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
+        // SAFETY: the event is live for the call.
+        if unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Waits until one is readable, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> io::Result<()> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+        let timeout_ms = timeout.as_millis().min(i32::MAX as u128) as i32;
+        // SAFETY: the array is live and its length is given.
+        let n = unsafe {
+            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout_ms)
+        };
+        match n {
+            0.. => Ok(()),
+            _ => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+                e => Err(e),
+            },
+        }
+    }
+}
+
+/// A counter that wakes a [`Poll`].
+#[derive(Debug)]
+pub struct Waker(OwnedFd);
+
+impl Waker {
+    /// A new counter at 0.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a system call without pointers.
+        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(Self)
+    }
+
+    /// Makes it readable.
+    pub fn wake(&self) {
+        let one = 1u64;
+        // SAFETY: eight live bytes. It can only fail when the counter is full, and then it is readable.
+        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Makes it unreadable.
+    pub fn clear(&self) {
+        let mut count = 0u64;
+        // SAFETY: eight live bytes. Failing means that it was unreadable.
+        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+    }
+}
+
+impl AsRawFd for Waker {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Reports `SIGCHLD`, that is, stops and ends of traced threads, as input on a descriptor.
+#[derive(Debug)]
+pub struct ChildSignals(OwnedFd);
+
+fn sigchld_set() -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid value to initialise.
+    let mut set = unsafe { std::mem::zeroed::<libc::sigset_t>() };
+    // SAFETY: the set is live.
+    unsafe {
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+    }
+    set
+}
+
+/// Blocks `SIGCHLD` in this thread and those that it starts; call before the first thread is started.
+pub fn block_sigchld() -> io::Result<()> {
+    // SAFETY: the set is live.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigchld_set(), std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+impl ChildSignals {
+    /// The descriptor; `SIGCHLD` must be blocked.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: the set is live.
+        owned(unsafe { libc::signalfd(-1, &sigchld_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }).map(Self)
+    }
+
+    /// Makes it unreadable.
+    pub fn clear(&self) {
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        // SAFETY: the buffer is live. `SIGCHLD` does not queue, so one read empties it.
+        unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) };
+    }
+}
+
+impl AsRawFd for ChildSignals {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Highest real-time priority (`sched(7)`).
+pub const MOST_URGENT: i32 = 99;
+
+/// Gives this thread the lowest real-time priority, so that it runs as soon as a target stops.
+pub fn make_thread_urgent() -> io::Result<()> {
+    make_urgent(0, 1)
+}
+
+/// Gives a thread (0: this one) a real-time priority.
+pub fn make_urgent(tid: u32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the parameters are live.
+    match unsafe { libc::sched_setscheduler(tid as libc::pid_t, policy, &parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Memory of zeros that children forked from here on share with us; page-aligned, and there until it is unmapped.
+pub fn shared_memory(bytes: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new anonymous mapping, placed by the kernel.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(memory.cast()).ok_or_else(io::Error::last_os_error)
+}
+
+/// Whether the effective user is root.
+pub fn is_root() -> bool {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::geteuid() == 0 }
+}

@@ -1,0 +1,20 @@
+//! The tracer behind the command line, as a library for its tests and benchmarks.
+//!
+//! Modules stand in the order in which a trace passes them: `cli` is what the user typed, `doctor` what this machine
+//! can do, `plan` what the one means on the other, `control` runs the trace, `capture` stops and watches, `guard` keeps
+//! the targets from harm, `kernel` wraps interfaces.
+
+pub mod cli;
+pub mod units;
+
+pub mod doctor;
+
+pub mod plan;
+
+pub mod control;
+
+pub mod capture;
+
+pub mod guard;
+
+pub mod kernel;

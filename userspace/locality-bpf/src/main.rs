@@ -1,0 +1,160 @@
+//! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
+
+use std::{io::IsTerminal as _, path::Path, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use locality_analysis::{
+    findings::{Findings, why_empty},
+    model::Profile,
+    report::{
+        json,
+        text::{self, Style},
+    },
+};
+use locality_bpf::{
+    cli::{Cli, Format, Other, OutputArgs},
+    control::{launch, session},
+    doctor,
+    plan::{Plan, Targets},
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    let done = match cli.other {
+        Some(Other::Report { file, output }) => report(&file, &output),
+        Some(Other::Doctor { pid, json }) => examine(pid, json),
+        Some(Other::Calibrate) => calibrate(),
+        None => Plan::new(cli.trace, cli.quiet).and_then(|plan| trace(&plan)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("locality-bpf: {}", sentence(&error));
+        match error.downcast_ref::<launch::CannotRun>() {
+            Some(refused) => ExitCode::from(refused.exit_code()),
+            None => ExitCode::FAILURE,
+        }
+    })
+}
+
+/// An error and its causes in one line; a cause that its error names already is not said twice. (`-v` shows what the
+/// verifier says on hundreds of lines.)
+fn sentence(error: &anyhow::Error) -> String {
+    tracing::debug!("{error:?}");
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+        let cause = cause.lines().next().unwrap_or_default();
+        match (said.is_empty(), said.contains(cause)) {
+            (true, _) => cause.to_owned(),
+            (_, true) => said,
+            _ => format!("{said}: {cause}"),
+        }
+    })
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+}
+
+fn trace(plan: &Plan) -> Result<ExitCode> {
+    let outcome = session::run(plan)?;
+    let launched = matches!(plan.targets, Targets::Command(_));
+    let printed = print(&outcome.profile, &plan.print, launched);
+    match &outcome.unwritten {
+        Some(why) => eprintln!("locality-bpf: the profile is not complete: {why}"),
+        None if plan.quiet => {}
+        None => eprintln!("locality-bpf: profile written to {}", outcome.file.display()),
+    }
+    if let Some(command) = outcome.command {
+        let status = command.wait().context("cannot wait for the command")?;
+        printed?;
+        return Ok(ExitCode::from(launch::exit_code(status)));
+    }
+    printed?;
+    Ok(if outcome.unwritten.is_some() { ExitCode::FAILURE } else { success(&outcome.profile) })
+}
+
+fn report(file: &Path, output: &OutputArgs) -> Result<ExitCode> {
+    let profile = locality_profile::read(file)?;
+    print(&profile, output, false)?;
+    Ok(success(&profile))
+}
+
+/// Exit status 1 says that a trace is not possible.
+fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
+    let report = doctor::examine(pid);
+    let mut page = Vec::new();
+    if as_json {
+        doctor::print_json(&report, &mut page)?;
+    } else {
+        let colour = wants_colour(std::io::stdout().is_terminal());
+        doctor::print_text(&report, doctor::Style { colour }, &mut page)?;
+    }
+    write_page(std::io::stdout(), &page)?;
+    Ok(if report.possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn calibrate() -> Result<ExitCode> {
+    let prices = session::calibrate()?;
+    let page = format!(
+        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs.\n",
+        prices.tick_ns as f64 / 1e3,
+        prices.trap_ns as f64 / 1e3
+    );
+    write_page(std::io::stdout(), page.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Colours on a terminal, unless `NO_COLOR` asks for none (no-color.org).
+fn wants_colour(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// An empty report is no success.
+fn success(profile: &Profile) -> ExitCode {
+    match why_empty(profile) {
+        Some(_) => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints a report to the file asked for, else to stdout, which belongs to the command when one was launched.
+fn print(profile: &Profile, output: &OutputArgs, launched: bool) -> Result<()> {
+    let to_terminal = match (&output.report, launched) {
+        (Some(_), _) => false,
+        (None, true) => std::io::stderr().is_terminal(),
+        (None, false) => std::io::stdout().is_terminal(),
+    };
+    let colour = wants_colour(to_terminal);
+    let findings = Findings::of(profile);
+    let mut page = match output.format {
+        Format::Json => json::print(profile, &findings),
+        Format::Text => {
+            let style = if colour { Style::Ansi } else { Style::Plain };
+            text::print(profile, &findings, text::Options { top: output.top, style })
+        }
+    };
+    if !page.ends_with('\n') {
+        page.push('\n');
+    }
+    match (&output.report, launched) {
+        (Some(file), _) => std::fs::write(file, page)
+            .with_context(|| format!("cannot write the report to {}", file.display())),
+        (None, true) => write_page(std::io::stderr(), page.as_bytes()),
+        (None, false) => write_page(std::io::stdout(), page.as_bytes()),
+    }
+}
+
+/// A reader that closed its end early (`| head`) is no error.
+fn write_page(mut to: impl std::io::Write, page: &[u8]) -> Result<()> {
+    match to.write_all(page).and_then(|()| to.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print the report")
+        }
+        _ => Ok(()),
+    }
+}

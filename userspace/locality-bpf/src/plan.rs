@@ -1,0 +1,220 @@
+//! What the user typed, as it is on this machine: targets that exist and may be traced, or one sentence why not.
+
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use locality_analysis::arbiter::Policy;
+use locality_common::config::{CGROUPS_MAX, CgroupTarget};
+
+use crate::{
+    cli::{OutputArgs, TraceArgs},
+    kernel::{btf, cgroup, object::Filter, proc, sys},
+};
+
+/// Profile when `-o` is not given.
+const DEFAULT_PROFILE: &str = "trace.locality";
+
+/// Who is traced.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Targets {
+    /// Running processes.
+    Processes(Vec<u32>),
+    /// A command to launch.
+    Command(Vec<OsString>),
+    /// Cgroups.
+    Cgroups(Vec<CgroupTarget>, String),
+    /// Everyone.
+    All,
+}
+
+/// A trace, ready to start.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Who.
+    pub targets: Targets,
+    /// How long.
+    pub duration: Option<Duration>,
+    /// Profile file.
+    pub profile: PathBuf,
+    /// Allowed cost, percent.
+    pub overhead_percent: f64,
+    /// Longest stop for arming.
+    pub max_stop: Duration,
+    /// Whether threads may be stopped.
+    pub may_stop: bool,
+    /// Whether threads that are not held may be watched.
+    pub watch_unheld: bool,
+    /// Who gets debug registers.
+    pub policy: Policy,
+    /// How to print.
+    pub print: OutputArgs,
+    /// No progress and no remarks.
+    pub quiet: bool,
+}
+
+impl Plan {
+    /// Checks everything that can be checked before anything is touched.
+    pub fn new(args: TraceArgs, quiet: bool) -> Result<Self> {
+        check_rights()?;
+        let targets = if args.all {
+            Targets::All
+        } else if !args.command.is_empty() {
+            Targets::Command(args.command)
+        } else if !args.cgroup.is_empty() {
+            let names: Vec<_> = args.cgroup.iter().map(|path| path.display().to_string()).collect();
+            if args.cgroup.len() > CGROUPS_MAX as usize {
+                bail!("at most {CGROUPS_MAX} cgroups can be traced at once");
+            }
+            let found: Result<_> = args.cgroup.iter().map(|path| cgroup::target(path)).collect();
+            Targets::Cgroups(found?, names.join(", "))
+        } else {
+            for pid in &args.pids {
+                check_process(*pid)?;
+            }
+            Targets::Processes(args.pids)
+        };
+        let watch_unheld = args.watch_unheld || !in_virtual_machine();
+        if (args.no_stop || targets == Targets::All) && !watch_unheld {
+            bail!(
+                "in a virtual machine a watchpoint can end a thread that is not held (about one trap in 36,000, on hosts \
+                 before Linux 6.14): trace processes with -p or a cgroup, without --no-stop, or add --watch-unheld to \
+                 take that risk"
+            );
+        }
+        Ok(Self {
+            watch_unheld,
+            // Stopping every thread of a machine would make each program on it notice a tracer.
+            may_stop: !args.no_stop && targets != Targets::All,
+            targets,
+            duration: args.duration,
+            profile: args.output.unwrap_or_else(|| DEFAULT_PROFILE.into()),
+            overhead_percent: args.overhead,
+            max_stop: args.max_stop,
+            policy: args.policy,
+            print: args.print,
+            quiet,
+        })
+    }
+
+    /// The kernel-side filter.
+    pub fn filter(&self) -> Filter {
+        match &self.targets {
+            Targets::Processes(_) | Targets::Command(_) => Filter::Processes,
+            Targets::Cgroups(cgroups, _) => Filter::Cgroups(cgroups.clone()),
+            Targets::All => Filter::All,
+        }
+    }
+
+    /// What is traced, in words for the report.
+    pub fn describe(&self) -> String {
+        match &self.targets {
+            Targets::Processes(pids) => pids.first().map(|pid| proc::command_line(*pid)).unwrap_or_default(),
+            Targets::Command(words) => {
+                words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            }
+            Targets::Cgroups(_, names) => format!("cgroup {names}"),
+            Targets::All => "the whole system".to_owned(),
+        }
+    }
+}
+
+/// Whether we may trace at all.
+pub fn check_rights() -> Result<()> {
+    if !sys::is_root() {
+        bail!("tracing needs root: run it again with sudo, as in `sudo locality-bpf …`");
+    }
+    if !Path::new(btf::KERNEL_BTF).exists() {
+        bail!(
+            "this kernel does not publish its types in {}: boot one built with CONFIG_DEBUG_INFO_BTF=y \
+             (every current distribution kernel is), and mount /sys",
+            btf::KERNEL_BTF
+        );
+    }
+    Ok(())
+}
+
+/// Whether a hypervisor runs this machine (CPUID leaf 1, ECX bit 31, which processors themselves leave 0).
+fn in_virtual_machine() -> bool {
+    std::arch::x86_64::__cpuid(1).ecx >> 31 == 1
+}
+
+/// Whether a process exists and is one that we can trace.
+pub fn check_process(pid: u32) -> Result<()> {
+    let status = match proc::status(pid) {
+        Ok(status) => status,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("cannot trace process {pid}: there is no such process; `ps aux` lists those that run")
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot trace process {pid}")),
+    };
+    if status.tgid != pid {
+        bail!(
+            "cannot trace {pid}: it is a thread of process {}; trace that with -p {}",
+            status.tgid,
+            status.tgid
+        );
+    }
+    if pid == std::process::id() {
+        bail!("cannot trace process {pid}: that is locality-bpf itself");
+    }
+    if status.kernel_thread {
+        bail!(
+            "cannot trace process {pid} ({}): it is a thread of the kernel, and has no user code",
+            status.name
+        );
+    }
+    if matches!(status.state, 'Z' | 'X') {
+        bail!(
+            "cannot trace process {pid} ({}): it has ended and waits for its parent to collect it",
+            status.name
+        );
+    }
+    match proc::is_x86_64(pid) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!(
+            "cannot trace process {pid} ({}): it is not a 64-bit x86 program, the only kind that is supported",
+            status.name
+        ),
+        Err(error) => Err(error).with_context(|| {
+            format!("cannot trace process {pid} ({}): its program file cannot be read; are you root in its container too?", status.name)
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(pid: u32) -> String {
+        check_process(pid).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn untraceable_processes_are_named_with_the_reason() {
+        assert!(why(0x3fff_fff0).contains("no such process"));
+        assert!(why(std::process::id()).contains("itself"));
+        if proc::status(2).is_ok_and(|status| status.kernel_thread) {
+            assert!(why(2).contains("thread of the kernel"));
+        }
+    }
+
+    #[test]
+    fn a_zombie_is_told_from_a_live_process() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(5);
+        while !why_or_ok(child.id()).contains("has ended") {
+            assert!(std::time::Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+    }
+
+    fn why_or_ok(pid: u32) -> String {
+        check_process(pid).map_or_else(|error| error.to_string(), |()| String::new())
+    }
+}

@@ -1,0 +1,57 @@
+//! Durations and percentages as people type them: `10` (seconds), `500ms`, `10s`, `2m`; `1`, `1.5`, `1%`.
+
+use std::time::Duration;
+
+/// Parses a duration; a bare number is seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let seconds_each = match unit {
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit \"{unit}\": use us, ms, s, m or h, as in 500ms or 10s")),
+    };
+    let number: f64 =
+        number.parse().map_err(|_| "no number: write a duration as 500ms, 10s or 2m".to_owned())?;
+    match Duration::try_from_secs_f64(number * seconds_each) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        Ok(_) => Err("a duration must be longer than 0".to_owned()),
+        Err(_) => Err("the duration is too long".to_owned()),
+    }
+}
+
+/// Parses a percentage above 0 and up to 100 and returns it as typed.
+pub fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).trim().parse() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        _ => Err("write a percentage above 0 and up to 100, as in 1 or 0.5%".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_the_contract() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "-1", "0", "1d", "1e400", "99999999999999999999999h", "1.2.3"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn percentages() {
+        assert_eq!(percent("1"), Ok(1.0));
+        assert_eq!(percent("0.5%"), Ok(0.5));
+        for bad in ["0", "-1", "101", "x", "", "NaN"] {
+            assert!(percent(bad).is_err(), "{bad}");
+        }
+    }
+}
