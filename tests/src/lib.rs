@@ -1,0 +1,20 @@
+//! What the tests on real processes share: target programs, known pairs, the tracer, the conditions of a test.
+//!
+//! The tests themselves are in `tests/tests`, the programs in `tests/programs` (begin with `target.h` there). Functions
+//! here panic with a sentence when something is wrong with the test's surroundings: a test cannot go on without them.
+//!
+//! Limits: x86-64 Linux; a test that needs root, a program or the kernel begins with [`requires!`].
+
+pub mod known;
+pub mod live;
+pub mod markers;
+pub mod programs;
+pub mod requires;
+pub mod target;
+pub mod tracer;
+
+pub use live::Live;
+pub use markers::{Pair, Place, markers};
+pub use programs::build;
+pub use target::{Finished, Target};
+pub use tracer::{Traced, Tracer};

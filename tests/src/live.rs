@@ -1,0 +1,129 @@
+//! One trace of a running program with everything it leaves: the report, the profile behind it, what it said.
+//!
+//! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status 0, a profile that
+//! gives the same books as the report, books that balance, each unnamed frame with its reason. What only this or that
+//! program promises is the tests' business. One trace at a time, as each test binary and helper has but two cores to
+//! share: [`alone`].
+
+use std::fs::File;
+use std::path::Path;
+
+use locality_analysis::model::{Outcome, Profile, StackId};
+use serde_json::Value;
+
+use crate::tracer::{Traced, Tracer};
+
+/// A finished trace.
+#[derive(Debug)]
+pub struct Live {
+    /// The JSON report.
+    pub report: Value,
+    /// The profile file, read back.
+    pub profile: Profile,
+    /// What the tracer said.
+    pub stderr: String,
+}
+
+/// Waits until no other test traces, in this process or another; the trace is over when the file is dropped.
+pub fn alone() -> File {
+    let path = std::env::temp_dir().join("locality-tests.lock");
+    let file = File::options().create(true).append(true).open(&path);
+    let file = file.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    file.lock().unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
+    file
+}
+
+impl Live {
+    /// Traces a process for so long, with more arguments where they are given.
+    pub fn trace(pid: u32, seconds: &str, more: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary directory: {e}"));
+        let file = dir.path().join("t.locality");
+        let traced = Tracer::attach(pid, seconds).args(["-o".as_ref(), file.as_os_str()]).args(more).run();
+        Self::of(&traced, &file)
+    }
+
+    /// A trace that wrote its JSON report to stdout and its profile to `file`.
+    pub fn of(traced: &Traced, file: &Path) -> Self {
+        let profile = locality_profile::read(file).unwrap_or_else(|e| panic!("{e}\n{}", traced.stderr));
+        let live = Self { report: traced.report(), profile, stderr: traced.stderr.clone() };
+        live.check();
+        live
+    }
+
+    fn check(&self) {
+        let (report, profile) = (&self.report, &self.profile);
+        assert!(!profile.partial && report["partial"] == false, "partial: {}", self.stderr);
+        assert_eq!(profile.ledger.imbalance(), None, "{:#}", report["ledger"]);
+        assert_eq!(report["ledger"]["balanced"], true, "{:#}", report["ledger"]);
+        assert_eq!(report["ledger"]["watch"]["armed"], profile.watches.len(), "{:#}", report["ledger"]);
+        assert_eq!(report["run"]["samples"], profile.samples.len());
+        let silent = profile.frames.iter().find(|frame| frame.function.is_none() && frame.unknown.is_none());
+        assert_eq!(silent, None, "a frame without name and without reason");
+    }
+
+    /// Samples of this run for each second of CPU time.
+    pub fn samples_per_cpu_second(&self) -> f64 {
+        self.profile.samples.len() as f64 / (self.profile.run.cpu_ns as f64 / 1e9)
+    }
+
+    /// Share of the reused watches of held threads whose first trap came from the instruction that the stop foretold.
+    pub fn confirmed(&self) -> f64 {
+        let held = |sample: u32| self.profile.samples.get(sample as usize).is_some_and(|sample| sample.held);
+        let reused = self
+            .profile
+            .watches
+            .iter()
+            .filter(|watch| matches!(watch.outcome, Outcome::Reused { .. }) && held(watch.sample.0));
+        share(reused.map(|watch| watch.use_confirmed))
+    }
+
+    /// Share of the stacks of samples and reuses that reach the outermost frame.
+    pub fn whole_stacks(&self) -> f64 {
+        let samples = self.profile.samples.iter().map(|sample| sample.stack);
+        let reuses = self.profile.watches.iter().filter_map(|watch| match &watch.outcome {
+            Outcome::Reused { touch, .. } => Some(touch.stack),
+            _ => None,
+        });
+        share(samples.chain(reuses).map(|stack| self.cut(stack).is_none()))
+    }
+
+    /// Share of the samples whose next access could be foretold.
+    pub fn foretold(&self) -> f64 {
+        share(self.profile.samples.iter().map(|sample| sample.access.is_ok()))
+    }
+
+    fn cut(&self, stack: StackId) -> Option<&str> {
+        self.profile.stacks.get(stack.0 as usize)?.cut.as_deref()
+    }
+}
+
+/// Share of the true ones; of none, 0: nothing must not look perfect.
+fn share(of: impl Iterator<Item = bool>) -> f64 {
+    let (mut all, mut true_ones) = (0u32, 0u32);
+    for one in of {
+        all += 1;
+        true_ones += u32::from(one);
+    }
+    f64::from(true_ones) / f64::from(all.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_nothing_is_not_perfect() {
+        assert_eq!(share([].into_iter()), 0.0);
+        assert_eq!(share([true, false, true, true].into_iter()), 0.75);
+    }
+
+    #[test]
+    fn two_do_not_trace_at_once() {
+        let first = alone();
+        let second = std::thread::spawn(|| drop(alone()));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!second.is_finished());
+        drop(first);
+        second.join().unwrap();
+    }
+}

@@ -1,0 +1,145 @@
+//! Builds the target programs, each once for a given source.
+//!
+//! The commands stand in the source (`target.h` says how). A program lies in a directory named after what it was made
+//! from, so that one that is there is current and tests in parallel need no lock. Not here: starting it (`target.rs`).
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Languages of the programs.
+const EXTENSIONS: [&str; 4] = ["c", "cc", "rs", "s"];
+
+/// The built program `name`; compiles it unless that was done before.
+pub fn build(name: &str) -> PathBuf {
+    let text = read(&source(name)) + &read(&source("target"));
+    let mut hasher = DefaultHasher::new();
+    (&text, rustc()).hash(&mut hasher);
+    let dir = programs_dir().join(format!("{name}-{:016x}", hasher.finish()));
+    if !dir.exists() {
+        compile(name, &dir);
+    }
+    dir.join(name)
+}
+
+/// The source file of a program, or of what they share.
+pub fn source(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    if name == "target" {
+        return dir.join("target.h");
+    }
+    EXTENSIONS
+        .map(|extension| dir.join(name).with_extension(extension))
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("there is no program {name} in {}", dir.display()))
+}
+
+/// Names of all programs, sorted.
+pub fn all() -> Vec<String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let entries = fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let extension = path.extension()?.to_str()?;
+            EXTENSIONS.contains(&extension).then(|| path.file_stem()?.to_str().map(str::to_owned))?
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Redis's server. In Debian's and Ubuntu's package redis-tools it goes by the name of redis-check-rdb and tells the two
+/// apart by the name that it is called by.
+pub fn redis_server() -> Command {
+    use std::os::unix::process::CommandExt as _;
+    if crate::requires::command("redis-server").is_ok() {
+        return Command::new("redis-server");
+    }
+    let mut command = Command::new("redis-check-rdb");
+    command.arg0("redis-server");
+    command
+}
+
+/// Runs the build commands in a directory of its own, which then gets its name at one stroke.
+fn compile(name: &str, dir: &Path) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let making = dir.with_extension(format!("making-{}-{number}", std::process::id()));
+    fs::create_dir_all(&making).unwrap_or_else(|e| panic!("cannot create {}: {e}", making.display()));
+    let source = source(name);
+    let text = read(&source);
+    let commands = commands(&text);
+    assert!(!commands.is_empty(), "{} does not say how to build it", source.display());
+    for words in commands {
+        // A word is split off before it is filled in, so that a path may contain blanks.
+        let words: Vec<String> = words
+            .split_whitespace()
+            .map(|word| {
+                word.replace("$SRC", &source.to_string_lossy())
+                    .replace("$BIN", &making.join(name).to_string_lossy())
+                    .replace("$OUT", &making.to_string_lossy())
+                    .replace("$RUSTC", &rustc().to_string_lossy())
+            })
+            .collect();
+        let run = Command::new(&words[0]).args(&words[1..]).output();
+        let run =
+            run.unwrap_or_else(|e| panic!("cannot run {}: {e}; `cargo xtask test` installs it", words[0]));
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "`{}` failed:\n{stderr}", words.join(" "));
+    }
+    // Another test may have been faster, with the same result.
+    if fs::rename(&making, dir).is_err() {
+        drop(fs::remove_dir_all(&making));
+    }
+    assert!(dir.join(name).exists(), "no program {name} in {}", dir.display());
+}
+
+/// The build commands in a source: what follows `// build:` or `# build:` at the start of a line.
+fn commands(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("// build: ").or(line.strip_prefix("# build: ")))
+        .collect()
+}
+
+/// The compiler that compiled the tests; under sudo it is not on the path.
+fn rustc() -> PathBuf {
+    let beside_cargo = Path::new(env!("CARGO")).with_file_name("rustc");
+    if beside_cargo.exists() { beside_cargo } else { PathBuf::from("rustc") }
+}
+
+/// In the target directory that the test program itself is in; apart for each user, as the tests run as root too.
+fn programs_dir() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_else(|e| panic!("where am I: {e}"));
+    let target = own.ancestors().nth(2).unwrap_or(Path::new("."));
+    let user = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    target.join(format!("target-programs-{user}"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_commands_stand_at_the_start_of_a_line() {
+        assert_eq!(commands("/* see // build: x */\n// build: gcc a\n# build: as b\n"), ["gcc a", "as b"]);
+    }
+
+    #[test]
+    fn every_source_says_how_to_build_it() {
+        let names = all();
+        assert!(names.len() > 20, "{names:?}");
+        for name in names {
+            assert!(!commands(&read(&source(&name))).is_empty(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! What cannot be traced, read or written: one clear sentence, the mend, the exit status of the contract, nothing lost.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use locality_tests::{Target, Traced, Tracer, build, requires};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// A user that is on every Linux system and owns nothing.
+const NOBODY: u32 = 65534;
+
+/// A directory that anyone may enter and that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bad-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// The tracer where any user may run it; the directory of the build may be closed to others.
+    fn tracer(&self) -> String {
+        let copy = self.path("locality-bpf");
+        std::fs::copy(Tracer::new().command().get_program(), &copy).unwrap();
+        copy
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn run(arguments: &[&str]) -> Traced {
+    Tracer::new().args(arguments).run()
+}
+
+fn shell(script: &str) -> Traced {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    let finished = Target::spawn(command).finish(LIMIT);
+    Traced { status: finished.status, stdout: finished.stdout.join("\n"), stderr: finished.stderr }
+}
+
+/// Traces a process for so long; the profile is thrown away.
+fn trace(pid: u32, seconds: &str) -> Traced {
+    trace_with(pid, seconds, &[])
+}
+
+fn trace_with(pid: u32, seconds: &str, arguments: &[&str]) -> Traced {
+    let scratch = Scratch::new(&format!("trace-{pid}"));
+    Tracer::attach(pid, seconds).args(["-q", "-o", &scratch.path("t.locality")]).args(arguments).run()
+}
+
+fn notices(report: &Value) -> String {
+    report["notices"].to_string()
+}
+
+#[test]
+fn pids_that_name_no_process_of_ours_to_trace() {
+    requires!(root, btf);
+    let target = Target::start("producer_consumer", &["20"]);
+    let pid = target.pid();
+    run(&["-p", "1073741000"]).assert_refused(1, &["1073741000", "no such process", "ps aux"]);
+    run(&["-p", &format!("{pid},1073741000"), "-d", "1"])
+        .assert_refused(1, &["1073741000", "no such process"]);
+    let thread = target.threads().into_iter().find(|tid| *tid != pid).unwrap();
+    run(&["-p", &thread.to_string()]).assert_refused(1, &["thread of process", &format!("-p {pid}")]);
+    run(&["-p", "2"]).assert_refused(1, &["thread of the kernel"]);
+    let mut zombie = Command::new("true").spawn().unwrap();
+    while !std::fs::read_to_string(format!("/proc/{}/stat", zombie.id())).unwrap().contains(") Z ") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    run(&["-p", &zombie.id().to_string()]).assert_refused(1, &["has ended"]);
+    zombie.wait().unwrap();
+}
+
+#[test]
+fn a_process_that_ends_at_once() {
+    requires!(root, btf, watchpoints(4));
+    for life_ms in ["0.02", "0.2", "0.4"] {
+        let mut command = Command::new("sleep");
+        let target = Target::spawn({
+            command.arg(life_ms);
+            command
+        });
+        let traced = trace(target.pid(), "5");
+        // Nothing can have been sampled: said in one way or another, never a success.
+        assert_eq!(traced.status.code(), Some(1), "{life_ms}: {} {}", traced.stdout, traced.stderr);
+        assert!(!traced.stderr.contains("panicked"), "{}", traced.stderr);
+        assert!(!traced.stdout.is_empty() || traced.stderr.lines().count() == 1, "{}", traced.stderr);
+    }
+    let scratch = Scratch::new("true");
+    let traced = run(&["-q", "-o", &scratch.path("t.locality"), "--", "true"]);
+    assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
+    assert!(
+        traced.stderr.contains("Nothing was sampled") || traced.stderr.contains("reuse"),
+        "{}",
+        traced.stderr
+    );
+}
+
+#[test]
+fn a_32_bit_process() {
+    requires!(root, btf, ia32);
+    let target = Target::start("thirty_two_bit", &["20"]);
+    trace(target.pid(), "1").assert_refused(1, &["not a 64-bit x86 program"]);
+}
+
+#[test]
+fn a_process_that_a_debugger_holds_is_measured_without_stops() {
+    requires!(root, btf, watchpoints(4));
+    let target = Target::start("two_loops", &[]);
+    let pid = libc::pid_t::try_from(target.pid()).unwrap();
+    // SAFETY: a request without memory arguments; this thread is the debugger until it ends.
+    assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) }, 0);
+    let report = trace_with(target.pid(), "2", &["--watch-unheld"]).report();
+    assert_eq!(report["overhead"]["stops"], 0);
+    let expected = format!("already traced by process {}", std::process::id());
+    assert!(notices(&report).contains(&expected), "{}", notices(&report));
+    assert_eq!(report["ledger"]["balanced"], true);
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    requires!(root, btf, watchpoints(4));
+    let target = Target::start("two_loops", &[]);
+    target.signal(libc::SIGSTOP);
+    let traced = trace(target.pid(), "1");
+    assert_eq!(traced.status.code(), Some(1), "{} {}", traced.stdout, traced.stderr);
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", target.pid())).unwrap();
+    assert!(stat.contains(") T "), "{stat}");
+    target.signal(libc::SIGCONT);
+    assert_eq!(trace(target.pid(), "1").status.code(), Some(0));
+}
+
+#[test]
+fn processes_that_their_user_may_not_look_into() {
+    requires!(root, btf, watchpoints(4));
+    let scratch = Scratch::new("setuid");
+    for (program, mode) in [("non_dumpable", 0o755), ("two_loops", 0o4755)] {
+        let copy = scratch.path(program);
+        std::fs::copy(build(program), &copy).unwrap();
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(&copy);
+        command.uid(NOBODY);
+        let target = Target::start_command(command);
+        let report = trace(target.pid(), "2").report();
+        assert!(report["run"]["samples"].as_u64().unwrap() > 10, "{:#}", report["run"]);
+    }
+}
+
+/// The C compiler here links LeakSanitizer.
+fn leak_sanitizer() -> Result<(), String> {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-fsanitize=leak", "-x", "c", "-", "-o", "/dev/null"])
+        .stderr(Stdio::null())
+        .stdin(Stdio::piped());
+    let mut gcc = gcc.spawn().map_err(|e| format!("needs gcc: {e}"))?;
+    std::io::Write::write_all(&mut gcc.stdin.take().unwrap(), b"int main(void){return 0;}").unwrap();
+    match gcc.wait().unwrap().success() {
+        true => Ok(()),
+        false => Err("needs a gcc that links LeakSanitizer".to_owned()),
+    }
+}
+
+#[test]
+fn a_process_under_leak_sanitizer_can_still_look_for_leaks() {
+    requires!(root, btf, watchpoints(4));
+    if let Err(reason) = leak_sanitizer() {
+        return locality_tests::requires::skip(&reason);
+    }
+    let target = Target::start("leak_checked", &["3"]);
+    let report = trace_with(target.pid(), "20", &["--watch-unheld"]).report();
+    let finished = target.finish(LIMIT);
+    assert_eq!(finished.status.code(), Some(23), "{finished:?}");
+    assert!(finished.stderr.contains("detected memory leaks"), "{finished:?}");
+    assert!(notices(&report).contains("looks for leaks"), "{}", notices(&report));
+    let scratch = Scratch::new("leak");
+    let (profile, report, program) = (scratch.path("t.locality"), scratch.path("r"), build("leak_checked"));
+    let launched = run(&["-q", "-o", &profile, "--report", &report, "--", program.to_str().unwrap(), "1"]);
+    assert_eq!(launched.status.code(), Some(23), "{}", launched.stderr);
+    assert!(launched.stderr.contains("detected memory leaks"), "{}", launched.stderr);
+}
+
+#[test]
+fn without_rights() {
+    requires!(root, btf, command("setpriv"));
+    let scratch = Scratch::new("rights");
+    let tracer = scratch.tracer();
+    let nobody = format!("setpriv --reuid {NOBODY} --clear-groups {tracer}");
+    shell(&format!("{nobody} -p 1 -d 1")).assert_refused(1, &["needs root", "sudo"]);
+    shell(&format!("{nobody} -- true")).assert_refused(1, &["needs root", "sudo"]);
+    let profile = scratch.path("root.locality");
+    assert!(run(&["-q", "-o", &profile, "--", "true"]).status.success());
+    shell(&format!("{nobody} report {profile}")).assert_refused(1, &["root.locality", "Permission denied"]);
+}
+
+#[test]
+fn without_kernel_types() {
+    requires!(root, btf, command("unshare"));
+    let scratch = Scratch::new("btf");
+    let script = format!(
+        "mount --bind {} /sys/kernel/btf && exec {} -p 1 -d 1",
+        scratch.0.display(),
+        scratch.tracer()
+    );
+    shell(&format!("unshare -m sh -c '{script}'"))
+        .assert_refused(1, &["/sys/kernel/btf", "CONFIG_DEBUG_INFO_BTF"]);
+}
+
+#[test]
+fn debug_registers_that_another_has_taken() {
+    requires!(root, btf, watchpoints(4));
+    let target = Target::start("debugger_registers_taken", &["3"]);
+    let scratch = Scratch::new("taken");
+    let (pid, profile) = (target.pid().to_string(), scratch.path("t.locality"));
+    let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile]);
+    assert_eq!(traced.status.code(), Some(1), "{}", traced.stderr);
+    let text = traced.stdout.replace('\n', " ");
+    assert!(text.contains("debug registers of the traced threads are taken"), "{}", traced.stdout);
+    let again = run(&["report", &profile, "--format", "json"]);
+    assert_eq!(again.status.code(), Some(1));
+    let report: Value = serde_json::from_str(&again.stdout).unwrap();
+    assert!(report["ledger"]["watch"]["refused"].as_u64().unwrap() > 0, "{:#}", report["ledger"]);
+    assert_eq!(target.finish(LIMIT).status.code(), Some(0));
+}
+
+#[test]
+fn a_full_disk_costs_the_file_but_not_the_report() {
+    requires!(root, btf, watchpoints(4), command("unshare"));
+    let target = Target::start("two_loops", &[]);
+    let scratch = Scratch::new("disk");
+    let (pid, tracer, disk) = (target.pid(), scratch.tracer(), scratch.path("disk"));
+    let (rest, file) = (scratch.path("rest.json"), format!("{disk}/t.locality"));
+    std::fs::create_dir(&disk).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=96k tmpfs {disk} && \
+         {tracer} -p {pid} -d 20 --overhead 20 -o {file} --format json; status=$?; \
+         {tracer} report {file} --format json >{rest}; exit $status"
+    );
+    let traced = shell(&format!("unshare -m sh -c '{script}'"));
+    assert_eq!(traced.status.code(), Some(1), "{}", traced.stderr);
+    assert!(traced.stderr.contains("no space left on the disk"), "{}", traced.stderr);
+    let samples = |text: &str| -> u64 {
+        let report: Value =
+            serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text} {}", traced.stderr));
+        report["run"]["samples"].as_u64().unwrap()
+    };
+    let in_file = samples(&std::fs::read_to_string(rest).unwrap());
+    assert!(samples(&traced.stdout) > in_file, "{in_file}: {}", traced.stderr);
+    let report: Value = serde_json::from_str(&traced.stdout).unwrap();
+    assert_eq!(report["ledger"]["balanced"], true, "{:#}", report["ledger"]);
+    assert!(notices(&report).contains("ended early"), "{}", notices(&report));
+}
+
+#[test]
+fn files_that_are_no_whole_profile() {
+    requires!(root, btf, watchpoints(4));
+    let target = Target::start("two_loops", &[]);
+    let scratch = Scratch::new("files");
+    let whole = scratch.path("whole.locality");
+    let traced = run(&["-q", "-p", &target.pid().to_string(), "-d", "2", "-o", &whole]);
+    assert!(traced.status.success(), "{}", traced.stderr);
+    let bytes = std::fs::read(&whole).unwrap();
+    let report = |name: &str, bytes: &[u8]| {
+        let path = scratch.path(name);
+        std::fs::write(&path, bytes).unwrap();
+        run(&["report", &path])
+    };
+    assert_eq!(report("copy", &bytes).stdout, run(&["report", &whole]).stdout);
+    report("empty", b"").assert_refused(1, &["empty", "is empty"]);
+    report("text", b"just a text\n").assert_refused(1, &["text", "not a locality profile"]);
+    let mut newer = bytes.clone();
+    // The user version of a SQLite database stands big-endian at byte 60 of the file (sqlite.org/fileformat.html).
+    newer[60..64].copy_from_slice(&99u32.to_be_bytes());
+    report("newer", &newer).assert_refused(1, &["99", "newer locality-bpf"]);
+    for part in [bytes.len() / 2, bytes.len() - 5000] {
+        let traced = report("truncated", &bytes[..part]);
+        assert!(!traced.stderr.contains("panicked"), "{}", traced.stderr);
+        match traced.status.code() {
+            Some(1) if traced.stdout.is_empty() => traced.assert_refused(1, &["damaged"]),
+            Some(0 | 1) => assert!(traced.stdout.contains("damaged"), "{}", traced.stdout),
+            _ => panic!("{}", traced.stderr),
+        }
+    }
+    run(&["report", &scratch.path("missing")]).assert_refused(1, &["no such profile file"]);
+    run(&["report", &scratch.0.display().to_string()]).assert_refused(1, &["directory"]);
+}
+
+#[test]
+fn places_that_cannot_be_written() {
+    requires!(root, btf, watchpoints(4));
+    let target = Target::start("two_loops", &[]);
+    let pid = target.pid().to_string();
+    let scratch = Scratch::new("places");
+    run(&["-p", &pid, "-d", "1", "-o", "/proc/x.locality"])
+        .assert_refused(1, &["/proc/x.locality", "-o FILE"]);
+    let mut tracer = Tracer::new().args(["-p", &pid, "-d", "1"]);
+    tracer.command().current_dir("/proc");
+    tracer.run().assert_refused(1, &["trace.locality", "-o FILE"]);
+    let foreign = scratch.path("notes");
+    std::fs::write(&foreign, "my notes").unwrap();
+    run(&["-p", &pid, "-d", "1", "-o", &foreign]).assert_refused(1, &["notes", "-o FILE"]);
+    assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "my notes");
+    // The report has no place, but what was measured has.
+    let profile = scratch.path("t.locality");
+    let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--report", "/proc/report"]);
+    traced.assert_refused(1, &["/proc/report"]);
+    assert!(run(&["report", &profile]).status.success());
+}
+
+#[test]
+fn a_reader_that_went_away() {
+    requires!(root, btf, watchpoints(4));
+    let target = Target::start("two_loops", &[]);
+    let scratch = Scratch::new("pipe");
+    let mut tracer = Tracer::new().args(["-q", "-p", &target.pid().to_string(), "-d", "1"]);
+    tracer.command().args(["-o", &scratch.path("t.locality")]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = tracer.command().spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn commands_that_cannot_run() {
+    requires!(root, btf, watchpoints(4));
+    let scratch = Scratch::new("commands");
+    let profile = scratch.path("t.locality");
+    let launch = |word: &str| run(&["-o", &profile, "--", word]);
+    launch("no-such-command-here").assert_refused(127, &["no-such-command-here", "PATH"]);
+    launch("").assert_refused(127, &["empty"]);
+    launch(&scratch.path("missing")).assert_refused(127, &["missing"]);
+    launch("/").assert_refused(126, &["directory"]);
+    let plain = scratch.path("plain");
+    std::fs::write(&plain, "echo").unwrap();
+    launch(&plain).assert_refused(126, &["plain", "chmod +x"]);
+    assert!(!Path::new(&profile).exists(), "a profile of nothing");
+    let script = scratch.path("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    launch(&script).assert_refused(127, &["script"]);
+}
+
+#[test]
+fn wrong_use() {
+    for arguments in [
+        &["-p"][..],
+        &["-p", "x"],
+        &["-p", "1", "-d", "0"],
+        &["-p", "1", "-d", "soon"],
+        &["-p", "1", "--overhead", "0"],
+        &["-p", "1", "--", "true"],
+        &["--"],
+        &["report"],
+        &[],
+    ] {
+        let traced = run(arguments);
+        assert_eq!(traced.status.code(), Some(2), "{arguments:?}: {}", traced.stderr);
+        assert!(traced.stderr.contains("Usage") || traced.stderr.contains("error:"), "{}", traced.stderr);
+    }
+}
+
+#[test]
+fn a_cgroup_that_does_not_exist() {
+    requires!(root, btf);
+    run(&["--cgroup", "/no/such.slice", "-d", "1"]).assert_refused(1, &["no cgroup /no/such.slice"]);
+}

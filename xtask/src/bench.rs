@@ -1,0 +1,46 @@
+//! `cargo xtask bench …`: builds the tracer and runs a benchmark; figures for docs/accuracy.md come from here.
+//!
+//! The benchmarks themselves are in `tests/benches`. They need root and an otherwise idle machine.
+
+use anyhow::Result;
+
+use crate::shell;
+
+/// Which benchmark.
+#[derive(clap::Subcommand)]
+pub enum Bench {
+    /// What tracing costs, measured from outside: wall and CPU time, traced and untraced in turn; redis under load
+    Overhead {
+        /// Passed on: --pairs N, --only NAME,…, --no-redis, --overhead PERCENT
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Memory, time to the first sample and time of the report, on a trace of a minute
+    Footprint {
+        /// Passed on: --seconds N
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// Runs it.
+pub fn run(bench: &Bench) -> Result<()> {
+    let (name, arguments) = match bench {
+        Bench::Overhead { arguments } => ("overhead", arguments),
+        Bench::Footprint { arguments } => ("footprint", arguments),
+    };
+    shell::need(&[
+        ("gcc", "gcc"),
+        ("gcc", "libc6-dev"),
+        ("xz", "xz-utils"),
+        ("python3", "python3"),
+        ("sqlite3", "sqlite3"),
+        ("perl", "perl"),
+        ("redis-benchmark", "redis-tools"),
+    ])?;
+    shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
+    let mut command = shell::cargo();
+    command.args(["bench", "--quiet", "--package", "locality-tests", "--bench", name, "--"]).args(arguments);
+    command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));
+    shell::run(&mut command)
+}

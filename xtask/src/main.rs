@@ -1,0 +1,56 @@
+//! Developer commands, run as `cargo xtask COMMAND`.
+//!
+//! This file is the table of contents; each command is a module. Not here: anything that the product needs at run time.
+
+mod bench;
+mod demo;
+mod ebpf;
+mod lint;
+mod shell;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Developer commands of locality-bpf
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Install what is missing, build, and trace a program with a known locality flaw for 10 s
+    Demo,
+    /// Install what the tests need and run all of them, those on the kernel as root
+    Test(test::Options),
+    /// Run a benchmark
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Check format, lints and the house's conventions
+    Lint,
+    /// Compile the eBPF programs into ebpf/prebuilt
+    Ebpf(ebpf::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Command::parse() {
+        Command::Demo => demo::run(),
+        Command::Test(options) => test::run(&options),
+        Command::Bench(bench) => bench::run(&bench),
+        Command::Lint => lint::run(),
+        Command::Ebpf(options) => ebpf::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The sentence and its causes in one line; where in this program it arose helps nobody.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a result; progress goes to stderr.
+#[expect(clippy::print_stdout, reason = "the result of a developer command belongs on stdout")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,0 +1,180 @@
+//! `cargo xtask test`: installs what the tests need, builds, and runs all of them, those on the real kernel as root.
+//!
+//! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing line adds it up.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::shell;
+
+/// Programs that the tests run, and the packages that bring them. Not the package redis-server, which would start a
+/// service on this machine: the same binary is in redis-tools (`locality_tests::programs::redis_server`).
+const PROGRAMS: [(&str, &str); 10] = [
+    ("gcc", "gcc"),
+    ("gcc", "libc6-dev"),
+    ("g++", "g++"),
+    ("as", "binutils"),
+    ("gdb", "gdb"),
+    ("python3", "python3"),
+    ("sqlite3", "sqlite3"),
+    ("xz", "xz-utils"),
+    ("redis-benchmark", "redis-tools"),
+    ("git", "git"),
+];
+
+/// What `cargo xtask test` can be asked for.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Leave out the tests on the real kernel, which need root
+    #[arg(long)]
+    no_kernel: bool,
+    /// Passed on to every test program: a filter, or options of cargo's test runner
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Runs them all, also after a failure, and fails when any did.
+pub fn run(options: &Options) -> Result<()> {
+    shell::need(&PROGRAMS)?;
+    let mut sum = Sum::default();
+    let mut plain = shell::cargo();
+    plain
+        .args(["test", "--no-fail-fast", "--workspace", "--exclude", "locality-tests", "--"])
+        .args(&options.arguments);
+    sum.add(&mut plain)?;
+    if !options.no_kernel {
+        shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
+        sum.add(&mut kernel_tests(options)?)?;
+    }
+    crate::say(&sum.closing_line());
+    if sum.failed > 0 || sum.broken > 0 {
+        bail!("{} tests failed, {} test programs did not finish", sum.failed, sum.broken);
+    }
+    if sum.passed == 0 && options.arguments.is_empty() {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+/// cargo compiles as the user; only the test programs themselves run as root, through cargo's `runner` setting.
+fn kernel_tests(options: &Options) -> Result<Command> {
+    let mut command = shell::cargo();
+    if !shell::is_root() {
+        let sudo = shell::words(&shell::as_root("env")?);
+        let path = std::env::var("PATH").context("PATH is not text")?;
+        let runner = sudo.replacen("sudo", "sudo --preserve-env", 1) + " PATH=" + &path;
+        command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", runner);
+    }
+    command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));
+    if std::env::var_os("CI").is_some() && std::env::var_os("LOCALITY_REQUIRE").is_none() {
+        // There, a test that cannot run is a fault of the machine and must not look like success.
+        command.env("LOCALITY_REQUIRE", "all");
+    }
+    command.args(["test", "--no-fail-fast", "--package", "locality-tests", "--"]).args(&options.arguments);
+    Ok(command)
+}
+
+/// The closing lines of all test programs, added up.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    skipped: u64,
+    /// cargo runs that failed with no failed test to show for it: a crash, or code that does not compile.
+    broken: u64,
+}
+
+impl Sum {
+    fn add(&mut self, command: &mut Command) -> Result<()> {
+        eprintln!("$ {}", shell::words(command));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let errors = thread::spawn(move || pass_on(stderr, &mut std::io::stderr()));
+        let mut lines = pass_on(stdout, &mut std::io::stdout())?;
+        lines.extend(errors.join().unwrap_or_else(|_| Ok(Vec::new()))?);
+        let failed_before = self.failed;
+        lines.iter().for_each(|line| self.count(line));
+        if !child.wait()?.success() && self.failed == failed_before {
+            self.broken += 1;
+        }
+        Ok(())
+    }
+
+    /// Counts one line; most say nothing.
+    fn count(&mut self, line: &str) {
+        if line.starts_with("SKIP ") {
+            self.skipped += 1;
+        }
+        let Some((_, result)) = line.split_once("test result: ") else { return };
+        let number = |word: &str| {
+            let before = result.split(word).next().filter(|before| before.len() < result.len())?;
+            before.trim_end().rsplit(' ').next()?.parse::<u64>().ok()
+        };
+        self.passed += number("passed").unwrap_or(0);
+        self.failed += number("failed").unwrap_or(0);
+        self.ignored += number("ignored").unwrap_or(0);
+    }
+
+    /// One line in the form of cargo's runner. A skipped test returns early, so that the runner saw it pass.
+    fn closing_line(&self) -> String {
+        let verdict = if self.failed == 0 && self.broken == 0 { "ok" } else { "FAILED" };
+        let Self { passed, failed, ignored, skipped, .. } = self;
+        let passed = passed.saturating_sub(*skipped);
+        format!(
+            "test result: {verdict}. {passed} passed; {failed} failed; {skipped} skipped; {ignored} ignored (all test programs)"
+        )
+    }
+}
+
+/// Copies what a child writes to `to`, and keeps the lines that are counted.
+fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Vec<String>> {
+    let mut kept = Vec::new();
+    let Some(from) = from else { return Ok(kept) };
+    // A test may print bytes that are no text; they are passed on and never counted.
+    for line in BufReader::new(from).split(b'\n') {
+        let line = line?;
+        to.write_all(&line)?;
+        to.write_all(b"\n")?;
+        if let Ok(line) = String::from_utf8(line)
+            && (line.starts_with("SKIP ") || line.contains("test result: "))
+        {
+            kept.push(line);
+        }
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_lines_add_up() {
+        let mut sum = Sum::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            "SKIP attach: needs root",
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 9.00s",
+        ] {
+            sum.count(line);
+        }
+        assert_eq!(sum, Sum { passed: 15, failed: 2, ignored: 1, skipped: 1, broken: 0 });
+        assert_eq!(
+            sum.closing_line(),
+            "test result: FAILED. 14 passed; 2 failed; 1 skipped; 1 ignored (all test programs)"
+        );
+    }
+
+    #[test]
+    fn a_run_that_fails_without_a_failed_test_is_broken() {
+        let mut sum = Sum::default();
+        sum.add(&mut Command::new("false")).unwrap();
+        assert_eq!(sum.broken, 1);
+        assert!(sum.closing_line().contains("FAILED"));
+    }
+}

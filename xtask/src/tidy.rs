@@ -1,0 +1,105 @@
+//! The house's conventions that no compiler checks, as failing checks.
+//!
+//! Rules see a path and a text, so that each can be tested; files come from git (tracked, or new and not ignored).
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::shell;
+
+/// Checks every file and fails with the list of findings.
+pub fn run() -> Result<()> {
+    let root = shell::root();
+    let list = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(&root)
+        .output()
+        .context("cannot list the files with git")?;
+    let mut findings = Vec::new();
+    for path in String::from_utf8_lossy(&list.stdout).split('\0').filter(|path| !path.is_empty()) {
+        // A file that git knows may have been deleted meanwhile.
+        let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
+        findings.extend(
+            check(path, &String::from_utf8_lossy(&bytes)).into_iter().map(|f| format!("{path}: {f}")),
+        );
+    }
+    if !findings.is_empty() {
+        bail!("tidy:\n  {}", findings.join("\n  "));
+    }
+    Ok(())
+}
+
+/// What is wrong with one file.
+fn check(path: &str, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    let lines = text.lines().count();
+    let mut at_most = |limit: usize| {
+        if lines > limit {
+            findings.push(format!("{lines} lines, at most {limit} allowed"));
+        }
+    };
+    if path == "ARCHITECTURE.md" {
+        at_most(150);
+    }
+    if path.ends_with(".rs") {
+        if path.starts_with("ebpf/") {
+            at_most(250);
+        } else if !path.starts_with("tests/") {
+            at_most(800);
+        }
+        if !text.starts_with("//!") {
+            findings.push("does not open with `//!`".to_owned());
+        }
+        for word in UNFINISHED {
+            if text.contains(word) {
+                findings.push(format!("contains `{word}`"));
+            }
+        }
+    }
+    for place in OWN_PLACES {
+        if text.contains(place) {
+            findings.push(format!("names the path {place} of one machine"));
+        }
+    }
+    findings
+}
+
+/// Marks of unfinished work; taken apart here, as this file is checked too.
+const UNFINISHED: [&str; 4] =
+    [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("X", "XX")];
+/// Places that exist on the machine of whoever wrote it and nowhere else.
+const OWN_PLACES: [&str; 3] =
+    [concat!("/work", "/main"), concat!("/work", "/shared"), concat!("/root", "/.")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_file_passes() {
+        assert_eq!(check("userspace/a/src/lib.rs", "//! What it is.\nfn f() {}\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_rule_finds_its_fault() {
+        let long = |n: usize| format!("//! Long.\n{}", "//\n".repeat(n));
+        let faults = [
+            ("a/src/lib.rs", "fn f() {}\n".to_owned(), "does not open"),
+            ("a/src/lib.rs", long(800), "801 lines, at most 800"),
+            ("ebpf/src/main.rs", long(250), "251 lines, at most 250"),
+            ("ARCHITECTURE.md", long(150), "151 lines, at most 150"),
+            ("a/src/lib.rs", format!("//! A.\n{}\n", UNFINISHED[0]), "contains"),
+            ("README.md", format!("see {}/x\n", OWN_PLACES[0]), "of one machine"),
+        ];
+        for (path, text, expected) in faults {
+            let findings = check(path, &text);
+            assert!(findings.len() == 1 && findings[0].contains(expected), "{path}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn long_tests_are_allowed() {
+        assert!(check("tests/tests/a.rs", &format!("//! T.\n{}", "//\n".repeat(900))).is_empty());
+    }
+}
