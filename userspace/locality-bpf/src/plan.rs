@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -26,8 +26,8 @@ pub enum Targets {
     Processes(Vec<u32>),
     /// A command to launch.
     Command(Vec<OsString>),
-    /// Cgroups.
-    Cgroups(Vec<CgroupTarget>, String),
+    /// Cgroups, and their folders as they were typed.
+    Cgroups(Vec<CgroupTarget>, Vec<PathBuf>),
     /// Everyone.
     All,
 }
@@ -66,18 +66,25 @@ impl Plan {
         } else if !args.command.is_empty() {
             Targets::Command(args.command)
         } else if !args.cgroup.is_empty() {
-            let names: Vec<_> = args.cgroup.iter().map(|path| path.display().to_string()).collect();
             if args.cgroup.len() > CGROUPS_MAX as usize {
                 bail!("at most {CGROUPS_MAX} cgroups can be traced at once");
             }
             let found: Result<_> = args.cgroup.iter().map(|path| cgroup::target(path)).collect();
-            Targets::Cgroups(found?, names.join(", "))
+            Targets::Cgroups(found?, args.cgroup)
         } else {
             for pid in &args.pids {
                 check_process(*pid)?;
             }
             Targets::Processes(args.pids)
         };
+        if let Some(report) = &args.print.report {
+            // Now, and not when all is measured.
+            fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(report)
+                .with_context(|| format!("cannot write the report to {}", report.display()))?;
+        }
         let watch_unheld = args.watch_unheld || !in_virtual_machine();
         if (args.no_stop || targets == Targets::All) && !watch_unheld {
             bail!(
@@ -117,7 +124,10 @@ impl Plan {
             Targets::Command(words) => {
                 words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
             }
-            Targets::Cgroups(_, names) => format!("cgroup {names}"),
+            Targets::Cgroups(_, folders) => {
+                let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+                format!("cgroup {}", names.join(", "))
+            }
             Targets::All => "the whole system".to_owned(),
         }
     }
@@ -127,6 +137,12 @@ impl Plan {
 pub fn check_rights() -> Result<()> {
     if !sys::is_root() {
         bail!("tracing needs root: run it again with sudo, as in `sudo locality-bpf …`");
+    }
+    if proc::pid_namespace().is_some_and(|inode| inode != proc::FIRST_PID_NAMESPACE) {
+        bail!(
+            "in a PID namespace of its own the tracer cannot tell which processes the kernel means: start its container \
+             with the host's, as in `docker run --privileged --pid=host IMAGE`"
+        );
     }
     if !Path::new(btf::KERNEL_BTF).exists() {
         bail!(
@@ -165,6 +181,13 @@ pub fn check_process(pid: u32) -> Result<()> {
     if status.kernel_thread {
         bail!(
             "cannot trace process {pid} ({}): it is a thread of the kernel, and has no user code",
+            status.name
+        );
+    }
+    if status.state == 'Z' && proc::threads(pid).is_ok_and(|threads| threads.len() > 1) {
+        bail!(
+            "cannot trace process {pid} ({}): its first thread has ended while others run on, and what the process maps can \
+             no longer be read",
             status.name
         );
     }

@@ -68,7 +68,7 @@ pub enum Command {
 pub struct Handle {
     commands: mpsc::Sender<Command>,
     waker: Arc<sys::Waker>,
-    thread: JoinHandle<Capture>,
+    thread: Option<JoinHandle<Capture>>,
 }
 
 impl Handle {
@@ -80,8 +80,9 @@ impl Handle {
     }
 
     /// Waits for the thread's end and takes its state back. The end of the thread released every target.
-    pub fn join(self) -> Result<Capture> {
-        self.thread.join().map_err(|_| anyhow::anyhow!("the capture thread panicked"))
+    pub fn join(&mut self) -> Result<Capture> {
+        let thread = self.thread.take().context("the capture thread has ended")?;
+        thread.join().map_err(|_| anyhow::anyhow!("the capture thread panicked"))
     }
 }
 
@@ -100,7 +101,8 @@ pub struct Capture {
     pub(super) had_targets: bool,
     pub(super) programs: TouchProgram,
     restored_ns: u64,
-    kernel_ticks_before: u64,
+    /// Counters of the kernel side when this run began.
+    before: [u64; counter::COUNT as usize],
     /// What the controller must hear although its queue was full.
     unheard: std::cell::RefCell<Vec<Event>>,
 }
@@ -132,7 +134,7 @@ impl Capture {
         heartbeat: Arc<crate::guard::Heartbeat>,
         events: async_mpsc::Sender<Event>,
     ) -> Result<Self> {
-        let kernel_ticks_before = kernel.counters()?[counter::FILTERED_KERNEL as usize];
+        let before = kernel.counters()?;
         let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
         Ok(Self {
             kernel,
@@ -148,7 +150,7 @@ impl Capture {
             programs,
             restored_ns: 0,
             unheard: std::cell::RefCell::default(),
-            kernel_ticks_before,
+            before,
         })
     }
 
@@ -177,7 +179,7 @@ impl Capture {
                 self
             })
             .context("cannot start the capture thread")?;
-        Ok(Handle { commands: sender, waker, thread })
+        Ok(Handle { commands: sender, waker, thread: Some(thread) })
     }
 
     /// Gives back, once a second, the registers that the kernel refused: their holder may be gone.
@@ -186,14 +188,26 @@ impl Capture {
             return;
         }
         self.restored_ns = now_ns;
-        if let Ok(counters) = self.kernel.counters() {
-            let ticks = counters[counter::FILTERED_KERNEL as usize].saturating_sub(self.kernel_ticks_before);
-            self.costs.kernel_ticks.store(ticks, std::sync::atomic::Ordering::Relaxed);
-        }
+        self.read_counters();
         for process in self.members.processes.values_mut() {
             process.arbiter.restore();
         }
         self.forget_the_dead();
+    }
+
+    /// Costs that leave no record in the ring.
+    fn read_counters(&self) {
+        let Ok(counters) = self.kernel.counters() else { return };
+        let since = |index: u32| counters[index as usize].saturating_sub(self.before[index as usize]);
+        let silent = [
+            counter::FILTERED_STALE_WATCH,
+            counter::FILTERED_EARLY_TOUCH,
+            counter::FILTERED_LATE_TOUCH,
+            counter::LOST_RING_FULL,
+        ];
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        self.costs.kernel_ticks.store(since(counter::FILTERED_KERNEL), relaxed);
+        self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
     }
 
     fn run(
@@ -272,6 +286,12 @@ impl Capture {
     pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
         watch.disarm();
         self.kernel.remove_watch(&watch.key());
+        let counter = match outcome {
+            EndOutcome::Reused(..) => &self.costs.trapped,
+            EndOutcome::Replaced | EndOutcome::StillArmed | EndOutcome::Gone => &self.costs.censored,
+            EndOutcome::Refused => &self.costs.refused,
+        };
+        add(counter, 1);
         if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
             process.watched.remove(&watch.address);
         }
@@ -349,5 +369,6 @@ impl Capture {
     /// Reads what the ring still holds, once nothing writes to it any more.
     pub fn drain_rest(&mut self) {
         self.drain_ring(usize::MAX);
+        self.read_counters();
     }
 }

@@ -158,8 +158,16 @@ pub struct Costs {
     pub missed_stops: AtomicU64,
     /// Watches asked of the kernel.
     pub armed: AtomicU64,
-    /// Traps of watchpoints.
+    /// Traps of watchpoints that left a record.
     pub traps: AtomicU64,
+    /// Traps that left none (and lost records, taken for traps), as last read from the kernel side.
+    pub silent_traps: AtomicU64,
+    /// Watches that ended by a reuse.
+    pub trapped: AtomicU64,
+    /// Watches that were withdrawn before one.
+    pub censored: AtomicU64,
+    /// Watches that the kernel refused.
+    pub refused: AtomicU64,
     /// Samples of targets.
     pub samples: AtomicU64,
     /// Clock ticks that met a target in kernel mode, as last read.

@@ -15,3 +15,7 @@ mod touches;
 mod watching;
 
 pub use engine::{Capture, Command, Handle, Settings};
+pub use members::REGISTERS;
+
+/// Most other threads of a process in which a watch is armed.
+pub const SIBLINGS: usize = 16;

@@ -23,18 +23,12 @@ use crate::{
 /// What the controller must know of what passed through.
 #[derive(Debug, Default, Clone)]
 pub struct Tally {
-    /// Watches by how they ended: reused, censored, refused.
-    pub trapped: u64,
-    /// Withdrawn before a reuse.
-    pub censored: u64,
-    /// Refused by the kernel.
-    pub refused: u64,
     /// Uses that could not be reached, by reason.
     pub unreachable: HashMap<&'static str, u64>,
-    /// Samples that were stopped at.
-    pub held: u64,
-    /// Samples that were not.
-    pub not_held: u64,
+    /// Uses that were found in a stop.
+    pub uses_held: u64,
+    /// Uses that were found from sampled registers, the thread running on.
+    pub uses_not_held: u64,
     /// Why threads could not be held, and how many.
     pub not_held_threads: HashMap<String, u64>,
     /// Samples whose use was reached but whose watch the policy did not grant, or whose word was watched already.
@@ -204,7 +198,6 @@ impl Assembler {
         let thread = self.thread(header.tgid, header.tid);
         let mut walk = self.sites.walk(header.tgid, &event.record.regs, &event.stack);
         let stack = self.stack(header.tgid, &walk);
-        *(if event.held { &mut self.tally.held } else { &mut self.tally.not_held }) += 1;
         let id = SampleId(self.samples);
         self.samples += 1;
         let time_ns = self.since_start(header.time_ns);
@@ -216,6 +209,7 @@ impl Assembler {
         });
         match &access {
             Ok(access) => {
+                *(if event.held { &mut self.tally.uses_held } else { &mut self.tally.uses_not_held }) += 1;
                 if let Some(first) = walk.addresses.first_mut() {
                     *first = CodeAddress::Exact(access.ip);
                 }
@@ -242,17 +236,15 @@ impl Assembler {
             tracing::debug!("watch {} ended, but its sample is not known", end.watch);
             return;
         };
-        let (outcome, tally) = match &end.outcome {
+        let outcome = match &end.outcome {
             EndOutcome::Reused(trap, distance_ns) => {
-                let touch = self.touch(trap);
-                (Outcome::Reused { touch, distance_ns: *distance_ns }, &mut self.tally.trapped)
+                Outcome::Reused { touch: self.touch(trap), distance_ns: *distance_ns }
             }
-            EndOutcome::Replaced => (Outcome::Replaced, &mut self.tally.censored),
-            EndOutcome::StillArmed => (Outcome::StillArmed, &mut self.tally.censored),
-            EndOutcome::Gone => (Outcome::Gone, &mut self.tally.censored),
-            EndOutcome::Refused => (Outcome::Refused, &mut self.tally.refused),
+            EndOutcome::Replaced => Outcome::Replaced,
+            EndOutcome::StillArmed => Outcome::StillArmed,
+            EndOutcome::Gone => Outcome::Gone,
+            EndOutcome::Refused => Outcome::Refused,
         };
-        *tally += 1;
         // Where the thread was not held, the use is whatever trapped first.
         let use_touch = match (&end.used, end.held) {
             (_, true) => Some(waiting.use_touch),

@@ -42,9 +42,9 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         lost,
         filtered_by,
         armed: get(&costs.armed),
-        trapped: tally.trapped,
-        censored: tally.censored,
-        refused: tally.refused,
+        trapped: get(&costs.trapped),
+        censored: get(&costs.censored),
+        refused: get(&costs.refused),
         unreachable,
         stops: stops.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_owned(), n)).collect(),
     }
@@ -66,7 +66,10 @@ mod tests {
         let costs = Costs::default();
         add(&costs.received, 6);
         add(&costs.armed, 3);
-        let tally = Tally { trapped: 1, censored: 1, refused: 1, ..Tally::default() };
+        for counter in [&costs.trapped, &costs.censored, &costs.refused] {
+            add(counter, 1);
+        }
+        let tally = Tally::default();
         let ledger = close(&before, &after, &costs, &tally);
         assert_eq!(ledger.imbalance(), None);
         assert_eq!(ledger.lost, [("ring full".to_owned(), 1)]);

@@ -1,10 +1,13 @@
-//! The controller: what happens around the capture thread. `session` runs a trace from start to report, `assemble` turns
-//! events into rows of the model, `store` writes them, `governor` keeps the cost within the budget, `ledger` closes the
-//! books, `calibrate` measures what a tick and a trap cost here, `launch` starts a command, `host` describes the machine.
+//! The controller: what happens around the capture thread. `session` runs a trace from start to report, `assembly` is the thread in which
+//! `assemble` turns events into rows of the model, `store` writes them, `governor` keeps the cost within the budget, `books` and `ledger` sum up,
+//! `cpu_times` reads what the targets used, `calibrate` measures what a tick and a trap cost here, `launch` starts a command, `host` describes the machine.
 
 pub mod assemble;
+pub mod assembly;
+pub mod books;
 pub mod calibrate;
 pub mod clock;
+pub mod cpu_times;
 pub mod governor;
 pub mod host;
 pub mod launch;

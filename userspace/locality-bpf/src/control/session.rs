@@ -1,37 +1,35 @@
 //! A trace from start to profile: prepares, runs until something ends it, closes the books.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashSet,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
-use locality_analysis::model::{Mode, Overhead, Profile, Run, Sources};
-use locality_common::rules::START_TICK_NS;
+use locality_analysis::model::Profile;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
 };
 
 use super::{
-    assemble::{Assembler, Tally},
+    assembly::{self, AssemblerThread, Notable, Shown, lock},
+    books::{Books, Started},
     calibrate,
     clock::Clock,
+    cpu_times::CpuTimes,
     governor::{self, Governor, Prices, Spending},
-    host, launch, ledger,
+    launch, ledger,
     progress::Progress,
     store::{Store, Summary},
 };
 use crate::{
-    capture::{
-        Capture, Command, Handle, Settings,
-        event::{Costs, Event, get},
-    },
+    capture::{Capture, Command, Handle, SIBLINGS, Settings, event::Event},
     guard,
     kernel::{
-        btf,
-        object::{Filter, Object},
+        btf, cgroup,
+        object::{Filter, Object, Ring},
         proc, sys,
     },
     plan::{Plan, Targets, check_rights},
@@ -47,9 +45,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// comes: a killed trace lacks at most a second, and a busy machine adds to this.
 const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 
-/// Most other threads of a process in which a watch is armed.
-const SIBLINGS: usize = 16;
-
 /// How a trace ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -61,54 +56,6 @@ pub struct Outcome {
     pub unwritten: Option<String>,
     /// The profile file.
     pub file: std::path::PathBuf,
-}
-
-/// CPU time of the targets, the ended ones as last read.
-#[derive(Debug, Default)]
-struct CpuTimes(HashMap<u32, (u64, u64)>);
-
-impl CpuTimes {
-    /// Counts a process from `base_ns` of its CPU time on.
-    fn add(&mut self, pid: u32, base_ns: u64) {
-        self.0.entry(pid).or_insert((base_ns, base_ns));
-    }
-
-    /// Counts a process that was met during the trace: all of its time when it was born after `start_ticks`, else what
-    /// it uses from now on.
-    fn meet(&mut self, pid: u32, start_ticks: u64) {
-        if !self.0.contains_key(&pid) {
-            let born = proc::start_ticks(pid).unwrap_or(u64::MAX);
-            let base_ns = if born >= start_ticks { 0 } else { sys::process_cpu_ns(pid).unwrap_or(0) };
-            self.add(pid, base_ns);
-        }
-    }
-
-    fn read(&mut self) -> u64 {
-        for (pid, (_, last_ns)) in &mut self.0 {
-            // An ended process keeps its last reading.
-            *last_ns = sys::process_cpu_ns(*pid).unwrap_or(0).max(*last_ns);
-        }
-        self.0.values().map(|(base_ns, last_ns)| last_ns - base_ns).sum()
-    }
-}
-
-/// What the assembler thread shows to the controller.
-#[derive(Debug, Default)]
-struct Shown {
-    tally: Tally,
-    failed: Option<String>,
-    pids: HashSet<u32>,
-    /// For the file, taken at the next [`Event::Second`].
-    summary: Option<Summary>,
-}
-
-/// What ends a trace, as the assembler saw it.
-#[derive(Debug)]
-enum Notable {
-    CommandEnded(i32),
-    NoTargets,
-    Failed(String),
-    Unguarded,
 }
 
 /// Measures the prices of this machine alone. Must be called while the process has one thread.
@@ -132,361 +79,277 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     };
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring) = Object::load(&plan.filter(), &offsets)?;
-    let prices = calibrate::measure(&mut object, &mut ring)?;
-    tracing::debug!(?prices, "calibrated");
+    let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
+    tracing::debug!(?calibration);
     let store = Store::create(&plan.profile)
         .context("the profile cannot be written; name another place for it with -o FILE")?;
+    let file = store.path();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let trace = Trace { plan, prices, costs: Arc::default(), heartbeat };
-    runtime.block_on(trace.run(object, ring, store, launched))
-}
-
-/// A running trace.
-struct Trace<'a> {
-    plan: &'a Plan,
-    prices: Prices,
-    costs: Arc<Costs>,
-    heartbeat: Arc<guard::Heartbeat>,
-}
-
-impl Trace<'_> {
-    async fn run(
-        self,
-        mut object: Object,
-        ring: crate::kernel::object::Ring,
-        store: Store,
-        launched: Option<launch::Launched>,
-    ) -> Result<Outcome> {
+    runtime.block_on(async {
         // From here on SIGTSTP lets the targets go before it stops us.
         let mut signals = Signals::new()?;
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
         object.attach_lifecycle()?;
-        let mut governor = Governor::new(self.plan.overhead_percent / 100.0, self.prices);
-        let mut clock = Clock::open(&object, governor::period_ns(governor.rate(), 0))?;
-        let started = Started::now(self.plan);
-        let (events, queue) = mpsc::channel(QUEUE);
-        let settings = Settings {
-            policy: self.plan.policy,
-            max_stop_ns: self.plan.max_stop.as_nanos() as u64,
-            no_stops: (!self.plan.may_stop).then_some("--no-stop"),
-            watch_unheld: self.plan.watch_unheld,
-            siblings: SIBLINGS,
-            trap_cost_ns: self.prices.trap_ns,
-            tick_cost_ns: self.prices.tick_ns,
-            budget: self.plan.overhead_percent / 100.0,
-        };
-        let capture = Capture::new(
-            object,
-            ring,
-            settings,
-            Arc::clone(&self.costs),
-            Arc::clone(&self.heartbeat),
-            events.clone(),
-        )?;
-        let mut handle = capture.start()?;
-        let file = store.path();
-        let shown = Arc::new(Mutex::new(Shown::default()));
-        let (assembler, mut notables) = start_assembler(queue, store, started.mono_ns, Arc::clone(&shown))?;
-        let mut cpu = CpuTimes::default();
-        let pids = self.attach(&handle, launched.as_ref(), &mut cpu).await?;
-        clock.start()?;
-        let launched_pid = launched.as_ref().map(|launched| launched.pid);
-        if let (Some(launched), Targets::Command(words)) = (launched, &self.plan.targets) {
+        let books = Books { plan, calibration, costs: Arc::default(), started: Started::now(plan) };
+        let mut trace = Trace::start(books, object, ring, heartbeat, store)?;
+        trace.attach(launched.as_ref()).await?;
+        trace.clock.start()?;
+        let command = launched.as_ref().map(|launched| launched.pid);
+        if let (Some(launched), Targets::Command(words)) = (launched, &plan.targets) {
             launched.go().map_err(|error| launch::CannotRun::new(words, error))?;
         }
+        let ended_by = trace.follow(&mut signals).await?;
+        trace.close(command, &before, &ended_by, file).await
+    })
+}
 
-        let mut progress = Progress::new(self.plan.quiet);
+/// A running trace.
+struct Trace<'a> {
+    books: Books<'a>,
+    clock: Clock,
+    governor: Governor,
+    capture: Handle,
+    events: mpsc::Sender<Event>,
+    assembler: AssemblerThread,
+    shown: Arc<Mutex<Shown>>,
+    notables: mpsc::UnboundedReceiver<Notable>,
+    cpu: CpuTimes,
+    /// What was asked for.
+    pids: Vec<u32>,
+    progress: Progress,
+    command_status: Option<i32>,
+}
+
+impl<'a> Trace<'a> {
+    /// Starts the threads; nothing is measured yet.
+    fn start(
+        books: Books<'a>,
+        object: Object,
+        ring: Ring,
+        heartbeat: Arc<guard::Heartbeat>,
+        store: Store,
+    ) -> Result<Self> {
+        let (plan, prices) = (books.plan, books.calibration.prices);
+        let governor = Governor::new(plan.overhead_percent / 100.0, prices);
+        let clock = Clock::open(&object, governor::period_ns(governor.rate(), 0))?;
+        let (events, queue) = mpsc::channel(QUEUE);
+        let settings = Settings {
+            policy: plan.policy,
+            max_stop_ns: plan.max_stop.as_nanos() as u64,
+            no_stops: (!plan.may_stop).then_some("--no-stop"),
+            watch_unheld: plan.watch_unheld,
+            siblings: SIBLINGS,
+            trap_cost_ns: prices.trap_ns,
+            tick_cost_ns: prices.tick_ns,
+            budget: plan.overhead_percent / 100.0,
+        };
+        let costs = Arc::clone(&books.costs);
+        let capture = Capture::new(object, ring, settings, costs, heartbeat, events.clone())?.start()?;
+        let shown = Arc::new(Mutex::new(Shown::default()));
+        let (assembler, notables) = assembly::start(queue, store, books.started.mono_ns, Arc::clone(&shown))?;
+        Ok(Self {
+            progress: Progress::new(plan.quiet),
+            books,
+            clock,
+            governor,
+            capture,
+            events,
+            assembler,
+            shown,
+            notables,
+            cpu: CpuTimes::default(),
+            pids: Vec::new(),
+            command_status: None,
+        })
+    }
+
+    /// Attaches to the targets.
+    async fn attach(&mut self, launched: Option<&launch::Launched>) -> Result<()> {
+        self.pids = match (&self.books.plan.targets, launched) {
+            (Targets::Processes(pids), _) => pids.clone(),
+            (Targets::Cgroups(_, folders), _) => {
+                // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
+                for pid in folders.iter().flat_map(|folder| cgroup::processes(folder)) {
+                    if pid != std::process::id() && self.attach_to(&self.capture, pid).await?.is_ok() {
+                        self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
+                    }
+                }
+                return Ok(());
+            }
+            (_, Some(launched)) => vec![launched.pid],
+            _ => return Ok(()),
+        };
+        if let Some(launched) = launched {
+            self.capture.send(Command::Launched(launched.pid));
+        }
+        for pid in self.pids.clone() {
+            self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
+            match self.attach_to(&self.capture, pid).await? {
+                Ok(held) => tracing::debug!("process {pid}: {held} threads held"),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+                    "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
+                ),
+                Err(error) => bail!("cannot trace process {pid}: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the capture thread attach to one process; returns the number of threads that it holds there.
+    async fn attach_to(&self, capture: &Handle, pid: u32) -> Result<std::io::Result<usize>> {
+        let (answer, held) = oneshot::channel();
+        capture.send(Command::Attach(pid, answer));
+        held.await.with_context(|| format!("the capture thread ended while it attached to process {pid}"))
+    }
+
+    /// Runs until something ends the trace; returns what.
+    async fn follow(&mut self, signals: &mut Signals) -> Result<String> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let until = self.plan.duration.map(|duration| Instant::now() + duration);
-        let mut command_status = None;
+        let until = self.books.plan.duration.map(|duration| Instant::now() + duration);
         let mut summary_due = Instant::now();
-        let ended_by = loop {
-            tokio::select! {
+        loop {
+            let ended_by = tokio::select! {
                 biased;
-                _ = signals.interrupt.recv() => break "Ctrl-C".to_owned(),
-                _ = signals.terminate.recv() => break "SIGTERM".to_owned(),
-                _ = signals.hangup.recv() => break "SIGHUP".to_owned(),
+                _ = signals.interrupt.recv() => "Ctrl-C".to_owned(),
+                _ = signals.terminate.recv() => "SIGTERM".to_owned(),
+                _ = signals.hangup.recv() => "SIGHUP".to_owned(),
                 _ = signals.pause.recv() => {
-                    clock.stop();
-                    progress.clear();
-                    handle = self.start_afresh(handle, &pids, &shown, true).await?;
-                    clock.start()?;
+                    self.clock.stop();
+                    self.progress.clear();
+                    self.start_afresh(true).await?;
+                    self.clock.start()?;
+                    continue;
                 }
-                notable = notables.recv() => match notable {
+                notable = self.notables.recv() => match notable {
                     Some(Notable::CommandEnded(status)) => {
-                        command_status = Some(status);
-                        break "the command ended".to_owned();
+                        self.command_status = Some(status);
+                        "the command ended".to_owned()
                     }
                     Some(Notable::Unguarded) => {
-                        handle = self.start_afresh(handle, &pids, &shown, false).await?;
+                        self.start_afresh(false).await?;
+                        continue;
                     }
-                    Some(Notable::NoTargets) => break "the last traced process ended".to_owned(),
-                    Some(Notable::Failed(why)) => break why,
-                    None => break "the assembler thread ended".to_owned(),
+                    Some(Notable::NoTargets) => "the last traced process ended".to_owned(),
+                    Some(Notable::Failed(why)) => why,
+                    None => "the assembler thread ended".to_owned(),
                 },
                 _ = ticks.tick() => {
-                    if until.is_some_and(|until| Instant::now() >= until) {
-                        break "the asked duration".to_owned();
-                    }
-                    let state = lock(&shown);
-                    for pid in &state.pids {
-                        cpu.meet(*pid, started.ticks);
-                    }
-                    if let Some(why) = &state.failed {
-                        break why.clone();
-                    }
-                    let spending = self.spending(&mut cpu);
-                    let rate = governor.steer(spending);
-                    let now = sys::monotonic_ns();
-                    clock.steer(governor::period_ns(rate, now), now);
-                    progress.show(&progress_line(&started, &state.tally, &spending, self.prices, self.plan));
-                    drop(state);
-                    if Instant::now() >= summary_due {
-                        summary_due = Instant::now() + SUMMARY_EVERY;
-                        self.write_summary(&events, &shown, &started, &pids, &spending, &governor);
+                    let over = until.is_some_and(|until| Instant::now() >= until);
+                    let failed = lock(&self.shown).failed.clone();
+                    match (over, failed) {
+                        (true, _) => "the asked duration".to_owned(),
+                        (_, Some(why)) => why,
+                        _ => {
+                            let spending = self.steer();
+                            if Instant::now() >= summary_due {
+                                summary_due = Instant::now() + SUMMARY_EVERY;
+                                self.write_summary(&spending);
+                            }
+                            continue;
+                        }
                     }
                 }
-            }
+            };
+            return Ok(ended_by);
+        }
+    }
+
+    /// Sets the sampling rate by what was spent.
+    fn steer(&mut self) -> Spending {
+        for pid in &lock(&self.shown).pids {
+            self.cpu.meet(*pid, self.books.started.ticks);
+        }
+        let spending = self.books.spending(&mut self.cpu);
+        let rate = self.governor.steer(spending);
+        let now = sys::monotonic_ns();
+        self.clock.steer(governor::period_ns(rate, now), now);
+        self.progress.show(&self.books.progress(&spending));
+        spending
+    }
+
+    /// Has the file hold, twice a second, all that a killed tracer could not write any more.
+    fn write_summary(&self, spending: &Spending) {
+        let mut state = lock(&self.shown);
+        let summary = Summary {
+            run: self.books.run(&self.pids, spending, &state.tally, "", &self.governor),
+            overhead: self.books.overhead(spending),
+            ..Summary::default()
         };
-        progress.clear();
-        clock.stop();
-        if let (Some(pid), None, "SIGTERM") = (launched_pid, command_status, ended_by.as_str()) {
+        state.summary = Some(summary);
+        drop(state);
+        // Where the queue is full, the assembler is busy writing anyway.
+        let _ = self.events.try_send(Event::Second);
+    }
+
+    /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
+    async fn start_afresh(&mut self, stop: bool) -> Result<()> {
+        self.capture.send(Command::Finish);
+        let capture = self.capture.join()?;
+        if stop {
+            // SAFETY: a system call with plain arguments. It returns when somebody continues us.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        }
+        self.capture = capture.start()?;
+        let mut all: HashSet<u32> = lock(&self.shown).pids.clone();
+        all.extend(&self.pids);
+        for pid in all.into_iter().filter(|pid| proc::status(*pid).is_ok()) {
+            // A process that ended meanwhile is reported as ended, not as an error.
+            let held = self.attach_to(&self.capture, pid).await?;
+            tracing::debug!(?held, "process {pid} taken up again");
+        }
+        Ok(())
+    }
+
+    /// Lets the targets go, empties the queues, closes the books and the file.
+    async fn close(
+        mut self,
+        command: Option<u32>,
+        before: &ledger::Counters,
+        ended_by: &str,
+        file: std::path::PathBuf,
+    ) -> Result<Outcome> {
+        self.progress.clear();
+        self.clock.stop();
+        if let (Some(pid), None, "SIGTERM") = (command, self.command_status, ended_by) {
             // Who ends us means the command; Ctrl-C and a closed terminal reach it by themselves.
             launch::Started { pid, status: None }.signal(libc::SIGTERM);
         }
-        handle.send(Command::Finish);
-        let mut capture = handle.join()?;
+        self.capture.send(Command::Finish);
+        let mut capture = self.capture.join()?;
         capture.end_lifecycle();
         capture.drain_rest();
         let after = capture.kernel_counters()?;
-        let spending = self.spending(&mut cpu);
+        let spending = self.books.spending(&mut self.cpu);
         // Without senders the queue is closed, and the assembler ends when it has read it.
-        drop((capture, events));
-        let mut assembler_end = tokio::task::spawn_blocking(move || assembler.join())
+        drop((capture, self.events));
+        let assembler = self.assembler;
+        let mut store = tokio::task::spawn_blocking(move || assembler.join())
             .await?
             .map_err(|_| anyhow::anyhow!("the assembler thread panicked"))?;
-        while let Ok(notable) = notables.try_recv() {
+        while let Ok(notable) = self.notables.try_recv() {
             // Its status was collected while the trace ended for another reason.
             if let Notable::CommandEnded(status) = notable {
-                command_status = Some(status);
+                self.command_status = Some(status);
             }
         }
-        let command = launched_pid.map(|pid| launch::Started { pid, status: command_status });
-        let tally = lock(&shown).tally.clone();
-        let summary = Summary {
-            run: self.describe_run(&started, pids, &spending, &tally, ended_by, &governor),
-            ledger: ledger::close(&before, &after, &self.costs, &tally),
-            overhead: self.overhead(&spending),
-            notices: self.notices(&tally, &after, &before),
-        };
-        assembler_end.summary(&summary);
-        let (mut profile, unwritten) = assembler_end.finish()?;
+        let tally = lock(&self.shown).tally.clone();
+        store.summary(&Summary {
+            run: self.books.run(&self.pids, &spending, &tally, ended_by, &self.governor),
+            ledger: ledger::close(before, &after, &self.books.costs, &tally),
+            overhead: self.books.overhead(&spending),
+            notices: self.books.notices(&tally, before, &after),
+        });
+        let (mut profile, unwritten) = store.finish()?;
         if let Some(why) = &unwritten {
             profile.notices.insert(
                 0,
                 format!("The trace ended early because its file could not be written ({why}); this report has everything that was collected, the file may not."),
             );
         }
-        Ok(Outcome { profile, command, unwritten, file })
-    }
-
-    /// Has the file hold, once a second, all that a killed tracer could not write any more.
-    fn write_summary(
-        &self,
-        events: &mpsc::Sender<Event>,
-        shown: &Mutex<Shown>,
-        started: &Started,
-        pids: &[u32],
-        spending: &Spending,
-        governor: &Governor,
-    ) {
-        let mut state = lock(shown);
-        let tally = &state.tally;
-        let summary = Summary {
-            run: self.describe_run(started, pids.to_vec(), spending, tally, String::new(), governor),
-            overhead: self.overhead(spending),
-            ..Summary::default()
-        };
-        state.summary = Some(summary);
-        drop(state);
-        // Where the queue is full, the assembler is busy writing anyway.
-        let _ = events.try_send(Event::Second);
-    }
-
-    /// Attaches to the targets; returns their process ids.
-    async fn attach(
-        &self,
-        handle: &Handle,
-        launched: Option<&launch::Launched>,
-        cpu: &mut CpuTimes,
-    ) -> Result<Vec<u32>> {
-        let pids = match (&self.plan.targets, launched) {
-            (Targets::Processes(pids), _) => pids.clone(),
-            (_, Some(launched)) => vec![launched.pid],
-            _ => return Ok(Vec::new()),
-        };
-        if let Some(launched) = launched {
-            handle.send(Command::Launched(launched.pid));
-        }
-        for pid in &pids {
-            cpu.add(*pid, sys::process_cpu_ns(*pid).unwrap_or(0));
-            let (answer, held) = oneshot::channel();
-            handle.send(Command::Attach(*pid, answer));
-            match held.await {
-                Ok(Ok(held)) => tracing::debug!("process {pid}: {held} threads held"),
-                Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => bail!(
-                    "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
-                ),
-                Ok(Err(error)) => bail!("cannot trace process {pid}: {error}"),
-                Err(_) => bail!("the capture thread ended while it attached to process {pid}"),
-            }
-        }
-        Ok(pids)
-    }
-
-    /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
-    async fn start_afresh(
-        &self,
-        handle: Handle,
-        pids: &[u32],
-        shown: &Mutex<Shown>,
-        stop: bool,
-    ) -> Result<Handle> {
-        handle.send(Command::Finish);
-        let capture = handle.join()?;
-        if stop {
-            // SAFETY: a system call with plain arguments. It returns when somebody continues us.
-            unsafe { libc::raise(libc::SIGSTOP) };
-        }
-        let handle = capture.start()?;
-        let mut all: HashSet<u32> = lock(shown).pids.clone();
-        all.extend(pids);
-        for pid in all.into_iter().filter(|pid| proc::status(*pid).is_ok()) {
-            let (answer, held) = oneshot::channel();
-            handle.send(Command::Attach(pid, answer));
-            // A process that ended meanwhile is reported as ended, not as an error.
-            let _ = held.await;
-        }
-        Ok(handle)
-    }
-
-    fn spending(&self, cpu: &mut CpuTimes) -> Spending {
-        let costs = &self.costs;
-        let samples = get(&costs.samples);
-        Spending {
-            stop_ns: get(&costs.stop_ns),
-            imposed_ns: get(&costs.imposed_ns),
-            traps: get(&costs.traps),
-            ticks: samples + get(&costs.kernel_ticks),
-            samples,
-            cpu_ns: cpu.read(),
-        }
-    }
-
-    fn overhead(&self, spending: &Spending) -> Overhead {
-        Overhead {
-            budget_percent: self.plan.overhead_percent,
-            measured_percent: spending.share(self.prices) * 100.0,
-            stop_ns: spending.stop_ns + spending.imposed_ns,
-            trap_ns: spending.traps * self.prices.trap_ns,
-            bpf_ns: spending.ticks * self.prices.tick_ns,
-            controller_ns: sys::own_cpu_ns(),
-            stops: get(&self.costs.stops),
-            longest_stop_ns: get(&self.costs.longest_stop_ns),
-            max_stop_ns: self.plan.max_stop.as_nanos() as u64,
-        }
-    }
-
-    fn describe_run(
-        &self,
-        started: &Started,
-        pids: Vec<u32>,
-        spending: &Spending,
-        tally: &Tally,
-        ended_by: String,
-        governor: &Governor,
-    ) -> Run {
-        let address = match (tally.held, tally.not_held) {
-            (0, 0) => "none",
-            (_, 0) => "zero-skid stop",
-            (0, _) => "sampled registers",
-            _ => "zero-skid stop, sampled registers",
-        };
-        Run {
-            command: started.command.clone(),
-            pids,
-            started_unix_ns: started.unix_ns,
-            started_mono_ns: started.mono_ns,
-            wall_ns: sys::monotonic_ns() - started.mono_ns,
-            cpu_ns: spending.cpu_ns,
-            host: host::describe(),
-            mode: Mode::Live,
-            sources: Sources {
-                address: address.to_owned(),
-                rate: None,
-                clock: format!("cpu-clock, {:.0} Hz at the end", governor.rate()),
-            },
-            ended_by,
-            policy: self.plan.policy.to_string(),
-            distance_resolution_ns: self.prices.trap_ns,
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
-    }
-
-    fn notices(&self, tally: &Tally, after: &ledger::Counters, before: &ledger::Counters) -> Vec<String> {
-        use locality_common::counter::TARGETS_FULL;
-        let mut notices = Vec::new();
-        let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
-        reasons.sort();
-        for (reason, threads) in reasons {
-            notices.push(match self.plan.watch_unheld {
-                true => format!(
-                    "{threads} threads were measured without stops ({reason}): their watchpoints were armed some 100 µs \
-                     late and the first trap was taken as the use, so reuses shorter than that are missing."
-                ),
-                false => format!(
-                    "{threads} threads were sampled without stops and not watched ({reason}): in a virtual machine a \
-                     watchpoint can end a thread that is not held; --watch-unheld takes that risk."
-                ),
-            });
-        }
-        let behind = get(&self.costs.controller_behind);
-        if behind > 0 {
-            notices
-                .push(format!("{behind} events were dropped because symbolisation was too slow for them."));
-        }
-        let unknown = get(&self.costs.unknown_records);
-        if unknown > 0 {
-            notices.push(format!("{unknown} records of an unknown kind were ignored."));
-        }
-        let full = after[TARGETS_FULL as usize] - before[TARGETS_FULL as usize];
-        if full > 0 {
-            notices.push(format!("{full} new processes were not followed: more than 65536 at once."));
-        }
-        notices
-    }
-}
-
-/// When the trace began and what it traced then.
-struct Started {
-    unix_ns: u64,
-    mono_ns: u64,
-    /// In the unit and on the clock of a process's start time.
-    ticks: u64,
-    command: String,
-}
-
-impl Started {
-    fn now(plan: &Plan) -> Self {
-        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Self {
-            unix_ns: unix.as_nanos() as u64,
-            mono_ns: sys::monotonic_ns(),
-            ticks: sys::boottime_ns() / START_TICK_NS,
-            command: plan.describe(),
-        }
+        let status = self.command_status;
+        Ok(Outcome { profile, command: command.map(|pid| launch::Started { pid, status }), unwritten, file })
     }
 }
 
@@ -507,72 +370,4 @@ impl Signals {
             pause: signal(SignalKind::from_raw(libc::SIGTSTP))?,
         })
     }
-}
-
-fn progress_line(
-    started: &Started,
-    tally: &Tally,
-    spending: &Spending,
-    prices: Prices,
-    plan: &Plan,
-) -> String {
-    format!(
-        "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse, cost {:.2} % of {} % allowed (Ctrl-C ends)",
-        (sys::monotonic_ns() - started.mono_ns) as f64 / 1e9,
-        tally.held + tally.not_held,
-        tally.trapped,
-        tally.censored,
-        spending.share(prices) * 100.0,
-        plan.overhead_percent
-    )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-type AssemblerThread = std::thread::JoinHandle<Store>;
-
-/// Starts the thread that turns events into rows; it ends when the queue is closed and empty.
-fn start_assembler(
-    mut queue: mpsc::Receiver<Event>,
-    store: Store,
-    origin_ns: u64,
-    shown: Arc<Mutex<Shown>>,
-) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
-    let (notify, notables) = mpsc::unbounded_channel();
-    let thread = std::thread::Builder::new()
-        .name("assemble".into())
-        .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns);
-            while let Some(event) = queue.blocking_recv() {
-                assembler.take(&event);
-                if let Event::Second = event {
-                    let summary = lock(&shown).summary.take();
-                    assembler.store().so_far(&summary.unwrap_or_default());
-                }
-                let notable = match event {
-                    Event::CommandEnded(status) => Some(Notable::CommandEnded(status)),
-                    Event::NoTargets => Some(Notable::NoTargets),
-                    Event::Failed(why) => Some(Notable::Failed(why)),
-                    Event::Unguarded => Some(Notable::Unguarded),
-                    Event::ThreadStarted { pid, .. } => {
-                        lock(&shown).pids.insert(pid);
-                        None
-                    }
-                    _ => None,
-                };
-                let mut state = lock(&shown);
-                state.tally.clone_from(assembler.tally());
-                state.failed = assembler.store().failed().map(str::to_owned);
-                drop(state);
-                if let Some(notable) = notable {
-                    // The controller may have left its loop already.
-                    let _ = notify.send(notable);
-                }
-            }
-            assembler.into_store()
-        })
-        .context("cannot start the assembler thread")?;
-    Ok((thread, notables))
 }

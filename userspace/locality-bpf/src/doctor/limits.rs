@@ -3,10 +3,14 @@
 use std::{fs, path::Path};
 
 use super::Check;
+use crate::{
+    capture::{REGISTERS, SIBLINGS},
+    kernel::proc::{FIRST_PID_NAMESPACE, pid_namespace},
+};
 
 /// Descriptors of one process whose debug registers are all in use: 4 watches, each in the sampled thread and in up to
 /// 16 siblings.
-const DESCRIPTORS_A_PROCESS: u64 = 4 * (1 + 16);
+const DESCRIPTORS_A_PROCESS: u64 = REGISTERS as u64 * (1 + SIBLINGS as u64);
 
 /// Descriptors beside those: ring, maps, programs, clocks, the profile, and the program's files for symbols.
 const OTHER_DESCRIPTORS: u64 = 128;
@@ -100,18 +104,14 @@ struct Surroundings {
     container: Option<String>,
 }
 
-/// `PROC_PID_INIT_INO`: https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-
 impl Surroundings {
     fn own() -> Self {
-        let link = fs::read_link("/proc/self/ns/pid").ok();
         let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         let marks = [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")];
         let mark =
             marks.iter().find(|(path, _)| Path::new(path).exists()).map(|(_, name)| (*name).to_owned());
         Self {
-            pid_namespace: link.and_then(|link| namespace_inode(link.to_str()?)),
+            pid_namespace: pid_namespace(),
             // Absent where the kernel has no user namespaces.
             own_user_namespace: !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"]),
             seccomp_filter: status_field("Seccomp").as_deref() == Some("2"),
@@ -120,11 +120,6 @@ impl Surroundings {
             }),
         }
     }
-}
-
-/// The number in `pid:[4026531836]` (`namespaces(7)`).
-fn namespace_inode(link: &str) -> Option<u64> {
-    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
 fn surroundings_check(around: &Surroundings) -> Check {
@@ -229,8 +224,6 @@ mod tests {
 
     #[test]
     fn namespaces_and_filters_are_told_apart() {
-        assert_eq!(namespace_inode("pid:[4026531836]"), Some(FIRST_PID_NAMESPACE));
-        assert_eq!(namespace_inode("pid"), None);
         assert_eq!(surroundings_check(&Surroundings::default()).state, State::Ok);
         let inner = Surroundings { pid_namespace: Some(7), ..Surroundings::default() };
         assert_eq!(surroundings_check(&inner).state, State::Missing);

@@ -4,7 +4,7 @@
 //! over as settings. Not here: relocating programs (aya does what there is to do).
 
 use anyhow::{Context, Result, bail};
-use btf_rs::{Btf, Type};
+use btf_rs::{Backend, Btf, Type};
 use locality_common::config::KernelOffsets;
 
 /// Where the kernel publishes its types.
@@ -12,7 +12,9 @@ pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The offsets for this kernel.
 pub fn kernel_offsets() -> Result<KernelOffsets> {
-    let btf = Btf::from_file(KERNEL_BTF)
+    // Kernels from 6.16 on let the file be mapped, and then only what is asked for is looked at.
+    let btf = Btf::from_file_with_backend(KERNEL_BTF, Backend::Mmap)
+        .or_else(|_| Btf::from_bytes(&std::fs::read(KERNEL_BTF)?))
         .map_err(|error| anyhow::anyhow!("{error}"))
         .with_context(|| format!("cannot read the kernel's types from {KERNEL_BTF}; a kernel built with CONFIG_DEBUG_INFO_BTF=y has them"))?;
     let find = |path: &str| offset(&btf, path).with_context(|| format!("the kernel's BTF lacks {path}"));

@@ -24,6 +24,22 @@ pub fn target(path: &Path) -> Result<CgroupTarget> {
     target_in(path, &mounts(&mountinfo))
 }
 
+/// The processes in a cgroup and in those below it, as they are now; of a cgroup that is gone, none.
+pub fn processes(path: &Path) -> Vec<u32> {
+    let Ok(mountinfo) = fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
+    let Some(mount) = mounts(&mountinfo).into_iter().next() else { return Vec::new() };
+    let (mut found, mut folders) = (Vec::new(), vec![mount.at.join(path)]);
+    while let Some(folder) = folders.pop() {
+        let pids = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        found.extend(pids.lines().filter_map(|line| line.parse::<u32>().ok()));
+        let below = fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(
+            below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+        );
+    }
+    found
+}
+
 fn target_in(path: &Path, mounts: &[Mount]) -> Result<CgroupTarget> {
     let Some(first) = mounts.first() else {
         bail!(

@@ -67,6 +67,20 @@ fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// The kernel's first PID namespace, in which it counts processes (`PROC_PID_INIT_INO`:
+/// https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h).
+pub const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Inode of our PID namespace.
+pub fn pid_namespace() -> Option<u64> {
+    namespace_inode(fs::read_link("/proc/self/ns/pid").ok()?.to_str()?)
+}
+
+/// The number in `pid:[4026531836]` (`namespaces(7)`).
+fn namespace_inode(link: &str) -> Option<u64> {
+    link.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
+
 /// Thread ids of a process.
 pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
@@ -122,6 +136,12 @@ pub fn is_x86_64(pid: u32) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn namespaces_by_their_links() {
+        assert_eq!(namespace_inode("pid:[4026531836]"), Some(FIRST_PID_NAMESPACE));
+        assert_eq!(namespace_inode("pid"), None);
+    }
 
     #[test]
     fn our_own_status_is_read() {

@@ -1,0 +1,173 @@
+//! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader must know.
+
+use std::sync::Arc;
+
+use locality_analysis::model::{Mode, Overhead, Run, Sources};
+use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
+
+use super::{
+    assemble::Tally,
+    calibrate::Calibration,
+    cpu_times::CpuTimes,
+    governor::{Governor, Spending},
+    host, ledger,
+};
+use crate::{
+    capture::event::{Costs, get},
+    kernel::sys,
+    plan::Plan,
+};
+
+/// When the trace began and what it traced then.
+#[derive(Debug)]
+pub struct Started {
+    /// Wall clock.
+    pub unix_ns: u64,
+    /// Monotonic clock.
+    pub mono_ns: u64,
+    /// In the unit and on the clock of a process's start time.
+    pub ticks: u64,
+    command: String,
+}
+
+impl Started {
+    /// Begins now.
+    pub fn now(plan: &Plan) -> Self {
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            unix_ns: unix.as_nanos() as u64,
+            mono_ns: sys::monotonic_ns(),
+            ticks: sys::boottime_ns() / START_TICK_NS,
+            command: plan.describe(),
+        }
+    }
+}
+
+/// What the books are kept from.
+#[derive(Debug)]
+pub struct Books<'a> {
+    /// What was asked for.
+    pub plan: &'a Plan,
+    /// What things cost here.
+    pub calibration: Calibration,
+    /// What the capture thread counted.
+    pub costs: Arc<Costs>,
+    /// When it began.
+    pub started: Started,
+}
+
+impl Books<'_> {
+    /// What was spent up to now.
+    pub fn spending(&self, cpu: &mut CpuTimes) -> Spending {
+        let costs = &self.costs;
+        let samples = get(&costs.samples);
+        Spending {
+            stop_ns: get(&costs.stop_ns),
+            imposed_ns: get(&costs.imposed_ns),
+            traps: get(&costs.traps) + get(&costs.silent_traps),
+            ticks: samples + get(&costs.kernel_ticks),
+            samples,
+            cpu_ns: cpu.read(),
+        }
+    }
+
+    /// The costs for the report.
+    pub fn overhead(&self, spending: &Spending) -> Overhead {
+        let prices = self.calibration.prices;
+        Overhead {
+            budget_percent: self.plan.overhead_percent,
+            measured_percent: spending.share(prices) * 100.0,
+            stop_ns: spending.stop_ns + spending.imposed_ns,
+            trap_ns: spending.traps * prices.trap_ns,
+            bpf_ns: spending.ticks * prices.tick_ns,
+            controller_ns: sys::own_cpu_ns(),
+            stops: get(&self.costs.stops),
+            longest_stop_ns: get(&self.costs.longest_stop_ns),
+            max_stop_ns: self.plan.max_stop.as_nanos() as u64,
+        }
+    }
+
+    /// The run for the report; `ended_by` is empty while it runs.
+    pub fn run(
+        &self,
+        pids: &[u32],
+        spending: &Spending,
+        tally: &Tally,
+        ended_by: &str,
+        governor: &Governor,
+    ) -> Run {
+        let address = match (tally.uses_held, tally.uses_not_held) {
+            (0, 0) => "none",
+            (_, 0) => "zero-skid stop",
+            (0, _) => "sampled registers",
+            _ => "zero-skid stop, sampled registers",
+        };
+        let started = &self.started;
+        Run {
+            command: started.command.clone(),
+            pids: pids.to_vec(),
+            started_unix_ns: started.unix_ns,
+            started_mono_ns: started.mono_ns,
+            wall_ns: sys::monotonic_ns() - started.mono_ns,
+            cpu_ns: spending.cpu_ns,
+            host: host::describe(),
+            mode: Mode::Live,
+            sources: Sources {
+                address: address.to_owned(),
+                rate: None,
+                clock: format!("cpu-clock, {:.0} Hz at the end", governor.rate()),
+            },
+            ended_by: ended_by.to_owned(),
+            policy: self.plan.policy.to_string(),
+            distance_resolution_ns: self.calibration.prices.trap_ns,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Sentences that the reader of the report needs, for kernel counters that stood at `before` when it began.
+    pub fn notices(&self, tally: &Tally, before: &ledger::Counters, after: &ledger::Counters) -> Vec<String> {
+        let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
+        let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
+        reasons.sort();
+        for (reason, threads) in reasons {
+            notices.push(match self.plan.watch_unheld {
+                true => format!(
+                    "{threads} threads were measured without stops ({reason}): their watchpoints were armed some 100 µs \
+                     late and the first trap was taken as the use, so reuses shorter than that are missing."
+                ),
+                false => format!(
+                    "{threads} threads were sampled without stops and not watched ({reason}): in a virtual machine a \
+                     watchpoint can end a thread that is not held; --watch-unheld takes that risk."
+                ),
+            });
+        }
+        let behind = get(&self.costs.controller_behind);
+        if behind > 0 {
+            notices
+                .push(format!("{behind} events were dropped because symbolisation was too slow for them."));
+        }
+        let unknown = get(&self.costs.unknown_records);
+        if unknown > 0 {
+            notices.push(format!("{unknown} records of an unknown kind were ignored."));
+        }
+        let full = after[TARGETS_FULL as usize] - before[TARGETS_FULL as usize];
+        if full > 0 {
+            notices.push(format!("{full} new processes were not followed: more than 65536 at once."));
+        }
+        notices
+    }
+
+    /// One line for a person who waits.
+    pub fn progress(&self, spending: &Spending) -> String {
+        let costs = &self.costs;
+        format!(
+            "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse, cost {:.2} % of {} % allowed (Ctrl-C ends)",
+            (sys::monotonic_ns() - self.started.mono_ns) as f64 / 1e9,
+            spending.samples,
+            get(&costs.trapped),
+            get(&costs.censored),
+            spending.share(self.calibration.prices) * 100.0,
+            self.plan.overhead_percent
+        )
+    }
+}
