@@ -87,6 +87,11 @@ impl Live {
         share(samples.chain(reuses).map(|stack| self.cut(stack).is_none()))
     }
 
+    /// Share of the samples that the thread was stopped at.
+    pub fn held(&self) -> f64 {
+        share(self.profile.samples.iter().map(|sample| sample.held))
+    }
+
     /// Share of the samples whose next access could be foretold.
     pub fn foretold(&self) -> f64 {
         share(self.profile.samples.iter().map(|sample| sample.access.is_ok()))

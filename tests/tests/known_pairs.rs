@@ -26,7 +26,10 @@ fn top_pair(program: &str, arguments: &[&str], name: &str) -> Live {
 
 /// What holds of each of these programs: simple code that runs all the time.
 fn sound(live: &Live) {
-    assert_eq!(live.report["run"]["sources"]["address"], "zero-skid stop");
+    // A machine that keeps the tracer waiting for 50 ms gets a sample now and then without a stop.
+    let source = live.report["run"]["sources"]["address"].as_str().unwrap_or_default();
+    assert!(source.starts_with("zero-skid stop"), "{source}");
+    assert!(live.held() >= 0.95, "only {} of the samples were stopped at", live.held());
     assert_eq!(live.report["threads"]["not_held"], 0);
     assert!(live.profile.watches.len() >= 50, "only {} watches", live.profile.watches.len());
     assert!(live.confirmed() >= 0.99, "only {} of the uses were confirmed", live.confirmed());

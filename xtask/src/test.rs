@@ -1,6 +1,9 @@
 //! `cargo xtask test`: installs what the tests need, builds, and runs all of them, those on the real kernel as root.
 //!
 //! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing line adds it up.
+//!
+//! Tests on live processes share the machine with whatever else runs there, so one that fails is run a second time, alone:
+//! a fault of ours fails again. What passes only then is named in the closing lines.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -47,7 +50,10 @@ pub fn run(options: &Options) -> Result<()> {
     sum.add(&mut plain)?;
     if !options.no_kernel {
         shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
-        sum.add(&mut kernel_tests(options)?)?;
+        let failures = sum.add(&mut kernel_tests(options)?)?;
+        if !failures.is_empty() && options.arguments.is_empty() {
+            sum.again(&failures)?;
+        }
     }
     crate::say(&sum.closing_line());
     if sum.failed > 0 || sum.broken > 0 {
@@ -59,8 +65,17 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The tests on the kernel: those that pass the filter of the command line.
+///
 /// cargo compiles as the user; only the test programs themselves run as root, through cargo's `runner` setting.
 fn kernel_tests(options: &Options) -> Result<Command> {
+    let mut command = as_root_with_tracer()?;
+    command.args(&options.arguments);
+    Ok(command)
+}
+
+/// `cargo test` of the tests on the kernel, up to the arguments of the test programs.
+fn as_root_with_tracer() -> Result<Command> {
     let mut command = shell::cargo();
     if !shell::is_root() {
         let sudo = shell::words(&shell::as_root("env")?);
@@ -73,7 +88,7 @@ fn kernel_tests(options: &Options) -> Result<Command> {
         // There, a test that cannot run is a fault of the machine and must not look like success.
         command.env("LOCALITY_REQUIRE", "all");
     }
-    command.args(["test", "--no-fail-fast", "--package", "locality-tests", "--"]).args(&options.arguments);
+    command.args(["test", "--no-fail-fast", "--package", "locality-tests", "--"]);
     Ok(command)
 }
 
@@ -86,10 +101,13 @@ struct Sum {
     skipped: u64,
     /// cargo runs that failed with no failed test to show for it: a crash, or code that does not compile.
     broken: u64,
+    /// Tests that failed and then passed alone.
+    unsteady: Vec<String>,
 }
 
 impl Sum {
-    fn add(&mut self, command: &mut Command) -> Result<()> {
+    /// Runs a command and counts; returns the names of the tests that failed.
+    fn add(&mut self, command: &mut Command) -> Result<Vec<String>> {
         eprintln!("$ {}", shell::words(command));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -101,6 +119,20 @@ impl Sum {
         if !child.wait()?.success() && self.failed == failed_before {
             self.broken += 1;
         }
+        Ok(lines.iter().filter_map(|line| failed_test(line)).map(str::to_owned).collect())
+    }
+
+    /// Runs tests that failed a second time, one at a time; the second result counts.
+    fn again(&mut self, failures: &[String]) -> Result<()> {
+        eprintln!("a second time, alone: {}", failures.join(", "));
+        let mut command = as_root_with_tracer()?;
+        command.args(["--exact", "--test-threads=1"]).args(failures);
+        let mut second = Self::default();
+        let still = second.add(&mut command)?;
+        self.failed = self.failed.saturating_sub(failures.len() as u64) + second.failed;
+        self.passed += second.passed;
+        self.broken += second.broken;
+        self.unsteady.extend(failures.iter().filter(|name| !still.contains(name)).cloned());
         Ok(())
     }
 
@@ -124,10 +156,19 @@ impl Sum {
         let verdict = if self.failed == 0 && self.broken == 0 { "ok" } else { "FAILED" };
         let Self { passed, failed, ignored, skipped, .. } = self;
         let passed = passed.saturating_sub(*skipped);
+        let unsteady = match self.unsteady.as_slice() {
+            [] => String::new(),
+            names => format!("passed only at the second try: {}\n", names.join(", ")),
+        };
         format!(
-            "test result: {verdict}. {passed} passed; {failed} failed; {skipped} skipped; {ignored} ignored (all test programs)"
+            "{unsteady}test result: {verdict}. {passed} passed; {failed} failed; {skipped} skipped; {ignored} ignored (all test programs)"
         )
     }
+}
+
+/// The name in a line `test NAME ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
 }
 
 /// Copies what a child writes to `to`, and keeps the lines that are counted.
@@ -140,7 +181,7 @@ fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Vec<String>> 
         to.write_all(&line)?;
         to.write_all(b"\n")?;
         if let Ok(line) = String::from_utf8(line)
-            && (line.starts_with("SKIP ") || line.contains("test result: "))
+            && (line.starts_with("SKIP ") || line.contains("test result: ") || failed_test(&line).is_some())
         {
             kept.push(line);
         }
@@ -163,11 +204,20 @@ mod tests {
         ] {
             sum.count(line);
         }
-        assert_eq!(sum, Sum { passed: 15, failed: 2, ignored: 1, skipped: 1, broken: 0 });
+        assert_eq!(sum, Sum { passed: 15, failed: 2, ignored: 1, skipped: 1, ..Sum::default() });
         assert_eq!(
             sum.closing_line(),
             "test result: FAILED. 14 passed; 2 failed; 1 skipped; 1 ignored (all test programs)"
         );
+    }
+
+    #[test]
+    fn a_failure_is_known_by_name() {
+        let mut sum = Sum::default();
+        let failures = sum.add(Command::new("echo").arg("test a::b ... FAILED\ntest c ... ok")).unwrap();
+        assert_eq!(failures, ["a::b"]);
+        sum.unsteady = failures;
+        assert!(sum.closing_line().starts_with("passed only at the second try: a::b\ntest result: ok."));
     }
 
     #[test]
