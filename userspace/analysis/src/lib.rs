@@ -1,7 +1,8 @@
 //! Pure analyses and report printers: no I/O, no kernel, no root.
 //!
 //! Modules stand in the order in which data flows: the model, the arbiter that decides what is observed, weights and
-//! intervals, who called what, one module per analysis, all findings together, and the printers.
+//! intervals, who called what, one module per analysis, time distances
+//! to stack distances and miss ratios, all findings together, and the printers.
 
 pub mod model;
 
@@ -17,6 +18,8 @@ pub mod histogram;
 pub mod hot;
 pub mod pairs;
 pub mod unseen;
+
+pub mod convert;
 
 pub mod findings;
 pub mod report;

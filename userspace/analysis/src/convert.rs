@@ -1,0 +1,35 @@
+//! From time distances to stack distances and miss ratios.
+//!
+//! A time distance (accesses from a use to its reuse, the reuse included, so 1 for the very next access) is cheap to measure;
+//! the stack distance (other granules touched between them, from 0) is what decides whether a cache still holds the data.
+//! All methods rest on one mean: a window of r accesses touches fp(r) = τ · Σ_{j<r} P(T > j) distinct granules on average
+//! (Denning & Schwartz 1972, CACM 15(3)), so a reuse at time distance r has fp(r) − 1 others in between. τ is touches per
+//! access: one access that spans k granules is k touches. First touches have no distance; their mass stays in P.
+//!
+//! | module | method | input beyond the histogram |
+//! |---|---|---|
+//! | `mean` | StatStack, AET: fp(r) − 1 for every reuse of length r | none |
+//! | `shen` | Shen et al., RDX eq. 3–4: binomial around the mean | number of distinct granules |
+//! | `hotl` | higher-order theory: miss ratio as the slope of the finite trace's footprint | n; first and last touches if known |
+//! | `phases` | the mean along the phases that the reuse spans | one histogram per phase |
+//!
+//! `phases` is the default where phases are known (docs/accuracy.md has the figures), `mean` elsewhere.
+//!
+//! Sources of error: the footprint of windows that a reuse delimits is taken for that of all windows of the length
+//! (HOTL's reuse-window hypothesis), which fails where different loops alternate within a phase; all but `shen` give one
+//! stack distance to all reuses of one length; wide input bins hide where in a bin the reuses lie (uniform is assumed).
+
+pub mod distances;
+pub mod scale;
+
+pub mod survival;
+
+pub mod hotl;
+pub mod mean;
+pub mod phases;
+pub mod shen;
+
+#[cfg(test)]
+pub(crate) mod oracle;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! The mean along the phases that a reuse spans: the default where a run is cut into phases.
+//!
+//! METHOD.md §3 cuts a run into time segments and converts each with its own SD(r) = τ · Σ_{j<r} P(T > j). That is
+//! [`Reach::Own`]. A reuse that is longer than its phase reaches into earlier ones, where other code ran; [`Reach::All`]
+//! adds up what each of them contributed. A touch at offset j in the window is new to it if its own time distance exceeds
+//! j, so the phase that covers offsets a to b contributes τ · Σ_{a≤j<b} P(T > j) of that phase.
+//!
+//! Time distances belong to the phase in which the reuse happens, first touches to the phase of the touch.
+//!
+//! Sources of error: where in its phase a reuse lies is unknown (a few places are tried); what alternates within a phase.
+
+use super::distances::Distances;
+use super::mean::parts;
+use super::scale::Sums;
+use super::survival::Survival;
+
+/// One stretch of a run, of any length.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Phase {
+    /// Time distances of the reuses in it, in accesses; cold are the first touches in it.
+    pub time: Distances,
+    /// Accesses in it. Touches over accesses is its τ.
+    pub accesses: f64,
+}
+
+/// How far back a reuse looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All of its window is taken to be like the phase in which it ends (METHOD.md §3).
+    Own,
+    /// Each phase that the window overlaps counts for its part.
+    All,
+}
+
+/// Places within a phase at which a reuse is tried.
+const PLACES: u32 = 4;
+
+/// Stack distances of a run cut into `phases`, in order of time.
+pub fn stack_distances(phases: &[Phase], reach: Reach) -> Distances {
+    let mut sums = Sums::default();
+    let timeline = Timeline::of(phases);
+    for (index, phase) in phases.iter().enumerate() {
+        for part in parts(&phase.time) {
+            // A window that begins in the phase at any place need not be tried at several.
+            let places = if reach == Reach::Own || part.last * 16.0 < phase.accesses { 1 } else { PLACES };
+            let weight = part.weight / f64::from(places);
+            for place in 0..places {
+                let at = (f64::from(place) + 0.5) / f64::from(places);
+                let distance = |window| match reach {
+                    Reach::Own => timeline.own(index, window),
+                    Reach::All => timeline.all(index, at, window),
+                };
+                sums.spread(distance(part.low), distance(part.last), weight);
+            }
+        }
+    }
+    sums.finish(phases.iter().map(|phase| phase.time.cold()).sum())
+}
+
+struct Timeline {
+    /// Position of each phase's first access, its end, and what is known of it.
+    spans: Vec<(f64, f64, Option<Survival>)>,
+}
+
+impl Timeline {
+    fn of(phases: &[Phase]) -> Self {
+        let mut start = 0.0;
+        let span = |phase: &Phase| {
+            let from = start;
+            start += phase.accesses;
+            let survival = (phase.accesses > 0.0)
+                .then(|| Survival::of(&phase.time, phase.time.touches() / phase.accesses))
+                .flatten();
+            (from, start, survival)
+        };
+        Self { spans: phases.iter().map(span).collect() }
+    }
+
+    fn own(&self, index: usize, window: f64) -> f64 {
+        match self.spans.get(index) {
+            Some((_, _, Some(survival))) => survival.stack_distance(window),
+            _ => 0.0,
+        }
+    }
+
+    /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among the places that it may have in
+    /// its phase.
+    fn all(&self, index: usize, at: f64, window: f64) -> f64 {
+        let Some((from, until, _)) = self.spans.get(index) else { return 0.0 };
+        // A window cannot begin before the run does.
+        let earliest = from.max(window).min(*until);
+        let end = earliest + at * (until - earliest);
+        let start = (end - window).max(0.0);
+        let first = self.spans.partition_point(|span| span.1 <= start);
+        let spans = self.spans.get(first..=index).unwrap_or_default();
+        let part = |(from, until, survival): &(f64, f64, Option<Survival>)| {
+            let Some(survival) = survival else { return 0.0 };
+            let (a, b) = ((from - start).max(0.0), until.min(end) - start);
+            survival.footprint(b) - survival.footprint(a)
+        };
+        (spans.iter().map(part).sum::<f64>() - 1.0).max(0.0)
+    }
+}
