@@ -1,0 +1,23 @@
+//! The access stream: what a run looks like to an analysis, whichever source it came from.
+//!
+//! * [`Event`]: 16 bytes; an access, a block begun, a system call, a thread's begin and end.
+//! * [`Code`]: the static facts, kept once: instruction bytes and blocks, as recorded when code was translated.
+//!   [`Instruction`] is what follows from the bytes (class, data type, registers, flow).
+//! * [`Arena`]: where state lives: index-based tables in one range of memory, so that another process can map it and
+//!   finish the work. [`Heap`] is the one of tests and of analyses that run where they report.
+//! * [`Analysis`]: observes events in order, one state per thread. Merging and finishing are each analysis' own, as
+//!   what they return differs.
+//!
+//! Pure: no I/O, no process. Not here: any distance (`locality-reuse`), the plugin, files.
+
+mod analysis;
+mod arena;
+mod classify;
+mod code;
+mod event;
+
+pub use analysis::{Analysis, ArenaFull};
+pub use arena::{Arena, Heap, Offset, Plain, Span};
+pub use classify::{Class, DataType, Flow, Instruction};
+pub use code::{BlockRecord, Code, InstructionRecord};
+pub use event::{Event, Kind, NO_INSTRUCTION};
