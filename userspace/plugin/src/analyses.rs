@@ -1,0 +1,125 @@
+//! What becomes of events: the exact engine of each thread, or the one of the whole process.
+//!
+//! Engines keep their state in the region; here is only the way to it, by lane.
+
+use std::{
+    ffi::c_uint,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicPtr, Ordering::Relaxed, Ordering::Release},
+    },
+};
+
+use locality_reuse::{Config, Engine, What};
+use locality_stream::{Analysis as _, Code, Event, Span};
+
+use crate::{
+    process::Process,
+    region::{BLOCKS, LANES, Lane, Region, ThreadRecord},
+    settings::{Mode, Settings},
+};
+
+type Exact = Engine<'static, Region>;
+
+/// The engine of each lane's thread.
+static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
+/// The engine of a run in one global order. Locked, since threads that lost patience may come at the same time.
+static WHOLE: Mutex<Option<Exact>> = Mutex::new(None);
+
+const FULL: &str = "the memory for analyses is used up";
+
+/// What engines are asked for.
+fn config(settings: &Settings) -> Config {
+    let granularities: Vec<u64> = settings.granules.iter().map(|bits| 1 << bits.min(&63)).collect();
+    Config {
+        what: if settings.fetches { What::Instructions } else { What::Data },
+        pairs: granularities.clone(),
+        granularities,
+        functions: settings.functions.clone(),
+        ..Config::default()
+    }
+}
+
+/// Makes room for what is counted of a thread, and its engine.
+pub fn begin(
+    process: &'static Process,
+    vcpu: c_uint,
+    lane: &Lane,
+    record: &ThreadRecord,
+) -> Result<(), &'static str> {
+    let region = process.region();
+    let counts = Span::<u64>::allocate(region, BLOCKS).ok_or(FULL)?;
+    record.counts.store(counts.offset(), Relaxed);
+    lane.counts.store(counts.get(region).ok_or(FULL)?.as_ptr() as u64, Release);
+    lane.base.store(0, Relaxed);
+    if process.settings().mode != Mode::Full {
+        return Ok(());
+    }
+    let config = config(process.settings());
+    if process.settings().one_order {
+        let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if whole.is_none() {
+            let engine = Engine::create(region, &config).map_err(|_| FULL)?;
+            region.header().whole.store(engine.state(), Release);
+            *whole = Some(engine);
+        }
+        return Ok(());
+    }
+    let engine = Engine::create(region, &config).map_err(|_| FULL)?;
+    record.analyses.store(engine.state(), Release);
+    if let Some(slot) = ENGINES.get(vcpu as usize) {
+        let old = slot.swap(Box::into_raw(Box::new(engine)), Release);
+        if !old.is_null() {
+            // SAFETY: made by `Box::into_raw`; only the lane's thread has it, and that one has ended.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    }
+    Ok(())
+}
+
+/// Shows the engine the next events. Returns how many events it has seen.
+pub fn observe(process: &'static Process, vcpu: c_uint, events: &[Event]) -> Result<u64, &'static str> {
+    if process.settings().mode != Mode::Full {
+        return Ok(0);
+    }
+    let code = code(process.region());
+    if process.settings().one_order {
+        let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(engine) = whole.as_mut() else { return Ok(0) };
+        engine.observe(events, &code).map_err(|_| FULL)?;
+        return Ok(engine.consumed());
+    }
+    let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
+    // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it.
+    let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
+    engine.observe(events, &code).map_err(|_| FULL)?;
+    Ok(engine.consumed())
+}
+
+/// Events that the whole process' engine has seen.
+pub fn seen_by_whole() -> u64 {
+    let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+    whole.as_ref().map_or(0, Exact::consumed)
+}
+
+/// The code translated so far.
+pub fn code(region: &Region) -> Code<'_> {
+    region.code()
+}
+
+/// In a forked child: the engines were its parent's. Their handles are left alone, since they may be half changed.
+pub fn reset() {
+    for slot in &ENGINES {
+        if !slot.load(Relaxed).is_null() {
+            slot.store(std::ptr::null_mut(), Relaxed);
+        }
+    }
+    // A lock that another thread of the parent holds stays locked here: recording in one order would wait for ever.
+    match WHOLE.try_lock() {
+        Ok(mut whole) => std::mem::forget(whole.take()),
+        Err(std::sync::TryLockError::Poisoned(held)) => std::mem::forget(held.into_inner().take()),
+        Err(std::sync::TryLockError::WouldBlock) => {
+            crate::process::stop("forked while another thread was analysed")
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Which files the program's code lies in: read from `/proc/self/maps` when code runs at a new place, and logged in the
+//! region, since nobody can ask a dead process.
+//!
+//! A line of the log is `AT START END OFFSET PATH`: a file mapping (all numbers hexadecimal, guest addresses) that was
+//! found when `AT` instructions were recorded. For an instruction the last fitting line not younger than it counts,
+//! so that a library mapped where another was is told from it. Not here: generated code, which has no line.
+
+use std::{fmt::Write as _, sync::atomic::Ordering::Relaxed};
+
+use crate::process::Process;
+
+/// What was read last.
+#[derive(Default)]
+pub struct Mappings {
+    /// File mappings: start, end.
+    files: Vec<(u64, u64)>,
+    /// Pages with code in no known file: generated, or looked up already.
+    pages: std::collections::HashSet<u64>,
+    /// Lines logged last.
+    lines: std::collections::HashSet<String>,
+    stale: bool,
+}
+
+const PAGE: u64 = 4096;
+
+impl Mappings {
+    /// Mappings may have changed in this range.
+    pub fn changed(&mut self, start: u64, bytes: u64) {
+        let end = start.saturating_add(bytes.max(1));
+        if self.files.iter().any(|(from, to)| *from < end && start < *to) {
+            self.stale = true;
+        }
+        if self.pages.iter().any(|page| page * PAGE < end && start < (page + 1) * PAGE) {
+            self.pages.clear();
+        }
+    }
+
+    /// Code runs at this guest address.
+    pub fn note(&mut self, process: &Process, address: u64) {
+        let known = self.files.iter().any(|(start, end)| (*start..*end).contains(&address))
+            || self.pages.contains(&(address / PAGE));
+        if known && !self.stale {
+            return;
+        }
+        self.stale = false;
+        self.read(process);
+        self.pages.insert(address / PAGE);
+    }
+
+    fn read(&mut self, process: &Process) {
+        let Ok(text) = std::fs::read("/proc/self/maps") else { return };
+        let region = process.region();
+        let header = region.header();
+        let base = header.guest_base.load(Relaxed);
+        self.files.clear();
+        let mut fresh = std::collections::HashSet::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line);
+            let Some((start, end, offset, path)) = parse(&line) else { continue };
+            let (start, end) = (start.wrapping_sub(base), end.wrapping_sub(base));
+            self.files.push((start, end));
+            let what = format!("{start:x} {end:x} {offset:x} {path}\n");
+            if !self.lines.contains(&what) {
+                let mut line = String::new();
+                // Cannot fail: a string takes all text.
+                let _ = write!(line, "{:x} {what}", header.instructions.load(Relaxed));
+                region.append_log(line.as_bytes());
+            }
+            fresh.insert(what);
+        }
+        self.lines = fresh;
+    }
+}
+
+/// Start, end, offset and path of a file mapping.
+fn parse(line: &str) -> Option<(u64, u64, u64, &str)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let mut fields = rest.splitn(4, ' ');
+    let (_rights, offset, _device) = (fields.next()?, fields.next()?, fields.next()?);
+    let (_inode, path) = fields.next()?.split_once(' ')?;
+    let path = path.trim_start();
+    if !path.starts_with('/') {
+        return None;
+    }
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(start)?, number(end)?, number(offset)?, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_are_kept() {
+        let line = "7f0000000000-7f0000002000 r--p 00001000 fe:00 1234                       /usr/lib/a b.so";
+        assert_eq!(parse(line), Some((0x7f00_0000_0000, 0x7f00_0000_2000, 0x1000, "/usr/lib/a b.so")));
+        assert_eq!(parse("7f0000000000-7f0000002000 rw-p 00000000 00:00 0 "), None);
+        assert_eq!(parse("7ffc00000000-7ffc00002000 rw-p 00000000 00:00 0                  [stack]"), None);
+        assert_eq!(parse(""), None);
+    }
+}

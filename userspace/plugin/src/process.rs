@@ -1,0 +1,115 @@
+//! The traced process as a whole: its region, QEMU's functions, settings, and the one way to stop recording.
+//!
+//! Stopping never harms the program: callbacks go on, and fill buffers that nobody looks at.
+
+use std::{
+    os::unix::ffi::OsStrExt as _,
+    path::PathBuf,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use crate::{
+    api::{Api, Id},
+    region::{Region, state, store_text},
+    settings::Settings,
+    translate::Translation,
+};
+
+static CURRENT: OnceLock<Process> = OnceLock::new();
+
+/// Everything that callbacks share.
+pub struct Process {
+    id: Id,
+    api: Api,
+    settings: Settings,
+    region: Region,
+    translation: Mutex<Translation>,
+}
+
+/// The process, once the plugin is installed.
+pub fn current() -> Option<&'static Process> {
+    CURRENT.get()
+}
+
+impl Process {
+    /// Sets everything up.
+    pub fn install(id: Id, api: Api, settings: Settings) -> Result<&'static Self, String> {
+        let region =
+            new_region(&settings, None).map_err(|error| format!("cannot make the run's file: {error}"))?;
+        let translation = Mutex::new(Translation::default());
+        let process = Self { id, api, settings, region, translation };
+        process.introduce();
+        Ok(CURRENT.get_or_init(|| process))
+    }
+
+    /// Writes who this is into the header.
+    pub fn introduce(&self) {
+        let header = self.region.header();
+        // SAFETY: the calls have no arguments.
+        let (pid, parent) = unsafe { (libc::getpid(), libc::getppid()) };
+        header.pid.store(pid.cast_unsigned(), Relaxed);
+        header.parent.store(parent.cast_unsigned(), Relaxed);
+        store_text(&header.program, self.settings.program.as_os_str().as_bytes());
+        header.state.store(state::RUNNING, Relaxed);
+    }
+
+    /// The plugin's number.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// QEMU's functions.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// What the parent asked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The file.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Whether recording has ended before the program.
+    pub fn has_stopped(&self) -> bool {
+        let header = self.region.header();
+        header.stopped.load(Relaxed) != 0 || header.stop.load(Relaxed) != 0
+    }
+
+    /// The table of translated code. Held during translation, which QEMU serialises anyway.
+    pub fn translation(&self) -> MutexGuard<'_, Translation> {
+        self.translation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the recording of this process, and keeps the first reason.
+pub fn stop(why: &str) {
+    if let Some(process) = current() {
+        let header = process.region.header();
+        if header.stopped.swap(1, Relaxed) == 0 {
+            store_text(&header.reason, why.as_bytes());
+        }
+    }
+}
+
+/// A new file in the run's folder, `PID.N` with the first N that is free.
+pub fn new_region(settings: &Settings, like: Option<&Region>) -> std::io::Result<Region> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut refused = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+    for _ in 0..100_000 {
+        let number = NEXT.fetch_add(1, Relaxed);
+        let path: PathBuf = settings.folder.join(format!("{}.{number}", std::process::id()));
+        match Region::create(&path, like) {
+            Ok(region) => return Ok(region),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => refused = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
+}

@@ -1,0 +1,348 @@
+//! The hot path: callbacks that put events into the vCPU's buffer, and the cold one that empties a full buffer.
+//!
+//! A vCPU runs one thread at a time, so its lane has one writer and no lock. Lanes and buffers lie in the region: what is
+//! not worked off when the process dies, the parent works off.
+
+use std::{
+    ffi::{c_uint, c_void},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed, Ordering::Release},
+};
+
+use locality_stream::{Event, Kind, NO_INSTRUCTION};
+
+use crate::{
+    analyses,
+    process::{self, Process},
+    region::{BUFFER_EVENTS, LANES, Lane, THREADS, ThreadRecord},
+    shape::Template,
+    turn,
+};
+
+/// First lane of the region; null before the region is there, and when there is none.
+static FIRST_LANE: AtomicPtr<Lane> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether the size and direction of an access can be read off QEMU's word.
+static PLAIN_INFO: AtomicBool = AtomicBool::new(false);
+/// Bytes of an event.
+const EVENT: u64 = size_of::<Event>() as u64;
+
+/// Tells the callbacks where lanes are.
+pub fn start(process: &Process) {
+    let api = process.api();
+    // log2 size in bits 4 to 6 (`MemOpIdx`), direction in bits 16 and 17 (`plugins/api.c`, all versions so far).
+    let sizes = (0..5u32).all(|shift| {
+        // SAFETY: the function only looks at its argument.
+        unsafe { (api.memory_size_shift)(shift << 4) == shift }
+    });
+    // SAFETY: as above.
+    let directions = unsafe { (api.memory_is_store)(2 << 16) && !(api.memory_is_store)(1 << 16) };
+    PLAIN_INFO.store(sizes && directions, Relaxed);
+    FIRST_LANE.store(process.region().lanes().as_ptr().cast_mut(), Release);
+}
+
+#[inline(always)]
+fn lane(vcpu: c_uint) -> Option<&'static Lane> {
+    let first = FIRST_LANE.load(Relaxed);
+    if first.is_null() || vcpu as usize >= LANES {
+        return None;
+    }
+    // SAFETY: the region has LANES lanes from `first` on, and stays mapped as long as the process.
+    Some(unsafe { &*first.add(vcpu as usize) })
+}
+
+/// Puts an event at the end of the vCPU's buffer.
+#[inline(always)]
+fn push(vcpu: c_uint, value: u64, what: u64) {
+    let Some(lane) = lane(vcpu) else { return };
+    let mut cursor = lane.cursor.load(Relaxed);
+    if cursor == lane.end.load(Relaxed) {
+        cursor = make_room(vcpu, lane);
+        if cursor == 0 {
+            return;
+        }
+    }
+    let event = cursor as *mut u64;
+    // SAFETY: the cursor lies in the lane's buffer, before its end, and only this thread writes it.
+    unsafe {
+        event.write(value);
+        event.add(1).write(what);
+    }
+    lane.cursor.store(cursor + EVENT, Relaxed);
+}
+
+/// An access of known size and direction; `what` is the event's second word.
+pub unsafe extern "C" fn on_access(vcpu: c_uint, _: u32, address: u64, what: *mut c_void) {
+    push(vcpu, address, what as u64);
+}
+
+/// An access that QEMU describes; the word is a [`Template`].
+pub unsafe extern "C" fn on_mixed(vcpu: c_uint, info: u32, address: u64, template: *mut c_void) {
+    let template = Template(template as u64);
+    let (loads, stores, size) = describe(info);
+    // An atomic read-modify-write is one callback.
+    if loads {
+        push(vcpu, address, template.what(false, size));
+    }
+    if stores {
+        push(vcpu, address, template.what(true, size));
+    }
+}
+
+/// A piece of an operand; the word is a [`Template`].
+pub unsafe extern "C" fn on_piece(vcpu: c_uint, info: u32, address: u64, template: *mut c_void) {
+    let template = Template(template as u64);
+    let (loads, stores, size) = describe(info);
+    for is_store in [false, true] {
+        if (is_store && stores) || (!is_store && loads) {
+            let what = template.what(is_store, size);
+            if !join(vcpu, address, size, what, template.most()) {
+                push(vcpu, address, what);
+            }
+        }
+    }
+}
+
+/// Adds a piece to the access before it, if that is its beginning.
+#[inline(always)]
+fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
+    /// Everything but the size.
+    const SAME: u64 = !(0xffff << 32);
+    let Some(lane) = lane(vcpu) else { return false };
+    let (cursor, end) = (lane.cursor.load(Relaxed), lane.end.load(Relaxed));
+    // The first event of a buffer has none before it that could still be changed.
+    if cursor <= end.wrapping_sub(BUFFER_EVENTS as u64 * EVENT) || cursor > end {
+        return false;
+    }
+    let before = (cursor - EVENT) as *mut u64;
+    // SAFETY: the event before the cursor lies in the lane's buffer, and only this thread writes it.
+    unsafe {
+        let (start, earlier) = (before.read(), before.add(1).read());
+        let joined = (earlier >> 32 & 0xffff) + size;
+        if earlier & SAME != what & SAME || start + joined - size != address || joined > most {
+            return false;
+        }
+        before.add(1).write(what & SAME | joined << 32);
+    }
+    true
+}
+
+/// Whether an access loads, whether it stores, and its size in bytes.
+#[inline(always)]
+fn describe(info: u32) -> (bool, bool, u64) {
+    if PLAIN_INFO.load(Relaxed) {
+        return (info & 1 << 16 != 0, info & 2 << 16 != 0, 1 << (info >> 4 & 7));
+    }
+    let Some(process) = process::current() else { return (false, false, 1) };
+    // SAFETY: the functions only look at their argument.
+    let (shift, store) =
+        unsafe { ((process.api().memory_size_shift)(info), (process.api().memory_is_store)(info)) };
+    (!store, store, 1 << (shift & 7))
+}
+
+/// An access of which nothing is kept: the floor that `mode=empty` measures.
+pub unsafe extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
+
+/// A block begins; the word is its index. Executions are counted, and the stream has no event of them.
+pub unsafe extern "C" fn on_block(vcpu: c_uint, block: *mut c_void) {
+    count_block(vcpu, block as u64);
+}
+
+#[inline(always)]
+fn count_block(vcpu: c_uint, block: u64) {
+    let Some(lane) = lane(vcpu) else { return };
+    let mut counts = lane.counts.load(Relaxed);
+    if counts == 0 {
+        make_room(vcpu, lane);
+        counts = lane.counts.load(Relaxed);
+        if counts == 0 {
+            return;
+        }
+    }
+    let count = (counts + block * 8) as *mut u64;
+    // SAFETY: the thread has room for a number for each block, and is the only one that writes it.
+    unsafe { count.write(count.read().wrapping_add(1)) };
+}
+
+/// As [`on_block`], for analyses of instruction fetches: the stream has an event of it too.
+pub unsafe extern "C" fn on_told_block(vcpu: c_uint, block: *mut c_void) {
+    count_block(vcpu, block as u64);
+    push(vcpu, 0, Event::new(Kind::BLOCK, block as u32, 0).what());
+}
+
+/// A block begins at which a signal handler does; the word is the block's index and, above, the signal's number.
+pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
+    let word = word as u64;
+    if !called(vcpu) {
+        let event = Event::new(Kind::SIGNAL, NO_INSTRUCTION, word >> 32);
+        push(vcpu, event.value, event.what());
+    }
+    count_block(vcpu, word & 0xffff_ffff);
+    if process::current().is_some_and(|process| process.settings().fetches) {
+        push(vcpu, 0, Event::new(Kind::BLOCK, word as u32, 0).what());
+    }
+}
+
+/// Whether the event before was a call.
+fn called(vcpu: c_uint) -> bool {
+    let Some(lane) = lane(vcpu) else { return false };
+    let (cursor, end) = (lane.cursor.load(Relaxed), lane.end.load(Relaxed));
+    if cursor <= end.wrapping_sub(BUFFER_EVENTS as u64 * EVENT) || cursor > end {
+        return false;
+    }
+    // SAFETY: as in `join`.
+    let what = unsafe { ((cursor - EVENT) as *const u64).add(1).read() };
+    what >> 48 & 0xff == u64::from(Kind::CALL.0)
+}
+
+/// Puts an event that is neither access nor block.
+pub fn note(vcpu: c_uint, kind: Kind, value: u64) {
+    push(vcpu, value, Event::new(kind, NO_INSTRUCTION, value).what());
+}
+
+/// Makes the cursor point to free room, and returns it; 0 when nothing can be recorded.
+#[cold]
+#[inline(never)]
+fn make_room(vcpu: c_uint, lane: &Lane) -> u64 {
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let process = process::current()?;
+        if lane.thread.load(Relaxed) == 0 {
+            begin_thread(process, vcpu, lane)
+        } else {
+            work_off(process, vcpu, lane)
+        }
+    }));
+    match done {
+        Ok(cursor) => cursor.unwrap_or(0),
+        Err(_) => {
+            process::stop("a fault in the recording");
+            0
+        }
+    }
+}
+
+fn begin_thread(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
+    let region = process.region();
+    if process.has_stopped() {
+        return None;
+    }
+    let index = region.header().threads.fetch_add(1, Relaxed);
+    let Some(record) = region.threads().get(index as usize) else {
+        region.header().threads.store(THREADS as u32, Relaxed);
+        region.header().threads_lost.fetch_add(1, Relaxed);
+        process::stop("more threads than an image may have");
+        return None;
+    };
+    // SAFETY: the call has no arguments.
+    let tid = unsafe { libc::gettid() } as u32;
+    record.tid.store(tid, Relaxed);
+    record.lane.store(vcpu, Relaxed);
+    turn::take();
+    if let Err(why) = analyses::begin(process, vcpu, lane, record) {
+        process::stop(why);
+        return None;
+    }
+    lane.thread.store(index + 1, Release);
+    let start = region.buffer(vcpu as usize).as_ptr() as u64;
+    lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
+    Some(name_thread(lane, start, tid))
+}
+
+/// Begins the buffer with the event that names its thread. Returns the new cursor.
+fn name_thread(lane: &Lane, start: u64, tid: u32) -> u64 {
+    let first = Event::new(Kind::THREAD, NO_INSTRUCTION, u64::from(tid));
+    // SAFETY: the first event of the lane's buffer, which is empty.
+    unsafe { (start as *mut Event).write(first) };
+    lane.cursor.store(start + EVENT, Relaxed);
+    start + EVENT
+}
+
+/// Runs the analyses over the buffer. Afterwards it is empty.
+fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
+    let region = process.region();
+    let start = region.buffer(vcpu as usize).as_ptr() as u64;
+    let record = record(process, lane)?;
+    let count = (lane.cursor.load(Relaxed).saturating_sub(start) / EVENT) as usize;
+    if !process.has_stopped() && count > 0 {
+        // SAFETY: `count` events of the buffer are written, and only this thread writes them.
+        let events = unsafe { std::slice::from_raw_parts(start as *const Event, count.min(BUFFER_EVENTS)) };
+        let seen = analyses::observe(process, vcpu, events);
+        record.events.fetch_add(count as u64, Relaxed);
+        // In this order, whoever kills the process: the events are either in the buffer with their number, or gone.
+        lane.cursor.store(start, Release);
+        match seen {
+            Ok(seen) => lane.base.store(seen, Release),
+            Err(why) => process::stop(why),
+        }
+    }
+    lane.cursor.store(start, Release);
+    if !process.settings().one_order {
+        lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
+        return Some(start);
+    }
+    turn::pass_on();
+    lane.base.store(analyses::seen_by_whole(), Release);
+    lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
+    Some(name_thread(lane, start, record.tid.load(Relaxed)))
+}
+
+fn record<'a>(process: &'a Process, lane: &Lane) -> Option<&'a ThreadRecord> {
+    process.region().threads().get((lane.thread.load(Relaxed) as usize).checked_sub(1)?)
+}
+
+/// Works off what the vCPU's thread has in its buffer, and gives the turn to others: the thread may be about to block.
+pub fn rest(vcpu: c_uint) {
+    let Some(lane) = lane(vcpu) else { return };
+    drain(vcpu);
+    turn::give_back();
+    // The next event asks for room, and so for the turn.
+    lane.cursor.store(0, Relaxed);
+    lane.end.store(0, Relaxed);
+}
+
+/// Works off what the vCPU's thread has in its buffer.
+fn drain(vcpu: c_uint) {
+    let Some(lane) = lane(vcpu) else { return };
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(process) = process::current()
+            && lane.thread.load(Relaxed) != 0
+        {
+            work_off(process, vcpu, lane);
+        }
+    }));
+    if done.is_err() {
+        process::stop("a fault in the recording");
+    }
+}
+
+/// The vCPU's thread has ended: the next one that it runs is another.
+pub fn end_thread(vcpu: c_uint) {
+    let Some(lane) = lane(vcpu) else { return };
+    if lane.thread.load(Relaxed) == 0 {
+        return;
+    }
+    let event = Event::new(Kind::THREAD_END, NO_INSTRUCTION, u64::from(thread_id(lane)));
+    push(vcpu, event.value, event.what());
+    drain(vcpu);
+    if let Some(process) = process::current()
+        && let Some(record) = record(process, lane)
+    {
+        record.ended.store(1, Release);
+    }
+    forget(lane);
+}
+
+fn thread_id(lane: &Lane) -> u32 {
+    process::current().and_then(|process| Some(record(process, lane)?.tid.load(Relaxed))).unwrap_or(0)
+}
+
+fn forget(lane: &Lane) {
+    lane.thread.store(0, Release);
+    lane.counts.store(0, Release);
+    lane.cursor.store(0, Relaxed);
+    lane.end.store(0, Relaxed);
+}
+
+/// Records nothing any more, not even in buffers: they are gone.
+pub fn give_up() {
+    FIRST_LANE.store(std::ptr::null_mut(), Release);
+}

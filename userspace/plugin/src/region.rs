@@ -1,0 +1,474 @@
+//! The file in which a traced process keeps everything that it counts: layout and mapping.
+//!
+//! One file for each image (a process between two `execve`), sparse and far larger than what is used, mapped shared by
+//! the process and, when it is gone, by the parent. All of it starts zeroed. Order: [`Header`], [`Lane`]s (one for each
+//! vCPU), [`ThreadRecord`]s, the log of mappings, event buffers, and then the arena of code tables and analyses.
+//!
+//! Whoever reads a file must bear torn values: its writer may have been killed at any instruction.
+
+use std::{
+    fs::OpenOptions,
+    io,
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    path::Path,
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+};
+
+use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset};
+
+/// Marks a file of this layout.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
+/// Version of this layout; parent and plugin must agree.
+pub const VERSION: u32 = 1;
+/// Most vCPUs (threads at the same time) that are recorded.
+pub const LANES: usize = 4096;
+/// Most threads of one image that are recorded.
+pub const THREADS: usize = 1 << 16;
+/// Events of one buffer: 64 KiB, a part of the second-level cache.
+pub const BUFFER_EVENTS: usize = 4096;
+/// Most static instructions.
+pub const INSTRUCTIONS: usize = 1 << 26;
+/// Most static blocks.
+pub const BLOCKS: usize = 1 << 23;
+/// Bytes of the log of mappings.
+const LOG_BYTES: usize = 16 << 20;
+const PAGE: usize = 4096;
+
+const LANES_AT: usize = 4 * PAGE;
+const THREADS_AT: usize = LANES_AT + LANES * size_of::<Lane>();
+const LOG_AT: usize = (THREADS_AT + THREADS * size_of::<ThreadRecord>()).next_multiple_of(PAGE);
+const BUFFERS_AT: usize = LOG_AT + LOG_BYTES;
+const INSTRUCTIONS_AT: usize = BUFFERS_AT + LANES * BUFFER_EVENTS * size_of::<Event>();
+const BLOCKS_AT: usize =
+    INSTRUCTIONS_AT + (INSTRUCTIONS * size_of::<InstructionRecord>()).next_multiple_of(PAGE);
+const ARENA_AT: usize = BLOCKS_AT + BLOCKS * size_of::<BlockRecord>();
+
+/// Sizes of a file that are tried, largest first: limits of the process may forbid the larger ones.
+const SIZES: [usize; 4] = [1 << 40, 1 << 37, 1 << 34, ARENA_AT + (1 << 30)];
+
+/// How an image stands.
+pub mod state {
+    /// Being set up.
+    pub const NEW: u32 = 0;
+    /// Running, or killed.
+    pub const RUNNING: u32 = 1;
+    /// Ended by `exit`.
+    pub const ENDED: u32 = 2;
+    /// Replaced its program; the next image is another file.
+    pub const EXECUTED: u32 = 3;
+}
+
+/// The first page of a file.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// One of [`state`].
+    pub state: AtomicU32,
+    /// Process id.
+    pub pid: AtomicU32,
+    /// Process id of the one that forked it, or of its parent.
+    pub parent: AtomicU32,
+    /// Set by the parent to end the recording: 1 asked by the user, 2 memory is short.
+    pub stop: AtomicU32,
+    /// Not 0 when recording has stopped early; the reason is in [`Header::reason`].
+    pub stopped: AtomicU32,
+    /// Threads recorded, indices into the thread records.
+    pub threads: AtomicU32,
+    /// Threads that found no room.
+    pub threads_lost: AtomicU32,
+    /// Static instructions recorded.
+    pub instructions: AtomicU32,
+    /// Static blocks recorded.
+    pub blocks: AtomicU32,
+    /// Bytes of the log of mappings.
+    pub log: AtomicU32,
+    /// Forked children that could not be recorded.
+    pub children_lost: AtomicU32,
+    /// Blocks that follow a guest's buffer in another order than the serialised run promised.
+    pub out_of_turn: AtomicU32,
+    /// Reserved.
+    pub reserved: AtomicU32,
+    /// Address of the file's first byte in the traced process.
+    pub address: AtomicU64,
+    /// Bytes of the file.
+    pub bytes: AtomicU64,
+    /// Host address minus guest address.
+    pub guest_base: AtomicU64,
+    /// Bytes of the arena that are taken.
+    pub taken: AtomicUsize,
+    /// Offset in the arena of what the whole process' analysis keeps (serialised runs).
+    pub whole: AtomicU64,
+    /// Signals that the program handled.
+    pub signals: AtomicU64,
+    /// Why recording stopped, or a program was run without it: text, zero at the end.
+    pub reason: [AtomicU32; 128],
+    /// Path of the program's file, zero at the end.
+    pub program: [AtomicU32; 256],
+}
+
+const _: () = assert!(size_of::<Header>() <= LANES_AT);
+
+/// What a vCPU's callbacks touch at every event; a cache line of its own.
+#[repr(C, align(64))]
+pub struct Lane {
+    /// Where the next event goes: an address in the traced process.
+    pub cursor: AtomicU64,
+    /// End of the buffer; equal to `cursor` when there is none yet.
+    pub end: AtomicU64,
+    /// Index of the thread record plus 1; 0 before the thread's first event.
+    pub thread: AtomicU32,
+    /// Reserved.
+    pub reserved: AtomicU32,
+    /// Events that the engine had seen before the buffer's first one.
+    pub base: AtomicU64,
+    /// Where the thread counts its executions of blocks: an address in the traced process; 0 before it has begun.
+    pub counts: AtomicU64,
+}
+
+/// One thread.
+#[repr(C, align(128))]
+pub struct ThreadRecord {
+    /// Its thread id.
+    pub tid: AtomicU32,
+    /// The vCPU that runs it.
+    pub lane: AtomicU32,
+    /// 1 when it has ended and its buffer was worked off.
+    pub ended: AtomicU32,
+    /// Reserved.
+    pub reserved: AtomicU32,
+    /// Offset in the arena of its engine's state; 0 where the whole process has one.
+    pub analyses: AtomicU64,
+    /// Offset in the arena of [`BLOCKS`] numbers: how often it executed each block.
+    pub counts: AtomicU64,
+    /// Events worked off.
+    pub events: AtomicU64,
+}
+
+/// A mapped file.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: everything shared is reached through atomics, or through an analysis that one thread owns.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Makes the file and maps it, with the size of `like` if given.
+    pub fn create(path: &Path, like: Option<&Region>) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let sizes = SIZES.iter().copied().filter(|bytes| like.is_none_or(|old| old.bytes == *bytes));
+        let limit = file_size_limit();
+        let mut refused = io::Error::from_raw_os_error(libc::EFBIG);
+        for bytes in sizes.filter(|bytes| *bytes as u64 <= limit) {
+            let mapped = file.set_len(bytes as u64).and_then(|()| map(file.as_raw_fd(), bytes));
+            match mapped {
+                Ok(base) => {
+                    let region = Self { base, bytes };
+                    let header = region.header();
+                    header.magic.store(MAGIC, Ordering::Relaxed);
+                    header.version.store(VERSION, Ordering::Relaxed);
+                    header.address.store(base.as_ptr() as u64, Ordering::Relaxed);
+                    header.bytes.store(bytes as u64, Ordering::Relaxed);
+                    // Offset 0 stands for "none" in tables.
+                    header.taken.store(64, Ordering::Relaxed);
+                    return Ok(region);
+                }
+                Err(error) => refused = error,
+            }
+        }
+        std::fs::remove_file(path).ok();
+        Err(refused)
+    }
+
+    /// Memory of this process alone in the place of a file that could not be made: callbacks still find their lanes.
+    pub fn replace_by_private(at: &Region) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: replaces our own mapping by one of the same size.
+        let mapped = unsafe { libc::mmap(at.base.as_ptr().cast(), at.bytes, READ_WRITE, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Maps a file that a traced process made. Writes stay in this process, so that finishing harms nobody.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).open(path)?;
+        let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+        if bytes <= ARENA_AT {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too short"));
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping of an open file.
+        let mapped =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, READ_WRITE, flags, file.as_raw_fd(), 0) };
+        let base = mapping(mapped)?;
+        let region = Self { base, bytes };
+        let header = region.header();
+        if header.magic.load(Ordering::Relaxed) != MAGIC || header.version.load(Ordering::Relaxed) != VERSION
+        {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the plugin is of another version"));
+        }
+        Ok(region)
+    }
+
+    /// Gives the address range back.
+    pub fn unmap(self) {
+        // SAFETY: mapped by us with this size; `self` was the way to reach it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+
+    fn at<T>(&self, offset: usize) -> NonNull<T> {
+        debug_assert!(offset + size_of::<T>() <= self.bytes);
+        // SAFETY: all callers pass offsets of the fixed part, which every size in `SIZES` holds.
+        unsafe { self.base.add(offset) }.cast()
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        // SAFETY: atomics, for which any bytes are valid, and mapped as long as the region.
+        unsafe { self.at(0).as_ref() }
+    }
+
+    /// The lanes, one for each vCPU.
+    pub fn lanes(&self) -> &[Lane] {
+        // SAFETY: as `header`; the range belongs to the fixed part.
+        unsafe { std::slice::from_raw_parts(self.at(LANES_AT).as_ptr(), LANES) }
+    }
+
+    /// Room for thread records; the first [`Header::threads`] are in use.
+    pub fn threads(&self) -> &[ThreadRecord] {
+        // SAFETY: as `lanes`.
+        unsafe { std::slice::from_raw_parts(self.at(THREADS_AT).as_ptr(), THREADS) }
+    }
+
+    /// The event buffer of a lane.
+    pub fn buffer(&self, lane: usize) -> NonNull<Event> {
+        self.at(BUFFERS_AT + (lane % LANES) * BUFFER_EVENTS * size_of::<Event>())
+    }
+
+    /// The table of static instructions, of which the first [`Header::instructions`] are written.
+    pub fn instructions(&self) -> NonNull<InstructionRecord> {
+        self.at(INSTRUCTIONS_AT)
+    }
+
+    /// The table of blocks, of which the first [`Header::blocks`] are written.
+    pub fn blocks(&self) -> NonNull<BlockRecord> {
+        self.at(BLOCKS_AT)
+    }
+
+    /// The code translated so far.
+    pub fn code(&self) -> Code<'_> {
+        let header = self.header();
+        let blocks = (header.blocks.load(Ordering::Acquire) as usize).min(BLOCKS);
+        let instructions = (header.instructions.load(Ordering::Acquire) as usize).min(INSTRUCTIONS);
+        // SAFETY: within the fixed part; records below the counts are written and do not change.
+        unsafe {
+            Code {
+                instructions: std::slice::from_raw_parts(self.instructions().as_ptr(), instructions),
+                blocks: std::slice::from_raw_parts(self.blocks().as_ptr(), blocks),
+            }
+        }
+    }
+
+    /// Adds text to the log of mappings; false when it is full.
+    pub fn append_log(&self, text: &[u8]) -> bool {
+        let used = self.header().log.load(Ordering::Relaxed) as usize;
+        if used + text.len() > LOG_BYTES {
+            return false;
+        }
+        // SAFETY: the range was just checked, and only the holder of the translation lock writes the log.
+        unsafe {
+            let to: NonNull<u8> = self.at(LOG_AT + used);
+            to.as_ptr().copy_from_nonoverlapping(text.as_ptr(), text.len());
+        }
+        self.header().log.store((used + text.len()) as u32, Ordering::Release);
+        true
+    }
+
+    /// The log of mappings.
+    ///
+    /// # Safety
+    /// Nobody may be writing it.
+    pub unsafe fn log(&self) -> &[u8] {
+        let used = (self.header().log.load(Ordering::Acquire) as usize).min(LOG_BYTES);
+        // SAFETY: within the fixed part; the caller excludes writers.
+        unsafe { std::slice::from_raw_parts(self.at(LOG_AT).as_ptr(), used) }
+    }
+
+    /// Copies code tables and log from another region, for a forked child whose translated code refers to them.
+    ///
+    /// # Safety
+    /// Nobody may be writing either.
+    pub unsafe fn copy_code(&self, from: &Region) {
+        let (ours, theirs) = (self.header(), from.header());
+        let counted = |count: &AtomicU32, most: usize| (count.load(Ordering::Acquire) as usize).min(most);
+        let parts = [
+            (INSTRUCTIONS_AT, counted(&theirs.instructions, INSTRUCTIONS) * size_of::<InstructionRecord>()),
+            (BLOCKS_AT, counted(&theirs.blocks, BLOCKS) * size_of::<BlockRecord>()),
+            (LOG_AT, counted(&theirs.log, LOG_BYTES)),
+        ];
+        for (offset, bytes) in parts {
+            // SAFETY: parts of the fixed layout of both mappings; the caller excludes writers.
+            unsafe {
+                self.at::<u8>(offset).as_ptr().copy_from_nonoverlapping(from.at(offset).as_ptr(), bytes);
+            }
+        }
+        for (to, from) in [
+            (&ours.instructions, &theirs.instructions),
+            (&ours.blocks, &theirs.blocks),
+            (&ours.log, &theirs.log),
+        ] {
+            to.store(from.load(Ordering::Relaxed), Ordering::Release);
+        }
+        ours.guest_base.store(theirs.guest_base.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Moves another mapping of the same size to this region's address, in its place.
+    pub fn take_place_of(self, old: &Region) -> io::Result<()> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: both mappings are ours and of the same size; the old one is replaced as a whole.
+        let moved = unsafe {
+            libc::mremap(self.base.as_ptr().cast(), self.bytes, self.bytes, flags, old.base.as_ptr())
+        };
+        mapping(moved)?;
+        old.header().address.store(old.base.as_ptr() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes of the file.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+// SAFETY: the range behind the fixed part, mapped as long as the region; nothing else uses it.
+unsafe impl Arena for Region {
+    fn base(&self) -> NonNull<u8> {
+        self.at(ARENA_AT)
+    }
+    fn len(&self) -> usize {
+        self.bytes - ARENA_AT
+    }
+    fn taken(&self) -> &AtomicUsize {
+        &self.header().taken
+    }
+    fn release(&self, offset: Offset, bytes: usize) {
+        let start = (offset as usize).next_multiple_of(PAGE);
+        let end = (offset as usize).saturating_add(bytes).min(self.len()) / PAGE * PAGE;
+        if start < end {
+            // SAFETY: whole pages of the arena that their owner has given up. A refusal only keeps the memory.
+            unsafe {
+                libc::madvise(
+                    self.at::<u8>(ARENA_AT + start).as_ptr().cast(),
+                    end - start,
+                    libc::MADV_REMOVE,
+                );
+            }
+        }
+    }
+}
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+fn mapping(address: *mut libc::c_void) -> io::Result<NonNull<u8>> {
+    match NonNull::new(address.cast()) {
+        Some(base) if address != libc::MAP_FAILED => Ok(base),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn map(file: i32, bytes: usize) -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping of an open file.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, READ_WRITE, flags, file, 0) };
+    let base = mapping(mapped)?;
+    // A core dump of the program is about the program. SAFETY: the mapping just made.
+    unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTDUMP) };
+    Ok(base)
+}
+
+/// A larger file would earn a SIGXFSZ.
+fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the write.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
+/// Stores a text in words, cut to their room.
+pub fn store_text(words: &[AtomicU32], text: &[u8]) {
+    let room = (words.len() * 4).saturating_sub(1);
+    let text = text.get(..room).unwrap_or(text);
+    for (at, word) in words.iter().enumerate() {
+        let mut bytes = [0; 4];
+        for (to, from) in bytes.iter_mut().zip(text.iter().skip(at * 4)) {
+            *to = *from;
+        }
+        word.store(u32::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+/// The text that [`store_text`] stored.
+pub fn load_text(words: &[AtomicU32]) -> Vec<u8> {
+    let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+    bytes.take_while(|byte| *byte != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_and_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.0");
+        let region = Region::create(&path, None).unwrap();
+        store_text(&region.header().program, b"/bin/true");
+        assert!(region.append_log(b"one\n") && region.append_log(b"two\n"));
+        region.header().instructions.store(3, Ordering::Relaxed);
+        let offset = region.allocate(10_000).unwrap();
+        assert!(Region::create(&path, None).is_err(), "an existing file is not taken over");
+
+        let seen = Region::open(&path).unwrap();
+        assert_eq!(load_text(&seen.header().program), b"/bin/true");
+        // SAFETY: no writer.
+        assert_eq!(unsafe { seen.log() }, b"one\ntwo\n");
+        assert!(seen.allocate(1).unwrap() > offset, "the arena goes on where it stood");
+        assert!(region.header().taken.load(Ordering::Relaxed) < seen.header().taken.load(Ordering::Relaxed));
+
+        let child = Region::create(&folder.path().join("2.0"), None).unwrap();
+        // SAFETY: no writer.
+        unsafe { child.copy_code(&region) };
+        assert_eq!(child.header().instructions.load(Ordering::Relaxed), 3);
+        child.take_place_of(&region).unwrap();
+        assert_eq!(region.header().taken.load(Ordering::Relaxed), 64, "the old address shows the new file");
+        region.unmap();
+        seen.unmap();
+    }
+
+    #[test]
+    fn what_is_no_such_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("short");
+        std::fs::write(&path, [0; 100]).unwrap();
+        assert!(Region::open(&path).is_err());
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(SIZES[3] as u64).unwrap();
+        assert!(Region::open(&path).is_err());
+    }
+
+    #[test]
+    fn texts_are_cut_to_their_room() {
+        let words: [AtomicU32; 2] = Default::default();
+        store_text(&words, b"0123456789");
+        assert_eq!(load_text(&words), b"0123456");
+    }
+}

@@ -1,0 +1,191 @@
+//! What the parent asks of the plugin: words of QEMU's `-plugin` option, and QEMU's whole command line.
+//!
+//! The command line is made here for both, the parent that starts the first program and the plugin that starts what
+//! that program executes.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    ops::Range,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+use crate::program::Program;
+
+/// What is done at an access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Record, and run the analyses.
+    #[default]
+    Full,
+    /// Record, but run no analysis: what the stream alone costs.
+    Record,
+    /// Call back and do nothing: the floor of QEMU with a memory callback.
+    Empty,
+}
+
+/// Settings of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The emulator's file.
+    pub qemu: PathBuf,
+    /// The plugin's file.
+    pub plugin: PathBuf,
+    /// Folder of the run's files.
+    pub folder: PathBuf,
+    /// What is done at an access.
+    pub mode: Mode,
+    /// One global order: threads take turns, and one analysis sees all of them.
+    pub one_order: bool,
+    /// log2 of the granules of which reuse is counted.
+    pub granules: Vec<u8>,
+    /// Reuse of instructions instead of data.
+    pub fetches: bool,
+    /// Only accesses by instructions at these addresses; empty: all.
+    pub functions: Vec<Range<u64>>,
+    /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
+    pub program: PathBuf,
+}
+
+/// The model of processor: everything that QEMU can do.
+const PROCESSOR: &str = "max";
+
+impl Settings {
+    /// Reads what [`Settings::command`] wrote.
+    pub fn parse(words: &[String]) -> Result<Self, String> {
+        let mut settings = Self {
+            qemu: PathBuf::new(),
+            plugin: PathBuf::new(),
+            folder: PathBuf::new(),
+            mode: Mode::Full,
+            one_order: false,
+            granules: vec![6],
+            fetches: false,
+            functions: Vec::new(),
+            program: PathBuf::new(),
+        };
+        for word in words {
+            let (name, value) = word.split_once('=').ok_or_else(|| format!("no value in {word}"))?;
+            match (name, value) {
+                ("qemu", path) => settings.qemu = path.into(),
+                ("plugin", path) => settings.plugin = path.into(),
+                ("folder", path) => settings.folder = path.into(),
+                ("program", path) => settings.program = path.into(),
+                ("mode", "full") => settings.mode = Mode::Full,
+                ("mode", "record") => settings.mode = Mode::Record,
+                ("mode", "empty") => settings.mode = Mode::Empty,
+                // QEMU turns yes and no into on and off.
+                ("order", "one") => settings.one_order = true,
+                ("order", "threads") => settings.one_order = false,
+                ("what", "instructions") => settings.fetches = true,
+                ("what", "data") => settings.fetches = false,
+                ("granules", list) => {
+                    let parsed: Option<Vec<u8>> = list.split('+').map(|n| n.parse().ok()).collect();
+                    settings.granules = parsed.ok_or_else(|| format!("no granules: {list}"))?;
+                }
+                _ => return Err(format!("unknown setting {word}")),
+            }
+        }
+        Ok(settings)
+    }
+
+    fn option(&self, program: &Path) -> Vec<u8> {
+        let mode = match self.mode {
+            Mode::Full => "full",
+            Mode::Record => "record",
+            Mode::Empty => "empty",
+        };
+        let order = if self.one_order { "one" } else { "threads" };
+        let granules: Vec<String> = self.granules.iter().map(u8::to_string).collect();
+        let mut option = b"file=".to_vec();
+        option.extend(escape(&self.plugin));
+        let paths: [(&str, &Path); 4] =
+            [("qemu", &self.qemu), ("plugin", &self.plugin), ("folder", &self.folder), ("program", program)];
+        for (name, path) in paths {
+            option.extend(format!(",{name}=").bytes());
+            option.extend(escape(path));
+        }
+        let what = if self.fetches { "instructions" } else { "data" };
+        let granules = granules.join("+");
+        option.extend(format!(",mode={mode},order={order},what={what},granules={granules}").bytes());
+        option
+    }
+
+    /// Arguments (the first is QEMU itself) and environment that run a program under QEMU with the plugin.
+    ///
+    /// Variables of the dynamic linker are the program's, not QEMU's, and are handed over by `-E`; one with a comma,
+    /// which `-E` would split, stays in the environment of both.
+    pub fn command(&self, program: &Program, environment: Vec<CString>) -> (Vec<CString>, Vec<CString>) {
+        let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
+        let mut arguments = vec![text(self.qemu.as_os_str().as_bytes())];
+        arguments.extend([text(b"-cpu"), text(PROCESSOR.as_bytes())]);
+        let file = Path::new(OsStr::from_bytes(program.file.as_bytes()));
+        arguments.extend([text(b"-plugin"), text(&self.option(file))]);
+        let is_linkers =
+            |word: &CString| word.as_bytes().starts_with(b"LD_") && !word.as_bytes().contains(&b',');
+        let (linkers, others): (Vec<_>, Vec<_>) = environment.into_iter().partition(is_linkers);
+        for word in linkers {
+            arguments.extend([text(b"-E"), word]);
+        }
+        if let Some(name) = program.arguments.first() {
+            arguments.extend([text(b"-0"), name.clone()]);
+        }
+        arguments.push(program.file.clone());
+        arguments.extend(program.arguments.iter().skip(1).cloned());
+        (arguments, others)
+    }
+}
+
+/// QEMU's options are separated by commas; a doubled one stands for itself (`util/keyval.c`).
+fn escape(path: &Path) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.iter().flat_map(|byte| if *byte == b',' { vec![b',', b','] } else { vec![*byte] }).collect()
+}
+
+/// This process' environment as words.
+pub fn environment() -> Vec<CString> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| {
+            let mut word: OsString = name;
+            word.push("=");
+            word.push(value);
+            CString::new(word.into_vec()).ok()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_qemus_option() {
+        let settings = Settings {
+            qemu: "/usr/bin/qemu-x86_64".into(),
+            plugin: "/a,b/plugin.so".into(),
+            folder: "/dev/shm/x,y".into(),
+            mode: Mode::Record,
+            one_order: true,
+            granules: vec![0, 6],
+            fetches: true,
+            functions: Vec::new(),
+            program: "/bin/true".into(),
+        };
+        let option = String::from_utf8(settings.option(&settings.program)).unwrap().replace(",,", "\0");
+        let words: Vec<String> = option.split(',').skip(1).map(|word| word.replace('\0', ",")).collect();
+        assert_eq!(Settings::parse(&words).unwrap(), settings);
+        assert!(Settings::parse(&["mode=other".into()]).is_err());
+        assert!(Settings::parse(&["mode".into()]).is_err());
+    }
+
+    #[test]
+    fn the_linkers_variables_are_the_programs() {
+        let settings = Settings::parse(&["qemu=/q".into(), "plugin=/p".into()]).unwrap();
+        let words = |words: &[&str]| words.iter().map(|w| CString::new(*w).unwrap()).collect::<Vec<_>>();
+        let program = Program { file: c"/bin/ls".to_owned(), arguments: words(&["ls", "-l"]) };
+        let environment = words(&["A=1", "LD_PRELOAD=x.so", "LD_X=a,b"]);
+        let (arguments, others) = settings.command(&program, environment);
+        assert_eq!(others, words(&["A=1", "LD_X=a,b"]));
+        assert_eq!(arguments[5..], words(&["-E", "LD_PRELOAD=x.so", "-0", "ls", "/bin/ls", "-l"]));
+    }
+}

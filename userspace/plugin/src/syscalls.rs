@@ -1,0 +1,110 @@
+//! System calls: where threads end, programs are replaced, signals get handlers and files are mapped.
+//!
+//! Numbers and arguments are those of x86-64 Linux (`arch/x86/entry/syscalls/syscall_64.tbl`). What the kernel itself
+//! reads and writes in the program's memory is not seen.
+
+use std::{
+    ffi::c_uint,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering::Relaxed,
+};
+
+use locality_stream::Kind;
+
+use crate::{
+    api::Id,
+    execute, guest,
+    process::{self, Process},
+    recorder,
+    region::state,
+    settings::Mode,
+};
+
+/// `SIG_DFL` and `SIG_IGN` are no addresses.
+const LAST_SPECIAL_HANDLER: u64 = 1;
+
+/// Before a system call.
+pub unsafe extern "C" fn on_call(
+    _: Id,
+    vcpu: c_uint,
+    number: i64,
+    a1: u64,
+    a2: u64,
+    a3: u64,
+    a4: u64,
+    a5: u64,
+    _: u64,
+    _: u64,
+    _: u64,
+) {
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let Some(process) = process::current() else { return };
+        if process.settings().mode != Mode::Empty {
+            before(process, vcpu, number, [a1, a2, a3]);
+        }
+        match number {
+            libc::SYS_execve => execute::replace(process, vcpu, libc::AT_FDCWD, a1, [a2, a3], 0),
+            libc::SYS_execveat => execute::replace(process, vcpu, a1 as i32, a2, [a3, a4], a5 as i32),
+            _ => {}
+        }
+    }));
+    if done.is_err() {
+        process::stop("a fault at a system call");
+    }
+}
+
+fn before(process: &Process, vcpu: c_uint, number: i64, [a1, a2, a3]: [u64; 3]) {
+    match number {
+        libc::SYS_rt_sigreturn => recorder::note(vcpu, Kind::SIGNAL_END, 0),
+        _ => recorder::note(vcpu, Kind::SYSTEM_CALL, number.cast_unsigned()),
+    }
+    match number {
+        libc::SYS_exit => recorder::end_thread(vcpu),
+        libc::SYS_exit_group => {
+            recorder::end_thread(vcpu);
+            process.region().header().state.store(state::ENDED, Relaxed);
+        }
+        libc::SYS_rt_sigaction if a2 != 0 => note_handler(process, a1, a2),
+        libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_mremap | libc::SYS_mmap => {
+            // `mmap` chooses its address: any known code may be meant.
+            let (start, bytes) = if number == libc::SYS_mmap && a3 & libc::PROT_EXEC as u64 != 0 {
+                (0, u64::MAX)
+            } else {
+                (a1, a2)
+            };
+            process.translation().mappings.changed(start, bytes);
+        }
+        _ => {}
+    }
+    if process.settings().one_order {
+        recorder::rest(vcpu);
+    }
+}
+
+/// The first field of a `struct sigaction` is the handler.
+fn note_handler(process: &Process, signal: u64, action: u64) {
+    let mut bytes = [0; 8];
+    if guest::read(process, action, &mut bytes) != bytes.len() {
+        return;
+    }
+    let handler = u64::from_le_bytes(bytes);
+    if handler > LAST_SPECIAL_HANDLER {
+        process.translation().handlers.insert(handler, signal as u32);
+    }
+}
+
+/// After a system call. One that was to replace the program, and comes here, did not.
+pub unsafe extern "C" fn on_return(_: Id, _: c_uint, number: i64, _: i64) {
+    if matches!(number, libc::SYS_execve | libc::SYS_execveat)
+        && let Some(process) = process::current()
+    {
+        process.region().header().state.store(state::RUNNING, Relaxed);
+    }
+}
+
+/// A vCPU has ended, and its thread with it.
+pub unsafe extern "C" fn on_vcpu_end(_: Id, vcpu: c_uint) {
+    if catch_unwind(AssertUnwindSafe(|| recorder::end_thread(vcpu))).is_err() {
+        process::stop("a fault at the end of a thread");
+    }
+}

@@ -1,0 +1,198 @@
+//! Translation: each block and its instructions are written down once, and get their callbacks.
+//!
+//! QEMU translates a block again when its cache is full, when a second thread begins, and when code was rewritten. The
+//! same bytes at the same address are the same block then; other bytes are a new one.
+
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::Ordering::{Relaxed, Release},
+};
+
+use iced_x86::InstructionInfoFactory;
+use locality_stream::{BlockRecord, InstructionRecord};
+
+use crate::{
+    api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
+    mappings::Mappings,
+    process::{self, Process},
+    recorder,
+    region::{BLOCKS, INSTRUCTIONS},
+    settings::Mode,
+    shape::{Shape, shape},
+};
+
+/// What is known of translated code.
+pub struct Translation {
+    /// Blocks by address and bytes.
+    blocks: HashMap<(u64, Box<[u8]>), u32>,
+    /// Handlers of signals, by address.
+    pub handlers: HashMap<u64, u32>,
+    /// Mapped files.
+    pub mappings: Mappings,
+    factory: InstructionInfoFactory,
+    bytes: Vec<u8>,
+    shapes: Vec<Shape>,
+}
+
+/// QEMU translates a block.
+pub unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(process) = process::current()
+            && !process.has_stopped()
+        {
+            translate(process, tb);
+        }
+    }));
+    if done.is_err() {
+        process::stop("a fault at a translation");
+    }
+}
+
+fn translate(process: &Process, tb: *mut Tb) {
+    let api = process.api();
+    // SAFETY: the handle is valid during the callback, as are those of its instructions.
+    let count = unsafe { (api.block_length)(tb) };
+    if count == 0 {
+        return;
+    }
+    if process.settings().mode == Mode::Empty {
+        for at in 0..count {
+            // SAFETY: as above, and `at` is below the number of instructions.
+            unsafe {
+                let instruction = (api.block_instruction)(tb, at);
+                let any = MEM_READ | MEM_WRITE;
+                let nothing: OnMemory = recorder::on_nothing;
+                (api.register_memory)(instruction, nothing, NO_REGS, any, std::ptr::null_mut());
+            }
+        }
+        return;
+    }
+    let mut held = process.translation();
+    let translation = &mut *held;
+    let Some((address, sizes)) = translation.read(process, tb, count) else { return };
+    translation.mappings.note(process, address);
+    let Some(block) = translation.block(process, address, &sizes) else {
+        process::stop("more code than an image may have");
+        return;
+    };
+    // SAFETY: as above; the callbacks are ours and bear any thread and any time.
+    unsafe {
+        match translation.handlers.get(&address) {
+            None => {
+                let told = process.settings().fetches;
+                let callback: OnBlock = if told { recorder::on_told_block } else { recorder::on_block };
+                (api.register_block)(tb, callback, NO_REGS, block as usize as *mut c_void);
+            }
+            Some(signal) => {
+                let word = u64::from(*signal) << 32 | u64::from(block);
+                (api.register_block)(tb, recorder::on_handler, NO_REGS, word as *mut c_void);
+            }
+        }
+        for (at, shape) in translation.shapes.iter().enumerate() {
+            let (callback, direction, word): (OnMemory, _, u64) = match *shape {
+                Shape::Nothing => continue,
+                Shape::Load(what) => (recorder::on_access, MEM_READ, what),
+                Shape::Store(what) => (recorder::on_access, MEM_WRITE, what),
+                // One callback for both directions: with two, QEMU 7.2 drops stores that helpers make.
+                Shape::Mixed(template) => (recorder::on_mixed, MEM_READ | MEM_WRITE, template),
+                Shape::Joined(template) => (recorder::on_piece, MEM_READ | MEM_WRITE, template),
+            };
+            let instruction = (api.block_instruction)(tb, at);
+            (api.register_memory)(instruction, callback, NO_REGS, direction, word as *mut c_void);
+        }
+    }
+}
+
+impl Default for Translation {
+    fn default() -> Self {
+        Self {
+            blocks: HashMap::new(),
+            handlers: HashMap::new(),
+            mappings: Mappings::default(),
+            factory: InstructionInfoFactory::new(),
+            bytes: Vec::new(),
+            shapes: Vec::new(),
+        }
+    }
+}
+
+impl Translation {
+    /// Reads the block's bytes into `self.bytes`; its address and the sizes of its instructions.
+    fn read(&mut self, process: &Process, tb: *mut Tb, count: usize) -> Option<(u64, Vec<u8>)> {
+        let api = process.api();
+        let mut sizes = Vec::with_capacity(count);
+        let mut first = None;
+        self.bytes.clear();
+        for at in 0..count {
+            // SAFETY: handles are valid during the callback. In user mode QEMU has just read these bytes at their
+            // host address, which is the guest's plus a constant.
+            unsafe {
+                let instruction = (api.block_instruction)(tb, at);
+                let size = (api.instruction_size)(instruction);
+                let address = (api.instruction_address)(instruction);
+                let base = match first {
+                    Some((_, base)) => base,
+                    None => {
+                        let host = (api.instruction_host)(instruction) as u64;
+                        let base = if host == 0 { 0 } else { host.wrapping_sub(address) };
+                        first = Some((address, base));
+                        base
+                    }
+                };
+                let host = address.wrapping_add(base) as *const u8;
+                self.bytes.extend_from_slice(std::slice::from_raw_parts(host, size.min(15)));
+                sizes.push(size.min(15) as u8);
+            }
+        }
+        let (address, base) = first?;
+        process.region().header().guest_base.store(base, Relaxed);
+        Some((address, sizes))
+    }
+
+    /// The block's index, new or known, and in `self.shapes` how its instructions are recorded. `None` without room.
+    fn block(&mut self, process: &Process, address: u64, sizes: &[u8]) -> Option<u32> {
+        let region = process.region();
+        let header = region.header();
+        let known = self.blocks.get(&(address, self.bytes.as_slice().into())).copied();
+        let first = match known {
+            // SAFETY: a written record; nobody writes it again.
+            Some(block) => unsafe { region.blocks().add(block as usize).read().first },
+            None => header.instructions.load(Relaxed),
+        };
+        if known.is_none() && first as usize + sizes.len() > INSTRUCTIONS {
+            return None;
+        }
+        self.shapes.clear();
+        let (mut at, mut from) = (address, 0usize);
+        for (index, size) in (first..).zip(sizes) {
+            let bytes = self.bytes.get(from..from + usize::from(*size)).unwrap_or_default();
+            self.shapes.push(shape(index, at, bytes, &mut self.factory));
+            if known.is_none() {
+                // SAFETY: below INSTRUCTIONS, and only the holder of the translation lock writes the table.
+                unsafe {
+                    region.instructions().add(index as usize).write(InstructionRecord::new(at, bytes));
+                }
+            }
+            at += u64::from(*size);
+            from += usize::from(*size);
+        }
+        if let Some(block) = known {
+            return Some(block);
+        }
+        let block = header.blocks.load(Relaxed);
+        if block as usize >= BLOCKS {
+            return None;
+        }
+        // SAFETY: below BLOCKS, and only the holder of the translation lock writes the table.
+        unsafe {
+            region.blocks().add(block as usize).write(BlockRecord { first, count: sizes.len() as u32 });
+        }
+        // Readers take the counts first: what lies below them is written.
+        header.instructions.store(first + sizes.len() as u32, Release);
+        header.blocks.store(block + 1, Release);
+        self.blocks.insert((address, self.bytes.as_slice().into()), block);
+        Some(block)
+    }
+}
