@@ -2,7 +2,7 @@
 //!
 //! Modules stand in the order in which data flows: the model, the arbiter that decides what is observed, weights and
 //! intervals, who called what, one module per analysis, time distances
-//! to stack distances and miss ratios, all findings together, and the printers.
+//! to stack distances and miss ratios, how alike two reports are, all findings together, and the printers.
 
 pub mod model;
 
@@ -20,6 +20,8 @@ pub mod pairs;
 pub mod unseen;
 
 pub mod convert;
+
+pub mod similarity;
 
 pub mod findings;
 pub mod report;

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::arbiter::Policy;
 
-use crate::units;
+use crate::{exact, units};
 
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
@@ -20,11 +20,12 @@ use crate::units;
     override_usage = "locality-bpf [OPTIONS] -p PID[,PID…]\n       \
         locality-bpf [OPTIONS] --all | --cgroup PATH\n       \
         locality-bpf [OPTIONS] -- COMMAND [ARG]…\n       \
-        locality-bpf report FILE | doctor [-p PID] | calibrate",
+        locality-bpf exact -- COMMAND… | report FILE | compare A B | doctor [-p PID] | calibrate",
     after_help = "Examples:\n  \
         sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
         sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
         sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
+        locality-bpf exact -- ./prog arg          every access of a whole run, under QEMU, without root\n  \
         locality-bpf report a.locality --format json    report again from a profile\n  \
         sudo locality-bpf doctor -p 1234         what this machine and that process allow"
 )]
@@ -56,6 +57,22 @@ pub enum Other {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// How alike two reports are: distances and miss ratios, granularity by granularity.
+    ///
+    /// Example: locality-bpf compare exact.json trace.locality
+    Compare {
+        /// A report (JSON) or a profile.
+        a: PathBuf,
+        /// Another.
+        b: PathBuf,
+        /// text for people, json for programs.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Run a command under QEMU and count every access exactly. Needs qemu-user, and no root.
+    ///
+    /// Example: locality-bpf exact --report run.txt -- ./prog arg
+    Exact(ExactArgs),
     /// What this machine can do, what is missing, and the command that mends it.
     ///
     /// Example: sudo locality-bpf doctor -p 1234
@@ -71,6 +88,35 @@ pub enum Other {
     ///
     /// Example: sudo locality-bpf calibrate
     Calibrate,
+}
+
+/// Options of an exact run.
+#[derive(Debug, Clone, Args)]
+pub struct ExactArgs {
+    /// Keep the report in this file, for `locality-bpf report FILE`.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each further one about as much.
+    #[arg(
+        long,
+        value_parser = exact::granularity,
+        value_delimiter = ',',
+        default_value = "64",
+        value_name = "BYTES[,BYTES…]"
+    )]
+    pub granularity: Vec<u64>,
+    /// Put the threads of a process into one order, one running at a time, and count reuse between them.
+    #[arg(long)]
+    pub one_order: bool,
+    /// Count the reuse of instructions (each executed one fetches its bytes) instead of data.
+    #[arg(long)]
+    pub instructions: bool,
+    /// How to print.
+    #[command(flatten)]
+    pub print: OutputArgs,
+    /// The command.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
 /// Options of a trace.
@@ -171,6 +217,12 @@ mod tests {
             parse("locality-bpf doctor -p 3 --json").unwrap().other,
             Some(Other::Doctor { .. })
         ));
+        let Some(Other::Exact(exact)) =
+            parse("locality-bpf exact -o f --granularity 8,64 --report r -- ls -l").unwrap().other
+        else {
+            panic!("not an exact run")
+        };
+        assert_eq!((exact.granularity, exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
     }
 
     #[test]
@@ -185,6 +237,9 @@ mod tests {
             "locality-bpf -p 1 -d 0",
             "locality-bpf -p 1 --policy best",
             "locality-bpf ls",
+            "locality-bpf exact",
+            "locality-bpf exact ls",
+            "locality-bpf exact --granularity 3 -- ls",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -1,12 +1,14 @@
 //! The tracer behind the command line, as a library for its tests and benchmarks.
 //!
-//! Modules stand in the order in which a trace passes them: `cli` is what the user typed, `doctor` what this machine
-//! can do, `plan` what the one means on the other, `control` runs the trace, `capture` stops and watches, `guard` keeps
-//! the targets from harm, `kernel` wraps interfaces.
+//! Modules stand in the order in which a trace passes them: `cli` is what the user typed, `compare` holds two reports
+//! against each other, `doctor` says what this machine can do, `plan` what the one means on the other, `control` runs the
+//! trace, `capture` stops and watches, `guard` keeps the targets from harm, `exact` runs a program under QEMU instead,
+//! `kernel` wraps interfaces.
 
 pub mod cli;
 pub mod units;
 
+pub mod compare;
 pub mod doctor;
 
 pub mod plan;
@@ -16,5 +18,7 @@ pub mod control;
 pub mod capture;
 
 pub mod guard;
+
+pub mod exact;
 
 pub mod kernel;

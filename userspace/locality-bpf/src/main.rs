@@ -13,9 +13,10 @@ use locality_analysis::{
     },
 };
 use locality_bpf::{
-    cli::{Cli, Format, Other, OutputArgs},
+    cli::{Cli, ExactArgs, Format, Other, OutputArgs},
+    compare,
     control::{launch, session},
-    doctor,
+    doctor, exact,
     plan::{Plan, Targets},
 };
 
@@ -24,6 +25,10 @@ fn main() -> ExitCode {
     log_to_stderr(cli.verbose);
     let done = match cli.other {
         Some(Other::Report { file, output }) => report(&file, &output),
+        Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
+            .and_then(|page| write_page(std::io::stdout(), page.as_bytes()))
+            .map(|()| ExitCode::SUCCESS),
+        Some(Other::Exact(args)) => run_exactly(&args, cli.quiet),
         Some(Other::Doctor { pid, json }) => examine(pid, json),
         Some(Other::Calibrate) => calibrate(),
         None => Plan::new(cli.trace, cli.quiet).and_then(|plan| trace(&plan)),
@@ -78,7 +83,33 @@ fn trace(plan: &Plan) -> Result<ExitCode> {
     Ok(if outcome.unwritten.is_some() { ExitCode::FAILURE } else { success(&outcome.profile) })
 }
 
+/// The command owns stdout, and its status is ours, unless nothing was recorded.
+fn run_exactly(args: &ExactArgs, quiet: bool) -> Result<ExitCode> {
+    let outcome = exact::run(args)?;
+    if let Some(file) = &args.output {
+        exact::store(&outcome.report, file)?;
+        if !quiet {
+            eprintln!("locality-bpf: profile written to {}", file.display());
+        }
+    }
+    print_exact(&outcome.report, &args.print, true)?;
+    let failed = outcome.exit_status == 0 && !outcome.report["empty"].is_null();
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::from(outcome.exit_status) })
+}
+
+fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) -> Result<()> {
+    let page = match output.format {
+        Format::Json => format!("{report:#}\n"),
+        Format::Text => exact::text::print(report, output.top),
+    };
+    put(&page, output, launched)
+}
+
 fn report(file: &Path, output: &OutputArgs) -> Result<ExitCode> {
+    if let Some(stored) = exact::stored(file) {
+        print_exact(&stored, output, false)?;
+        return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let profile = locality_profile::read(file)?;
     print(&profile, output, false)?;
     Ok(success(&profile))
@@ -141,6 +172,11 @@ fn print(profile: &Profile, output: &OutputArgs, launched: bool) -> Result<()> {
     if !page.ends_with('\n') {
         page.push('\n');
     }
+    put(&page, output, launched)
+}
+
+/// To the file asked for, else to stdout, which belongs to the command when one was launched.
+fn put(page: &str, output: &OutputArgs, launched: bool) -> Result<()> {
     match (&output.report, launched) {
         (Some(file), _) => std::fs::write(file, page)
             .with_context(|| format!("cannot write the report to {}", file.display())),

@@ -1,0 +1,108 @@
+//! A comparison for people and for programs. Not here: which reports, and where they lie.
+
+use serde_json::{Map, Value, json};
+
+use super::Similarity;
+use super::reports::{Comparison, Part, Row};
+
+/// The comparison as text, with a line on what the numbers are. Lines end in newlines.
+pub fn text(comparison: &Comparison, a: &str, b: &str) -> String {
+    let mut page = format!("A: {a}\nB: {b}\n\n");
+    page += &format!("{:<18} {:>7} {:>7} {:>7} {:>7}\n", "", "S", "Ŝ", "Slog2", "Slong");
+    for row in &comparison.rows {
+        page += &histogram(row.bytes, "time", &row.time);
+        page += &histogram(row.bytes, "stack", &row.stack);
+        page += &misses(row);
+    }
+    if !comparison.unmatched.is_empty() {
+        let bytes: Vec<String> = comparison.unmatched.iter().map(u64::to_string).collect();
+        page += &format!("\nIn one report only, not compared: granularity of {} bytes.\n", bytes.join(", "));
+    }
+    page + "\n1 is equal, 0 has nothing in common. S: bins from 4 K up, all shorter distances in one; Ŝ: the same, mild to\n\
+            reuses one bin off; Slog2: log2 bins from 0; Slong: distances of 4 K and more alone.\n"
+}
+
+fn histogram(bytes: u64, name: &str, part: &Part<(Similarity, String)>) -> String {
+    let head = format!("{:<18}", format!("{bytes}-byte {name}"));
+    match part {
+        Ok((alike, unit)) => {
+            let long = alike.s_long.map_or("-".to_owned(), |s| format!("{s:.4}"));
+            let note = match alike.dropped_edges {
+                0 => String::new(),
+                1 => "  (one bin edge unknown to one of them)".to_owned(),
+                n => format!("  ({n} bin edges unknown to one of them)"),
+            };
+            let (s, s_hat, s_log2) = (alike.s, alike.s_hat, alike.s_log2);
+            format!("{head} {s:>7.4} {s_hat:>7.4} {s_log2:>7.4} {long:>7}  {unit}{note}\n")
+        }
+        Err(why) => format!("{head} not compared: {why}\n"),
+    }
+}
+
+fn misses(row: &Row) -> String {
+    let head = format!("{:<18}", format!("{}-byte misses", row.bytes));
+    match &row.misses {
+        Ok(found) => format!(
+            "{head} miss ratios differ by {:.4} on average over {} cache sizes, by {:.4} at most, at {}\n",
+            found.mean,
+            found.sizes,
+            found.worst.0,
+            size(found.worst.1)
+        ),
+        Err(why) => format!("{head} not compared: {why}\n"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{} {name}", bytes / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// The comparison as one object, `"schema": "locality-compare/1"`. Parts that cannot be compared are an object with the
+/// reason as `not_compared`.
+pub fn json(comparison: &Comparison, a: &str, b: &str) -> Value {
+    let mut granularity = Map::new();
+    for row in &comparison.rows {
+        let misses = |found: &super::curve::Difference| {
+            json!({
+                "mean_absolute_error": found.mean,
+                "worst": { "bytes": found.worst.1, "error": found.worst.0 },
+                "sizes": found.sizes,
+            })
+        };
+        let value = json!({
+            "time": part(&row.time, similarity),
+            "stack": part(&row.stack, similarity),
+            "miss_ratio": part(&row.misses, misses),
+        });
+        granularity.insert(row.bytes.to_string(), value);
+    }
+    json!({
+        "schema": "locality-compare/1",
+        "a": a,
+        "b": b,
+        "granularity": granularity,
+        "unmatched_granularity": comparison.unmatched,
+    })
+}
+
+fn part<T>(part: &Part<T>, print: impl Fn(&T) -> Value) -> Value {
+    match part {
+        Ok(found) => print(found),
+        Err(why) => json!({ "not_compared": why }),
+    }
+}
+
+fn similarity((alike, unit): &(Similarity, String)) -> Value {
+    json!({
+        "unit": unit,
+        "s": alike.s,
+        "s_hat": alike.s_hat,
+        "s_log2": alike.s_log2,
+        "s_long": alike.s_long,
+        "dropped_edges": alike.dropped_edges,
+    })
+}

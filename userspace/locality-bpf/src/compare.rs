@@ -1,0 +1,72 @@
+//! `locality-bpf compare A B`: reads two reports or profiles and says how alike they are.
+//!
+//! Not here: what the numbers mean (`locality_analysis::similarity`). A profile is recognised by its first bytes, whatever
+//! its name, and reported as `report --format json` would. Limit: reports of more than 1 GiB are refused.
+
+use std::{io::Read as _, path::Path};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use locality_analysis::{
+    findings::Findings,
+    report::json,
+    similarity::{
+        print,
+        reports::{self, Report, Unfit},
+    },
+};
+use serde_json::Value;
+
+use crate::cli::Format;
+
+/// First bytes of each SQLite file (sqlite.org/fileformat2.html, §1.3.1).
+const SQLITE: &[u8] = b"SQLite format 3\0";
+/// Larger files are no reports.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The comparison of two files, printed.
+///
+/// # Errors
+/// A file that cannot be read or is no report, with its name; reports with nothing in common.
+pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
+    let comparison = reports::compare(&read(a)?, &read(b)?).map_err(|unfit| {
+        let both = format!("cannot compare {} (A) with {} (B)", a.display(), b.display());
+        anyhow!(unfit).context(both)
+    })?;
+    let (a, b) = (a.display().to_string(), b.display().to_string());
+    Ok(match format {
+        Format::Json => format!("{:#}\n", print::json(&comparison, &a, &b)),
+        Format::Text => print::text(&comparison, &a, &b),
+    })
+}
+
+fn read(path: &Path) -> Result<Report> {
+    let name = path.display();
+    let cannot = || format!("cannot read {name}");
+    let file = std::fs::File::open(path).with_context(cannot)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        bail!("{name} is larger than 1 GiB and no report: give a file of --format json or a profile");
+    }
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        bail!("{name} is empty: write the report again with --format json --report {name}");
+    }
+    let report = if bytes.starts_with(SQLITE) { of_profile(path)? } else { of_json(path, &bytes)? };
+    reports::read(&report).map_err(|unfit: Unfit| anyhow!("{name} {unfit}"))
+}
+
+fn of_profile(path: &Path) -> Result<Value> {
+    let profile = locality_profile::read(path)?;
+    Ok(json::value(&profile, &Findings::of(&profile)))
+}
+
+fn of_json(path: &Path, bytes: &[u8]) -> Result<Value> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let name = path.display();
+        if error.is_eof() {
+            anyhow!("{name} ends in the middle of a report ({error}): write it again, its writer was interrupted")
+        } else {
+            anyhow!("{name} is neither a profile nor a report in JSON ({error}): make one with --format json --report FILE")
+        }
+    })
+}
