@@ -6,12 +6,14 @@ use anyhow::Result;
 
 use crate::shell;
 
+mod conversions;
+
 /// Which benchmark.
 #[derive(clap::Subcommand)]
 pub enum Bench {
     /// What tracing costs, measured from outside: wall and CPU time, traced and untraced in turn; redis under load
     Overhead {
-        /// Passed on: --pairs N, --only NAME,…, --no-redis, --overhead PERCENT
+        /// Passed on: --pairs N, --only NAME,…, --overhead PERCENT
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -21,6 +23,8 @@ pub enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// How far stack distances and miss ratios converted from time distances are from the truth, over kernels and programs
+    Conversions,
 }
 
 /// Runs it.
@@ -28,6 +32,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let (name, arguments) = match bench {
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
+        Bench::Conversions => return conversions::run(),
     };
     shell::need(&[
         ("gcc", "gcc"),

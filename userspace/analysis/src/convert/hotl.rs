@@ -77,8 +77,11 @@ impl Footprint {
         if granules >= self.granules {
             return cold;
         }
-        let window = self.window(granules);
-        let slope = self.at(window + 1.0) - self.at(window);
+        // Between the footprints of two whole windows the slope changes evenly.
+        let until = self.window(granules);
+        let (low, high) = (self.at(until - 1.0), self.at(until));
+        let share = if high > low { ((granules - low) / (high - low)).clamp(0.0, 1.0) } else { 1.0 };
+        let slope = (1.0 - share) * (high - low) + share * (self.at(until + 1.0) - high);
         (slope * self.accesses / self.touches).clamp(cold.min(1.0), 1.0)
     }
 

@@ -24,8 +24,8 @@ pub fn stack_distances(time: &Distances, touches_per_access: f64) -> Distances {
 }
 
 /// Miss ratio of an LRU cache of `granules` by AET (Hu et al. 2016, USENIX ATC, eq. 1–3): a granule stays for AET(c), where
-/// Σ P(T > j) over j < AET(c) is c, and mr(c) = P(T > AET(c)). The same as [`stack_distances`] up to rounding to whole
-/// distances; here for use without the histogram. NaN without touches.
+/// Σ P(T > j) over j < AET(c) is c, and mr(c) = P(T > AET(c)). The same as [`stack_distances`] to within two granules (rounding, and
+/// the granule itself); here for use without the histogram. NaN without touches.
 pub fn miss_ratio(survival: &Survival, granules: f64) -> f64 {
     // 0-based stack distance c means that c + 1 distinct granules, itself included, lie in the window.
     let eviction = survival.fill_time(granules + 1.0);

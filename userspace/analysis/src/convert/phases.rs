@@ -98,6 +98,7 @@ impl Timeline {
             let (a, b) = ((from - start).max(0.0), until.min(end) - start);
             survival.footprint(b) - survival.footprint(a)
         };
-        (spans.iter().map(part).sum::<f64>() - 1.0).max(0.0)
+        let itself = spans.first().and_then(|span| span.2.as_ref()).map_or(0.0, |s| s.itself(window));
+        (spans.iter().map(part).sum::<f64>() - 1.0 + itself).max(0.0)
     }
 }

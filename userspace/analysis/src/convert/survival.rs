@@ -23,6 +23,8 @@ struct Piece {
     before: f64,
     /// P(T = j) for each j of the stretch.
     step: f64,
+    /// Σ over whole j < start of what [`Survival::stack_distance`] adds for each.
+    itself: f64,
 }
 
 impl Piece {
@@ -34,6 +36,11 @@ impl Piece {
     /// Σ P(T > j) over j < start + k, k whole.
     fn sum(&self, k: f64) -> f64 {
         self.area + k * self.before - self.step * k * (k + 1.0) / 2.0
+    }
+
+    /// Σ P(T = j) · P(T > j) / P(T ≠ j) over the first k of the stretch.
+    fn excluded(&self, k: f64) -> f64 {
+        if self.step >= 1.0 { 0.0 } else { (self.sum(k) - self.area) * self.step / (1.0 - self.step) }
     }
 }
 
@@ -52,11 +59,12 @@ impl Survival {
             above += bar.weight;
             befores.push(above / touches);
         }
-        let mut pieces = vec![Piece { start: 0.0, area: 0.0, before: 1.0, step: 0.0 }];
+        let mut pieces = vec![Piece { start: 0.0, area: 0.0, before: 1.0, step: 0.0, itself: 0.0 }];
         let mut push = |start: f64, before: f64, step: f64| {
             if let Some(last) = pieces.last() {
                 let area = last.sum(start - last.start);
-                pieces.push(Piece { start, area, before, step });
+                let itself = last.itself + last.excluded(start - last.start);
+                pieces.push(Piece { start, area, before, step, itself });
             }
         };
         let after = befores.iter().rev().skip(1).copied().chain([time.cold() / touches]);
@@ -109,13 +117,29 @@ impl Survival {
     }
 
     /// Mean stack distance, 0-based, of reuses at that time distance: the window's footprint without the granule itself.
+    /// Between a use and its reuse no access can return to that granule, so a touch at offset j is new to the window with
+    /// P(T > j | T ≠ j) in place of P(T > j). Together this adds less than one granule, which matters in the shortest windows
+    /// alone: at time distance 2 the stack distance is then 1, as it must be.
     pub fn stack_distance(&self, time_distance: f64) -> f64 {
-        (self.footprint(time_distance) - 1.0).max(0.0)
+        (self.footprint(time_distance) - 1.0 + self.itself(time_distance)).max(0.0)
+    }
+
+    /// What [`Self::stack_distance`] adds because the granule itself cannot lie in between.
+    pub(super) fn itself(&self, time_distance: f64) -> f64 {
+        let whole = time_distance.max(0.0).floor();
+        let piece = self.piece(|piece| piece.start <= whole);
+        self.touches_per_access * (piece.itself + piece.excluded(whole - piece.start))
     }
 
     /// The last piece for which the condition, true for a first few, holds.
     fn piece(&self, holds: impl Fn(&Piece) -> bool) -> Piece {
         let at = self.pieces.partition_point(holds).saturating_sub(1);
-        self.pieces.get(at).copied().unwrap_or(Piece { start: 0.0, area: 0.0, before: 1.0, step: 0.0 })
+        self.pieces.get(at).copied().unwrap_or(Piece {
+            start: 0.0,
+            area: 0.0,
+            before: 1.0,
+            step: 0.0,
+            itself: 0.0,
+        })
     }
 }
