@@ -155,6 +155,7 @@ pub struct Heap {
     base: NonNull<u8>,
     len: usize,
     taken: AtomicUsize,
+    released: AtomicUsize,
 }
 
 // SAFETY: the memory is owned; who may write what is the rule of the tables, as for any arena.
@@ -173,12 +174,19 @@ impl Heap {
         // SAFETY: `skip` is below a page, by which the allocation is longer than `bytes`.
         let base = unsafe { memory.add(skip) };
         // Offset 0 is left out: it stands for "none" in tables.
-        Some(Heap { memory, layout, base, len: bytes, taken: AtomicUsize::new(LINE) })
+        Some(Heap {
+            memory,
+            layout,
+            base,
+            len: bytes,
+            taken: AtomicUsize::new(LINE),
+            released: AtomicUsize::new(0),
+        })
     }
 
-    /// Bytes taken so far, released ones included.
-    pub fn used(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
+    /// Bytes taken and not released, touched or not.
+    pub fn in_use(&self) -> usize {
+        self.taken.load(Ordering::Relaxed) - self.released.load(Ordering::Relaxed)
     }
 }
 
@@ -200,7 +208,9 @@ unsafe impl Arena for Heap {
     fn taken(&self) -> &AtomicUsize {
         &self.taken
     }
-    fn release(&self, _: Offset, _: usize) {}
+    fn release(&self, _: Offset, bytes: usize) {
+        self.released.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]

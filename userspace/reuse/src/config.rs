@@ -1,0 +1,54 @@
+//! What an engine is asked to measure, and the bounds of its memory.
+
+use std::ops::Range;
+
+/// Which accesses are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// Loads and stores.
+    Data,
+    /// Fetches of instructions: each executed instruction is one access to its bytes. Needs block events.
+    Instructions,
+}
+
+/// Settings of an [`crate::Engine`].
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Accesses measured.
+    pub what: What,
+    /// Granularities in bytes, powers of two; at most [`crate::MAX_GRANULARITIES`].
+    pub granularities: Vec<u64>,
+    /// Granularities (among those above) for which pairs are kept.
+    pub pairs: Vec<u64>,
+    /// Only accesses by instructions in these address ranges are seen; empty: all.
+    pub functions: Vec<Range<u64>>,
+    /// Phases kept at most, an even number of at least 2; they merge by twos when there are more.
+    pub max_phases: usize,
+    /// Accesses of a phase at first.
+    pub phase_accesses: u64,
+    /// Nodes of the calling-context tree at most; 1 for no contexts.
+    pub max_contexts: usize,
+    /// Instructions in contexts at most.
+    pub max_sites: usize,
+    /// Pairs with their distance bins at most, for each granularity; 32 to 64 bytes each.
+    pub max_cells: usize,
+    /// Room for last touches at first, in granules; grows.
+    pub first_slots: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            what: What::Data,
+            granularities: vec![8, 64],
+            pairs: vec![64],
+            functions: Vec::new(),
+            max_phases: 128,
+            phase_accesses: 1 << 16,
+            max_contexts: 1 << 15,
+            max_sites: 1 << 21,
+            max_cells: 1 << 21,
+            first_slots: 1 << 13,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Who touches: an instruction in a calling context, numbered so that a granule remembers its last toucher in 4 bytes.
+//!
+//! Site 0 is nobody: the "use" before a first touch. When the sites are at their bound, an instruction in a new context
+//! takes its site without context; and when that is new too, site 1, which stands for no known instruction.
+
+use locality_stream::{Arena, NO_INSTRUCTION, Plain, Span};
+
+use crate::list::List;
+use crate::map::{Map, Slot, hash};
+
+/// Sites that a pair's key can hold.
+pub(crate) const MAX_SITES: usize = 1 << 26;
+/// Sites found without a look into the hash table.
+const CACHE: usize = 1024;
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Site {
+    pub(crate) context: u32,
+    pub(crate) instruction: u32,
+}
+// SAFETY: two integers.
+unsafe impl Plain for Site {}
+
+/// The tables; lie in an arena.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Sites {
+    list: List<Site>,
+    numbers: Map,
+    cache: Span<Slot>,
+    bound: u64,
+    /// Accesses whose context was left out.
+    pub(crate) folded: u64,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for Sites {}
+
+impl Sites {
+    pub(crate) fn new<A: Arena + ?Sized>(arena: &A, bound: usize) -> Option<Sites> {
+        let bound = bound.clamp(4, MAX_SITES - 1);
+        let mut list = List::new(arena, bound.min(1024))?;
+        list.push(arena, Site { context: u32::MAX, instruction: u32::MAX })?;
+        let mut sites = Sites {
+            list,
+            numbers: Map::new(arena, 64, bound)?,
+            cache: Span::allocate(arena, CACHE)?,
+            bound: bound as u64,
+            folded: 0,
+        };
+        sites.look_up(arena, 0, NO_INSTRUCTION)?;
+        Some(sites)
+    }
+
+    /// The number of a site.
+    #[inline(always)]
+    pub(crate) fn find<A: Arena + ?Sized>(&mut self, arena: &A, context: u32, instruction: u32) -> u32 {
+        let key = site_key(context, instruction);
+        // SAFETY: the cache was allocated or checked with `CACHE` slots.
+        let cached = unsafe {
+            &mut *arena
+                .base()
+                .as_ptr()
+                .add(self.cache.offset() as usize)
+                .cast::<Slot>()
+                .add((hash(key) >> (64 - CACHE.trailing_zeros())) as usize)
+        };
+        if cached.key != key {
+            let Some(site) = self.look_up(arena, context, instruction) else {
+                return self.without_context(arena, instruction);
+            };
+            cached.key = 0;
+            cached.value = u64::from(site);
+            cached.key = key;
+        }
+        cached.value as u32
+    }
+
+    #[inline(never)]
+    fn without_context<A: Arena + ?Sized>(&mut self, arena: &A, instruction: u32) -> u32 {
+        self.folded += 1;
+        self.look_up(arena, 0, instruction).unwrap_or(1)
+    }
+
+    #[inline(never)]
+    fn look_up<A: Arena + ?Sized>(&mut self, arena: &A, context: u32, instruction: u32) -> Option<u32> {
+        let key = site_key(context, instruction);
+        if let Some(found) = self.numbers.get(arena, key)
+            && found != 0
+        {
+            return Some(found as u32);
+        }
+        // A quarter of the room is kept for sites without context.
+        let bound = if context == 0 { self.bound } else { self.bound / 4 * 3 };
+        if self.list.len() as u64 > bound {
+            return None;
+        }
+        self.list.push(arena, Site { context, instruction })?;
+        let number = self.list.len() as u64 - 1;
+        *self.numbers.value(arena, key).ok()? = number;
+        Some(number as u32)
+    }
+
+    /// All sites; site 0 is nobody.
+    pub(crate) fn list<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Site] {
+        self.list.values(arena)
+    }
+
+    /// Checks tables that come out of another process' hands.
+    pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
+        let sound = self.list.is_whole(arena)
+            && self.list.len() > 0
+            && self.list.len() <= MAX_SITES
+            && self.numbers.is_whole(arena)
+            && self.cache.count() == CACHE
+            && self.cache.get(arena).is_some();
+        if sound && let Some(first) = self.cache.get(arena) {
+            for index in 0..CACHE {
+                // SAFETY: within the span, which `get` checked.
+                unsafe { (*first.as_ptr().add(index)).key = 0 };
+            }
+        }
+        sound && self.numbers.iterate(arena).all(|slot| slot.value < self.list.len() as u64)
+    }
+}
+
+fn site_key(context: u32, instruction: u32) -> u64 {
+    (u64::from(context) + 1) << 32 | u64::from(instruction)
+}
