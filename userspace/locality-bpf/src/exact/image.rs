@@ -1,0 +1,233 @@
+//! One traced process image: its file opened when it is gone, its analyses finished, its results taken out.
+//!
+//! Whatever the file holds, this does not panic: the process may have been killed at any instruction. Not here: names of
+//! functions (`names`), sums over images (`total`).
+
+use std::{collections::BTreeMap, io, path::Path, sync::atomic::Ordering::Relaxed};
+
+use locality_plugin::region::{BLOCKS, BUFFER_EVENTS, Region, load_text};
+use locality_reuse::{Engine, Summary};
+use locality_stream::{Analysis as _, Class, Code, Event, Instruction, InstructionRecord, Span};
+
+/// What one image did.
+#[derive(Debug)]
+pub struct Image {
+    /// Process id.
+    pub pid: u32,
+    /// Its program's file.
+    pub program: String,
+    /// Threads, in the order in which they began.
+    pub threads: Vec<Thread>,
+    /// All threads' results; `None` where no access was recorded.
+    pub summary: Option<Summary>,
+    /// Executions of instructions by class.
+    pub mix: BTreeMap<Class, u64>,
+    /// Static instructions as recorded.
+    pub records: Vec<InstructionRecord>,
+    /// What follows from their bytes.
+    pub facts: Vec<Instruction>,
+    /// Where files were mapped.
+    pub mappings: Vec<MappedFile>,
+    /// Why recording stopped before the program did.
+    pub stopped: Option<String>,
+    /// What else must be said.
+    pub remark: Option<String>,
+    /// Children and programs that were not recorded.
+    pub children_lost: u32,
+    /// Buffers that were not in the promised global order.
+    pub out_of_turn: u32,
+}
+
+/// One thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Thread id.
+    pub tid: u32,
+    /// Accesses; 0 in a run in one order, where threads are not told apart.
+    pub accesses: u64,
+    /// Instructions executed.
+    pub instructions: u64,
+}
+
+/// A mapped file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Number of instructions recorded when the mapping was found.
+    pub at: u32,
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Offset in the file of the first address.
+    pub offset: u64,
+    /// Path.
+    pub path: String,
+}
+
+impl Image {
+    /// Takes everything out of a file, whose process must be gone.
+    pub fn take(path: &Path) -> io::Result<Self> {
+        let region = Region::open(path)?;
+        let image = finish(&region);
+        region.unmap();
+        Ok(image)
+    }
+
+    /// The file that an instruction was mapped from.
+    pub fn mapping(&self, instruction: u32) -> Option<&MappedFile> {
+        let address = self.records.get(instruction as usize)?.address;
+        let fits = |file: &&MappedFile| file.at <= instruction && (file.start..file.end).contains(&address);
+        self.mappings.iter().rev().find(fits)
+    }
+}
+
+fn finish(region: &Region) -> Image {
+    let header = region.header();
+    let code = region.code();
+    let facts = code.classify();
+    let mut image = Image {
+        pid: header.pid.load(Relaxed),
+        program: String::from_utf8_lossy(&load_text(&header.program)).into_owned(),
+        threads: Vec::new(),
+        summary: None,
+        mix: BTreeMap::new(),
+        records: code.instructions.to_vec(),
+        // SAFETY: the process is gone, so nobody writes the log.
+        mappings: parse_log(unsafe { region.log() }),
+        stopped: None,
+        remark: None,
+        children_lost: header.children_lost.load(Relaxed),
+        out_of_turn: header.out_of_turn.load(Relaxed),
+        facts,
+    };
+    let reason = String::from_utf8_lossy(&load_text(&header.reason)).into_owned();
+    match (header.stopped.load(Relaxed), header.stop.load(Relaxed)) {
+        (0, 0) => image.remark = Some(reason).filter(|reason| !reason.is_empty()),
+        (0, 1) => image.stopped = Some("the command had ended".to_owned()),
+        (0, _) => image.stopped = Some("memory was short".to_owned()),
+        _ => image.stopped = Some(reason),
+    }
+    let whole = header.whole.load(Relaxed);
+    if whole != 0 {
+        image.summary = whole_summary(region, &code, whole);
+    }
+    let count = header.threads.load(Relaxed) as usize;
+    for (index, record) in region.threads().iter().enumerate().take(count) {
+        let tid = record.tid.load(Relaxed);
+        let instructions = count_instructions(region, &code, record.counts.load(Relaxed), &mut image);
+        let mut accesses = 0;
+        if let Ok(mut engine) = Engine::open(region, record.analyses.load(Relaxed)) {
+            // A full arena has been noted in the state.
+            let _full = engine.observe(tail(region, index, engine.consumed()), &code);
+            let summary = engine.finish(tid.into(), &code);
+            accesses = summary.accesses;
+            match &mut image.summary {
+                Some(sum) => sum.merge(&summary),
+                None => image.summary = Some(summary),
+            }
+        }
+        image.threads.push(Thread { tid, accesses, instructions });
+    }
+    image
+}
+
+fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Option<Summary> {
+    let mut engine = Engine::open(region, state).ok()?;
+    for index in 0..region.header().threads.load(Relaxed) as usize {
+        let _full = engine.observe(tail(region, index, engine.consumed()), code);
+    }
+    Some(engine.finish(region.header().pid.load(Relaxed).into(), code))
+}
+
+/// The events in a thread's buffer that its engine has not seen.
+fn tail(region: &Region, thread: usize, consumed: u64) -> &[Event] {
+    let lane = region.threads().get(thread).map_or(usize::MAX, |record| record.lane.load(Relaxed) as usize);
+    let Some(lane_record) = region.lanes().get(lane) else { return &[] };
+    if lane_record.thread.load(Relaxed) as usize != thread + 1 {
+        // Another thread has the lane by now; this one was worked off when it ended.
+        return &[];
+    }
+    let buffer = region.buffer(lane);
+    let there = region.header().address.load(Relaxed);
+    // SAFETY: both lie in the mapping of the region.
+    let offset = unsafe { buffer.as_ptr().cast::<u8>().offset_from((&raw const *region.header()).cast()) };
+    let start = there.wrapping_add(offset as u64);
+    let count = lane_record.cursor.load(Relaxed).wrapping_sub(start) / size_of::<Event>() as u64;
+    if count > BUFFER_EVENTS as u64 {
+        return &[];
+    }
+    // SAFETY: the buffer has BUFFER_EVENTS events, any bytes are valid ones, and their writer is gone.
+    let events = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), count as usize) };
+    let seen = consumed.saturating_sub(lane_record.base.load(Relaxed)) as usize;
+    events.get(seen..).unwrap_or_default()
+}
+
+/// Adds a thread's executions to the mix; the number of instructions that it executed.
+fn count_instructions(region: &Region, code: &Code<'_>, offset: u64, image: &mut Image) -> u64 {
+    let span = Span::<u64>::from_parts(offset, BLOCKS);
+    // SAFETY: the process is gone, so nobody writes the numbers.
+    let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else { return 0 };
+    let mut sum = 0;
+    for (block, count) in code.blocks.iter().zip(counts) {
+        let instructions =
+            (block.first as usize)..(block.first as usize).saturating_add(block.count as usize);
+        if *count == 0 {
+            continue;
+        }
+        for facts in image.facts.get(instructions).unwrap_or_default() {
+            *image.mix.entry(facts.class).or_default() += count;
+            sum += count;
+        }
+    }
+    sum
+}
+
+fn parse_log(log: &[u8]) -> Vec<MappedFile> {
+    let text = String::from_utf8_lossy(log);
+    let parse = |line: &str| {
+        let mut fields = line.splitn(5, ' ');
+        let mut number = || u64::from_str_radix(fields.next()?, 16).ok();
+        let (at, start, end, offset) = (number()?, number()?, number()?, number()?);
+        Some(MappedFile { at: at.try_into().ok()?, start, end, offset, path: fields.next()?.to_owned() })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_mapping_holds_for_later_instructions() {
+        let mappings = parse_log(b"0 1000 2000 0 /a b\n5 1000 2000 1000 /c\nbroken\n");
+        assert_eq!(mappings.len(), 2);
+        let record = InstructionRecord::new(0x1800, &[0x90]);
+        let image = Image {
+            pid: 1,
+            program: String::new(),
+            threads: Vec::new(),
+            summary: None,
+            mix: BTreeMap::new(),
+            records: vec![record; 10],
+            facts: Vec::new(),
+            mappings,
+            stopped: None,
+            remark: None,
+            children_lost: 0,
+            out_of_turn: 0,
+        };
+        assert_eq!(image.mapping(4).unwrap().path, "/a b");
+        assert_eq!(image.mapping(5).unwrap().path, "/c");
+        assert_eq!(image.mapping(10), None);
+    }
+
+    #[test]
+    fn an_untouched_file_is_an_empty_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.0");
+        let region = Region::create(&path, None).unwrap();
+        let image = Image::take(&path).unwrap();
+        assert!(image.threads.is_empty() && image.summary.is_none() && image.mix.is_empty());
+        region.unmap();
+    }
+}

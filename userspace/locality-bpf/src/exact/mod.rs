@@ -1,0 +1,270 @@
+//! `locality-bpf exact`: a whole run under QEMU with our plugin, every access counted.
+//!
+//! `find` QEMU, plugin and program, `folder` where traced processes keep their counts, `run` the command, `image` one
+//! process' results, `names` its functions, `total` the whole run, `report` and `text` what is printed. Needs no root.
+//!
+//! Limits: see the plugin; programs that outlive the command are reported as far as they got.
+
+pub mod find;
+mod folder;
+mod image;
+mod names;
+mod report;
+mod run;
+pub mod text;
+mod total;
+
+use std::{
+    collections::HashSet,
+    io::Write as _,
+    os::unix::{fs::FileExt as _, process::ExitStatusExt as _},
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context as _, Result};
+use locality_plugin::{
+    region::{Header, state},
+    settings::{Mode, Settings},
+};
+use serde_json::Value;
+
+use crate::{
+    cli::ExactArgs,
+    control::{host, launch},
+};
+use folder::Folder;
+use image::Image;
+use names::Names;
+use total::Total;
+
+/// How often finished processes are collected.
+const PERIOD: Duration = Duration::from_millis(50);
+/// How long processes that outlive the command are waited for.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// A finished run.
+pub struct Outcome {
+    /// The report.
+    pub report: Value,
+    /// The command's exit status, as a shell shows it.
+    pub exit_status: u8,
+}
+
+/// Runs the command and reports on it.
+pub fn run(args: &ExactArgs) -> Result<Outcome> {
+    let qemu = find::qemu()?;
+    let program = find::program(&args.command)?;
+    let plugin = find::plugin()?;
+    let folder = Folder::create()?;
+    let settings = Settings {
+        qemu: qemu.file,
+        plugin,
+        folder: folder.path().to_owned(),
+        mode: Mode::Full,
+        one_order: args.one_order,
+        granules: args.granularity.iter().map(|bytes| bytes.trailing_zeros() as u8).collect(),
+        fetches: args.instructions,
+        functions: Vec::new(),
+        program: PathBuf::new(),
+    };
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let running = run::start(&settings, &program)
+        .with_context(|| format!("cannot start {}", settings.qemu.display()))?;
+    let pid = running.pid.cast_unsigned();
+    let (ended, total) = std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let folder = &folder;
+        let collector = scope.spawn(move || collect(folder, &told));
+        let ended = running.wait();
+        // The collector ends with the command, or by itself on an error.
+        let _ = tell.send(());
+        (ended, collector.join())
+    });
+    let ended = ended.context("cannot wait for the command")?;
+    let mut total = match total {
+        Ok(total) => total,
+        Err(_) => anyhow::bail!(
+            "collecting the counts failed; the command ended with status {}",
+            launch::exit_code(ended.wait_status)
+        ),
+    };
+    let signal = ExitStatus::from_raw(ended.wait_status).signal();
+    let ended_by = match signal {
+        Some(signal) => {
+            total.partial = true;
+            format!("the command was ended by {}", signal_name(signal))
+        }
+        None if ended.interrupted => "the command ended after a signal".to_owned(),
+        None => "the command ended".to_owned(),
+    };
+    if ended.interrupted {
+        total.partial = true;
+    }
+    let exit_status = launch::exit_code(ended.wait_status);
+    let about = report::About {
+        command: args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
+        pids: vec![pid],
+        started_unix_ns: started.as_nanos() as u64,
+        wall_s: ended.wall.as_secs_f64(),
+        cpu_s: ended.cpu.as_secs_f64(),
+        host: host::describe(),
+        qemu: qemu.version,
+        ended_by,
+        exit_status,
+        one_order: args.one_order,
+        fetches: args.instructions,
+    };
+    Ok(Outcome { report: report::value(&total, &about), exit_status })
+}
+
+/// Takes the results of processes as they end, so that long runs of many processes need little memory.
+fn collect(folder: &Folder, told: &mpsc::Receiver<()>) -> Total {
+    let mut total = Total::default();
+    let mut names = Names::new();
+    let mut told_to_stop = HashSet::new();
+    let mut until = None;
+    loop {
+        let left = take_finished(folder, &mut total, &mut names);
+        if until.is_some_and(|until| left.is_empty() || Instant::now() >= until) {
+            finish_the_rest(left, &mut total, &mut names);
+            total.notices.sort();
+            total.notices.dedup();
+            return total;
+        }
+        if folder.free() < folder::RESERVE_BYTES {
+            for path in &left {
+                if told_to_stop.insert(path.clone()) {
+                    tell_to_stop(path, 2);
+                }
+            }
+        }
+        match told.recv_timeout(PERIOD) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                until.get_or_insert(Instant::now() + GRACE);
+                std::thread::sleep(if left.is_empty() { Duration::ZERO } else { PERIOD / 10 });
+            }
+        }
+    }
+}
+
+/// Files of processes that still run.
+fn take_finished(folder: &Folder, total: &mut Total, names: &mut Names) -> Vec<PathBuf> {
+    let images = folder.images();
+    let mut left = Vec::new();
+    for (at, (pid, _, path)) in images.iter().enumerate() {
+        // A later file of the same process means that it has replaced its program.
+        let replaced = images.get(at + 1).is_some_and(|(next, _, _)| next == pid);
+        if replaced && header_field(path, std::mem::offset_of!(Header, state)) == Some(state::EXECUTED)
+            || !is_alive(*pid)
+        {
+            take(path, total, names);
+        } else {
+            left.push(path.clone());
+        }
+    }
+    left
+}
+
+fn take(path: &Path, total: &mut Total, names: &mut Names) {
+    match Image::take(path) {
+        Ok(image) => total.add(image, names),
+        Err(error) => {
+            total.partial = true;
+            total.notices.push(format!("The counts of one process cannot be read: {error}."));
+        }
+    }
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!("{} is not removed: {error}", path.display());
+    }
+}
+
+/// Processes that outlive the command: what they did so far.
+fn finish_the_rest(left: Vec<PathBuf>, total: &mut Total, names: &mut Names) {
+    for path in &left {
+        tell_to_stop(path, 1);
+    }
+    if !left.is_empty() {
+        // So that whoever works at a buffer has finished it.
+        std::thread::sleep(PERIOD);
+        total.partial = true;
+    }
+    for path in &left {
+        take(path, total, names);
+    }
+}
+
+/// Running or stopped, not a zombie.
+fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { return false };
+    // The name, in parentheses, may hold anything.
+    let after = stat.iter().rposition(|byte| *byte == b')').map_or(0, |at| at + 2);
+    !matches!(stat.get(after), None | Some(b'Z' | b'X'))
+}
+
+fn header_field(path: &Path, offset: usize) -> Option<u32> {
+    let mut bytes = [0; 4];
+    std::fs::File::open(path).ok()?.read_exact_at(&mut bytes, offset as u64).ok()?;
+    Some(u32::from_le_bytes(bytes))
+}
+
+fn tell_to_stop(path: &Path, why: u32) {
+    let file = std::fs::File::options().write(true).open(path);
+    let done = file
+        .and_then(|file| file.write_all_at(&why.to_le_bytes(), std::mem::offset_of!(Header, stop) as u64));
+    if let Err(error) = done {
+        tracing::debug!("{} cannot be told to stop: {error}", path.display());
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    match signal {
+        libc::SIGHUP => "SIGHUP".to_owned(),
+        libc::SIGINT => "SIGINT (Ctrl-C)".to_owned(),
+        libc::SIGQUIT => "SIGQUIT".to_owned(),
+        libc::SIGILL => {
+            "SIGILL: an instruction that QEMU or the program does not know (QEMU has no AVX-512)".to_owned()
+        }
+        libc::SIGTRAP => "SIGTRAP".to_owned(),
+        libc::SIGABRT => "SIGABRT".to_owned(),
+        libc::SIGBUS => "SIGBUS".to_owned(),
+        libc::SIGFPE => "SIGFPE".to_owned(),
+        libc::SIGKILL => "SIGKILL".to_owned(),
+        libc::SIGSEGV => "SIGSEGV".to_owned(),
+        libc::SIGPIPE => "SIGPIPE".to_owned(),
+        libc::SIGTERM => "SIGTERM".to_owned(),
+        other => format!("signal {other}"),
+    }
+}
+
+/// Stores the report where `locality-bpf report` finds it again.
+pub fn store(report: &Value, file: &Path) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut options = std::fs::File::options();
+        let mut to = std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(file)?;
+        to.write_all(format!("{report:#}\n").as_bytes())
+    };
+    write().with_context(|| format!("cannot write the profile to {}", file.display()))
+}
+
+/// The stored report of an exact run; `None` where the file is something else.
+pub fn stored(file: &Path) -> Option<Value> {
+    let bytes = std::fs::read(file).ok()?;
+    let value: Value = serde_json::from_slice(&bytes).ok()?;
+    (value["schema"] == "locality-report/1" && value["run"]["mode"] == "exact").then_some(value)
+}
+
+/// A granularity from the command line.
+pub fn granularity(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(bytes) if bytes.is_power_of_two() && bytes <= 1 << 20 => Ok(bytes),
+        _ => Err("a granularity is a power of two, from 1 to 1048576 bytes".to_owned()),
+    }
+}

@@ -1,0 +1,114 @@
+//! Names for instructions of processes that are gone: from the files that were mapped.
+//!
+//! The report's frames: function, file, line, module, address (in the module), inlined, unknown. Code outside files is
+//! generated code, named by the perf map of its process if it left one in `/tmp`.
+
+use std::{collections::HashMap, fs, path::Path, sync::Arc};
+
+use locality_symbols::{ModuleInfo, Processes, Symbolizer};
+use object::{Object as _, ObjectSegment as _};
+use serde_json::{Value, json};
+
+use super::image::Image;
+
+/// A frame of the report, shared by all that refer to it.
+pub type Frame = Arc<Value>;
+
+/// Finds names; answers are kept.
+pub struct Names {
+    symbolizer: Symbolizer,
+    files: HashMap<String, Option<File>>,
+    places: HashMap<(String, u64), Arc<[Frame]>>,
+}
+
+/// What addresses of a file are computed from.
+struct File {
+    info: ModuleInfo,
+    /// Offset in the file, its size there, address.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Names {
+    /// For any number of images.
+    pub fn new() -> Self {
+        Self { symbolizer: Symbolizer::new(Processes::new()), files: HashMap::new(), places: HashMap::new() }
+    }
+
+    /// The source frames of an instruction, innermost first; more than one where calls were inlined.
+    pub fn frames(&mut self, image: &Image, instruction: u32) -> Arc<[Frame]> {
+        let Some(record) = image.records.get(instruction as usize) else { return Arc::new([]) };
+        let Some(mapping) = image.mapping(instruction) else {
+            let key = (format!("[jit] {}", image.pid), record.address);
+            return Arc::clone(
+                self.places.entry(key).or_insert_with(|| Arc::new([generated(record.address)])),
+            );
+        };
+        let offset = record.address - mapping.start + mapping.offset;
+        let key = (mapping.path.clone(), offset);
+        if let Some(frames) = self.places.get(&key) {
+            return Arc::clone(frames);
+        }
+        let frames: Arc<[Frame]> = self.look_up(&mapping.path, offset, record.address).into();
+        self.places.insert(key, Arc::clone(&frames));
+        frames
+    }
+
+    fn look_up(&mut self, path: &str, offset: u64, address: u64) -> Vec<Frame> {
+        if !self.files.contains_key(path) {
+            self.files.insert(path.to_owned(), File::open(Path::new(path)));
+        }
+        let found = self.files.get(path).and_then(Option::as_ref).and_then(|file| {
+            let (start, _, virtual_address) =
+                file.segments.iter().find(|(start, size, _)| (*start..start + size).contains(&offset))?;
+            Some((&file.info, offset - start + virtual_address))
+        });
+        let Some((info, inside)) = found else {
+            return vec![Arc::new(json!({
+                "function": null, "file": null, "line": null, "module": path, "address": address,
+                "inlined": false, "unknown": "file gone or not an ELF file",
+            }))];
+        };
+        let frames = self.symbolizer.symbolize_in_file(info, inside);
+        frames
+            .iter()
+            .map(|frame| {
+                let mut value = json!({
+                    "function": frame.function,
+                    "file": frame.file,
+                    "line": frame.line,
+                    "module": path,
+                    "address": inside,
+                    "inlined": frame.inlined,
+                });
+                if let Some(unknown) = frame.unknown {
+                    value["unknown"] = json!(unknown.as_str());
+                }
+                Arc::new(value)
+            })
+            .collect()
+    }
+}
+
+fn generated(address: u64) -> Frame {
+    Arc::new(json!({
+        "function": null, "file": null, "line": null, "module": "[jit]", "address": address,
+        "inlined": false, "unknown": "generated code",
+    }))
+}
+
+impl File {
+    fn open(path: &Path) -> Option<Self> {
+        let bytes = fs::read(path).ok()?;
+        let elf = object::File::parse(&*bytes).ok()?;
+        let build_id = elf.build_id().ok().flatten().unwrap_or_default();
+        let build_id = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let segments = elf.segments().map(|segment| {
+            let (offset, size) = segment.file_range();
+            (offset, size, segment.address())
+        });
+        Some(Self {
+            segments: segments.collect(),
+            info: ModuleInfo { path: path.to_string_lossy().into_owned(), build_id },
+        })
+    }
+}

@@ -1,0 +1,307 @@
+//! The report of an exact run for a terminal, printed from its JSON: what `-o` stored can be printed again.
+//!
+//! Nothing is computed here that is not in the report. Fields that are missing print as nothing.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// Columns of the report.
+const WIDTH: usize = 100;
+
+/// The page. `top` rows of each table.
+pub fn print(report: &Value, top: usize) -> String {
+    let mut page = Page { text: String::new() };
+    let run = &report["run"];
+    page.line(&format!("Exact run of `{}`", words(&run["command"])));
+    page.line(&format!(
+        "{} accesses ({} loads, {} stores) by {} instructions in {}; {}, {:.2} s, exit status {}",
+        count(&report["mix"]["accesses"]),
+        percent(share_of_accesses(report, "loads")),
+        percent(share_of_accesses(report, "stores")),
+        count(&report["mix"]["instructions"]),
+        counted(report["threads"].as_array().map_or(0, Vec::len), "thread"),
+        words(&run["sources"]["address"]),
+        run["wall_s"].as_f64().unwrap_or(0.0),
+        run["exit_status"],
+    ));
+    if let Some(why) = report["empty"].as_str() {
+        page.line("");
+        page.wrapped(why);
+    }
+    if report["partial"] == true {
+        page.line("");
+        page.wrapped(&format!("This report is partial: {}.", words(&run["ended_by"])));
+    }
+    for notice in report["notices"].as_array().into_iter().flatten() {
+        page.wrapped(&words(notice));
+    }
+    for (bytes, reuse) in by_granule(report) {
+        page.granule(bytes, reuse);
+    }
+    page.pairs(report, top);
+    page.mix(&report["mix"], top);
+    page.line("");
+    page.wrapped(
+        "Distances are exact: every access was seen. A time distance is the number of accesses from a use to its reuse, a \
+         stack distance the number of other granules touched between them; a fully associative LRU cache that holds more \
+         granules than the stack distance keeps the data. What the kernel reads and writes in system calls is not seen.",
+    );
+    if run["order"] == "each thread's own" && report["threads"].as_array().is_some_and(|all| all.len() > 1) {
+        page.wrapped(
+            "Distances are those of each thread's own accesses, summed over threads; --one-order puts the threads of a \
+             process into one order instead.",
+        );
+    }
+    page.text
+}
+
+fn by_granule(report: &Value) -> Vec<(u64, &Value)> {
+    let all = report["reuse"].as_object().into_iter().flatten();
+    let mut sorted: Vec<_> = all.filter_map(|(bytes, reuse)| Some((bytes.parse().ok()?, reuse))).collect();
+    sorted.sort_by_key(|(bytes, _)| *bytes);
+    sorted
+}
+
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn wrapped(&mut self, sentence: &str) {
+        let mut line = String::new();
+        for word in sentence.split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+                self.line(&line);
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.line(&line);
+    }
+
+    fn granule(&mut self, bytes: u64, reuse: &Value) {
+        self.line("");
+        self.line(&format!(
+            "Reuse of {}: {} touches, footprint {}, {} touched for the first time",
+            if bytes == 64 { "cache lines (64 bytes)".to_owned() } else { counted(bytes as usize, "byte") },
+            count(&reuse["touches"]),
+            size(reuse["footprint_bytes"].as_u64().unwrap_or(0)),
+            percent(reuse["cold_fraction"].as_f64().unwrap_or(0.0)),
+        ));
+        let mut sizes = String::from("  Misses of a fully associative cache:");
+        let curve = reuse["miss_ratio_curve"].as_array();
+        let fixed = curve.into_iter().flatten().filter(|point| {
+            super::report::FIXED_SIZES.iter().any(|bytes| point["bytes"].as_u64() == Some(*bytes))
+        });
+        let hosts = reuse["at_caches"].as_array().into_iter().flatten();
+        let mut seen = Vec::new();
+        for point in hosts.chain(fixed) {
+            let bytes = point["bytes"].as_u64().unwrap_or(0);
+            if seen.contains(&bytes) {
+                continue;
+            }
+            seen.push(bytes);
+            let level = point["level"].as_u64().map(|level| format!("L{level} ")).unwrap_or_default();
+            // Cannot fail: a string takes all text.
+            let _ = write!(
+                sizes,
+                "{} {level}{} {}",
+                if seen.len() > 1 { "," } else { "" },
+                size(bytes),
+                percent(point["ratio"].as_f64().unwrap_or(0.0))
+            );
+        }
+        self.wrapped_with(&sizes, "    ");
+        self.line("");
+        self.line(&format!("  {:>22} {:>10} {:>10}", "distance from", "time", "stack"));
+        let rows = |kind: &str| reuse[kind]["bins"].as_array().cloned().unwrap_or_default();
+        let (time, stack) = (rows("time"), rows("stack"));
+        for at in 0..time.len().max(stack.len()) {
+            let fraction = |bins: &[Value]| {
+                bins.get(at).and_then(|bin| bin["fraction"].as_f64()).map(percent).unwrap_or_default()
+            };
+            let low = time.get(at).or(stack.get(at)).map(|bin| count(&bin["low"])).unwrap_or_default();
+            self.line(&format!("  {low:>22} {:>10} {:>10}", fraction(&time), fraction(&stack)));
+        }
+    }
+
+    fn wrapped_with(&mut self, sentence: &str, indent: &str) {
+        if sentence.chars().count() <= WIDTH {
+            return self.line(sentence);
+        }
+        let cut = sentence.char_indices().take(WIDTH).filter(|(_, c)| *c == ',').last().map(|(at, _)| at + 1);
+        match cut {
+            Some(at) => {
+                let (first, rest) = sentence.split_at(at);
+                self.line(first);
+                self.wrapped_with(&format!("{indent}{}", rest.trim_start()), indent);
+            }
+            None => self.line(sentence),
+        }
+    }
+
+    fn pairs(&mut self, report: &Value, top: usize) {
+        let pairs = report["pairs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if pairs.is_empty() {
+            return;
+        }
+        let near = super::report::FIXED_SIZES[0].to_string();
+        let misses = |pair: &Value| pair["misses"][&near].as_u64().unwrap_or(0);
+        let mut far: Vec<&Value> = pairs.iter().filter(|pair| misses(pair) > 0).collect();
+        far.sort_by_key(|pair| std::cmp::Reverse(misses(pair)));
+        let all: u64 =
+            report["reuse"][&report["pairs_granularity"].to_string()]["stack"]["n"].as_u64().unwrap_or(0);
+        self.line("");
+        if far.is_empty() {
+            self.line("No pair of use and reuse misses a cache of 32 KiB. The most frequent pairs:");
+        } else {
+            self.line("Pairs of use and reuse that miss a cache of 32 KiB most often:");
+        }
+        let shown: Vec<&Value> = if far.is_empty() { pairs.iter().collect() } else { far };
+        for (at, pair) in shown.into_iter().take(top).enumerate() {
+            self.line("");
+            self.line(&format!(
+                "{:>3}. {} of all reuses, {} misses of 32 KiB; stack distance about {}, time distance about {}",
+                at + 1,
+                percent(pair["n"].as_f64().unwrap_or(0.0) / (all.max(1) as f64)),
+                count(&pair["misses"][&near]),
+                median(&pair["stack_median"]),
+                median(&pair["time_median"]),
+            ));
+            self.line(&format!("     use    {}", frame(&pair["use"]["frames"][0])));
+            self.line(&format!("     reuse  {}", frame(&pair["reuse"]["frames"][0])));
+            if !pair["common_ancestor"].is_null() {
+                self.line(&format!("     both below {}", function(&pair["common_ancestor"])));
+            }
+        }
+    }
+
+    fn mix(&mut self, mix: &Value, top: usize) {
+        let classes = mix["classes"].as_object().into_iter().flatten();
+        let mut rows: Vec<(f64, &String)> = classes
+            .filter_map(|(name, share)| Some((share.as_f64()?, name)))
+            .filter(|row| row.0 > 0.0)
+            .collect();
+        rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+        if rows.is_empty() {
+            return;
+        }
+        self.line("");
+        let rows: Vec<String> = rows
+            .iter()
+            .take(top)
+            .map(|(share, name)| format!("{} {}", name.replace('_', " "), percent(*share)))
+            .collect();
+        self.wrapped_with(&format!("Instructions: {}", rows.join(", ")), "    ");
+    }
+}
+
+fn share_of_accesses(report: &Value, kind: &str) -> f64 {
+    let mix = &report["mix"];
+    let accesses = mix["accesses"].as_f64().unwrap_or(0.0);
+    if accesses == 0.0 {
+        return 0.0;
+    }
+    mix[kind].as_f64().unwrap_or(0.0) * mix["instructions"].as_f64().unwrap_or(0.0) / accesses
+}
+
+fn words(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn function(frame: &Value) -> String {
+    let module = || {
+        let path = words(&frame["module"]);
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        format!("{name}+{:#x}", frame["address"].as_u64().unwrap_or(0))
+    };
+    frame["function"].as_str().map_or_else(module, str::to_owned)
+}
+
+fn frame(frame: &Value) -> String {
+    let place = match (frame["file"].as_str(), frame["line"].as_u64()) {
+        (Some(file), Some(line)) => {
+            format!("  {}:{line}", file.rsplit('/').next().unwrap_or_default())
+        }
+        _ => match frame["module"].as_str() {
+            Some(module) => format!("  in {}", module.rsplit('/').next().unwrap_or_default()),
+            None => String::new(),
+        },
+    };
+    format!("{}{place}", function(frame))
+}
+
+fn median(value: &Value) -> String {
+    format!(
+        "{} {}",
+        count(&serde_json::json!(value["value"].as_f64().unwrap_or(0.0) as u64)),
+        words(&value["unit"])
+    )
+}
+
+/// "12,034".
+fn count(value: &Value) -> String {
+    let digits = value.as_u64().unwrap_or(0).to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+fn percent(fraction: f64) -> String {
+    let digits = if fraction > 0.0 && fraction < 0.001 { 4 } else { 1 };
+    format!("{:.digits$} %", fraction * 100.0)
+}
+
+/// "32 KiB".
+fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
+    let (shift, unit) = UNITS.iter().find(|(shift, _)| bytes >= 1 << shift).unwrap_or(&UNITS[3]);
+    let value = bytes as f64 / (1u64 << shift) as f64;
+    if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_what_the_report_has_and_bears_what_it_lacks() {
+        let page = print(&serde_json::json!({}), 3);
+        assert!(page.starts_with("Exact run of"));
+        let report = serde_json::json!({
+            "run": { "command": "a b", "order": "each thread's own", "ended_by": "SIGSEGV" },
+            "partial": true,
+            "threads": [1, 2],
+            "reuse": { "64": {
+                "touches": 10, "footprint_bytes": 96 << 10, "cold_fraction": 0.5,
+                "miss_ratio_curve": [{ "bytes": 32768, "ratio": 0.25 }],
+                "time": { "bins": [{ "low": 0, "fraction": 1.0 }] },
+            } },
+        });
+        let page = print(&report, 3);
+        for part in
+            ["`a b`", "partial: SIGSEGV", "footprint 96 KiB", "32 KiB 25.0 %", "--one-order", "100.0 %"]
+        {
+            assert!(page.contains(part), "{part} in\n{page}");
+        }
+        assert!(page.lines().all(|line| line.chars().count() <= WIDTH));
+    }
+}
