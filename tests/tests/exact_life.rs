@@ -1,0 +1,211 @@
+//! The exact engine on what processes do: threads, fork, exec, signals, death; and that the program notices nothing.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+
+use locality_tests::{Traced, Tracer, build, requires};
+use serde_json::Value;
+
+/// Loads of one call of `work` in the program.
+const WORK: u64 = 50 * 4096;
+
+fn life(what: &[&str]) -> (Traced, Value) {
+    let program = build("exact_life");
+    let mut command = vec![program.to_str().expect("a path in UTF-8")];
+    command.extend(what);
+    exact(&command, &[])
+}
+
+fn exact(command: &[&str], options: &[&str]) -> (Traced, Value) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report");
+    let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    let done = tracer.args(options).args(["--"]).args(command).run();
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
+    (done, serde_json::from_str(&text).expect("JSON"))
+}
+
+fn accesses(report: &Value) -> u64 {
+    report["mix"]["accesses"].as_u64().expect("a number")
+}
+
+#[test]
+fn threads_are_all_seen() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = life(&["threads"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    let threads = report["threads"].as_array().expect("threads");
+    assert_eq!(threads.len(), 5);
+    let busy = threads.iter().filter(|thread| thread["accesses"].as_u64() >= Some(WORK)).count();
+    assert_eq!(busy, 4, "{threads:?}");
+    assert_eq!(report["partial"], false);
+}
+
+#[test]
+fn threads_in_one_order_share_their_data() {
+    requires!(command("qemu-x86_64"));
+    let program = build("exact_life");
+    let program = program.to_str().expect("a path in UTF-8");
+    let (apart, separate) = exact(&[program, "threads"], &[]);
+    let (together, one) = exact(&[program, "threads"], &["--one-order"]);
+    assert!(apart.status.success() && together.status.success(), "{}", together.stderr);
+    assert!(accesses(&one).abs_diff(accesses(&separate)) < 5_000);
+    let footprint = |report: &Value| report["reuse"]["64"]["footprint_bytes"].as_u64().expect("a number");
+    // The array of 32 KiB counts once for the process, and once for each of four threads apart.
+    assert!(
+        footprint(&one) + 3 * 32_768 <= footprint(&separate),
+        "{} {}",
+        footprint(&one),
+        footprint(&separate)
+    );
+}
+
+#[test]
+fn forked_children_are_seen() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = life(&["fork"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    assert!(accesses(&report) >= 3 * WORK);
+    let pids: std::collections::BTreeSet<u64> = report["threads"]
+        .as_array()
+        .expect("threads")
+        .iter()
+        .filter_map(|thread| thread["pid"].as_u64())
+        .collect();
+    assert_eq!(pids.len(), 4);
+}
+
+#[test]
+fn a_program_that_replaces_itself_is_seen_before_and_after() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = life(&["exec"]);
+    assert_eq!(done.status.code(), Some(7), "{}", done.stderr);
+    assert_eq!(done.stdout, "renamed -");
+    assert!(accesses(&report) >= WORK);
+    assert_eq!(report["run"]["programs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["partial"], false);
+}
+
+#[test]
+fn what_is_spawned_is_seen() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = life(&["spawn"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    let programs = report["run"]["programs"].to_string();
+    assert!(programs.contains("/bin/sh"), "{programs}");
+}
+
+#[test]
+fn an_exec_that_fails_fails_as_ever() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = life(&["exec-missing"]);
+    assert!(done.status.success());
+    assert!(accesses(&report) >= WORK);
+}
+
+#[test]
+fn signal_handlers_run() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = life(&["signal"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    assert!(accesses(&report) >= WORK);
+}
+
+#[test]
+fn death_by_a_signal_leaves_the_counts() {
+    requires!(command("qemu-x86_64"));
+    for (what, signal, name) in [("segv", 11, "SIGSEGV"), ("kill", 9, "SIGKILL")] {
+        let (done, report) = life(&[what]);
+        assert_eq!(done.status.code(), Some(128 + signal), "{}", done.stderr);
+        assert!(accesses(&report) >= WORK, "{what}: {}", accesses(&report));
+        assert_eq!(report["partial"], true);
+        assert!(report["run"]["ended_by"].as_str().is_some_and(|text| text.contains(name)));
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_command_and_leaves_a_partial_report() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report");
+    let mut tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    tracer = tracer.args(["--"]).args([build("exact_life")]).args(["wait"]);
+    let command = tracer.command();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+    // A process group of its own, as a terminal's foreground job has.
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    let mut child = command.spawn().expect("the tracer starts");
+    let mut line = [0; 8];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("the program waits");
+    // SAFETY: a system call with plain arguments; the group is the child's.
+    unsafe { libc::kill(-child.id().cast_signed(), libc::SIGINT) };
+    let status = child.wait().expect("it ends");
+    assert_eq!((status.code(), status.signal()), (Some(130), None));
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON");
+    assert_eq!(report["partial"], true);
+    assert!(accesses(&report) >= WORK);
+}
+
+#[test]
+fn a_script_and_what_it_calls_are_seen() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh -e\necho \"$1\"\n/bin/cat /dev/null | /bin/cat\nexit 5\n")
+        .expect("a script");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
+    let (done, report) = exact(&[script.to_str().expect("a path in UTF-8"), "two words"], &[]);
+    assert_eq!(done.status.code(), Some(5), "{}", done.stderr);
+    assert_eq!(done.stdout, "two words");
+    let programs = report["run"]["programs"].to_string();
+    assert!(programs.matches("/bin/cat").count() == 2, "{programs}");
+}
+
+#[test]
+fn input_output_arguments_and_environment_pass_through() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tracer = Tracer::new().args(["exact", "-q", "--report"]).args([folder.path().join("report")]);
+    tracer = tracer.args([
+        "--",
+        "sh",
+        "-c",
+        "cat; echo \"$1 $LOCALITY_TEST\"; echo wrong >&2; exit 4",
+        "sh",
+        "a, b",
+    ]);
+    let command = tracer.command();
+    command.env("LOCALITY_TEST", "of the environment");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the tracer starts");
+    child.stdin.take().expect("a pipe").write_all(b"from stdin\n").expect("it reads");
+    let done = child.wait_with_output().expect("it ends");
+    assert_eq!(done.status.code(), Some(4));
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "from stdin\na, b of the environment\n");
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "wrong\n");
+}
+
+#[test]
+fn a_stored_report_is_printed_again() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let stored = folder.path().join("run.locality");
+    let first = Tracer::new().args(["exact", "-q", "-o"]).args([&stored]).args(["--", "true"]).run();
+    assert!(first.status.success(), "{}", first.stderr);
+    assert!(first.stderr.contains("Exact run of `true`"), "{}", first.stderr);
+    let again = Tracer::new().args(["report"]).args([&stored]).run();
+    assert_eq!(again.stdout.trim(), first.stderr.trim());
+    let json = Tracer::new().args(["report", "--format", "json"]).args([&stored]).report();
+    assert_eq!(json["run"]["mode"], "exact");
+}
+
+#[test]
+fn the_folder_of_the_run_is_gone_afterwards() {
+    requires!(command("qemu-x86_64"));
+    let tracer = Tracer::new().args(["exact", "-q", "--", "true"]).start();
+    let name = format!("/dev/shm/locality-exact.{}", tracer.pid());
+    tracer.finish(std::time::Duration::from_secs(60));
+    assert!(!std::path::Path::new(&name).exists());
+}
