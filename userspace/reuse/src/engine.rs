@@ -13,7 +13,7 @@ use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Kind, Offset, Pla
 
 use crate::config::{Config, What};
 use crate::contexts::Contexts;
-use crate::grain::{BATCH, Batch, Grain, Room};
+use crate::grain::{BATCH, Batch, Grain, Room, Touches};
 use crate::sites::Sites;
 
 /// Granularities of one engine at most.
@@ -90,6 +90,19 @@ pub struct Engine<'a, A: Arena + ?Sized> {
     offset: Offset,
     /// Which instructions are in the functions asked for, as far as known; derived, hence not in the arena.
     selected: Vec<bool>,
+    scratch: Box<Scratch>,
+}
+
+/// Room for a batch on its way.
+struct Scratch {
+    batch: Batch,
+    touches: Touches,
+}
+
+impl Scratch {
+    fn new() -> Box<Scratch> {
+        Box::new(Scratch { batch: Batch::EMPTY, touches: Touches::EMPTY })
+    }
 }
 
 // SAFETY: the state belongs to this engine alone.
@@ -128,13 +141,13 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         }
         compiler_fence(Ordering::SeqCst);
         values.magic = MAGIC;
-        Ok(Engine { arena, state, offset: span.offset(), selected: Vec::new() })
+        Ok(Engine { arena, state, offset: span.offset(), selected: Vec::new(), scratch: Scratch::new() })
     }
 
     /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
     pub fn open(arena: &'a A, offset: Offset) -> Result<Engine<'a, A>, OpenError> {
         let state = Span::<State>::from_parts(offset, 1).get(arena).ok_or(OpenError::NoState)?;
-        let mut engine = Engine { arena, state, offset, selected: Vec::new() };
+        let mut engine = Engine { arena, state, offset, selected: Vec::new(), scratch: Scratch::new() };
         let values = engine.values();
         if values.magic != MAGIC {
             return Err(OpenError::NoState);
@@ -209,39 +222,30 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         if filter {
             self.select(code);
         }
-        let mut batch = Batch { address: [0; BATCH], size: [0; BATCH], site: [0; BATCH], len: 0 };
+        let scratch = &mut *self.scratch;
+        scratch.batch.len = 0;
+        let plain = state.fetches == 0 && !filter;
         // No more accesses than events: a batch never overflows here.
         for chunk in events.chunks(BATCH) {
-            let mut unsettled = 0;
-            for event in chunk {
-                unsettled += 1;
-                if !event.kind.is_access() {
-                    state.other(
+            let mut unsettled = chunk.len() as u64;
+            if plain {
+                state.gather(arena, chunk, scratch);
+            } else {
+                for (event, left) in chunk.iter().zip((0..chunk.len() as u64).rev()) {
+                    // What `fetch` settles in between are the events before this one.
+                    unsettled -= left;
+                    state.pick(
                         arena,
                         event,
                         code,
-                        &mut batch,
+                        scratch,
                         &mut unsettled,
                         filter.then_some(&self.selected),
                     )?;
-                    continue;
-                }
-                let seen = state.fetches == 0
-                    && (!filter || self.selected.get(event.index as usize).copied().unwrap_or(false));
-                if seen {
-                    let site = state.sites.find(arena, state.contexts.current, event.index);
-                    batch.push(event.value, event.size.into(), site);
-                    state.stores += u64::from(event.kind.0 & 1);
-                }
-                if event.kind.is_flow() {
-                    if event.kind.is_store() {
-                        state.contexts.call(arena, event.value, event.index);
-                    } else {
-                        state.contexts.r#return(arena, event.value);
-                    }
+                    unsettled += left;
                 }
             }
-            state.settle(arena, &mut batch, &mut unsettled)?;
+            state.settle(arena, scratch, &mut unsettled)?;
         }
         Ok(())
     }
@@ -292,34 +296,103 @@ impl<A: Arena + ?Sized> Analysis for Engine<'_, A> {
 impl Batch {
     #[inline(always)]
     fn push(&mut self, address: u64, size: u32, site: u32) {
-        if let (Some(to_address), Some(to_size), Some(to_site)) =
-            (self.address.get_mut(self.len), self.size.get_mut(self.len), self.site.get_mut(self.len))
-        {
-            (*to_address, *to_size, *to_site) = (address, size, site);
-            self.len += 1;
+        let at = self.len;
+        if at < BATCH {
+            (self.address[at], self.size[at], self.site[at]) = (address, size, site);
+            self.len = at + 1;
         }
     }
 }
 
 impl State {
+    /// Takes all accesses of `chunk`, at most [`BATCH`] events, into the batch.
+    #[inline(always)]
+    fn gather<A: Arena + ?Sized>(&mut self, arena: &A, chunk: &[Event], scratch: &mut Scratch) {
+        let (mut len, mut stores) = (0, 0);
+        let mut context = self.contexts.current;
+        let batch = &mut scratch.batch;
+        for event in chunk.iter().take(BATCH) {
+            if event.kind.is_access() {
+                batch.address[len] = event.value;
+                batch.size[len] = event.size.into();
+                batch.site[len] = self.sites.find(arena, context, event.index);
+                len += 1;
+                stores += u64::from(event.kind.0 & 1);
+                if event.kind.is_flow() {
+                    self.flow(arena, event);
+                    context = self.contexts.current;
+                }
+            } else {
+                self.switch_or_lose(arena, event);
+                context = self.contexts.current;
+            }
+        }
+        batch.len = len;
+        self.stores += stores;
+    }
+
+    /// As [`State::gather`], for one event, where not every access is seen.
+    fn pick<A: Arena + ?Sized>(
+        &mut self,
+        arena: &A,
+        event: &Event,
+        code: &Code<'_>,
+        scratch: &mut Scratch,
+        unsettled: &mut u64,
+        selected: Option<&Vec<bool>>,
+    ) -> Result<(), ArenaFull> {
+        if !event.kind.is_access() {
+            return self.other(arena, event, code, scratch, unsettled, selected);
+        }
+        let chosen = |all: &Vec<bool>| all.get(event.index as usize).copied().unwrap_or(false);
+        if self.fetches == 0 && selected.is_none_or(chosen) {
+            let site = self.sites.find(arena, self.contexts.current, event.index);
+            scratch.batch.push(event.value, event.size.into(), site);
+            self.stores += u64::from(event.kind.is_store());
+        }
+        if event.kind.is_flow() {
+            self.flow(arena, event);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flow<A: Arena + ?Sized>(&mut self, arena: &A, event: &Event) {
+        if event.kind.is_store() {
+            self.contexts.call(arena, event.value, event.index);
+        } else {
+            self.contexts.r#return(arena, event.value);
+        }
+    }
+
+    /// An event that is no access, for what concerns all analyses.
+    #[inline(never)]
+    fn switch_or_lose<A: Arena + ?Sized>(&mut self, arena: &A, event: &Event) {
+        match event.kind {
+            Kind::THREAD => self.full |= u64::from(self.contexts.switch(arena, event.value).is_none()),
+            Kind::LOST => self.lost = self.lost.saturating_add(event.value),
+            _ => {}
+        }
+    }
+
     /// Counts a batch in all granularities, parted where a phase ends.
     #[inline(always)]
     fn settle<A: Arena + ?Sized>(
         &mut self,
         arena: &A,
-        batch: &mut Batch,
+        scratch: &mut Scratch,
         unsettled: &mut u64,
     ) -> Result<(), ArenaFull> {
         self.busy = *unsettled;
         compiler_fence(Ordering::SeqCst);
         let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
-        let result = if (batch.len as u64) < left {
-            self.count(arena, batch)
+        let result = if (scratch.batch.len as u64) < left {
+            self.count(arena, &scratch.batch, &mut scratch.touches)
         } else {
-            self.count_across_phases(arena, batch)
+            self.count_across_phases(arena, scratch)
         };
         self.full |= u64::from(result.is_err());
-        batch.len = 0;
+        scratch.batch.len = 0;
         compiler_fence(Ordering::SeqCst);
         self.consumed += *unsettled;
         self.busy = 0;
@@ -328,10 +401,15 @@ impl State {
     }
 
     #[inline(always)]
-    fn count<A: Arena + ?Sized>(&mut self, arena: &A, batch: &Batch) -> Result<(), ArenaFull> {
+    fn count<A: Arena + ?Sized>(
+        &mut self,
+        arena: &A,
+        batch: &Batch,
+        touches: &mut Touches,
+    ) -> Result<(), ArenaFull> {
         let first = self.accesses + 1;
         for grain in self.grains.iter_mut().filter_map(Option64::get_mut) {
-            grain.take(arena, batch, first)?;
+            grain.take(arena, batch, touches, first)?;
         }
         self.accesses += batch.len as u64;
         Ok(())
@@ -339,17 +417,22 @@ impl State {
 
     #[cold]
     #[inline(never)]
-    fn count_across_phases<A: Arena + ?Sized>(&mut self, arena: &A, batch: &Batch) -> Result<(), ArenaFull> {
+    fn count_across_phases<A: Arena + ?Sized>(
+        &mut self,
+        arena: &A,
+        scratch: &mut Scratch,
+    ) -> Result<(), ArenaFull> {
+        let Scratch { batch, touches } = scratch;
         let mut done = 0;
         while done < batch.len {
             let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
             let until = batch.len.min(done + usize::try_from(left).unwrap_or(BATCH));
-            let mut part = Batch { address: [0; BATCH], size: [0; BATCH], site: [0; BATCH], len: 0 };
+            let mut part = Batch::EMPTY;
             let accesses = batch.address.iter().zip(&batch.size).zip(&batch.site);
             for ((address, size), site) in accesses.take(until).skip(done) {
                 part.push(*address, *size, *site);
             }
-            self.count(arena, &part)?;
+            self.count(arena, &part, touches)?;
             done = until;
             if self.accesses == self.phase_accesses.saturating_mul(self.phases + 1) {
                 self.end_phase(arena);
@@ -380,25 +463,21 @@ impl State {
         arena: &A,
         event: &Event,
         code: &Code<'_>,
-        batch: &mut Batch,
+        scratch: &mut Scratch,
         unsettled: &mut u64,
         selected: Option<&Vec<bool>>,
     ) -> Result<(), ArenaFull> {
         match event.kind {
-            Kind::THREAD => {
-                self.contexts.switch(arena, event.value).ok_or(ArenaFull)?;
-            }
-            Kind::LOST => self.lost = self.lost.saturating_add(event.value),
             Kind::BLOCK if self.fetches == 1 => {
-                self.fetch(arena, code, usize::MAX, batch, unsettled, selected)?;
+                self.fetch(arena, code, usize::MAX, scratch, unsettled, selected)?;
                 self.contexts.now.block_context = self.contexts.current;
                 self.contexts.now.block = event.index.saturating_add(1);
             }
             Kind::BLOCK_CUT | Kind::THREAD_END if self.fetches == 1 => {
                 let limit = if event.kind == Kind::BLOCK_CUT { event.value as usize } else { usize::MAX };
-                self.fetch(arena, code, limit, batch, unsettled, selected)?;
+                self.fetch(arena, code, limit, scratch, unsettled, selected)?;
             }
-            _ => {}
+            _ => self.switch_or_lose(arena, event),
         }
         Ok(())
     }
@@ -409,7 +488,7 @@ impl State {
         arena: &A,
         code: &Code<'_>,
         limit: usize,
-        batch: &mut Batch,
+        scratch: &mut Scratch,
         unsettled: &mut u64,
         selected: Option<&Vec<bool>>,
     ) -> Result<(), ArenaFull> {
@@ -421,11 +500,14 @@ impl State {
                 continue;
             }
             let site = self.sites.find(arena, context, index);
-            batch.push(record.address, record.length.into(), site);
-            if batch.len == BATCH {
-                self.settle(arena, batch, unsettled)?;
+            scratch.batch.push(record.address, record.length.into(), site);
+            if scratch.batch.len == BATCH {
+                self.settle(arena, scratch, unsettled)?;
             }
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

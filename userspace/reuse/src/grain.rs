@@ -25,8 +25,9 @@ pub(crate) struct Batch {
     pub(crate) len: usize,
 }
 
-/// Touches whose entries are known, and then what was found there.
-struct Touches {
+/// Touches whose entries are known, and then what was found there. Kept by the engine between batches only because
+/// making it anew would mean filling it with zeros.
+pub(crate) struct Touches {
     reference: [Reference; BATCH],
     site: [u32; BATCH],
     time: [u64; BATCH],
@@ -35,7 +36,29 @@ struct Touches {
     distance: [u64; BATCH],
     /// Stack distance; [`FIRST`] for a first touch.
     stack: [u64; BATCH],
+    time_bin: [u64; BATCH],
+    stack_bin: [u64; BATCH],
+    key: [u64; BATCH],
     len: usize,
+}
+
+impl Touches {
+    pub(crate) const EMPTY: Touches = Touches {
+        reference: [0; BATCH],
+        site: [0; BATCH],
+        time: [0; BATCH],
+        use_site: [0; BATCH],
+        distance: [0; BATCH],
+        stack: [0; BATCH],
+        time_bin: [0; BATCH],
+        stack_bin: [0; BATCH],
+        key: [0; BATCH],
+        len: 0,
+    };
+}
+
+impl Batch {
+    pub(crate) const EMPTY: Batch = Batch { address: [0; BATCH], size: [0; BATCH], site: [0; BATCH], len: 0 };
 }
 
 /// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0 is no reuse's.
@@ -139,17 +162,9 @@ impl Grain {
         &mut self,
         arena: &A,
         batch: &Batch,
+        touches: &mut Touches,
         first: u64,
     ) -> Result<(), ArenaFull> {
-        let mut touches = Touches {
-            reference: [0; BATCH],
-            site: [0; BATCH],
-            time: [0; BATCH],
-            use_site: [0; BATCH],
-            distance: [0; BATCH],
-            stack: [0; BATCH],
-            len: 0,
-        };
         let far = self.order.live() > PREFETCH_FROM;
         if far {
             for address in batch.address.iter().take(batch.len) {
@@ -158,9 +173,9 @@ impl Grain {
         }
         let (mut access, mut beyond) = (0, 0);
         while access < batch.len {
-            self.find(arena, batch, first, &mut touches, &mut access, &mut beyond)?;
-            self.distances(arena, &mut touches, far)?;
-            self.count(arena, &touches);
+            self.find(arena, batch, first, touches, &mut access, &mut beyond)?;
+            self.distances(arena, touches, far)?;
+            self.count(arena, touches);
         }
         Ok(())
     }
@@ -270,29 +285,35 @@ impl Grain {
 
     /// Counts distances and pairs.
     #[inline(always)]
-    fn count<A: Arena + ?Sized>(&mut self, arena: &A, touches: &Touches) {
+    fn count<A: Arena + ?Sized>(&mut self, arena: &A, touches: &mut Touches) {
         let len = touches.len.min(BATCH);
+        // Over whole arrays, whatever of them is in use: without branches, which is what vector instructions want.
+        for index in 0..BATCH {
+            touches.time_bin[index] = fine_bin(touches.distance[index]) as u64;
+            touches.stack_bin[index] = fine_bin(touches.stack[index]) as u64;
+        }
         // SAFETY: one value, in a span that was allocated or checked; nothing else refers to it.
         let counts =
             unsafe { &mut *arena.base().as_ptr().add(self.counts.offset() as usize).cast::<Counts>() };
-        let distances = touches.distance.iter().zip(&touches.stack).take(len);
-        for (time, stack) in distances.clone() {
+        for (time, stack) in touches.time_bin.iter().zip(&touches.stack_bin).take(len) {
             // SAFETY: `fine_bin` is below the number of bins.
             unsafe {
-                *counts.time.get_unchecked_mut(fine_bin(*time)) += 1;
-                *counts.stack.get_unchecked_mut(fine_bin(*stack)) += 1;
+                *counts.time.get_unchecked_mut(*time as usize) += 1;
+                *counts.stack.get_unchecked_mut(*stack as usize) += 1;
             }
         }
         if self.pairs == 0 {
             return;
         }
-        let sites = touches.use_site.iter().zip(&touches.site);
-        for ((time, stack), (use_site, reuse_site)) in distances.zip(sites) {
-            match self.cells.value(arena, cell_key(*use_site, *reuse_site, *time, *stack)) {
-                Ok(n) => *n += 1,
-                Err(_) => self.pairs_lost += 1,
-            }
+        for index in 0..BATCH {
+            touches.key[index] = cell_key(
+                touches.use_site[index],
+                touches.site[index],
+                touches.distance[index],
+                touches.stack[index],
+            );
         }
+        self.pairs_lost += self.cells.count(arena, touches.key.get(..len).unwrap_or_default());
     }
 
     /// Keeps the counts as those at the end of phase `index`.
@@ -336,6 +357,13 @@ impl Grain {
         let mut latest = 0;
         self.places.for_each(arena, |_, _, entry| latest = latest.max(entry.time));
         latest
+    }
+
+    /// Spoils what [`Grain::repair`] makes anew.
+    #[cfg(test)]
+    pub(crate) fn scramble<A: Arena + ?Sized>(&mut self, arena: &A) {
+        self.order.scramble(arena);
+        self.places.for_each(arena, |_, _, entry| entry.slot = 7);
     }
 
     /// Checks tables that come out of another process' hands; `torn` when it was killed in the middle of a batch.

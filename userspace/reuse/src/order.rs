@@ -25,6 +25,52 @@ const LEVELS: usize = 5;
 /// Slots are handed out in multiples of this.
 const SLOT_UNIT: usize = 1 << BLOCK_BITS;
 
+/// Row `i` keeps what comes after place `i`. Tables, since a comparison would be compiled to branches, of which one in
+/// each query is foretold wrongly.
+static WORDS_AFTER: [[u64; 8]; 8] = {
+    let mut rows = [[0; 8]; 8];
+    let mut row = 0;
+    while row < 8 {
+        let mut at = row + 1;
+        while at < 8 {
+            rows[row][at] = u64::MAX;
+            at += 1;
+        }
+        row += 1;
+    }
+    rows
+};
+
+/// As [`WORDS_AFTER`], for blocks of a group.
+static BLOCKS_AFTER: [[u16; 32]; 32] = {
+    let mut rows = [[0; 32]; 32];
+    let mut row = 0;
+    while row < 32 {
+        let mut at = row + 1;
+        while at < 32 {
+            rows[row][at] = u16::MAX;
+            at += 1;
+        }
+        row += 1;
+    }
+    rows
+};
+
+/// As [`WORDS_AFTER`], for the nodes above.
+static NODES_AFTER: [[u32; 16]; 16] = {
+    let mut rows = [[0; 16]; 16];
+    let mut row = 0;
+    while row < 16 {
+        let mut at = row + 1;
+        while at < 16 {
+            rows[row][at] = u32::MAX;
+            at += 1;
+        }
+        row += 1;
+    }
+    rows
+};
+
 /// The order; lies in an arena.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -225,6 +271,17 @@ impl Order {
         sound
     }
 
+    /// Spoils the order.
+    #[cfg(test)]
+    pub(crate) fn scramble<A: Arena + ?Sized>(&mut self, arena: &A) {
+        self.fill(arena, self.granules.count() / 3);
+        let view = self.view(arena);
+        for slot in 0..self.granules.count() {
+            // SAFETY: below the capacity.
+            unsafe { *view.granules.add(slot) = 3 };
+        }
+    }
+
     /// Makes the order anew from the times of last touches, for a state that was left in the middle of a batch.
     pub(crate) fn rebuild<A: Arena + ?Sized>(&mut self, arena: &A, places: &Places) -> Result<(), ArenaFull> {
         let mut touched = Vec::new();
@@ -303,8 +360,8 @@ impl View {
             if old != new {
                 // The rest of the block, or up to the head: bits beyond the head are 0.
                 let block = &*self.bits.add(old & !7).cast::<[u64; 8]>();
-                for (index, word) in block.iter().enumerate() {
-                    newer += if index > old & 7 { word.count_ones() } else { 0 };
+                for (word, mask) in block.iter().zip(&WORDS_AFTER[old & 7]) {
+                    newer += (word & mask).count_ones();
                 }
                 if old >> 3 != new >> 3 {
                     newer += self.climb(old >> 3, new >> 3);
@@ -326,8 +383,8 @@ impl View {
         unsafe {
             let group = &*self.blocks.add(old & !31).cast::<[u16; 32]>();
             let mut newer = 0_u16;
-            for (index, count) in group.iter().enumerate() {
-                newer += if index as u16 > (old & 31) as u16 { *count } else { 0 };
+            for (count, mask) in group.iter().zip(&BLOCKS_AFTER[old & 31]) {
+                newer += count & mask;
             }
             let mut newer = u32::from(newer);
             *self.blocks.add(old) -= 1;
@@ -339,8 +396,8 @@ impl View {
                     break;
                 }
                 let group = &*level.add(old & !(FAN - 1)).cast::<[u32; FAN]>();
-                for (index, count) in group.iter().enumerate() {
-                    newer += if index as u32 > (old & (FAN - 1)) as u32 { *count } else { 0 };
+                for (count, mask) in group.iter().zip(&NODES_AFTER[old & (FAN - 1)]) {
+                    newer += count & mask;
                 }
                 *level.add(old) -= 1;
                 *level.add(new) += 1;
