@@ -315,10 +315,16 @@ fn places_that_cannot_be_written() {
     std::fs::write(&foreign, "my notes").unwrap();
     run(&["-p", &pid, "-d", "1", "-o", &foreign]).assert_refused(1, &["notes", "-o FILE"]);
     assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "my notes");
-    // The report has no place, but what was measured has.
+    // A report without a place is known before anything is measured, for a launched command too.
     let profile = scratch.path("t.locality");
-    let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--report", "/proc/report"]);
-    traced.assert_refused(1, &["/proc/report"]);
+    run(&["-q", "-p", &pid, "-o", &profile, "--report", "/proc/report"]).assert_refused(1, &["/proc/report"]);
+    let marker = scratch.path("ran");
+    run(&["-q", "-o", &profile, "--report", "/proc/report", "--", "touch", &marker])
+        .assert_refused(1, &["/proc/report"]);
+    assert!(!std::path::Path::new(&profile).exists() && !std::path::Path::new(&marker).exists());
+    // Where it turns out late, what was measured has its place.
+    let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--report", "/dev/full"]);
+    traced.assert_refused(1, &["/dev/full"]);
     assert!(run(&["report", &profile]).status.success());
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The benchmarks themselves are in `tests/benches`. They need root and an otherwise idle machine.
 
+mod exact;
+
 use anyhow::Result;
 
 use crate::shell;
@@ -30,6 +32,7 @@ pub enum Bench {
 /// Runs it.
 pub fn run(bench: &Bench) -> Result<()> {
     let (name, arguments) = match bench {
+        Bench::Exact(options) => return exact::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
         Bench::Conversions => return conversions::run(),

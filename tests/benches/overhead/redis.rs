@@ -56,8 +56,8 @@ pub fn measure(folder: &Path, pairs: usize, overhead: &str) {
         let done = tracer.finish(Duration::from_secs(30));
         assert!(done.status.success(), "the tracer failed on redis: {}", done.stderr);
     }
-    let rate = |runs: &[Served]| median(runs.iter().map(|run| run.requests_per_second).collect());
-    let tail = |runs: &[Served]| median(runs.iter().map(|run| run.p99_9_ms).collect());
+    let rate = |runs: &[Served]| median(runs.iter().map(|run| run.requests_per_second));
+    let tail = |runs: &[Served]| median(runs.iter().map(|run| run.p99_9_ms));
     let ratios = traced.iter().zip(&untraced).map(|(b, a)| b.requests_per_second / a.requests_per_second);
     println!();
     println!("| server | untraced requests/s | throughput traced/untraced | p99.9 untraced | p99.9 traced |");
@@ -65,7 +65,7 @@ pub fn measure(folder: &Path, pairs: usize, overhead: &str) {
     println!(
         "| redis | {:.0} | {:.4} | {:.3} ms | {:.3} ms |",
         rate(&untraced),
-        median(ratios.collect()),
+        median(ratios),
         tail(&untraced),
         tail(&traced)
     );

@@ -132,9 +132,11 @@ fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
 fn calibrate() -> Result<ExitCode> {
     let prices = session::calibrate()?;
     let page = format!(
-        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs.\n",
+        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs, waking it \
+         after a stop {:.1} µs.\n",
         prices.tick_ns as f64 / 1e3,
-        prices.trap_ns as f64 / 1e3
+        prices.trap_ns as f64 / 1e3,
+        prices.wake_ns as f64 / 1e3
     );
     write_page(std::io::stdout(), page.as_bytes())?;
     Ok(ExitCode::SUCCESS)

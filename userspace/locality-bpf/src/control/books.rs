@@ -63,6 +63,7 @@ impl Books<'_> {
         let samples = get(&costs.samples);
         Spending {
             stop_ns: get(&costs.stop_ns),
+            stops: get(&costs.stops),
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
             ticks: samples + get(&costs.kernel_ticks),
@@ -77,11 +78,11 @@ impl Books<'_> {
         Overhead {
             budget_percent: self.plan.overhead_percent,
             measured_percent: spending.share(prices) * 100.0,
-            stop_ns: spending.stop_ns + spending.imposed_ns,
+            stop_ns: spending.still_ns(prices),
             trap_ns: spending.traps * prices.trap_ns,
             bpf_ns: spending.ticks * prices.tick_ns,
             controller_ns: sys::own_cpu_ns(),
-            stops: get(&self.costs.stops),
+            stops: spending.stops,
             longest_stop_ns: get(&self.costs.longest_stop_ns),
             max_stop_ns: self.plan.max_stop.as_nanos() as u64,
         }

@@ -1,8 +1,9 @@
 //! Measures what a clock tick and a watchpoint trap cost on this machine, on a child process of ours.
 //!
 //! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in which a sample was taken.
-//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Sources
-//! of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
+//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Waking:
+//! the spinning child is stopped by a signal and resumed; the price is the median from our resuming it to the end of the
+//! gap. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
     io,
@@ -21,6 +22,7 @@ use super::{clock::Clock, governor::Prices};
 use crate::kernel::{
     object::{Object, Ring},
     perf::Event,
+    ptrace,
     records::{Record, decode},
     sys,
 };
@@ -45,7 +47,7 @@ const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
-const GUESS: Prices = Prices { tick_ns: 25_000, trap_ns: 20_000 };
+const GUESS: Prices = Prices { tick_ns: 25_000, trap_ns: 20_000, wake_ns: 50_000 };
 
 #[repr(C)]
 struct Shared {
@@ -100,9 +102,18 @@ impl Child {
 
     /// Gives an order and returns the answer.
     fn ask(&mut self, kind: u64) -> Result<u64> {
+        let order = self.tell(kind);
+        self.answer(order)
+    }
+
+    fn tell(&mut self, kind: u64) -> u64 {
         self.orders += 1;
         let order = kind | self.orders;
         self.shared().order.store(order, Ordering::Release);
+        order
+    }
+
+    fn answer(&self, order: u64) -> Result<u64> {
         while self.shared().done.load(Ordering::Acquire) != order {
             anyhow::ensure!(
                 Instant::now() < self.until,
@@ -111,6 +122,12 @@ impl Child {
             std::thread::sleep(Duration::from_micros(50));
         }
         Ok(self.shared().result_ns.load(Ordering::Relaxed))
+    }
+
+    /// The gaps that the child noted, as starts and ends.
+    fn gaps(&self, noted: u64) -> Vec<[u64; 2]> {
+        let gaps = self.shared().gaps.iter().take(noted as usize);
+        gaps.map(|gap| [gap[0].load(Ordering::Relaxed), gap[1].load(Ordering::Relaxed)]).collect()
     }
 }
 
@@ -207,7 +224,7 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     object.add_target(child.pid)?;
     let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
         let trap_ns = traps(&mut child, object, ring)?;
-        Ok(Prices { tick_ns, trap_ns })
+        Ok(Prices { tick_ns, trap_ns, wake_ns: wakings(&mut child)? })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -220,9 +237,7 @@ fn ticks(child: &mut Child, object: &Object, ring: &mut Ring) -> Result<u64> {
     clock.start()?;
     let noted = child.ask(SPIN);
     clock.stop();
-    let gaps = child.shared().gaps.iter().take(noted? as usize);
-    let gaps: Vec<[u64; 2]> =
-        gaps.map(|gap| [gap[0].load(Ordering::Relaxed), gap[1].load(Ordering::Relaxed)]).collect();
+    let gaps = child.gaps(noted?);
     let mut costs_ns = Vec::new();
     while let Some(item) = ring.next() {
         if let Record::Sample(sample, _) = decode(&item) {
@@ -252,6 +267,32 @@ fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64>
     }
     object.remove_watch(&key);
     Ok(median(times).saturating_sub(quiet_ns))
+}
+
+fn wakings(child: &mut Child) -> Result<u64> {
+    ptrace::seize(child.pid).context("cannot hold the calibration child")?;
+    let order = child.tell(SPIN);
+    let mut resumed_ns = Vec::new();
+    while child.shared().done.load(Ordering::Acquire) != order && Instant::now() < child.until {
+        std::thread::sleep(Duration::from_millis(1));
+        // SAFETY: a system call with plain arguments; the child is ours and not reaped.
+        unsafe { libc::kill(child.pid as i32, libc::SIGURG) };
+        while let None = ptrace::next_status_of(child.pid)? {
+            anyhow::ensure!(
+                Instant::now() < child.until,
+                "the machine is too busy to stop a process in time"
+            );
+            std::hint::spin_loop();
+        }
+        ptrace::resume(child.pid, 0)?;
+        resumed_ns.push(sys::monotonic_ns());
+    }
+    let gaps = child.gaps(child.answer(order)?);
+    let woken = resumed_ns.iter().filter_map(|resumed_ns| {
+        let gap = gaps.iter().find(|gap| (gap[0]..=gap[1]).contains(resumed_ns))?;
+        Some(gap[1] - resumed_ns)
+    });
+    Ok(median(woken.collect()))
 }
 
 fn median(mut values: Vec<u64>) -> u64 {

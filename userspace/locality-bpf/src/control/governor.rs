@@ -1,6 +1,6 @@
 //! Keeps the cost within the budget by choosing the sampling rate.
 //!
-//! Cost = time stopped + traps × trap cost + ticks × tick cost, as a share of the targets' CPU time and stopped time. All
+//! Cost = time stopped (until the thread runs again) + traps × trap cost + ticks × tick cost, as a share of the targets' CPU time and stopped time. All
 //! of it is roughly proportional to the number of samples, so the rate follows from the cost of one sample, measured as
 //! we go, and from what was spent or saved so far. Sources of error: costs that nobody sees (caches that our handlers
 //! disturb, the scheduler's work at a stop) are not in the sum; trap and tick costs are medians of a calibration.
@@ -20,8 +20,10 @@ const HORIZON_S: f64 = 2.0;
 /// Counters that the cost follows from, all cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spending {
-    /// Time stopped at samples.
+    /// Time from the samples to our resuming of the stopped threads.
     pub stop_ns: u64,
+    /// Stops at samples.
+    pub stops: u64,
     /// Estimated time of the stops that ptrace imposed.
     pub imposed_ns: u64,
     /// Traps of watchpoints.
@@ -41,17 +43,24 @@ pub struct Prices {
     pub trap_ns: u64,
     /// One tick of the sampling clock, in the thread that it interrupted.
     pub tick_ns: u64,
+    /// From our resuming of a stopped thread until it runs.
+    pub wake_ns: u64,
 }
 
 impl Spending {
+    /// Time that the targets stood still.
+    pub fn still_ns(&self, prices: Prices) -> u64 {
+        self.stop_ns + self.stops * prices.wake_ns + self.imposed_ns
+    }
+
     /// What the targets paid.
     pub fn cost_ns(&self, prices: Prices) -> u64 {
-        self.stop_ns + self.imposed_ns + self.traps * prices.trap_ns + self.ticks * prices.tick_ns
+        self.still_ns(prices) + self.traps * prices.trap_ns + self.ticks * prices.tick_ns
     }
 
     /// The cost as a share of CPU time and stopped time.
     pub fn share(&self, prices: Prices) -> f64 {
-        let base_ns = self.cpu_ns + self.stop_ns + self.imposed_ns;
+        let base_ns = self.cpu_ns + self.still_ns(prices);
         if base_ns == 0 { 0.0 } else { self.cost_ns(prices) as f64 / base_ns as f64 }
     }
 }
@@ -70,7 +79,7 @@ impl Governor {
     /// With a budget as a share (0.01 is 1 %).
     pub fn new(budget: f64, prices: Prices) -> Self {
         // A sample is a tick, a stop and two traps; the stop is a guess until the first ones are measured.
-        let guess = prices.tick_ns + 2 * prices.trap_ns + 80_000;
+        let guess = prices.tick_ns + 2 * prices.trap_ns + prices.wake_ns + 80_000;
         let rate = FIRST_RATE.min(AIM * budget * 1e9 / guess as f64).max(*RATES.start());
         Self { budget, prices, before: Spending::default(), sample_cost_ns: guess as f64, rate }
     }
@@ -109,7 +118,7 @@ pub fn period_ns(rate: f64, entropy: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const PRICES: Prices = Prices { trap_ns: 9_000, tick_ns: 15_000 };
+    const PRICES: Prices = Prices { trap_ns: 9_000, tick_ns: 15_000, wake_ns: 20_000 };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {
@@ -123,6 +132,7 @@ mod tests {
             spent.samples += samples;
             spent.ticks += samples;
             spent.traps += 2 * samples;
+            spent.stops += samples;
             spent.stop_ns += stop_ns * samples;
             spent.cpu_ns += 100_000_000;
             governor.steer(spent);
