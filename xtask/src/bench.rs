@@ -2,13 +2,12 @@
 //!
 //! The benchmarks themselves are in `tests/benches`. They need root and an otherwise idle machine.
 
+mod conversions;
 mod exact;
 
 use anyhow::Result;
 
 use crate::shell;
-
-mod conversions;
 
 /// Which benchmark.
 #[derive(clap::Subcommand)]
@@ -27,6 +26,8 @@ pub enum Bench {
     },
     /// How far stack distances and miss ratios converted from time distances are from the truth, over kernels and programs
     Conversions,
+    /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
+    Exact(exact::Options),
 }
 
 /// Runs it.
