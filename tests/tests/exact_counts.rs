@@ -2,6 +2,7 @@
 //!
 //! What the loops touch is known to the last access; the start and end of the process around them is not, and is taken
 //! off by a run of the same program with empty loops.
+#![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use locality_tests::{Tracer, build, requires};
 use serde_json::Value;

@@ -1,4 +1,5 @@
 //! The exact engine on what processes do: threads, fork, exec, signals, death; and that the program notices nothing.
+#![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;

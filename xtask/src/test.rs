@@ -15,7 +15,7 @@ use crate::shell;
 
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server, which would start a
 /// service on this machine: the same binary is in redis-tools (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
@@ -24,6 +24,7 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("python3", "python3"),
     ("sqlite3", "sqlite3"),
     ("xz", "xz-utils"),
+    ("qemu-x86_64", "qemu-user"),
     ("redis-benchmark", "redis-tools"),
     ("git", "git"),
 ];

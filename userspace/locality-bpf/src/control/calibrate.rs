@@ -277,7 +277,7 @@ fn wakings(child: &mut Child) -> Result<u64> {
         std::thread::sleep(Duration::from_millis(1));
         // SAFETY: a system call with plain arguments; the child is ours and not reaped.
         unsafe { libc::kill(child.pid as i32, libc::SIGURG) };
-        while let None = ptrace::next_status_of(child.pid)? {
+        while ptrace::next_status_of(child.pid)?.is_none() {
             anyhow::ensure!(
                 Instant::now() < child.until,
                 "the machine is too busy to stop a process in time"
