@@ -14,6 +14,9 @@ use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Kind, Offset, Pla
 use crate::config::{Config, What};
 use crate::contexts::Contexts;
 use crate::grain::{BATCH, Batch, Grain, Room, Touches};
+use crate::lanes::{Lanes, Portable};
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::{V3, V4};
 use crate::sites::Sites;
 
 /// Granularities of one engine at most.
@@ -212,7 +215,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
 
     /// Takes events; compiled for several instruction sets.
     #[inline(always)]
-    fn take(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
+    fn take<L: Lanes>(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
         let arena = self.arena;
         let state = self.values();
         if state.full != 0 {
@@ -234,7 +237,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
                 for (event, left) in chunk.iter().zip((0..chunk.len() as u64).rev()) {
                     // What `fetch` settles in between are the events before this one.
                     unsettled -= left;
-                    state.pick(
+                    state.pick::<L, A>(
                         arena,
                         event,
                         code,
@@ -245,7 +248,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
                     unsettled += left;
                 }
             }
-            state.settle(arena, scratch, &mut unsettled)?;
+            state.settle::<L, A>(arena, scratch, &mut unsettled)?;
         }
         Ok(())
     }
@@ -253,13 +256,13 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt")]
     fn take_v4(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
-        self.take(events, code)
+        self.take::<V4>(events, code)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     fn take_v3(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
-        self.take(events, code)
+        self.take::<V3>(events, code)
     }
 }
 
@@ -289,7 +292,7 @@ impl<A: Arena + ?Sized> Analysis for Engine<'_, A> {
             // SAFETY: the processor has what the function is compiled for.
             return unsafe { self.take_v3(events, code) };
         }
-        self.take(events, code)
+        self.take::<Portable>(events, code)
     }
 }
 
@@ -298,7 +301,8 @@ impl Batch {
     fn push(&mut self, address: u64, size: u32, site: u32) {
         let at = self.len;
         if at < BATCH {
-            (self.address[at], self.size[at], self.site[at]) = (address, size, site);
+            (self.address[at], self.site[at]) = (address, site);
+            self.last[at] = address.saturating_add(u64::from(size.saturating_sub(1)));
             self.len = at + 1;
         }
     }
@@ -314,7 +318,7 @@ impl State {
         for event in chunk.iter().take(BATCH) {
             if event.kind.is_access() {
                 batch.address[len] = event.value;
-                batch.size[len] = event.size.into();
+                batch.last[len] = event.value.saturating_add(u64::from(event.size.saturating_sub(1)));
                 batch.site[len] = self.sites.find(arena, context, event.index);
                 len += 1;
                 stores += u64::from(event.kind.0 & 1);
@@ -332,7 +336,7 @@ impl State {
     }
 
     /// As [`State::gather`], for one event, where not every access is seen.
-    fn pick<A: Arena + ?Sized>(
+    fn pick<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         event: &Event,
@@ -342,7 +346,7 @@ impl State {
         selected: Option<&Vec<bool>>,
     ) -> Result<(), ArenaFull> {
         if !event.kind.is_access() {
-            return self.other(arena, event, code, scratch, unsettled, selected);
+            return self.other::<L, A>(arena, event, code, scratch, unsettled, selected);
         }
         let chosen = |all: &Vec<bool>| all.get(event.index as usize).copied().unwrap_or(false);
         if self.fetches == 0 && selected.is_none_or(chosen) {
@@ -377,7 +381,7 @@ impl State {
 
     /// Counts a batch in all granularities, parted where a phase ends.
     #[inline(always)]
-    fn settle<A: Arena + ?Sized>(
+    fn settle<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         scratch: &mut Scratch,
@@ -387,9 +391,9 @@ impl State {
         compiler_fence(Ordering::SeqCst);
         let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
         let result = if (scratch.batch.len as u64) < left {
-            self.count(arena, &scratch.batch, &mut scratch.touches)
+            self.count::<L, A>(arena, &scratch.batch, &mut scratch.touches)
         } else {
-            self.count_across_phases(arena, scratch)
+            self.count_across_phases::<L, A>(arena, scratch)
         };
         self.full |= u64::from(result.is_err());
         scratch.batch.len = 0;
@@ -401,7 +405,7 @@ impl State {
     }
 
     #[inline(always)]
-    fn count<A: Arena + ?Sized>(
+    fn count<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         batch: &Batch,
@@ -409,7 +413,7 @@ impl State {
     ) -> Result<(), ArenaFull> {
         let first = self.accesses + 1;
         for grain in self.grains.iter_mut().filter_map(Option64::get_mut) {
-            grain.take(arena, batch, touches, first)?;
+            grain.take::<L, A>(arena, batch, touches, first)?;
         }
         self.accesses += batch.len as u64;
         Ok(())
@@ -417,7 +421,7 @@ impl State {
 
     #[cold]
     #[inline(never)]
-    fn count_across_phases<A: Arena + ?Sized>(
+    fn count_across_phases<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         scratch: &mut Scratch,
@@ -428,11 +432,11 @@ impl State {
             let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
             let until = batch.len.min(done + usize::try_from(left).unwrap_or(BATCH));
             let mut part = Batch::EMPTY;
-            let accesses = batch.address.iter().zip(&batch.size).zip(&batch.site);
-            for ((address, size), site) in accesses.take(until).skip(done) {
-                part.push(*address, *size, *site);
+            let accesses = batch.address.iter().zip(&batch.last).zip(&batch.site);
+            for ((address, last), site) in accesses.take(until).skip(done) {
+                part.push(*address, (last - address) as u32 + 1, *site);
             }
-            self.count(arena, &part, touches)?;
+            self.count::<L, A>(arena, &part, touches)?;
             done = until;
             if self.accesses == self.phase_accesses.saturating_mul(self.phases + 1) {
                 self.end_phase(arena);
@@ -458,7 +462,7 @@ impl State {
 
     /// An event that is no access.
     #[inline(never)]
-    fn other<A: Arena + ?Sized>(
+    fn other<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         event: &Event,
@@ -469,13 +473,13 @@ impl State {
     ) -> Result<(), ArenaFull> {
         match event.kind {
             Kind::BLOCK if self.fetches == 1 => {
-                self.fetch(arena, code, usize::MAX, scratch, unsettled, selected)?;
+                self.fetch::<L, A>(arena, code, usize::MAX, scratch, unsettled, selected)?;
                 self.contexts.now.block_context = self.contexts.current;
                 self.contexts.now.block = event.index.saturating_add(1);
             }
             Kind::BLOCK_CUT | Kind::THREAD_END if self.fetches == 1 => {
                 let limit = if event.kind == Kind::BLOCK_CUT { event.value as usize } else { usize::MAX };
-                self.fetch(arena, code, limit, scratch, unsettled, selected)?;
+                self.fetch::<L, A>(arena, code, limit, scratch, unsettled, selected)?;
             }
             _ => self.switch_or_lose(arena, event),
         }
@@ -483,7 +487,7 @@ impl State {
     }
 
     /// Counts the fetches of the block begun last, of at most `limit` instructions.
-    fn fetch<A: Arena + ?Sized>(
+    fn fetch<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         code: &Code<'_>,
@@ -502,7 +506,7 @@ impl State {
             let site = self.sites.find(arena, context, index);
             scratch.batch.push(record.address, record.length.into(), site);
             if scratch.batch.len == BATCH {
-                self.settle(arena, scratch, unsettled)?;
+                self.settle::<L, A>(arena, scratch, unsettled)?;
             }
         }
         Ok(())

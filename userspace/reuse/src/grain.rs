@@ -6,9 +6,10 @@
 use locality_stream::{Arena, ArenaFull, Plain, Span};
 
 use crate::bins::{FINE_BINS, fine_bin};
-use crate::map::Map;
+use crate::cells::Cells;
+use crate::lanes::{Lanes, RECENT};
 use crate::order::Order;
-use crate::places::{Places, Reference};
+use crate::places::{Places, Reference, entry};
 use crate::prefetch::prefetch;
 
 /// Accesses of a batch.
@@ -19,7 +20,8 @@ const PREFETCH_FROM: u64 = 1 << 14;
 /// Accesses on their way.
 pub(crate) struct Batch {
     pub(crate) address: [u64; BATCH],
-    pub(crate) size: [u32; BATCH],
+    /// Addresses of last bytes. The end of the address space does not wrap.
+    pub(crate) last: [u64; BATCH],
     pub(crate) site: [u32; BATCH],
     /// At most [`BATCH`].
     pub(crate) len: usize,
@@ -58,7 +60,7 @@ impl Touches {
 }
 
 impl Batch {
-    pub(crate) const EMPTY: Batch = Batch { address: [0; BATCH], size: [0; BATCH], site: [0; BATCH], len: 0 };
+    pub(crate) const EMPTY: Batch = Batch { address: [0; BATCH], last: [0; BATCH], site: [0; BATCH], len: 0 };
 }
 
 /// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0 is no reuse's.
@@ -109,7 +111,7 @@ pub(crate) struct Grain {
     /// Cumulative counts at the ends of phases.
     snapshots: Span<Counts>,
     /// Pairs with their distances: see [`cell_key`].
-    cells: Map,
+    cells: Cells,
     /// Touches whose pair found no room.
     pub(crate) pairs_lost: u64,
 }
@@ -136,6 +138,13 @@ pub(crate) fn cell_parts(key: u64) -> (u32, u32, u8, u8) {
     ((key >> 38 & SITE) as u32, (key >> 12 & SITE) as u32, (key >> 6 & 63) as u8, (key & 63) as u8)
 }
 
+/// One more granule of the same access.
+#[cold]
+#[inline(never)]
+fn again(at: usize, carry: u64) -> (usize, u64) {
+    (at - 1, carry + 1)
+}
+
 impl Grain {
     pub(crate) fn new<A: Arena + ?Sized>(
         arena: &A,
@@ -151,14 +160,14 @@ impl Grain {
             order: Order::new(arena, room.slots)?,
             counts: Span::allocate(arena, 1).ok_or(ArenaFull)?,
             snapshots: Span::allocate(arena, room.phases).ok_or(ArenaFull)?,
-            cells: Map::new(arena, cells.min(2048), cells).ok_or(ArenaFull)?,
+            cells: Cells::new(arena, cells.min(2048), cells).ok_or(ArenaFull)?,
             pairs_lost: 0,
         })
     }
 
     /// Takes the accesses of a batch; the first has the number `first`.
     #[inline(always)]
-    pub(crate) fn take<A: Arena + ?Sized>(
+    pub(crate) fn take<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         batch: &Batch,
@@ -174,8 +183,8 @@ impl Grain {
         let (mut access, mut beyond) = (0, 0);
         while access < batch.len {
             self.find(arena, batch, first, touches, &mut access, &mut beyond)?;
-            self.distances(arena, touches, far)?;
-            self.count(arena, touches);
+            self.distances::<L, A>(arena, touches, far)?;
+            self.count::<L, A>(arena, touches);
         }
         Ok(())
     }
@@ -193,34 +202,24 @@ impl Grain {
         beyond: &mut u64,
     ) -> Result<(), ArenaFull> {
         let bits = self.bits & 63;
-        let mut finder = self.places.finder();
+        let base = arena.base().as_ptr();
         let (mut at, mut carry, mut len) = (*access, *beyond, 0);
         let accesses = batch.len.min(BATCH);
         while at < accesses && len < BATCH {
             // SAFETY: `at` and `len` are below the lengths of the arrays.
-            let (address, size, site) = unsafe {
-                (
-                    *batch.address.get_unchecked(at),
-                    *batch.size.get_unchecked(at),
-                    *batch.site.get_unchecked(at),
-                )
-            };
-            let granule = (address >> bits) + carry;
-            // The end of the address space does not wrap.
-            let last = address.saturating_add(u64::from(size.saturating_sub(1))) >> bits;
-            let reference = self.places.find(arena, &mut finder, granule)?;
-            // SAFETY: as above.
             unsafe {
-                *touches.reference.get_unchecked_mut(len) = reference;
-                *touches.site.get_unchecked_mut(len) = site;
+                let granule = (*batch.address.get_unchecked(at) >> bits) + carry;
+                *touches.reference.get_unchecked_mut(len) = self.places.find(arena, base, granule)?;
+                *touches.site.get_unchecked_mut(len) = *batch.site.get_unchecked(at);
                 *touches.time.get_unchecked_mut(len) = first + at as u64;
-            }
-            len += 1;
-            if granule < last {
-                carry += 1;
-            } else {
-                carry = 0;
+                len += 1;
                 at += 1;
+                // A branch on purpose: which access comes next must not wait for this one's address.
+                if granule < *batch.last.get_unchecked(at - 1) >> bits {
+                    (at, carry) = again(at, carry);
+                } else {
+                    carry = 0;
+                }
             }
         }
         (*access, *beyond, touches.len) = (at, carry, len);
@@ -229,26 +228,29 @@ impl Grain {
 
     /// Distances of touches from the touches before.
     #[inline(always)]
-    fn distances<A: Arena + ?Sized>(
+    fn distances<L: Lanes, A: Arena + ?Sized>(
         &mut self,
         arena: &A,
         touches: &mut Touches,
         far: bool,
     ) -> Result<(), ArenaFull> {
         let len = touches.len.min(BATCH);
+        let base = arena.base().as_ptr();
         if self.order.room() < len {
-            self.order.renumber(arena, &self.places)?;
+            self.order.renumber(arena)?;
         }
         let view = self.order.view(arena);
         let mut head = self.order.head();
         let mut live = self.order.live();
+        // SAFETY: the caller chose a form that the processor has.
+        let mut recent = unsafe { L::load(self.order.recent()) };
         if far {
             for reference in touches.reference.iter().take(len) {
-                prefetch(self.places.entry(arena, *reference).cast());
+                prefetch(entry(base, *reference).cast());
             }
             for reference in touches.reference.iter().take(len) {
                 // SAFETY: the entry of a reference that `find` returned.
-                view.prefetch(unsafe { (*self.places.entry(arena, *reference)).slot });
+                view.prefetch(unsafe { (*entry(base, *reference)).slot });
             }
         }
         for index in 0..len {
@@ -257,35 +259,46 @@ impl Grain {
             unsafe {
                 let reference = *touches.reference.get_unchecked(index);
                 let time = *touches.time.get_unchecked(index);
-                let entry = &mut *self.places.entry(arena, reference);
-                let (use_time, slot) = (entry.time, entry.slot);
-                *touches.use_site.get_unchecked_mut(index) = entry.site;
-                entry.time = time;
-                entry.site = *touches.site.get_unchecked(index);
-                let stack = if slot + 1 == head && use_time != 0 {
-                    0
+                let touched = &mut *entry(base, reference);
+                let use_time = touched.time;
+                *touches.use_site.get_unchecked_mut(index) = touched.site;
+                touched.time = time;
+                touched.site = *touches.site.get_unchecked(index);
+                let found = L::find(recent, reference);
+                let stack = if found != 0 {
+                    u64::from(found.trailing_zeros())
                 } else {
-                    entry.slot = head;
-                    head += 1;
-                    if use_time == 0 {
-                        live += 1;
-                        view.push(head - 1, reference);
-                        FIRST
+                    let slot = touched.slot;
+                    let dropped = L::last(recent);
+                    let next = head;
+                    if dropped != 0 {
+                        (*entry(base, dropped)).slot = next;
+                        head += 1;
+                    }
+                    if use_time != 0 {
+                        // It has a slot, so the list is full: one drops out.
+                        RECENT as u64 + u64::from(view.touch(slot, next, dropped))
                     } else {
-                        u64::from(view.touch(slot, head - 1, reference))
+                        if dropped != 0 {
+                            live += 1;
+                            view.push(next, dropped);
+                        }
+                        FIRST
                     }
                 };
+                recent = L::front(recent, reference, found);
                 *touches.stack.get_unchecked_mut(index) = stack;
                 *touches.distance.get_unchecked_mut(index) = if use_time == 0 { 0 } else { time - use_time };
             }
         }
-        self.order.settle(head, live);
+        // SAFETY: as above.
+        self.order.settle(head, live, unsafe { L::store(recent) });
         Ok(())
     }
 
     /// Counts distances and pairs.
     #[inline(always)]
-    fn count<A: Arena + ?Sized>(&mut self, arena: &A, touches: &mut Touches) {
+    fn count<L: Lanes, A: Arena + ?Sized>(&mut self, arena: &A, touches: &mut Touches) {
         let len = touches.len.min(BATCH);
         // Over whole arrays, whatever of them is in use: without branches, which is what vector instructions want.
         for index in 0..BATCH {
@@ -313,7 +326,9 @@ impl Grain {
                 touches.stack[index],
             );
         }
-        self.pairs_lost += self.cells.count(arena, touches.key.get(..len).unwrap_or_default());
+        // SAFETY: the caller chose a form that the processor has.
+        self.pairs_lost +=
+            unsafe { self.cells.count::<L, A>(arena, touches.key.get(..len).unwrap_or_default()) };
     }
 
     /// Keeps the counts as those at the end of phase `index`.
@@ -349,7 +364,7 @@ impl Grain {
 
     /// Pairs with their distances and numbers; keys as [`cell_parts`] takes them apart.
     pub(crate) fn cells<A: Arena + ?Sized>(&self, arena: &A) -> impl Iterator<Item = (u64, u64)> {
-        self.cells.iterate(arena).map(|slot| (slot.key, slot.value))
+        self.cells.iterate(arena)
     }
 
     /// The latest time of any entry.
@@ -370,7 +385,7 @@ impl Grain {
     pub(crate) fn repair<A: Arena + ?Sized>(&mut self, arena: &A, torn: bool) -> bool {
         let sound = self.bits < 64
             && self.places.is_whole(arena)
-            && self.order.is_whole(arena)
+            && self.order.is_whole(arena, &self.places)
             && self.counts.count() == 1
             && self.counts.get(arena).is_some()
             && self.snapshots.get(arena).is_some()

@@ -12,10 +12,12 @@
 //! Pure: no I/O, no threads. Not here: estimates from samples, symbols.
 
 mod bins;
+mod cells;
 mod config;
 mod contexts;
 mod engine;
 mod grain;
+mod lanes;
 mod list;
 mod map;
 mod opt;

@@ -99,28 +99,6 @@ impl Map {
         if slot.key == key { Ok(&mut slot.value) } else { self.insert(arena, key) }
     }
 
-    /// Adds 1 to the value of each of `keys`; returns how many found no room.
-    #[inline(always)]
-    pub(crate) fn count<A: Arena + ?Sized>(&mut self, arena: &A, keys: &[u64]) -> u64 {
-        let base = arena.base().as_ptr();
-        let (mut shift, mut offset) = (self.shift(), self.slots.offset() as usize);
-        let mut lost = 0;
-        for key in keys {
-            // SAFETY: a hash shifted so is below the number of slots of the table at `offset`.
-            let slot = unsafe { &mut *base.add(offset).cast::<Slot>().add((hash(*key) >> shift) as usize) };
-            if slot.key == *key {
-                slot.value += 1;
-                continue;
-            }
-            match self.value(arena, *key) {
-                Ok(value) => *value += 1,
-                Err(Full) => lost += 1,
-            }
-            (shift, offset) = (self.shift(), self.slots.offset() as usize);
-        }
-        lost
-    }
-
     #[cold]
     #[inline(never)]
     fn insert<'a, A: Arena + ?Sized>(&'a mut self, arena: &'a A, key: u64) -> Result<&'a mut u64, Full> {

@@ -6,13 +6,18 @@
 //! then over 16 at each level. A query climbs from the slot only as far as the newest slot's own subtree, so that it
 //! costs the logarithm of the *distance*. The touch that follows it moves one bit, and counts only below that point.
 //!
-//! When the slots are used up they are numbered anew, which costs a constant per touch in the mean, as at least half
-//! of them are free. Memory: 4 bytes and 1.1 bits a slot, 2 to 4 slots a granule.
+//! The granules touched last have no slot: they stand in a short list (`lanes`), which answers for most touches of most
+//! programs. One that drops out of the list takes the next slot, so that slots stay in order of time.
+//!
+//! Memory: 4 bytes and 1.1 bits a slot, 2 to 4 slots a granule. Not here: making and mending the tables (`upkeep`).
 
 use locality_stream::{Arena, ArenaFull, Plain, Span};
 
-use crate::places::{Places, Reference};
+use crate::lanes::{RECENT, Recent};
+use crate::places::Reference;
 use crate::prefetch::prefetch;
+
+mod upkeep;
 
 /// Slots of a block: one cache line of bits.
 const BLOCK_BITS: u32 = 9;
@@ -84,8 +89,10 @@ pub(crate) struct Order {
     head: u64,
     /// Live slots.
     live: u64,
+    /// The granules touched last, which have no slot.
+    recent: Recent,
 }
-// SAFETY: spans and integers, 8 bytes each, without padding.
+// SAFETY: spans and integers, multiples of 8 bytes, without padding.
 unsafe impl Plain for Order {}
 
 /// Addresses of the tables, for the time of a batch.
@@ -123,10 +130,11 @@ impl Order {
             granules: Span::allocate(arena, slots)?,
             head: 0,
             live: 0,
+            recent: [0; RECENT],
         })
     }
 
-    /// Live granules.
+    /// Live slots: granules but for the most recent.
     #[inline(always)]
     pub(crate) fn live(&self) -> u64 {
         self.live
@@ -146,9 +154,16 @@ impl Order {
 
     /// Sets what a batch moved.
     #[inline(always)]
-    pub(crate) fn settle(&mut self, head: u32, live: u64) {
+    pub(crate) fn settle(&mut self, head: u32, live: u64, recent: Recent) {
         self.head = u64::from(head);
         self.live = live;
+        self.recent = recent;
+    }
+
+    /// The granules touched last, newest first.
+    #[inline(always)]
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     /// The tables' addresses.
@@ -161,153 +176,6 @@ impl Order {
             levels: self.levels.map(|level| at(level.offset()).cast()),
             granules: at(self.granules.offset()).cast(),
         }
-    }
-
-    /// Numbers the live slots anew from 0, with more room if over half of it is live: afterwards at least half of the
-    /// slots, 256 or more, are free.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn renumber<A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        places: &Places,
-    ) -> Result<(), ArenaFull> {
-        let capacity = self.granules.count();
-        let end = (self.head as usize).div_ceil(64);
-        let mut new = *self;
-        if self.live as usize * 2 > capacity {
-            new = Order::new(arena, self.live as usize * 4)?;
-            if new.granules.count() / 2 <= self.live as usize {
-                return Err(ArenaFull);
-            }
-        }
-        let (from, to) = (self.view(arena), new.view(arena));
-        let mut next = 0;
-        for word_index in 0..end {
-            // SAFETY: within `bits`, which has a word for each 64 slots.
-            let mut word = unsafe { *from.bits.add(word_index) };
-            while word != 0 {
-                let slot = word_index << 6 | word.trailing_zeros() as usize;
-                word &= word - 1;
-                // The entries lie anywhere: have those of the next slots on the way. A slot that is not live names a
-                // granule that was, or none (0), so that the address is one of the arena.
-                if slot + 32 < capacity {
-                    // SAFETY: `slot + 32` is below the capacity.
-                    prefetch(places.entry(arena, unsafe { *from.granules.add(slot + 32) }).cast());
-                }
-                // SAFETY: `slot` is below the capacity, `next` not above `slot`, and the reference that of a live
-                // granule. Within one table the write does not overtake the reads.
-                unsafe {
-                    let granule = *from.granules.add(slot);
-                    *to.granules.add(next) = granule;
-                    (*places.entry(arena, granule)).slot = next as u32;
-                }
-                next += 1;
-            }
-        }
-        if new.granules.offset() != self.granules.offset() {
-            let old = *self;
-            new.live = self.live;
-            *self = new;
-            self.fill(arena, next);
-            old.release(arena);
-        } else {
-            self.fill(arena, next);
-        }
-        Ok(())
-    }
-
-    /// Makes exactly the first `live` slots live.
-    fn fill<A: Arena + ?Sized>(&mut self, arena: &A, live: usize) {
-        let view = self.view(arena);
-        for word in 0..self.bits.count() {
-            let ones = live.saturating_sub(word << 6).min(64) as u32;
-            // SAFETY: within `bits`.
-            unsafe { *view.bits.add(word) = u64::MAX.checked_shr(64 - ones).unwrap_or(0) };
-        }
-        for block in 0..self.blocks.count() {
-            // SAFETY: within `blocks`.
-            unsafe {
-                *view.blocks.add(block) = live.saturating_sub(block << BLOCK_BITS).min(SLOT_UNIT) as u16
-            };
-        }
-        let mut bits = BLOCK_BITS + GROUP_BITS;
-        for (level, first) in self.levels.iter().zip(view.levels) {
-            for node in 0..level.count() {
-                // SAFETY: within this level.
-                unsafe { *first.add(node) = live.saturating_sub(node << bits).min(1 << bits) as u32 };
-            }
-            bits += FAN_BITS;
-        }
-        self.head = live as u64;
-        self.live = live as u64;
-    }
-
-    fn release<A: Arena + ?Sized>(self, arena: &A) {
-        self.bits.release(arena);
-        self.blocks.release(arena);
-        self.granules.release(arena);
-        self.levels.into_iter().for_each(|level| level.release(arena));
-    }
-
-    /// Checks tables that come out of another process' hands: afterwards every operation stays within the arena.
-    pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A) -> bool {
-        let slots = self.granules.count();
-        let mut nodes = (slots >> BLOCK_BITS).next_multiple_of(1 << GROUP_BITS);
-        let mut sound = slots.is_multiple_of(SLOT_UNIT)
-            && (SLOT_UNIT..u32::MAX as usize).contains(&slots)
-            && self.head <= slots as u64
-            && self.granules.get(arena).is_some()
-            && self.bits.count() == slots >> 6
-            && self.bits.get(arena).is_some()
-            && self.blocks.count() == nodes
-            && self.blocks.get(arena).is_some();
-        nodes >>= GROUP_BITS;
-        for level in &self.levels {
-            nodes = nodes.next_multiple_of(1 << FAN_BITS);
-            sound &= level.count() == nodes && level.get(arena).is_some();
-            nodes >>= FAN_BITS;
-        }
-        sound
-    }
-
-    /// Spoils the order.
-    #[cfg(test)]
-    pub(crate) fn scramble<A: Arena + ?Sized>(&mut self, arena: &A) {
-        self.fill(arena, self.granules.count() / 3);
-        let view = self.view(arena);
-        for slot in 0..self.granules.count() {
-            // SAFETY: below the capacity.
-            unsafe { *view.granules.add(slot) = 3 };
-        }
-    }
-
-    /// Makes the order anew from the times of last touches, for a state that was left in the middle of a batch.
-    pub(crate) fn rebuild<A: Arena + ?Sized>(&mut self, arena: &A, places: &Places) -> Result<(), ArenaFull> {
-        let mut touched = Vec::new();
-        places.for_each(arena, |granule, reference, entry| {
-            if entry.time != 0 {
-                touched.push((entry.time, granule, reference));
-            }
-        });
-        // The granules of one access are touched in the order of their addresses.
-        touched.sort_unstable();
-        if touched.len() >= self.granules.count() {
-            *self = Order::new(arena, touched.len() * 4)?;
-        }
-        let view = self.view(arena);
-        for (slot, (_, _, reference)) in touched.iter().enumerate() {
-            if slot >= self.granules.count() {
-                return Err(ArenaFull);
-            }
-            // SAFETY: `slot` is below the capacity and the reference that of an entry.
-            unsafe {
-                *view.granules.add(slot) = *reference;
-                (*places.entry(arena, *reference)).slot = slot as u32;
-            }
-        }
-        self.fill(arena, touched.len());
-        Ok(())
     }
 }
 
@@ -344,7 +212,7 @@ impl View {
         }
     }
 
-    /// Moves a granule from `slot` to `head` and returns how many live slots lay between them.
+    /// Frees `slot`, makes `head` the slot of `granule`, and returns how many live slots lay between them.
     ///
     /// # Safety
     /// `slot` must be live, `head` the next slot and below the capacity.
@@ -358,10 +226,11 @@ impl View {
             *self.bits.add(old) = word;
             let mut newer = (word >> (slot & 63)).count_ones();
             if old != new {
-                // The rest of the block, or up to the head: bits beyond the head are 0.
-                let block = &*self.bits.add(old & !7).cast::<[u64; 8]>();
-                for (word, mask) in block.iter().zip(&WORDS_AFTER[old & 7]) {
-                    newer += (word & mask).count_ones();
+                // The rest of the block, or up to the head: bits beyond the head are 0. Word by word: one of them was
+                // most likely written just before, which a vector read of all would have to wait for.
+                let block = self.bits.add(old & !7);
+                for (index, mask) in WORDS_AFTER[old & 7].iter().enumerate() {
+                    newer += (block.add(index).read_volatile() & mask).count_ones();
                 }
                 if old >> 3 != new >> 3 {
                     newer += self.climb(old >> 3, new >> 3);

@@ -33,12 +33,6 @@ pub(crate) struct Entry {
 // SAFETY: integers without padding.
 unsafe impl Plain for Entry {}
 
-/// The last chunk found.
-pub(crate) struct Finder {
-    key: u64,
-    chunk: Reference,
-}
-
 const ENTRY: usize = size_of::<Entry>();
 const CHUNK: usize = ENTRY << CHUNK_BITS;
 
@@ -55,6 +49,12 @@ pub(crate) struct Places {
 // SAFETY: integers without padding.
 unsafe impl Plain for Places {}
 
+/// Address of an entry in the arena that begins at `base`.
+#[inline(always)]
+pub(crate) fn entry(base: *mut u8, reference: Reference) -> *mut Entry {
+    base.wrapping_add(reference as usize * ENTRY).cast()
+}
+
 impl Places {
     pub(crate) fn new<A: Arena + ?Sized>(arena: &A) -> Result<Places, ArenaFull> {
         let chunks = Map::new(arena, SLABS.0, usize::MAX).ok_or(ArenaFull)?;
@@ -62,42 +62,31 @@ impl Places {
         Ok(Places { chunks, cache, next: 0, end: 0 })
     }
 
-    /// A memory of the last chunk found, for a sequence of calls of [`Places::find`].
+    /// The reference of a granule's entry, which is made if it is new. `base` is the arena's.
+    ///
+    /// # Safety
+    /// `base` must be `arena.base()`.
     #[inline(always)]
-    pub(crate) fn finder(&self) -> Finder {
-        Finder { key: 0, chunk: 0 }
-    }
-
-    /// The reference of a granule's entry, which is made if it is new.
-    #[inline(always)]
-    pub(crate) fn find<A: Arena + ?Sized>(
+    pub(crate) unsafe fn find<A: Arena + ?Sized>(
         &mut self,
         arena: &A,
-        last: &mut Finder,
+        base: *mut u8,
         granule: u64,
     ) -> Result<Reference, ArenaFull> {
         // Keys are never 0.
         let key = (granule >> CHUNK_BITS) + 1;
-        if last.key != key {
-            // SAFETY: the cache was allocated or checked with `CACHE` slots.
-            let cached = unsafe {
-                &mut *arena
-                    .base()
-                    .as_ptr()
-                    .add(self.cache.offset() as usize)
-                    .cast::<Slot>()
-                    .add(key as usize & (CACHE - 1))
-            };
-            if cached.key != key {
-                let reference = self.chunk(arena, key)?;
-                // In this order: a cached key has its value.
-                cached.key = 0;
-                cached.value = u64::from(reference);
-                cached.key = key;
-            }
-            *last = Finder { key, chunk: cached.value as Reference };
+        // SAFETY: the cache was allocated or checked with `CACHE` slots.
+        let cached = unsafe {
+            &mut *base.add(self.cache.offset() as usize).cast::<Slot>().add(key as usize & (CACHE - 1))
+        };
+        if cached.key != key {
+            let reference = self.chunk(arena, key)?;
+            // In this order: a cached key has its value.
+            cached.key = 0;
+            cached.value = u64::from(reference);
+            cached.key = key;
         }
-        Ok(last.chunk | (granule as u32 & ((1 << CHUNK_BITS) - 1)))
+        Ok(cached.value as Reference | (granule as u32 & ((1 << CHUNK_BITS) - 1)))
     }
 
     #[inline(never)]
@@ -125,12 +114,6 @@ impl Places {
         prefetch(self.chunks.home(arena, (granule >> CHUNK_BITS) + 1));
     }
 
-    /// Address of an entry.
-    #[inline(always)]
-    pub(crate) fn entry<A: Arena + ?Sized>(&self, arena: &A, reference: Reference) -> *mut Entry {
-        arena.base().as_ptr().wrapping_add(reference as usize * ENTRY).cast()
-    }
-
     /// Calls `f` with the granule, the reference and the entry of every entry that exists, touched or not.
     pub(crate) fn for_each<A: Arena + ?Sized>(
         &self,
@@ -143,7 +126,7 @@ impl Places {
                 if self.contains(arena, reference) {
                     let granule = ((chunk.key - 1) << CHUNK_BITS) + u64::from(index);
                     // SAFETY: within the arena; `self` is the only owner of its chunks.
-                    f(granule, reference, unsafe { &mut *self.entry(arena, reference) });
+                    f(granule, reference, unsafe { &mut *entry(arena.base().as_ptr(), reference) });
                 }
             }
         }

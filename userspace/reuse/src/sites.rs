@@ -11,7 +11,7 @@ use crate::map::{Map, Slot, hash};
 /// Sites that a pair's key can hold.
 pub(crate) const MAX_SITES: usize = 1 << 26;
 /// Sites found without a look into the hash table.
-const CACHE: usize = 1024;
+const CACHE: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
