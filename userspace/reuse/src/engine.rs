@@ -9,15 +9,19 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Kind, Offset, Plain, Span};
+use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Offset, Plain, Span};
 
+use crate::batch::{BATCH, Batch, Touches};
 use crate::config::{Config, What};
 use crate::contexts::Contexts;
-use crate::grain::{BATCH, Batch, Grain, Room, Touches};
+use crate::grain::{Grain, Room};
 use crate::lanes::{Lanes, Portable};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{V3, V4};
 use crate::sites::Sites;
+
+mod gather;
+mod settle;
 
 /// Granularities of one engine at most.
 pub const MAX_GRANULARITIES: usize = 6;
@@ -293,223 +297,6 @@ impl<A: Arena + ?Sized> Analysis for Engine<'_, A> {
             return unsafe { self.take_v3(events, code) };
         }
         self.take::<Portable>(events, code)
-    }
-}
-
-impl Batch {
-    #[inline(always)]
-    fn push(&mut self, address: u64, size: u32, site: u32) {
-        let at = self.len;
-        if at < BATCH {
-            (self.address[at], self.site[at]) = (address, site);
-            self.last[at] = address.saturating_add(u64::from(size.saturating_sub(1)));
-            self.len = at + 1;
-        }
-    }
-}
-
-impl State {
-    /// Takes all accesses of `chunk`, at most [`BATCH`] events, into the batch.
-    #[inline(always)]
-    fn gather<A: Arena + ?Sized>(&mut self, arena: &A, chunk: &[Event], scratch: &mut Scratch) {
-        let (mut len, mut stores) = (0, 0);
-        let mut context = self.contexts.current;
-        let batch = &mut scratch.batch;
-        for event in chunk.iter().take(BATCH) {
-            if event.kind.is_access() {
-                batch.address[len] = event.value;
-                batch.last[len] = event.value.saturating_add(u64::from(event.size.saturating_sub(1)));
-                batch.site[len] = self.sites.find(arena, context, event.index);
-                len += 1;
-                stores += u64::from(event.kind.0 & 1);
-                if event.kind.is_flow() {
-                    self.flow(arena, event);
-                    context = self.contexts.current;
-                }
-            } else {
-                self.switch_or_lose(arena, event);
-                context = self.contexts.current;
-            }
-        }
-        batch.len = len;
-        self.stores += stores;
-    }
-
-    /// As [`State::gather`], for one event, where not every access is seen.
-    fn pick<L: Lanes, A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        event: &Event,
-        code: &Code<'_>,
-        scratch: &mut Scratch,
-        unsettled: &mut u64,
-        selected: Option<&Vec<bool>>,
-    ) -> Result<(), ArenaFull> {
-        if !event.kind.is_access() {
-            return self.other::<L, A>(arena, event, code, scratch, unsettled, selected);
-        }
-        let chosen = |all: &Vec<bool>| all.get(event.index as usize).copied().unwrap_or(false);
-        if self.fetches == 0 && selected.is_none_or(chosen) {
-            let site = self.sites.find(arena, self.contexts.current, event.index);
-            scratch.batch.push(event.value, event.size.into(), site);
-            self.stores += u64::from(event.kind.is_store());
-        }
-        if event.kind.is_flow() {
-            self.flow(arena, event);
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn flow<A: Arena + ?Sized>(&mut self, arena: &A, event: &Event) {
-        if event.kind.is_store() {
-            self.contexts.call(arena, event.value, event.index);
-        } else {
-            self.contexts.r#return(arena, event.value);
-        }
-    }
-
-    /// An event that is no access, for what concerns all analyses.
-    #[inline(never)]
-    fn switch_or_lose<A: Arena + ?Sized>(&mut self, arena: &A, event: &Event) {
-        match event.kind {
-            Kind::THREAD => self.full |= u64::from(self.contexts.switch(arena, event.value).is_none()),
-            Kind::LOST => self.lost = self.lost.saturating_add(event.value),
-            _ => {}
-        }
-    }
-
-    /// Counts a batch in all granularities, parted where a phase ends.
-    #[inline(always)]
-    fn settle<L: Lanes, A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        scratch: &mut Scratch,
-        unsettled: &mut u64,
-    ) -> Result<(), ArenaFull> {
-        self.busy = *unsettled;
-        compiler_fence(Ordering::SeqCst);
-        let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
-        let result = if (scratch.batch.len as u64) < left {
-            self.count::<L, A>(arena, &scratch.batch, &mut scratch.touches)
-        } else {
-            self.count_across_phases::<L, A>(arena, scratch)
-        };
-        self.full |= u64::from(result.is_err());
-        scratch.batch.len = 0;
-        compiler_fence(Ordering::SeqCst);
-        self.consumed += *unsettled;
-        self.busy = 0;
-        *unsettled = 0;
-        result
-    }
-
-    #[inline(always)]
-    fn count<L: Lanes, A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        batch: &Batch,
-        touches: &mut Touches,
-    ) -> Result<(), ArenaFull> {
-        let first = self.accesses + 1;
-        for grain in self.grains.iter_mut().filter_map(Option64::get_mut) {
-            grain.take::<L, A>(arena, batch, touches, first)?;
-        }
-        self.accesses += batch.len as u64;
-        Ok(())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn count_across_phases<L: Lanes, A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        scratch: &mut Scratch,
-    ) -> Result<(), ArenaFull> {
-        let Scratch { batch, touches } = scratch;
-        let mut done = 0;
-        while done < batch.len {
-            let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
-            let until = batch.len.min(done + usize::try_from(left).unwrap_or(BATCH));
-            let mut part = Batch::EMPTY;
-            let accesses = batch.address.iter().zip(&batch.last).zip(&batch.site);
-            for ((address, last), site) in accesses.take(until).skip(done) {
-                part.push(*address, (last - address) as u32 + 1, *site);
-            }
-            self.count::<L, A>(arena, &part, touches)?;
-            done = until;
-            if self.accesses == self.phase_accesses.saturating_mul(self.phases + 1) {
-                self.end_phase(arena);
-            }
-        }
-        Ok(())
-    }
-
-    fn end_phase<A: Arena + ?Sized>(&mut self, arena: &A) {
-        let grains = self.grains;
-        for grain in grains.iter().filter_map(Option64::get) {
-            grain.end_phase(arena, self.phases as usize);
-        }
-        self.phases += 1;
-        if self.phases == self.max_phases {
-            for grain in grains.iter().filter_map(Option64::get) {
-                grain.merge_phases(arena, self.phases as usize);
-            }
-            self.phases /= 2;
-            self.phase_accesses *= 2;
-        }
-    }
-
-    /// An event that is no access.
-    #[inline(never)]
-    fn other<L: Lanes, A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        event: &Event,
-        code: &Code<'_>,
-        scratch: &mut Scratch,
-        unsettled: &mut u64,
-        selected: Option<&Vec<bool>>,
-    ) -> Result<(), ArenaFull> {
-        match event.kind {
-            Kind::BLOCK if self.fetches == 1 => {
-                self.fetch::<L, A>(arena, code, usize::MAX, scratch, unsettled, selected)?;
-                self.contexts.now.block_context = self.contexts.current;
-                self.contexts.now.block = event.index.saturating_add(1);
-            }
-            Kind::BLOCK_CUT | Kind::THREAD_END if self.fetches == 1 => {
-                let limit = if event.kind == Kind::BLOCK_CUT { event.value as usize } else { usize::MAX };
-                self.fetch::<L, A>(arena, code, limit, scratch, unsettled, selected)?;
-            }
-            _ => self.switch_or_lose(arena, event),
-        }
-        Ok(())
-    }
-
-    /// Counts the fetches of the block begun last, of at most `limit` instructions.
-    fn fetch<L: Lanes, A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        code: &Code<'_>,
-        limit: usize,
-        scratch: &mut Scratch,
-        unsettled: &mut u64,
-        selected: Option<&Vec<bool>>,
-    ) -> Result<(), ArenaFull> {
-        let context = self.contexts.now.block_context;
-        let Some(block) = std::mem::take(&mut self.contexts.now.block).checked_sub(1) else { return Ok(()) };
-        let Some(first) = code.blocks.get(block as usize).map(|block| block.first) else { return Ok(()) };
-        for (index, record) in (first..).zip(code.block(block)).take(limit) {
-            if selected.is_some_and(|selected| !selected.get(index as usize).copied().unwrap_or(false)) {
-                continue;
-            }
-            let site = self.sites.find(arena, context, index);
-            scratch.batch.push(record.address, record.length.into(), site);
-            if scratch.batch.len == BATCH {
-                self.settle::<L, A>(arena, scratch, unsettled)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -5,63 +5,13 @@
 
 use locality_stream::{Arena, ArenaFull, Plain, Span};
 
+use crate::batch::{BATCH, Batch, Touches, bits};
 use crate::bins::{FINE_BINS, fine_bin};
 use crate::cells::Cells;
 use crate::lanes::{Lanes, RECENT};
 use crate::order::Order;
-use crate::places::{Places, Reference, entry};
+use crate::places::{Places, entry};
 use crate::prefetch::prefetch;
-
-/// Accesses of a batch.
-pub(crate) const BATCH: usize = 64;
-/// Footprint, in granules, from which on asking ahead pays: the tables no longer fit the second-level cache.
-const PREFETCH_FROM: u64 = 1 << 14;
-
-/// Accesses on their way.
-pub(crate) struct Batch {
-    pub(crate) address: [u64; BATCH],
-    /// Addresses of last bytes. The end of the address space does not wrap.
-    pub(crate) last: [u64; BATCH],
-    pub(crate) site: [u32; BATCH],
-    /// At most [`BATCH`].
-    pub(crate) len: usize,
-}
-
-/// Touches whose entries are known, and then what was found there. Kept by the engine between batches only because
-/// making it anew would mean filling it with zeros.
-pub(crate) struct Touches {
-    reference: [Reference; BATCH],
-    site: [u32; BATCH],
-    time: [u64; BATCH],
-    use_site: [u32; BATCH],
-    /// Time distance; 0 for a first touch.
-    distance: [u64; BATCH],
-    /// Stack distance; [`FIRST`] for a first touch.
-    stack: [u64; BATCH],
-    time_bin: [u64; BATCH],
-    stack_bin: [u64; BATCH],
-    key: [u64; BATCH],
-    len: usize,
-}
-
-impl Touches {
-    pub(crate) const EMPTY: Touches = Touches {
-        reference: [0; BATCH],
-        site: [0; BATCH],
-        time: [0; BATCH],
-        use_site: [0; BATCH],
-        distance: [0; BATCH],
-        stack: [0; BATCH],
-        time_bin: [0; BATCH],
-        stack_bin: [0; BATCH],
-        key: [0; BATCH],
-        len: 0,
-    };
-}
-
-impl Batch {
-    pub(crate) const EMPTY: Batch = Batch { address: [0; BATCH], last: [0; BATCH], site: [0; BATCH], len: 0 };
-}
 
 /// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0 is no reuse's.
 const FIRST: u64 = u64::MAX;
@@ -138,13 +88,6 @@ pub(crate) fn cell_parts(key: u64) -> (u32, u32, u8, u8) {
     ((key >> 38 & SITE) as u32, (key >> 12 & SITE) as u32, (key >> 6 & 63) as u8, (key & 63) as u8)
 }
 
-/// One more granule of the same access.
-#[cold]
-#[inline(never)]
-fn again(at: usize, carry: u64) -> (usize, u64) {
-    (at - 1, carry + 1)
-}
-
 impl Grain {
     pub(crate) fn new<A: Arena + ?Sized>(
         arena: &A,
@@ -174,55 +117,43 @@ impl Grain {
         touches: &mut Touches,
         first: u64,
     ) -> Result<(), ArenaFull> {
-        let far = self.order.live() > PREFETCH_FROM;
-        if far {
-            for address in batch.address.iter().take(batch.len) {
-                self.places.prefetch(arena, address >> self.bits);
-            }
-        }
         let (mut access, mut beyond) = (0, 0);
         while access < batch.len {
-            self.find(arena, batch, first, touches, &mut access, &mut beyond)?;
-            self.distances::<L, A>(arena, touches, far)?;
+            touches.split(batch, self.bits & 63, first, &mut access, &mut beyond);
+            // SAFETY: the cache of this granularity, to which nothing else refers meanwhile.
+            let missed = touches.find_places(unsafe { self.places.cache(arena) });
+            if missed != 0 {
+                self.find(arena, touches, missed)?;
+            }
+            self.distances::<L, A>(arena, touches)?;
             self.count::<L, A>(arena, touches);
         }
         Ok(())
     }
 
-    /// Finds the entries of accesses from number `access` on, of which `beyond` granules are done, until the accesses
-    /// or the room for touches are used up.
-    #[inline(always)]
+    /// Finds the entries of the touches named by the bits `missed`, each step for all of them: cache misses overlap.
+    #[inline(never)]
     fn find<A: Arena + ?Sized>(
         &mut self,
         arena: &A,
-        batch: &Batch,
-        first: u64,
         touches: &mut Touches,
-        access: &mut usize,
-        beyond: &mut u64,
+        missed: u64,
     ) -> Result<(), ArenaFull> {
-        let bits = self.bits & 63;
         let base = arena.base().as_ptr();
-        let (mut at, mut carry, mut len) = (*access, *beyond, 0);
-        let accesses = batch.len.min(BATCH);
-        while at < accesses && len < BATCH {
-            // SAFETY: `at` and `len` are below the lengths of the arrays.
-            unsafe {
-                let granule = (*batch.address.get_unchecked(at) >> bits) + carry;
-                *touches.reference.get_unchecked_mut(len) = self.places.find(arena, base, granule)?;
-                *touches.site.get_unchecked_mut(len) = *batch.site.get_unchecked(at);
-                *touches.time.get_unchecked_mut(len) = first + at as u64;
-                len += 1;
-                at += 1;
-                // A branch on purpose: which access comes next must not wait for this one's address.
-                if granule < *batch.last.get_unchecked(at - 1) >> bits {
-                    (at, carry) = again(at, carry);
-                } else {
-                    carry = 0;
-                }
-            }
+        for index in bits(missed) {
+            self.places.prefetch(arena, touches.granule[index & (BATCH - 1)]);
         }
-        (*access, *beyond, touches.len) = (at, carry, len);
+        for index in bits(missed) {
+            let index = index & (BATCH - 1);
+            let reference = self.places.find(arena, touches.granule[index])?;
+            touches.reference[index] = reference;
+            prefetch(entry(base, reference).cast());
+        }
+        let view = self.order.view(arena);
+        for index in bits(missed) {
+            // SAFETY: the entry of a reference that `find` returned.
+            view.prefetch(unsafe { (*entry(base, touches.reference[index & (BATCH - 1)])).slot });
+        }
         Ok(())
     }
 
@@ -232,7 +163,6 @@ impl Grain {
         &mut self,
         arena: &A,
         touches: &mut Touches,
-        far: bool,
     ) -> Result<(), ArenaFull> {
         let len = touches.len.min(BATCH);
         let base = arena.base().as_ptr();
@@ -244,15 +174,6 @@ impl Grain {
         let mut live = self.order.live();
         // SAFETY: the caller chose a form that the processor has.
         let mut recent = unsafe { L::load(self.order.recent()) };
-        if far {
-            for reference in touches.reference.iter().take(len) {
-                prefetch(entry(base, *reference).cast());
-            }
-            for reference in touches.reference.iter().take(len) {
-                // SAFETY: the entry of a reference that `find` returned.
-                view.prefetch(unsafe { (*entry(base, *reference)).slot });
-            }
-        }
         for index in 0..len {
             // SAFETY: `index` is below the lengths of the arrays; references are those that `find` returned, whose
             // entries do not move; a touched granule's slot is live; there was room for `len` slots.
@@ -261,6 +182,7 @@ impl Grain {
                 let time = *touches.time.get_unchecked(index);
                 let touched = &mut *entry(base, reference);
                 let use_time = touched.time;
+                *touches.use_time.get_unchecked_mut(index) = use_time;
                 *touches.use_site.get_unchecked_mut(index) = touched.site;
                 touched.time = time;
                 touched.site = *touches.site.get_unchecked(index);
@@ -288,7 +210,6 @@ impl Grain {
                 };
                 recent = L::front(recent, reference, found);
                 *touches.stack.get_unchecked_mut(index) = stack;
-                *touches.distance.get_unchecked_mut(index) = if use_time == 0 { 0 } else { time - use_time };
             }
         }
         // SAFETY: as above.
@@ -300,9 +221,12 @@ impl Grain {
     #[inline(always)]
     fn count<L: Lanes, A: Arena + ?Sized>(&mut self, arena: &A, touches: &mut Touches) {
         let len = touches.len.min(BATCH);
-        // Over whole arrays, whatever of them is in use: without branches, which is what vector instructions want.
+        let distance = |touches: &Touches, index: usize| {
+            let (time, use_time) = (touches.time[index], touches.use_time[index]);
+            if use_time == 0 { 0 } else { time.wrapping_sub(use_time) }
+        };
         for index in 0..BATCH {
-            touches.time_bin[index] = fine_bin(touches.distance[index]) as u64;
+            touches.time_bin[index] = fine_bin(distance(touches, index)) as u64;
             touches.stack_bin[index] = fine_bin(touches.stack[index]) as u64;
         }
         // SAFETY: one value, in a span that was allocated or checked; nothing else refers to it.
@@ -322,7 +246,7 @@ impl Grain {
             touches.key[index] = cell_key(
                 touches.use_site[index],
                 touches.site[index],
-                touches.distance[index],
+                distance(touches, index),
                 touches.stack[index],
             );
         }

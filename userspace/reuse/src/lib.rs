@@ -11,6 +11,7 @@
 //!
 //! Pure: no I/O, no threads. Not here: estimates from samples, symbols.
 
+mod batch;
 mod bins;
 mod cells;
 mod config;

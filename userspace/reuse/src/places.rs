@@ -10,7 +10,7 @@ use crate::map::{Full, Map, Slot};
 use crate::prefetch::prefetch;
 
 /// Granules of a chunk, as a power of two.
-const CHUNK_BITS: u32 = 4;
+pub(crate) const CHUNK_BITS: u32 = 4;
 /// Chunks in the cache.
 const CACHE: usize = 1024;
 /// Chunks in the first and in the largest slab.
@@ -62,22 +62,29 @@ impl Places {
         Ok(Places { chunks, cache, next: 0, end: 0 })
     }
 
-    /// The reference of a granule's entry, which is made if it is new. `base` is the arena's.
+    /// The cache: chunks by their number plus 1, at the place of its lowest bits.
     ///
     /// # Safety
-    /// `base` must be `arena.base()`.
+    /// Nothing may change the tables as long as the reference lives.
     #[inline(always)]
-    pub(crate) unsafe fn find<A: Arena + ?Sized>(
+    pub(crate) unsafe fn cache<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Slot; CACHE] {
+        // SAFETY: the cache was allocated or checked with `CACHE` slots; the caller excludes writers.
+        unsafe { &*arena.base().as_ptr().add(self.cache.offset() as usize).cast() }
+    }
+
+    /// The reference of a granule's entry, which is made if it is new; the cache has it afterwards.
+    #[inline(always)]
+    pub(crate) fn find<A: Arena + ?Sized>(
         &mut self,
         arena: &A,
-        base: *mut u8,
         granule: u64,
     ) -> Result<Reference, ArenaFull> {
         // Keys are never 0.
         let key = (granule >> CHUNK_BITS) + 1;
         // SAFETY: the cache was allocated or checked with `CACHE` slots.
         let cached = unsafe {
-            &mut *base.add(self.cache.offset() as usize).cast::<Slot>().add(key as usize & (CACHE - 1))
+            let first = arena.base().as_ptr().add(self.cache.offset() as usize).cast::<Slot>();
+            &mut *first.add(key as usize & (CACHE - 1))
         };
         if cached.key != key {
             let reference = self.chunk(arena, key)?;

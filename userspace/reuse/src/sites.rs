@@ -5,6 +5,7 @@
 
 use locality_stream::{Arena, NO_INSTRUCTION, Plain, Span};
 
+use crate::batch::site_key;
 use crate::list::List;
 use crate::map::{Map, Slot, hash};
 
@@ -76,6 +77,16 @@ impl Sites {
         cached.value as u32
     }
 
+    /// The cache of sites by the upper bits of their keys' hashes.
+    ///
+    /// # Safety
+    /// Nothing may change the tables as long as the reference lives.
+    #[inline(always)]
+    pub(crate) unsafe fn cache<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Slot; CACHE] {
+        // SAFETY: the cache was allocated or checked with `CACHE` slots; the caller excludes writers.
+        unsafe { &*arena.base().as_ptr().add(self.cache.offset() as usize).cast() }
+    }
+
     #[inline(never)]
     fn without_context<A: Arena + ?Sized>(&mut self, arena: &A, instruction: u32) -> u32 {
         self.folded += 1;
@@ -122,8 +133,4 @@ impl Sites {
         }
         sound && self.numbers.iterate(arena).all(|slot| slot.value < self.list.len() as u64)
     }
-}
-
-fn site_key(context: u32, instruction: u32) -> u64 {
-    (u64::from(context) + 1) << 32 | u64::from(instruction)
 }

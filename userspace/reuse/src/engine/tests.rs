@@ -1,6 +1,6 @@
 //! A state that is taken up by another: whole, torn in the middle of a batch, and damaged.
 
-use locality_stream::Heap;
+use locality_stream::{Heap, Kind};
 
 use super::*;
 use crate::Summary;

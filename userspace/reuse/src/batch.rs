@@ -1,0 +1,215 @@
+//! A batch of accesses on its way through the engine, as arrays.
+//!
+//! Loops over whole arrays, whatever of them is in use, have no branches: the compiler makes vector instructions of
+//! them, look-ups (gathers) included.
+
+use locality_stream::Event;
+
+use crate::map::{Slot, hash};
+use crate::places::{CHUNK_BITS, Reference};
+
+/// Accesses of a batch.
+pub(crate) const BATCH: usize = 64;
+
+/// Accesses on their way.
+pub(crate) struct Batch {
+    pub(crate) address: [u64; BATCH],
+    /// Addresses of last bytes. The end of the address space does not wrap.
+    pub(crate) last: [u64; BATCH],
+    pub(crate) site: [u32; BATCH],
+    /// At most [`BATCH`].
+    pub(crate) len: usize,
+    /// Second words of the events.
+    what: [u64; BATCH],
+    /// Calling contexts.
+    context: [u32; BATCH],
+}
+
+/// What [`Batch::take`] found.
+pub(crate) struct Taken {
+    /// Events that are calls or returns, as bits.
+    pub(crate) flow: u64,
+    pub(crate) stores: u64,
+}
+
+impl Batch {
+    pub(crate) const EMPTY: Batch = Batch {
+        address: [0; BATCH],
+        last: [0; BATCH],
+        site: [0; BATCH],
+        len: 0,
+        what: [0; BATCH],
+        context: [0; BATCH],
+    };
+
+    /// Adds an access; of no effect on a full batch.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, address: u64, last: u64, site: u32) {
+        let at = self.len;
+        if at < BATCH {
+            (self.address[at], self.last[at], self.site[at]) = (address, last, site);
+            self.len = at + 1;
+        }
+    }
+
+    /// Takes events if all of them are accesses; their sites are still open.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, events: &[Event; BATCH]) -> Option<Taken> {
+        let (mut all, mut stores, mut flow) = (0, 0, 0);
+        for (index, event) in events.iter().enumerate() {
+            let what = event.what();
+            self.address[index] = event.value;
+            self.last[index] = last_byte(event.value, what >> 32 & 0xffff);
+            self.what[index] = what;
+            all |= what;
+            stores += what >> 48 & 1;
+            flow |= (what >> 49 & 1) << index;
+        }
+        // Kinds of access are those below 4.
+        if all >> 50 & 0x3f != 0 {
+            return None;
+        }
+        self.len = BATCH;
+        Some(Taken { flow, stores })
+    }
+
+    /// Sets the calling context of the accesses from number `from` on.
+    #[inline(always)]
+    pub(crate) fn set_context(&mut self, from: usize, context: u32) {
+        for (index, held) in self.context.iter_mut().enumerate() {
+            *held = if index >= from { context } else { *held };
+        }
+    }
+
+    /// Sets the sites that a cache has, and returns which it has not, as bits.
+    #[inline(always)]
+    pub(crate) fn find_sites<const N: usize>(&mut self, cache: &[Slot; N]) -> u64 {
+        let mut missed = 0;
+        for index in 0..BATCH {
+            let key = site_key(self.context[index], self.what[index] as u32);
+            // The upper bits: below N, a power of two.
+            let slot = cache[(hash(key) >> (64 - N.trailing_zeros())) as usize & (N - 1)];
+            self.site[index] = slot.value as u32;
+            missed |= u64::from(slot.key != key) << index;
+        }
+        missed
+    }
+
+    /// Context and instruction of an access that [`Batch::take`] took.
+    #[inline(always)]
+    pub(crate) fn place(&self, index: usize) -> (u32, u32) {
+        (self.context[index & (BATCH - 1)], self.what[index & (BATCH - 1)] as u32)
+    }
+}
+
+/// The key of a site in its cache and table; never 0.
+#[inline(always)]
+pub(crate) fn site_key(context: u32, instruction: u32) -> u64 {
+    (u64::from(context) + 1) << 32 | u64::from(instruction)
+}
+
+/// Address of an access' last byte.
+#[inline(always)]
+pub(crate) fn last_byte(address: u64, size: u64) -> u64 {
+    address.saturating_add(size.saturating_sub(1))
+}
+
+/// The numbers of the bits set, ascending.
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = set.checked_ilog2().map(|_| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
+    })
+}
+
+/// Touches of granules by a batch, and what is found out about them. Kept by the engine between batches only because
+/// making it anew would mean filling it with zeros.
+pub(crate) struct Touches {
+    pub(crate) granule: [u64; BATCH],
+    pub(crate) reference: [Reference; BATCH],
+    pub(crate) site: [u32; BATCH],
+    pub(crate) time: [u64; BATCH],
+    /// Of the touch before: its time, 0 for a first touch, and its site.
+    pub(crate) use_time: [u64; BATCH],
+    pub(crate) use_site: [u32; BATCH],
+    /// Stack distance; all ones for a first touch.
+    pub(crate) stack: [u64; BATCH],
+    pub(crate) time_bin: [u64; BATCH],
+    pub(crate) stack_bin: [u64; BATCH],
+    pub(crate) key: [u64; BATCH],
+    pub(crate) len: usize,
+}
+
+impl Touches {
+    pub(crate) const EMPTY: Touches = Touches {
+        granule: [0; BATCH],
+        reference: [0; BATCH],
+        site: [0; BATCH],
+        time: [0; BATCH],
+        use_time: [0; BATCH],
+        use_site: [0; BATCH],
+        stack: [0; BATCH],
+        time_bin: [0; BATCH],
+        stack_bin: [0; BATCH],
+        key: [0; BATCH],
+        len: 0,
+    };
+
+    /// Takes the granules of accesses from number `access` on, of which `beyond` granules are done, until the accesses
+    /// or the room for touches are used up. The batch's first access has the number `first`.
+    #[inline(always)]
+    pub(crate) fn split(
+        &mut self,
+        batch: &Batch,
+        bits: u32,
+        first: u64,
+        access: &mut usize,
+        beyond: &mut u64,
+    ) {
+        let mut several = 0;
+        if *access == 0 && *beyond == 0 {
+            for index in 0..BATCH {
+                let granule = batch.address[index] >> bits;
+                several |= (batch.last[index] >> bits) ^ granule;
+                self.granule[index] = granule;
+                self.time[index] = first + index as u64;
+                self.site[index] = batch.site[index];
+            }
+            self.len = batch.len;
+            if several == 0 {
+                *access = batch.len;
+                return;
+            }
+        }
+        let (mut at, mut carry, mut len) = (*access, *beyond, 0);
+        while at < batch.len.min(BATCH) && len < BATCH {
+            let granule = (batch.address[at] >> bits) + carry;
+            self.granule[len] = granule;
+            self.time[len] = first + at as u64;
+            self.site[len] = batch.site[at];
+            len += 1;
+            if granule < batch.last[at] >> bits {
+                carry += 1;
+            } else {
+                carry = 0;
+                at += 1;
+            }
+        }
+        (*access, *beyond, self.len) = (at, carry, len);
+    }
+
+    /// Sets the references that a cache of chunks has, and returns which it has not, as bits.
+    #[inline(always)]
+    pub(crate) fn find_places<const N: usize>(&mut self, cache: &[Slot; N]) -> u64 {
+        let mut missed = 0;
+        for index in 0..BATCH {
+            let granule = self.granule[index];
+            let key = (granule >> CHUNK_BITS) + 1;
+            let slot = cache[key as usize & (N - 1)];
+            self.reference[index] = slot.value as Reference | granule as u32 & ((1 << CHUNK_BITS) - 1);
+            missed |= u64::from(slot.key != key) << index;
+        }
+        missed & u64::MAX.checked_shr(64 - self.len as u32).unwrap_or(0)
+    }
+}
