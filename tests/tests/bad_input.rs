@@ -158,7 +158,7 @@ fn processes_that_their_user_may_not_look_into() {
         command.uid(NOBODY);
         let target = Target::start_command(command);
         let report = trace(target.pid(), "2").report();
-        assert!(report["run"]["samples"].as_u64().unwrap() > 10, "{:#}", report["run"]);
+        assert!(report["run"]["samples"].as_u64().unwrap() > 3, "{:#}", report["run"]);
     }
 }
 
