@@ -21,7 +21,7 @@ const QEMU: &str = "qemu-x86_64";
 /// Names a plugin elsewhere.
 const PLUGIN_VARIABLE: &str = "LOCALITY_PLUGIN";
 /// The plugin's file name.
-const PLUGIN: &str = "liblocality_plugin.so";
+pub const PLUGIN: &str = "liblocality_plugin.so";
 /// As `execvp(3)` when `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 

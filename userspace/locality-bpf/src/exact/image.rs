@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, io, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_plugin::region::{BLOCKS, BUFFER_EVENTS, Region, load_text};
-use locality_reuse::{Engine, Summary};
+use locality_reuse::{Engine, OpenError, Summary};
 use locality_stream::{Analysis as _, Class, Code, Event, Instruction, InstructionRecord, Span};
 
 /// What one image did.
@@ -109,34 +109,52 @@ fn finish(region: &Region) -> Image {
     }
     let whole = header.whole.load(Relaxed);
     if whole != 0 {
-        image.summary = whole_summary(region, &code, whole);
+        match whole_summary(region, &code, whole) {
+            Ok(summary) => image.summary = Some(summary),
+            Err(why) => image.stopped = Some(unreadable(&why)),
+        }
     }
     let count = header.threads.load(Relaxed) as usize;
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
         let instructions = count_instructions(region, &code, record.counts.load(Relaxed), &mut image);
         let mut accesses = 0;
-        if let Ok(mut engine) = Engine::open(region, record.analyses.load(Relaxed)) {
-            // A full arena has been noted in the state.
-            let _full = engine.observe(tail(region, index, engine.consumed()), &code);
-            let summary = engine.finish(tid.into(), &code);
-            accesses = summary.accesses;
-            match &mut image.summary {
-                Some(sum) => sum.merge(&summary),
-                None => image.summary = Some(summary),
+        let state = record.analyses.load(Relaxed);
+        // 0: the thread had not begun, or the whole process has one state.
+        let engine = (state != 0).then(|| Engine::open(region, state));
+        match engine {
+            Some(Ok(mut engine)) => {
+                // A full arena has been noted in the state.
+                let _full = engine.observe(tail(region, index, engine.consumed()), &code);
+                let summary = engine.finish(tid.into(), &code);
+                accesses = summary.accesses;
+                match &mut image.summary {
+                    Some(sum) => sum.merge(&summary),
+                    None => image.summary = Some(summary),
+                }
             }
+            Some(Err(why)) => image.stopped = Some(unreadable(&why)),
+            None => {}
         }
         image.threads.push(Thread { tid, accesses, instructions });
     }
     image
 }
 
-fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Option<Summary> {
-    let mut engine = Engine::open(region, state).ok()?;
+/// Killed while the state was set up, or a plugin of another build.
+fn unreadable(why: &OpenError) -> String {
+    format!(
+        "{why} (killed at its start, or {} and locality-bpf are of different builds)",
+        super::find::PLUGIN
+    )
+}
+
+fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary, OpenError> {
+    let mut engine = Engine::open(region, state)?;
     for index in 0..region.header().threads.load(Relaxed) as usize {
         let _full = engine.observe(tail(region, index, engine.consumed()), code);
     }
-    Some(engine.finish(region.header().pid.load(Relaxed).into(), code))
+    Ok(engine.finish(region.header().pid.load(Relaxed).into(), code))
 }
 
 /// The events in a thread's buffer that its engine has not seen.

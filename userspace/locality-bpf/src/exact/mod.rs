@@ -9,6 +9,7 @@ pub mod find;
 mod folder;
 mod image;
 mod names;
+mod pairs;
 mod report;
 mod run;
 pub mod text;

@@ -11,15 +11,14 @@ use serde_json::{Map, Value, json};
 
 use super::{
     names::Frame,
-    total::{Context, Counts, Grain, Pair, PlacePair, Total},
+    pairs::{CONTEXTS, Context, Pair, PlacePair},
+    total::{Counts, Grain, Total},
 };
 
 /// Cache sizes that every report has, so that reports of different machines can be compared.
 pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 /// Pairs of places in the report: the heaviest, and the heaviest that miss [`FIXED_SIZES`]`[0]`.
 const PAIRS: usize = 200;
-/// Calling contexts given with each pair.
-const CONTEXTS: usize = 4;
 /// Threads whose phases are listed.
 const PHASED_THREADS: usize = 16;
 
@@ -95,7 +94,7 @@ pub fn value(total: &Total, about: &About) -> Value {
         "pairs": paired.map_or_else(Vec::new, pairs),
         "pairs_not_named": paired.map(|grain| {
             let lost = grain.sum.as_ref().map_or(0, |sum| sum.pairs_lost);
-            json!({ "pairs": grain.unnamed_pairs, "reuses": grain.unnamed + lost })
+            json!({ "pairs": grain.pairs.unnamed_pairs, "reuses": grain.pairs.unnamed + lost })
         }),
         "threads": total.threads.iter().map(|(pid, thread)| json!({
             "pid": pid,
@@ -244,7 +243,7 @@ fn type_name(data: DataType) -> String {
 fn pairs(grain: &Grain) -> Vec<Value> {
     let Some(sum) = &grain.sum else { return Vec::new() };
     let near = (FIXED_SIZES[0] / sum.bytes).max(1);
-    let mut ranked: Vec<(&PlacePair, &Pair)> = grain.pairs.iter().collect();
+    let mut ranked: Vec<(&PlacePair, &Pair)> = grain.pairs.named.iter().collect();
     ranked.sort_by_key(|(places, pair)| (std::cmp::Reverse(pair.counts.n), *places));
     let mut rest = ranked.split_off(ranked.len().min(PAIRS));
     rest.sort_by_key(|(places, pair)| (std::cmp::Reverse(pair.counts.misses(near)), *places));
@@ -279,7 +278,7 @@ fn pair(pair: &Pair, sum: &GrainSummary) -> Value {
     value["use"] = json!({ "frames": frames(&heaviest.by) });
     value["reuse"] = json!({ "frames": frames(&heaviest.again) });
     value["common_ancestor"] = ancestor(heaviest);
-    value["contexts_total"] = json!(contexts.len());
+    value["contexts_total"] = json!(pair.contexts_total);
     value["contexts"] = contexts
         .iter()
         .take(CONTEXTS)

@@ -1,26 +1,18 @@
-//! The whole run: images summed, pairs named and ranked.
+//! The whole run: images summed.
 //!
 //! Distances are those of each thread (or of the process, in a run in one order); sums over threads and processes add
-//! counts and never mix their orders. Pairs are ranked before they are named; those beyond [`NAMED`] are counted and
-//! not named.
+//! counts and never mix their orders. Not here: which pairs are named (`pairs`).
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
 use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
 use locality_stream::{Class, DataType};
 
 use super::{
     image::{Image, Thread},
-    names::{Frame, Names},
+    names::Names,
+    pairs::Pairs,
 };
-
-/// Pairs of instructions in contexts that are named, per image and granularity: the heaviest.
-const NAMED: usize = 4000;
-/// Frames of a context, at most.
-const DEPTH: usize = 64;
 
 /// Everything that is reported.
 #[derive(Default)]
@@ -56,12 +48,8 @@ pub struct Grain {
     pub sum: Option<GrainSummary>,
     /// Touches, first touches and distances by type of data.
     pub types: BTreeMap<DataType, Typed>,
-    /// Pairs by source place, not ranked.
-    pub pairs: HashMap<PlacePair, Pair>,
-    /// Reuses that were not named.
-    pub unnamed: u64,
-    /// Pairs that were not named.
-    pub unnamed_pairs: u64,
+    /// Pairs of source places.
+    pub pairs: Pairs,
 }
 
 /// Touches by instructions whose data are of one type.
@@ -71,33 +59,6 @@ pub struct Typed {
     pub cold: u64,
     /// Reuses; their distances are those among all accesses.
     pub reuses: Counts,
-}
-
-/// Two source places: function, file and line of the innermost frames.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PlacePair {
-    /// Of the use.
-    pub by: String,
-    /// Of the reuse.
-    pub again: String,
-}
-
-/// The reuses of a pair of places.
-#[derive(Default)]
-pub struct Pair {
-    /// How many, and their distances.
-    pub counts: Counts,
-    /// The same by calling contexts.
-    pub contexts: HashMap<(Vec<usize>, Vec<usize>), (Counts, Context)>,
-}
-
-/// Frames of a use and of its reuse, innermost first.
-#[derive(Default, Clone)]
-pub struct Context {
-    /// Of the use.
-    pub by: Vec<Frame>,
-    /// Of the reuse.
-    pub again: Vec<Frame>,
 }
 
 /// Reuses and their distances in log2 bins.
@@ -118,7 +79,8 @@ impl Default for Counts {
 }
 
 impl Counts {
-    fn add(&mut self, cell: &Cell) {
+    /// Adds reuses of one bin.
+    pub fn add(&mut self, cell: &Cell) {
         self.n += cell.count;
         for (bins, bin) in [(&mut self.time, cell.time_bin), (&mut self.stack, cell.stack_bin)] {
             if let Some(count) = bins.get_mut(usize::from(bin)) {
@@ -127,7 +89,8 @@ impl Counts {
         }
     }
 
-    fn merge(&mut self, other: &Self) {
+    /// Adds others.
+    pub fn merge(&mut self, other: &Self) {
         self.n += other.n;
         for (ours, theirs) in [(&mut self.time, &other.time), (&mut self.stack, &other.stack)] {
             ours.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
@@ -189,7 +152,7 @@ impl Grain {
             let reuses = Counts { n: reuse.touches - reuse.cold, time: reuse.time, stack: reuse.stack };
             ours.reuses.merge(&reuses);
         }
-        self.add_pairs(image, summary, grain, names);
+        self.pairs.add(image, summary, grain, names);
         let bare = GrainSummary { cells: Vec::new(), ..grain.clone() };
         match &mut self.sum {
             None => self.sum = Some(bare),
@@ -202,69 +165,5 @@ impl Grain {
                 sum.phases.extend(bare.phases);
             }
         }
-    }
-
-    fn add_pairs(&mut self, image: &Image, summary: &Summary, grain: &GrainSummary, names: &mut Names) {
-        let mut pairs: HashMap<(u32, u32), Counts> = HashMap::new();
-        for cell in grain.cells.iter().filter(|cell| cell.use_site != 0) {
-            pairs.entry((cell.use_site, cell.reuse_site)).or_default().add(cell);
-        }
-        let mut ranked: Vec<((u32, u32), Counts)> = pairs.into_iter().collect();
-        // Far reuses count as much as frequent ones: half of the names go to each.
-        ranked.sort_unstable_by_key(|(sites, counts)| (std::cmp::Reverse(counts.n), *sites));
-        let mut rest = ranked.split_off(ranked.len().min(NAMED / 2));
-        let far_granules = (FAR_BYTES / grain.bytes).max(1);
-        rest.sort_unstable_by_key(|(sites, counts)| (std::cmp::Reverse(counts.misses(far_granules)), *sites));
-        let unnamed = rest.split_off(rest.len().min(NAMED / 2));
-        self.unnamed_pairs += unnamed.len() as u64;
-        self.unnamed += unnamed.iter().map(|(_, counts)| counts.n).sum::<u64>();
-        let mut known: HashMap<u32, Arc<[Frame]>> = HashMap::new();
-        for ((by, again), counts) in ranked.into_iter().chain(rest) {
-            let mut frames_of = |site: u32| {
-                Arc::clone(known.entry(site).or_insert_with(|| stack(image, summary, site, names).into()))
-            };
-            let (by, again) = (frames_of(by), frames_of(again));
-            let key = PlacePair { by: place(&by), again: place(&again) };
-            let pair = self.pairs.entry(key).or_default();
-            pair.counts.merge(&counts);
-            let identity =
-                |frames: &[Frame]| frames.iter().map(|frame| Arc::as_ptr(frame) as usize).collect();
-            let context = pair.contexts.entry((identity(&by), identity(&again))).or_default();
-            context.0.merge(&counts);
-            context.1 = Context { by: by.to_vec(), again: again.to_vec() };
-        }
-    }
-}
-
-/// Reuses that miss a small first-level cache.
-pub const FAR_BYTES: u64 = 32 << 10;
-
-/// The call stack of a site, innermost first.
-fn stack(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> Vec<Frame> {
-    let Some(site) = summary.sites.get(site as usize) else { return Vec::new() };
-    let mut frames = names.frames(image, site.instruction).to_vec();
-    let mut context = site.context;
-    while let Some(node) =
-        summary.contexts.get(context as usize).filter(|_| context != 0 && frames.len() < DEPTH)
-    {
-        frames.extend(names.frames(image, node.call).iter().cloned());
-        // Parents come first, so this ends.
-        context = if node.parent < context { node.parent } else { 0 };
-    }
-    frames
-}
-
-/// What the reader calls the place: function, file and line, or the address where there is no line.
-fn place(frames: &[Frame]) -> String {
-    let Some(frame) = frames.first() else { return String::new() };
-    if frame["line"].is_null() {
-        format!(
-            "{}|{}|{}",
-            frame["function"],
-            frame["module"],
-            if frame["function"].is_null() { &frame["address"] } else { &frame["line"] }
-        )
-    } else {
-        format!("{}|{}|{}", frame["function"], frame["file"], frame["line"])
     }
 }
