@@ -138,6 +138,7 @@ pub(crate) struct Touches {
     pub(crate) time_bin: [u64; BATCH],
     pub(crate) stack_bin: [u64; BATCH],
     pub(crate) key: [u64; BATCH],
+    pub(crate) home: [u64; BATCH],
     pub(crate) len: usize,
 }
 
@@ -153,6 +154,7 @@ impl Touches {
         time_bin: [0; BATCH],
         stack_bin: [0; BATCH],
         key: [0; BATCH],
+        home: [0; BATCH],
         len: 0,
     };
 

@@ -7,8 +7,13 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use locality_stream::{Arena, Plain, Span};
 
+use crate::batch::BATCH;
 use crate::lanes::{KEYS, Lanes};
 use crate::map::{Full, hash};
+use crate::prefetch::prefetch;
+
+/// Buckets from which on asking ahead pays: the table leaves little of the second-level cache.
+const PREFETCH_FROM: usize = 1 << 11;
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -47,34 +52,50 @@ impl Cells {
         if self.active == 0 { first } else { second }
     }
 
-    /// Adds 1 to the count of each of `keys`; returns how many found no room.
+    /// Adds 1 to the count of each of the first `len` keys; returns how many found no room. `homes` is room for the
+    /// keys' buckets.
     ///
     /// # Safety
     /// The processor must have the instructions of `L`.
     #[inline(always)]
-    pub(crate) unsafe fn count<L: Lanes, A: Arena + ?Sized>(&mut self, arena: &A, keys: &[u64]) -> u64 {
-        let mut table = self.table();
+    pub(crate) unsafe fn count<L: Lanes, A: Arena + ?Sized>(
+        &mut self,
+        arena: &A,
+        keys: &[u64; BATCH],
+        homes: &mut [u64; BATCH],
+        len: usize,
+    ) -> u64 {
+        // Growth in between makes the homes those of a table out of use; `elsewhere` always looks at the right one.
+        let (table, active) = (self.table(), self.active);
+        for (home_of_key, key) in homes.iter_mut().zip(keys) {
+            *home_of_key = home(table, *key) as u64;
+        }
+        let buckets = first(arena, table);
+        if table.count() > PREFETCH_FROM {
+            for home in homes.iter().take(len) {
+                let bucket = buckets.wrapping_add(*home as usize).cast::<u8>();
+                prefetch(bucket);
+                prefetch(bucket.wrapping_add(size_of::<[u64; KEYS]>()));
+            }
+        }
         let mut lost = 0;
-        for key in keys {
-            // SAFETY: the table was allocated or checked, and `home` is below its count.
+        for (key, home) in keys.iter().zip(homes.iter()).take(len) {
+            // SAFETY: the table was allocated or checked, and a home is below its count.
             unsafe {
-                let bucket = first(arena, table).add(home(table, *key));
+                let bucket = buckets.add(*home as usize);
                 let found = L::find_key(&raw const (*bucket).keys, *key);
-                if found != 0 {
+                if found != 0 && self.active == active {
                     let place = found.trailing_zeros() as usize;
                     *(&raw mut (*bucket).counts).cast::<u64>().add(place) += 1;
                     continue;
                 }
             }
-            match self.elsewhere(arena, *key) {
-                Ok(()) => table = self.table(),
-                Err(Full) => lost += 1,
-            }
+            lost += u64::from(self.elsewhere(arena, *key).is_err());
         }
         lost
     }
 
-    /// Counts a key that is not in its own bucket.
+    /// Counts a key wherever it is, or puts it in.
     #[cold]
     #[inline(never)]
     fn elsewhere<A: Arena + ?Sized>(&mut self, arena: &A, key: u64) -> Result<(), Full> {
@@ -195,8 +216,8 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let mut lost = 0;
         for _ in 0..5000 {
-            let keys: Vec<u64> = (0..10).map(|_| random.u64(1..6000)).collect();
-            for key in &keys {
+            let keys: [u64; BATCH] = std::array::from_fn(|_| random.u64(1..6000));
+            for key in keys.iter().take(10) {
                 if oracle.len() == 5000 && !oracle.contains_key(key) {
                     lost += 1;
                 } else {
@@ -204,7 +225,7 @@ mod tests {
                 }
             }
             // SAFETY: the portable form runs everywhere.
-            lost -= unsafe { cells.count::<Portable, _>(&heap, &keys) };
+            lost -= unsafe { cells.count::<Portable, _>(&heap, &keys, &mut [0; BATCH], 10) };
             assert_eq!(lost, 0);
         }
         assert_eq!(oracle.len(), 5000);

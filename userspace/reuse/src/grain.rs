@@ -251,8 +251,7 @@ impl Grain {
             );
         }
         // SAFETY: the caller chose a form that the processor has.
-        self.pairs_lost +=
-            unsafe { self.cells.count::<L, A>(arena, touches.key.get(..len).unwrap_or_default()) };
+        self.pairs_lost += unsafe { self.cells.count::<L, A>(arena, &touches.key, &mut touches.home, len) };
     }
 
     /// Keeps the counts as those at the end of phase `index`.
