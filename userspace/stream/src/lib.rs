@@ -7,7 +7,7 @@
 //!   finish the work. [`Heap`] is the one of tests and of analyses that run where they report.
 //! * [`Analysis`]: observes events in order, one state per thread. Merging and finishing are each analysis' own, as
 //!   what they return differs.
-//! * [`Checker`]: the invariants of a stream, as an analysis.
+//! * [`Checker`]: the invariants of a stream, as an analysis. [`Mix`]: instructions executed, by class.
 //!
 //! Pure: no I/O, no process. Not here: any distance (`locality-reuse`), the plugin, files.
 
@@ -17,6 +17,7 @@ mod checker;
 mod classify;
 mod code;
 mod event;
+mod mix;
 
 pub use analysis::{Analysis, ArenaFull};
 pub use arena::{Arena, Heap, Offset, Plain, Span};
@@ -24,3 +25,4 @@ pub use checker::{Checker, Finding, Rule};
 pub use classify::{Class, DataType, Flow, Instruction};
 pub use code::{BlockRecord, Code, InstructionRecord};
 pub use event::{Event, Kind, NO_INSTRUCTION};
+pub use mix::{BlockCounts, Mix};
