@@ -122,7 +122,10 @@ fn more_than_eight_bytes_or_unaligned_ones_cannot_be_watched() {
     }
     for bytes in [0, 3, 5, 16, 64] {
         let refused = open_watchpoint(address(0), bytes, HW_BREAKPOINT_RW).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "{bytes} bytes");
+        // The second where the address is aligned to so many bytes: AMD has such breakpoints (`arch_build_bp_info` in the
+        // kernel's arch/x86/kernel/hw_breakpoint.c).
+        let refusals = [Some(libc::EINVAL), Some(libc::EOPNOTSUPP)];
+        assert!(refusals.contains(&refused.raw_os_error()), "{bytes} bytes: {refused}");
     }
     let unaligned = open_watchpoint(address(0) + 4, 8, HW_BREAKPOINT_RW).unwrap_err();
     assert_eq!(unaligned.raw_os_error(), Some(libc::EINVAL));

@@ -2,6 +2,8 @@
 //!
 //! Not here: any formatting. Reading a profile of one minute takes a fraction of a second.
 
+use std::collections::BTreeSet;
+
 use crate::analysis::Analysis;
 use crate::context::Contexts;
 use crate::histogram::{Histogram, TimeDistances};
@@ -126,7 +128,18 @@ fn why_no_samples(profile: &Profile) -> String {
 
 fn why_no_watches(profile: &Profile) -> String {
     let ledger = &profile.ledger;
-    let why = if ledger.refused > 0 {
+    let reasons: BTreeSet<&str> =
+        profile.threads.iter().filter_map(|thread| thread.not_held.as_deref()).collect();
+    let unheld = profile.samples.iter().filter(|sample| !sample.held).count() * 2 > profile.samples.len();
+    let why = if unheld && !reasons.is_empty() {
+        let reasons: Vec<&str> = reasons.into_iter().collect();
+        format!(
+            "the threads could not be held ({}); `locality-bpf doctor -p PID` tells more",
+            reasons.join("; ")
+        )
+    } else if unheld {
+        "the threads were not held yet: what was just started is left alone for its first 20 ms".to_owned()
+    } else if ledger.refused > 0 {
         format!("the kernel refused all {} debug registers that were asked for", ledger.refused)
     } else if !ledger.unreachable.is_empty() {
         format!("no access could be reached from the sampled instructions ({})", causes(&ledger.unreachable))

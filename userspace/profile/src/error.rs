@@ -70,6 +70,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// Another trace is writing to it.
+    #[error("{} is being written by another trace: choose another name with -o FILE", .path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file was renamed or deleted while it was being written.
     #[error("{} was renamed or deleted while it was being written", .path.display())]
     Moved {

@@ -76,8 +76,9 @@ fn kind_of_bytes(head: &[u8]) -> Kind {
 }
 
 /// Creates the empty file with mode 0600. An earlier profile becomes `FILE.old`, as `perf record` does; anything else
-/// is left alone. Returns the path to open, its directory free of symbolic links.
-pub(crate) fn create_empty(path: &Path, owner: Option<Owner>) -> Result<PathBuf, Error> {
+/// is left alone. Returns the path to open, its directory free of symbolic links, and the locked file: who holds it is
+/// still writing, and it must be closed after the database (`fcntl(2)`: closing it drops the database's own locks).
+pub(crate) fn create_empty(path: &Path, owner: Option<Owner>) -> Result<(PathBuf, File), Error> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -95,13 +96,18 @@ pub(crate) fn create_empty(path: &Path, owner: Option<Owner>) -> Result<PathBuf,
         fchown(&file, Some(uid), Some(gid))
             .map_err(|error| Error::io(&path, "change the owner of", error))?;
     }
-    Ok(path)
+    // A file system without locks gives up the protection from a second writer, and nothing else.
+    let _ = file.try_lock();
+    Ok((path, file))
 }
 
 /// Renames an earlier profile, with the journal of a killed tracer if there is one; removes an empty file.
 fn set_aside(path: &Path) -> Result<(), Error> {
     if !may_replace(path)? {
         return Ok(());
+    }
+    if File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))) {
+        return Err(Error::InUse { path: path.to_owned() });
     }
     let old = with_suffix(path, ".old");
     may_replace(&old)?;

@@ -7,6 +7,7 @@
 //!
 //! Limits: memory is bounded by [`PENDING_LIMIT`] rows, those of the header aside; at most one writer per file.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,16 +41,20 @@ pub struct Writer {
     database: Connection,
     pending: Vec<Row>,
     last_commit: Instant,
+    /// Held while we write, and closed after the database.
+    _lock: File,
 }
 
 impl Writer {
     /// Creates the file with mode 0600. An earlier profile of that name becomes `FILE.old`; a file that is no profile is
     /// an error.
     pub fn create(path: &Path, owner: Option<Owner>) -> Result<Self, Error> {
-        let path = place::create_empty(path, owner)?;
+        let (path, lock) = place::create_empty(path, owner)?;
         let made = Self::open_new(&path).map_err(|error| Error::sqlite(&path, error));
         match made {
-            Ok(database) => Ok(Self { path, database, pending: Vec::new(), last_commit: Instant::now() }),
+            Ok(database) => {
+                Ok(Self { path, database, pending: Vec::new(), last_commit: Instant::now(), _lock: lock })
+            }
             Err(error) => {
                 // It holds nothing yet and is ours; if it cannot be removed either, the first error tells more.
                 let _ = std::fs::remove_file(&path);

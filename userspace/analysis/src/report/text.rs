@@ -155,6 +155,14 @@ impl Page<'_> {
             share(&histogram.far),
             duration(FAR_NS as f64),
         ));
+        let unheld = self.profile.samples.iter().filter(|sample| !sample.held).count();
+        if unheld * 2 > self.profile.samples.len() {
+            self.paragraph(&format!(
+                "Most of the program is not in these figures: {unheld} of {} samples were taken without a stop (Threads and Note below \
+                 tell why).",
+                self.profile.samples.len()
+            ));
+        }
         if let Some(pair) = self.findings.pairs.iter().find(|pair| is_far(pair)) {
             self.paragraph(&format!(
                 "The heaviest far pair is {} → {}: {} of all reuses, {} between use and reuse.",
@@ -367,7 +375,7 @@ impl Page<'_> {
         let Some(heaviest) = pair.contexts.first() else { return };
         if pair.contexts.len() > 1 {
             let part = heaviest.weight.value / pair.weight.value.max(f64::MIN_POSITIVE);
-            let contexts = counted(pair.contexts.len() as u64, "pair of call path");
+            let contexts = format!("{} pairs of call paths", count(pair.contexts.len() as u64));
             self.line(&format!("     heaviest of {contexts} ({:.0} % of this pair):", part * 100.0));
         }
         for line in tree::lines(self.profile, self.findings, heaviest, WIDTH) {

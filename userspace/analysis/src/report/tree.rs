@@ -103,7 +103,11 @@ pub(crate) fn location(profile: &Profile, frame: &Frame, width: usize) -> String
     }
     let module = frame.module.and_then(|module| profile.modules.get(module.0 as usize));
     let module = module.map(|module| format!("[{}]", base_name(&module.path).trim_matches(['[', ']'])));
-    let reason = frame.unknown.as_ref().map(|reason| format!("({reason})"));
+    // The JSON report and the profile have the whole reason; what mends it stands once in the text report.
+    let reason = frame.unknown.as_deref().map(|reason| match reason.split([':', '(']).next() {
+        Some(short) if !short.trim().is_empty() => format!("({})", short.trim()),
+        _ => format!("({reason})"),
+    });
     let words: Vec<String> = module.into_iter().chain(reason).collect();
     shorten(&words.join(" "), width)
 }
@@ -113,6 +117,6 @@ fn verb(kind: AccessKind) -> &'static str {
         AccessKind::Load => "← load",
         AccessKind::Store => "← store",
         AccessKind::ReadWrite => "← load+store",
-        AccessKind::Unknown => "←",
+        AccessKind::Unknown => "← access",
     }
 }

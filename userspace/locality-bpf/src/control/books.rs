@@ -142,6 +142,15 @@ impl Books<'_> {
                 ),
             });
         }
+        let (late, longest_ns) = (get(&self.costs.late_stops), get(&self.costs.longest_stop_ns));
+        if late > 0 {
+            notices.push(format!(
+                "{late} of {} stops took longer than --max-stop, the longest {:.1} ms, and armed nothing. On a busy machine that is \
+                 time in which the thread, or this tool, waited for a CPU.",
+                get(&self.costs.stops),
+                longest_ns as f64 / 1e6
+            ));
+        }
         let behind = get(&self.costs.controller_behind);
         if behind > 0 {
             notices

@@ -2,8 +2,8 @@
 //!
 //! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in which a sample was taken.
 //! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Waking:
-//! the spinning child is stopped by a signal and resumed; the price is the median from our resuming it to the end of the
-//! gap. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
+//! the spinning child is stopped by a signal and resumed; the price is the lower quartile from our resuming it to the end
+//! of the gap. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
     io,
@@ -48,6 +48,9 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
 const GUESS: Prices = Prices { tick_ns: 25_000, trap_ns: 20_000, wake_ns: 50_000 };
+
+/// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
+const MOST_NS: u64 = 200_000;
 
 #[repr(C)]
 struct Shared {
@@ -205,17 +208,22 @@ pub struct Calibration {
 
 /// The prices of this machine, or a careful guess where they cannot be measured.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
-    match measure(object, ring) {
-        Ok(prices) => Calibration { prices, guessed: None },
-        Err(error) => {
-            let guessed = format!(
-                "The cost is an estimate: {error:#}, so {} µs a tick and {} µs a trap were assumed.",
-                GUESS.tick_ns / 1000,
-                GUESS.trap_ns / 1000
-            );
-            Calibration { prices: GUESS, guessed: Some(guessed) }
-        }
-    }
+    let plausible = |prices: &Prices| {
+        [prices.tick_ns, prices.trap_ns, prices.wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
+    };
+    let why = match measure(object, ring) {
+        Ok(prices) if plausible(&prices) => return Calibration { prices, guessed: None },
+        // The child or we waited for a CPU.
+        Ok(_) => "the machine is too busy to measure what a tick and a trap cost".to_owned(),
+        Err(error) => format!("{error:#}"),
+    };
+    let guessed = format!(
+        "The cost is an estimate: {why}, so {} µs a tick, {} µs a trap and {} µs a waking were assumed.",
+        GUESS.tick_ns / 1000,
+        GUESS.trap_ns / 1000,
+        GUESS.wake_ns / 1000
+    );
+    Calibration { prices: GUESS, guessed: Some(guessed) }
 }
 
 /// The prices of this machine. Must be called while the process has one thread; leaves the ring empty.
@@ -292,10 +300,16 @@ fn wakings(child: &mut Child) -> Result<u64> {
         let gap = gaps.iter().find(|gap| (gap[0]..=gap[1]).contains(resumed_ns))?;
         Some(gap[1] - resumed_ns)
     });
-    Ok(median(woken.collect()))
+    // The lower quartile: whoever waits for a CPU, the child or we, waits for milliseconds.
+    Ok(quantile(woken.collect(), 4))
 }
 
-fn median(mut values: Vec<u64>) -> u64 {
+fn median(values: Vec<u64>) -> u64 {
+    quantile(values, 2)
+}
+
+/// The value that one of `parts` of all lie below.
+fn quantile(mut values: Vec<u64>, parts: usize) -> u64 {
     values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    values.get(values.len() / parts).copied().unwrap_or(0)
 }

@@ -77,9 +77,13 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         }
         _ => None,
     };
+    // The command is a process of its own already, and keeps what it was given.
+    sys::loosen_limits();
+    let hurry = sys::Hurry::begin();
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring) = Object::load(&plan.filter(), &offsets)?;
     let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
+    drop(hurry);
     tracing::debug!(?calibration);
     let store = Store::create(&plan.profile)
         .context("the profile cannot be written; name another place for it with -o FILE")?;
@@ -214,7 +218,7 @@ impl<'a> Trace<'a> {
                 biased;
                 _ = signals.interrupt.recv() => "Ctrl-C".to_owned(),
                 _ = signals.terminate.recv() => "SIGTERM".to_owned(),
-                _ = signals.hangup.recv() => "SIGHUP".to_owned(),
+                _ = received(&mut signals.hangup) => "SIGHUP".to_owned(),
                 _ = signals.pause.recv() => {
                     self.clock.stop();
                     self.progress.clear();
@@ -357,7 +361,8 @@ impl<'a> Trace<'a> {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hangup: Signal,
+    /// Absent under `nohup`.
+    hangup: Option<Signal>,
     pause: Signal,
 }
 
@@ -366,8 +371,19 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup: match sys::is_ignored(libc::SIGHUP) {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
             pause: signal(SignalKind::from_raw(libc::SIGTSTP))?,
         })
+    }
+}
+
+/// The next arrival of a signal; of one that is not listened to, never.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }

@@ -89,14 +89,18 @@ fn a_renamed_file_stops_the_writer_cleanly() {
     let mut first = Writer::create(&path, None).unwrap();
     first.put_run(&Run::default()).unwrap();
     first.commit().unwrap();
-    // A second tracer with the same -o FILE.
+    // A second tracer with the same -o FILE is refused.
+    assert!(matches!(Writer::create(&path, None), Err(Error::InUse { .. })));
+    first.commit().unwrap();
+    // Somebody moves the file away.
+    std::fs::rename(&path, directory.path().join("moved")).unwrap();
     let mut second = Writer::create(&path, None).unwrap();
     first.put_run(&Run { command: "late".to_owned(), ..Run::default() }).unwrap();
     assert!(matches!(first.commit(), Err(Error::Moved { .. })));
     second.put_run(&Run { command: "second".to_owned(), ..Run::default() }).unwrap();
     second.finish().unwrap();
     assert_eq!(read(&path).unwrap().run.command, "second");
-    assert_eq!(read(&directory.path().join("x.locality.old")).unwrap().run.command, "");
+    assert_eq!(read(&directory.path().join("moved")).unwrap().run.command, "");
 }
 
 #[test]
@@ -125,7 +129,12 @@ fn a_full_disk_is_said_and_what_was_committed_stays() {
     assert!(back.samples.len() < profile.samples.len());
 
     fs::remove_file(&path).unwrap();
-    fs::write(directory.path().join("filler"), vec![0_u8; 512 * 1024 - 8192]).unwrap();
+    // A child that another test forks at this moment holds the removed file for as long as it takes to become a program.
+    let filler = || fs::write(directory.path().join("filler"), vec![0_u8; 512 * 1024 - 8192]).is_ok();
+    assert!((0..200).any(|_| filler() || {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        false
+    }));
     assert!(matches!(Writer::create(&path, None), Err(Error::DiskFull { .. })));
     assert!(!path.exists(), "nothing half-made stays");
 }
