@@ -131,6 +131,15 @@ fn sources() -> Sources {
                 }
             })
         }),
+        ("sparse 1e6", || {
+            // One line in sixteen.
+            let mut random = fastrand::Rng::with_seed(5);
+            Box::new(move |events| {
+                for _ in 0..BLOCK {
+                    events.push(load(1, 0x100_0000 + random.u64(0..1_000_000) * 1024));
+                }
+            })
+        }),
         ("random 1e3", || random(1000)),
         ("random 1e4", || random(10_000)),
         ("random 1e5", || random(100_000)),

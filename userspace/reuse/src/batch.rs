@@ -6,7 +6,7 @@
 use locality_stream::Event;
 
 use crate::map::{Slot, hash};
-use crate::places::{CHUNK_BITS, Reference};
+use crate::places::{CHUNK_BITS, Reference, cached};
 
 /// Accesses of a batch.
 pub(crate) const BATCH: usize = 64;
@@ -201,16 +201,23 @@ impl Touches {
         (*access, *beyond, self.len) = (at, carry, len);
     }
 
+    /// An entry has moved.
+    #[inline(always)]
+    pub(crate) fn follow(&mut self, from: Reference, to: Reference) {
+        for reference in &mut self.reference {
+            *reference = if *reference == from { to } else { *reference };
+        }
+    }
+
     /// Sets the references that a cache of chunks has, and returns which it has not, as bits.
     #[inline(always)]
     pub(crate) fn find_places<const N: usize>(&mut self, cache: &[Slot; N]) -> u64 {
         let mut missed = 0;
         for index in 0..BATCH {
             let granule = self.granule[index];
-            let key = (granule >> CHUNK_BITS) + 1;
-            let slot = cache[key as usize & (N - 1)];
-            self.reference[index] = slot.value as Reference | granule as u32 & ((1 << CHUNK_BITS) - 1);
-            missed |= u64::from(slot.key != key) << index;
+            let (reference, known) = cached(&cache[(granule >> CHUNK_BITS) as usize & (N - 1)], granule);
+            self.reference[index] = reference;
+            missed |= u64::from(!known) << index;
         }
         missed & u64::MAX.checked_shr(64 - self.len as u32).unwrap_or(0)
     }

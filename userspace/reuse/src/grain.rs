@@ -132,7 +132,7 @@ impl Grain {
     }
 
     /// Finds the entries of the touches named by the bits `missed`, each step for all of them: cache misses overlap.
-    #[inline(never)]
+    #[inline(always)]
     fn find<A: Arena + ?Sized>(
         &mut self,
         arena: &A,
@@ -145,9 +145,14 @@ impl Grain {
         }
         for index in bits(missed) {
             let index = index & (BATCH - 1);
-            let reference = self.places.find(arena, touches.granule[index])?;
-            touches.reference[index] = reference;
-            prefetch(entry(base, reference).cast());
+            let found = self.places.find(arena, touches.granule[index])?;
+            if let Some((from, to)) = found.moved {
+                self.order.follow(arena, from, to);
+                // At once: the entry left may become another granule's in this batch.
+                touches.follow(from, to);
+            }
+            touches.reference[index] = found.reference;
+            prefetch(entry(base, found.reference).cast());
         }
         let view = self.order.view(arena);
         for index in bits(missed) {

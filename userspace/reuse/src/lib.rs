@@ -18,6 +18,7 @@ mod config;
 mod contexts;
 mod engine;
 mod grain;
+mod groups;
 mod lanes;
 mod list;
 mod map;

@@ -41,11 +41,6 @@ impl Map {
         Some(Map { slots, used: 0, bound: bound as u64 })
     }
 
-    /// Number of keys.
-    pub(crate) fn len(&self) -> u64 {
-        self.used
-    }
-
     /// Bits of a hash that do not choose the slot.
     #[inline(always)]
     fn shift(&self) -> u32 {
@@ -70,13 +65,6 @@ impl Map {
             }
             at = (at + 1) & mask;
         }
-    }
-
-    /// Where `key` will be looked up first, for a prefetch.
-    #[inline(always)]
-    pub(crate) fn home<A: Arena + ?Sized>(&self, arena: &A, key: u64) -> *const u8 {
-        let at = hash(key) >> self.shift();
-        arena.base().as_ptr().wrapping_add(self.slots.offset() as usize + at as usize * size_of::<Slot>())
     }
 
     /// The value of a key.
@@ -177,7 +165,7 @@ mod tests {
             }
         }
         assert_eq!(map.iterate(&heap).map(|slot| (slot.key, slot.value)).collect::<HashMap<_, _>>(), oracle);
-        assert_eq!((map.len(), map.get(&heap, 7000)), (5000, None));
+        assert_eq!((map.used, map.get(&heap, 7000)), (5000, None));
         assert!(oracle.iter().all(|(key, value)| map.get(&heap, *key) == Some(*value)));
         assert!(map.is_whole(&heap));
     }

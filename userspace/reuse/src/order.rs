@@ -9,12 +9,12 @@
 //! The granules touched last have no slot: they stand in a short list (`lanes`), which answers for most touches of most
 //! programs. One that drops out of the list takes the next slot, so that slots stay in order of time.
 //!
-//! Memory: 4 bytes and 1.1 bits a slot, 2 to 4 slots a granule. Not here: making and mending the tables (`upkeep`).
+//! Memory: 4 bytes and 1.1 bits a slot, 2 to 3 slots a granule. Not here: making and mending the tables (`upkeep`).
 
 use locality_stream::{Arena, ArenaFull, Plain, Span};
 
 use crate::lanes::{RECENT, Recent};
-use crate::places::Reference;
+use crate::places::{Reference, entry};
 use crate::prefetch::prefetch;
 
 mod upkeep;
@@ -164,6 +164,21 @@ impl Order {
     #[inline(always)]
     pub(crate) fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    /// An entry has moved.
+    pub(crate) fn follow<A: Arena + ?Sized>(&mut self, arena: &A, from: Reference, to: Reference) {
+        if let Some(place) = self.recent.iter_mut().find(|place| **place == from) {
+            *place = to;
+            return;
+        }
+        // SAFETY: `to` is the reference of an entry, which was touched or is all zeros; a slot is below the capacity.
+        unsafe {
+            let moved = *entry(arena.base().as_ptr(), to);
+            if moved.time != 0 && (moved.slot as usize) < self.granules.count() {
+                *self.view(arena).granules.add(moved.slot as usize) = to;
+            }
+        }
     }
 
     /// The tables' addresses.

@@ -1,20 +1,23 @@
 //! From a granule to what is known of its last touch.
 //!
-//! Sixteen neighbouring granules share a chunk of 256 bytes, found through a hash table; a small direct-mapped cache
-//! of chunks stands in front of it. Memory: 16 bytes a granule and 2 to 4 for the table where neighbours are used too.
-//! A granule that is alone among its sixteen costs 288 to 320 bytes.
+//! Eight neighbouring granules are a group. One that is alone in its group has an entry of its own; with the second one
+//! the group gets a chunk of eight entries, and the first one's moves there. A small direct-mapped cache stands in front
+//! of the table of groups.
+//!
+//! Memory: 16 bytes a granule and 2 to 4 for the table where neighbours are used too; 34 to 51 bytes for a granule that
+//! is alone in its group; 72 to 80 where two of a group are used, the worst case.
 
 use locality_stream::{Arena, ArenaFull, Plain, Span};
 
-use crate::map::{Full, Map, Slot};
-use crate::prefetch::prefetch;
+use crate::groups::Groups;
+use crate::map::Slot;
 
-/// Granules of a chunk, as a power of two.
-pub(crate) const CHUNK_BITS: u32 = 4;
-/// Chunks in the cache.
-const CACHE: usize = 1024;
+/// Granules of a group, as a power of two.
+pub(crate) const CHUNK_BITS: u32 = 3;
+/// Groups in the cache.
+const CACHE: usize = 2048;
 /// Chunks in the first and in the largest slab.
-const SLABS: (usize, usize) = (16, 1 << 14);
+const SLABS: (usize, usize) = (32, 1 << 14);
 
 /// An entry's place in the arena, in units of its size; 0 is none.
 pub(crate) type Reference = u32;
@@ -33,6 +36,8 @@ pub(crate) struct Entry {
 // SAFETY: integers without padding.
 unsafe impl Plain for Entry {}
 
+/// The lowest bits of a granule's number, and of the reference of its entry in a chunk.
+const WITHIN: u64 = (1 << CHUNK_BITS) - 1;
 const ENTRY: usize = size_of::<Entry>();
 const CHUNK: usize = ENTRY << CHUNK_BITS;
 
@@ -40,14 +45,46 @@ const CHUNK: usize = ENTRY << CHUNK_BITS;
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Places {
-    chunks: Map,
+    groups: Groups,
     cache: Span<Slot>,
+    /// The next entry for a single granule; at a multiple of a chunk's size there is none left.
+    single: u64,
+    /// Entries that single granules left, as a chain by their slots.
+    left: u64,
     /// Free part of the newest slab, in bytes from the base.
     next: u64,
     end: u64,
 }
 // SAFETY: integers without padding.
 unsafe impl Plain for Places {}
+
+/// What [`Places::find`] found.
+pub(crate) struct Found {
+    pub(crate) reference: Reference,
+    /// From where to where another entry has moved.
+    pub(crate) moved: Option<(Reference, Reference)>,
+}
+
+/// True for the reference of a chunk: single entries never stand at the beginning of one.
+fn is_chunk(reference: Reference) -> bool {
+    reference & WITHIN as Reference == 0
+}
+
+/// Keys in the cache: of a granule's group with a chunk, and of the granule when it is alone. Granules in the upper half
+/// of all numbers are not cached when alone, since their keys could be taken for those of groups.
+#[inline(always)]
+fn keys(granule: u64) -> (u64, u64) {
+    ((granule >> CHUNK_BITS) + 1, if granule >> 63 == 0 { !granule } else { 0 })
+}
+
+/// The reference of a granule as a slot of the cache has it, and whether it is that of the granule. The slot's value is
+/// the reference less the granule's place within its group.
+#[inline(always)]
+pub(crate) fn cached(slot: &Slot, granule: u64) -> (Reference, bool) {
+    let (chunk, single) = keys(granule);
+    let known = (slot.key == chunk) | ((slot.key == single) & (single != 0));
+    ((slot.value as Reference).wrapping_add((granule & WITHIN) as Reference), known)
+}
 
 /// Address of an entry in the arena that begins at `base`.
 #[inline(always)]
@@ -57,12 +94,12 @@ pub(crate) fn entry(base: *mut u8, reference: Reference) -> *mut Entry {
 
 impl Places {
     pub(crate) fn new<A: Arena + ?Sized>(arena: &A) -> Result<Places, ArenaFull> {
-        let chunks = Map::new(arena, SLABS.0, usize::MAX).ok_or(ArenaFull)?;
+        let groups = Groups::new(arena).ok_or(ArenaFull)?;
         let cache = Span::allocate(arena, CACHE).ok_or(ArenaFull)?;
-        Ok(Places { chunks, cache, next: 0, end: 0 })
+        Ok(Places { groups, cache, single: 0, left: 0, next: 0, end: 0 })
     }
 
-    /// The cache: chunks by their number plus 1, at the place of its lowest bits.
+    /// The cache; see [`cached`].
     ///
     /// # Safety
     /// Nothing may change the tables as long as the reference lives.
@@ -74,51 +111,104 @@ impl Places {
 
     /// The reference of a granule's entry, which is made if it is new; the cache has it afterwards.
     #[inline(always)]
-    pub(crate) fn find<A: Arena + ?Sized>(
-        &mut self,
-        arena: &A,
-        granule: u64,
-    ) -> Result<Reference, ArenaFull> {
-        // Keys are never 0.
-        let key = (granule >> CHUNK_BITS) + 1;
+    pub(crate) fn find<A: Arena + ?Sized>(&mut self, arena: &A, granule: u64) -> Result<Found, ArenaFull> {
+        let within = (granule & WITHIN) as Reference;
         // SAFETY: the cache was allocated or checked with `CACHE` slots.
-        let cached = unsafe {
+        let slot = unsafe {
             let first = arena.base().as_ptr().add(self.cache.offset() as usize).cast::<Slot>();
-            &mut *first.add(key as usize & (CACHE - 1))
+            &mut *first.add((granule >> CHUNK_BITS) as usize & (CACHE - 1))
         };
-        if cached.key != key {
-            let reference = self.chunk(arena, key)?;
-            // In this order: a cached key has its value.
-            cached.key = 0;
-            cached.value = u64::from(reference);
-            cached.key = key;
+        // An access shortly before may have asked for it.
+        if let (reference, true) = cached(slot, granule) {
+            return Ok(Found { reference, moved: None });
         }
-        Ok(cached.value as Reference | (granule as u32 & ((1 << CHUNK_BITS) - 1)))
+        let (chunk_key, single_key) = keys(granule);
+        let (reference, key, moved) = match self.groups.find(arena, granule).get() {
+            Some((_, chunk)) if is_chunk(chunk) => (chunk | within, chunk_key, None),
+            Some((known, single)) if known == granule => (single, single_key, None),
+            Some((other, single)) => {
+                let chunk = self.promote(arena, other, single)?;
+                let to = chunk | (other & WITHIN) as Reference;
+                (chunk | within, chunk_key, Some((single, to)))
+            }
+            None => (self.new_single(arena, granule)?, single_key, None),
+        };
+        // In this order: a cached key has its value.
+        slot.key = 0;
+        slot.value = u64::from(reference.wrapping_sub(within));
+        slot.key = key;
+        Ok(Found { reference, moved })
     }
 
+    /// Makes an entry for the first granule of a group.
+    #[cold]
     #[inline(never)]
-    fn chunk<A: Arena + ?Sized>(&mut self, arena: &A, key: u64) -> Result<Reference, ArenaFull> {
-        if let Some(found) = self.chunks.get(arena, key)
-            && found != 0
-        {
-            return Ok(found as Reference);
+    fn new_single<A: Arena + ?Sized>(&mut self, arena: &A, granule: u64) -> Result<Reference, ArenaFull> {
+        let single = self.single(arena)?;
+        self.groups.insert(arena, granule)?.set(granule, single);
+        Ok(single)
+    }
+
+    /// Makes a chunk for a group in which `other` was alone.
+    #[cold]
+    #[inline(never)]
+    fn promote<A: Arena + ?Sized>(
+        &mut self,
+        arena: &A,
+        other: u64,
+        single: Reference,
+    ) -> Result<Reference, ArenaFull> {
+        let base = arena.base().as_ptr();
+        let chunk = self.chunk(arena)?;
+        // SAFETY: both are entries of this table, and different ones; nobody refers to the single one any more but
+        // those that are told of the move.
+        unsafe {
+            let to = entry(base, chunk | (other & WITHIN) as Reference);
+            to.copy_from_nonoverlapping(entry(base, single), 1);
+            // From here on the chunk is the group's: `set` keeps this order.
+            self.groups.find(arena, other).set(other, chunk);
+            *entry(base, single) = Entry { time: 0, slot: self.left as u32, site: 0 };
         }
+        self.left = single.into();
+        Ok(chunk)
+    }
+
+    /// An unused chunk.
+    fn chunk<A: Arena + ?Sized>(&mut self, arena: &A) -> Result<Reference, ArenaFull> {
         if self.next + CHUNK as u64 > self.end {
-            let count = (self.chunks.len() as usize / 4).clamp(SLABS.0, SLABS.1);
+            let count = (self.groups.len() / 16).clamp(SLABS.0, SLABS.1);
             let slab = arena.allocate(count * CHUNK).ok_or(ArenaFull)?;
             self.next = slab;
             self.end = slab + (count * CHUNK) as u64;
         }
         let reference = Reference::try_from(self.next / ENTRY as u64).map_err(|_| ArenaFull)?;
-        *self.chunks.value(arena, key).map_err(|Full| ArenaFull)? = u64::from(reference);
         self.next += CHUNK as u64;
         Ok(reference)
+    }
+
+    /// An unused entry, not at the beginning of a chunk.
+    fn single<A: Arena + ?Sized>(&mut self, arena: &A) -> Result<Reference, ArenaFull> {
+        let left = self.left as Reference;
+        if left != 0 {
+            // SAFETY: an entry that was left.
+            unsafe {
+                let free = entry(arena.base().as_ptr(), left);
+                self.left = (*free).slot.into();
+                *free = Entry { time: 0, slot: 0, site: 0 };
+            }
+            return Ok(left);
+        }
+        if is_chunk(self.single as Reference) {
+            self.single = u64::from(self.chunk(arena)?) + 1;
+        }
+        self.single += 1;
+        Ok(self.single as Reference - 1)
     }
 
     /// Asks for what looking up a granule will read.
     #[inline(always)]
     pub(crate) fn prefetch<A: Arena + ?Sized>(&self, arena: &A, granule: u64) {
-        prefetch(self.chunks.home(arena, (granule >> CHUNK_BITS) + 1));
+        self.groups.prefetch(arena, granule);
     }
 
     /// Calls `f` with the granule, the reference and the entry of every entry that exists, touched or not.
@@ -127,13 +217,15 @@ impl Places {
         arena: &A,
         mut f: impl FnMut(u64, Reference, &mut Entry),
     ) {
-        for chunk in self.chunks.iterate(arena).filter(|chunk| chunk.value != 0) {
-            for index in 0..1 << CHUNK_BITS {
-                let reference = chunk.value as Reference | index;
+        for (granule, value) in self.groups.iterate(arena) {
+            let entries = if is_chunk(value) { 0..=WITHIN } else { granule & WITHIN..=granule & WITHIN };
+            for index in entries {
+                let reference = if is_chunk(value) { value | index as Reference } else { value };
                 if self.contains(arena, reference) {
-                    let granule = ((chunk.key - 1) << CHUNK_BITS) + u64::from(index);
-                    // SAFETY: within the arena; `self` is the only owner of its chunks.
-                    f(granule, reference, unsafe { &mut *entry(arena.base().as_ptr(), reference) });
+                    // SAFETY: within the arena; `self` is the only owner of its entries.
+                    f(granule & !WITHIN | index, reference, unsafe {
+                        &mut *entry(arena.base().as_ptr(), reference)
+                    });
                 }
             }
         }
@@ -146,17 +238,18 @@ impl Places {
 
     /// Checks tables that come out of another process' hands.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
-        let sound = self.chunks.is_whole(arena)
+        let sound = self.groups.is_whole(arena)
             && self.cache.count() == CACHE
             && self.cache.get(arena).is_some()
             && self.end <= arena.len() as u64
             && self.next <= self.end
-            && self.chunks.iterate(arena).all(|chunk| {
-                chunk.value.is_multiple_of(1 << CHUNK_BITS)
-                    && (chunk.value == 0 || self.contains(arena, chunk.value as Reference | 15))
+            && self.single <= arena.len() as u64 / ENTRY as u64
+            && self.groups.iterate(arena).all(|(_, value)| {
+                self.contains(arena, if is_chunk(value) { value | WITHIN as Reference } else { value })
             });
         if sound {
-            // The cache is only a copy: begin with an empty one.
+            // The cache is only a copy: begin with an empty one. Entries that were left may have been left in part.
+            self.left = 0;
             for index in 0..CACHE {
                 if let Some(first) = self.cache.get(arena) {
                     // SAFETY: within the span, which `get` checked.
@@ -165,5 +258,60 @@ impl Places {
             }
         }
         sound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use locality_stream::Heap;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Each granule has an entry of its own, whose contents stay with it when it moves.
+        #[test]
+        fn every_granule_keeps_its_entry(
+            granules in proptest::collection::vec(
+                prop_oneof![0..40_u64, (0..300_u64).prop_map(|n| n * 512), (0..40_u64).prop_map(|n| u64::MAX - n),
+                    (0..20_u64).prop_map(|n| (1 << 63) | n)],
+                0..400,
+            )
+        ) {
+            let heap = Heap::new(1 << 22).unwrap();
+            let base = heap.base().as_ptr();
+            let mut places = Places::new(&heap).unwrap();
+            let mut oracle = BTreeMap::new();
+            for (granule, time) in granules.into_iter().zip(1..) {
+                let found = places.find(&heap, granule).unwrap();
+                // SAFETY: the entry of a reference that `find` returned; the cache is not written meanwhile.
+                unsafe {
+                    let held = (*entry(base, found.reference)).time;
+                    prop_assert_eq!(held, oracle.get(&granule).copied().unwrap_or(0));
+                    (*entry(base, found.reference)).time = time;
+                    let slot = &places.cache(&heap)[(granule >> CHUNK_BITS) as usize & (CACHE - 1)];
+                    let (reference, known) = cached(slot, granule);
+                    prop_assert!(!known || reference == found.reference);
+                    // Its neighbours are not taken for it.
+                    for other in [granule ^ 1, granule ^ 8, granule ^ (1 << 63), !granule] {
+                        let (reference, known) = cached(slot, other);
+                        prop_assert!(!known || reference != found.reference);
+                    }
+                }
+                oracle.insert(granule, time);
+            }
+            let mut seen = BTreeMap::new();
+            let mut references = BTreeSet::new();
+            places.for_each(&heap, |granule, reference, entry| {
+                assert!(references.insert(reference));
+                if entry.time != 0 {
+                    seen.insert(granule, entry.time);
+                }
+            });
+            prop_assert_eq!(seen, oracle);
+            prop_assert!(places.is_whole(&heap));
+        }
     }
 }

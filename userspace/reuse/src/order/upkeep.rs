@@ -19,7 +19,7 @@ impl Order {
         let end = (self.head as usize).div_ceil(64);
         let mut new = *self;
         if self.live as usize * 2 > capacity {
-            new = Order::new(arena, self.live as usize * 4)?;
+            new = Order::new(arena, self.live as usize * 3)?;
             if new.granules.count() / 2 <= self.live as usize {
                 return Err(ArenaFull);
             }
