@@ -74,11 +74,24 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "kill")) {
         work();
         raise(SIGKILL);
+    } else if (!strcmp(what, "avx512")) {
+        work();
+        __asm__ volatile(".byte 0x62, 0xf1, 0x7d, 0x48, 0xfe, 0xc1"); /* vpaddd %zmm1, %zmm0, %zmm0 */
+    } else if (!strcmp(what, "ud2")) {
+        work();
+        __asm__ volatile("ud2");
     } else if (!strcmp(what, "wait")) {
         work();
         puts("waiting");
         fflush(stdout);
         pause();
+    } else if (!strcmp(what, "outlive")) {
+        puts("waiting");
+        fflush(stdout);
+        while (getchar() != EOF)
+            ;
+        work();
+        puts("worked");
     } else if (!strcmp(what, "end")) {
         printf("%s %s\n", argv[0], getenv("LOCALITY_TEST") ? getenv("LOCALITY_TEST") : "-");
         return atoi(argv[2]);

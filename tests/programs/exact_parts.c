@@ -3,7 +3,7 @@
 #include <emmintrin.h>
 #include <stdlib.h>
 
-enum { LINES = 64, ROUNDS = 100 };
+enum { LINES = 64, ROUNDS = 1500 };
 static volatile struct {
     long words[8];
 } lines[LINES] __attribute__((aligned(4096)));

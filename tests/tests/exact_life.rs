@@ -126,6 +126,72 @@ fn death_by_a_signal_leaves_the_counts() {
 }
 
 #[test]
+fn an_instruction_that_qemu_lacks_is_named_and_no_other() {
+    requires!(command("qemu-x86_64"));
+    let ended_by = |what| {
+        let (done, report) = life(&[what]);
+        assert_eq!(done.status.code(), Some(128 + 4), "{}", done.stderr);
+        assert!(accesses(&report) >= WORK);
+        report["run"]["ended_by"].as_str().expect("words").to_owned()
+    };
+    let lacking = ended_by("avx512");
+    assert!(lacking.contains("SIGILL") && lacking.contains("vpaddd (AVX512F)"), "{lacking}");
+    let invalid = ended_by("ud2");
+    assert!(invalid.contains("SIGILL") && !invalid.contains("QEMU"), "{invalid}");
+}
+
+/// The command is not ours to end; what its run left behind is removed by the next run.
+#[test]
+fn the_command_outlives_a_tracer_that_is_killed() {
+    requires!(command("qemu-x86_64"));
+    let mut tracer = Tracer::new().args(["exact", "-q", "--"]).args([build("exact_life")]).args(["outlive"]);
+    let command = tracer.command();
+    command.stdout(Stdio::piped()).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the tracer starts");
+    let mut output = child.stdout.take().expect("a pipe");
+    let mut line = [0; 8];
+    output.read_exact(&mut line).expect("the program waits");
+    let left = std::path::PathBuf::from(format!("/dev/shm/locality-exact.{}", child.id()));
+    let input = child.stdin.take().expect("a pipe");
+    child.kill().expect("it is killed");
+    child.wait().expect("it is gone");
+    assert!(left.exists());
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("the program goes on");
+    assert_eq!(rest, "worked\n");
+    let next = Tracer::new().args(["exact", "-q", "--", "true"]).run();
+    assert!(next.status.success());
+    assert!(!left.exists());
+}
+
+/// `yes | head`: the command dies of SIGPIPE as it does without us.
+#[test]
+fn a_reader_that_goes_away_ends_the_command() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tracer = Tracer::new().args(["exact", "-q", "--report"]).args([folder.path().join("report")]);
+    tracer = tracer.args(["--", "yes"]);
+    let command = tracer.command();
+    command.stdout(Stdio::piped()).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the tracer starts");
+    let mut line = [0; 2];
+    child.stdout.take().expect("a pipe").read_exact(&mut line).expect("a line");
+    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 13));
+    let report = std::fs::read_to_string(folder.path().join("report")).expect("a report");
+    assert!(report.contains("SIGPIPE"), "{report}");
+}
+
+#[test]
+fn generated_code_is_counted() {
+    requires!(command("qemu-x86_64"));
+    let program = build("jit_loop");
+    let (done, report) = exact(&["timeout", "2", program.to_str().expect("a path in UTF-8")], &[]);
+    let frames = report["pairs"].to_string();
+    assert!(frames.contains("generated code") && frames.contains("[jit]"), "{}", done.stderr);
+}
+
+#[test]
 fn ctrl_c_ends_the_command_and_leaves_a_partial_report() {
     requires!(command("qemu-x86_64"));
     let folder = tempfile::tempdir().expect("a folder");

@@ -14,6 +14,8 @@ use locality_reuse::{Config, Engine, What};
 use locality_stream::{Analysis as _, Code, Event, Span};
 
 use crate::{
+    extra,
+    functions::CHOSEN,
     process::Process,
     region::{BLOCKS, LANES, Lane, Region, ThreadRecord},
     settings::{Mode, Settings},
@@ -35,7 +37,8 @@ fn config(settings: &Settings) -> Config {
         what: if settings.fetches { What::Instructions } else { What::Data },
         pairs: granularities.clone(),
         granularities,
-        functions: settings.functions.clone(),
+        // Chosen instructions are marked in their recorded address.
+        functions: if settings.functions.is_empty() { Vec::new() } else { vec![CHOSEN..u64::MAX] },
         ..Config::default()
     }
 }
@@ -61,12 +64,14 @@ pub fn begin(
         if whole.is_none() {
             let engine = Engine::create(region, &config).map_err(|_| FULL)?;
             region.header().whole.store(engine.state(), Release);
+            extra::begin(process, &region.header().extra)?;
             *whole = Some(engine);
         }
         return Ok(());
     }
     let engine = Engine::create(region, &config).map_err(|_| FULL)?;
     record.analyses.store(engine.state(), Release);
+    extra::begin(process, &record.extra)?;
     if let Some(slot) = ENGINES.get(vcpu as usize) {
         let old = slot.swap(Box::into_raw(Box::new(engine)), Release);
         if !old.is_null() {
@@ -78,7 +83,12 @@ pub fn begin(
 }
 
 /// Shows the engine the next events. Returns how many events it has seen.
-pub fn observe(process: &'static Process, vcpu: c_uint, events: &[Event]) -> Result<u64, &'static str> {
+pub fn observe(
+    process: &'static Process,
+    vcpu: c_uint,
+    record: &ThreadRecord,
+    events: &[Event],
+) -> Result<u64, &'static str> {
     if process.settings().mode != Mode::Full {
         return Ok(0);
     }
@@ -87,12 +97,14 @@ pub fn observe(process: &'static Process, vcpu: c_uint, events: &[Event]) -> Res
         let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = whole.as_mut() else { return Ok(0) };
         engine.observe(events, &code).map_err(|_| FULL)?;
+        extra::observe(process, &process.region().header().extra, events);
         return Ok(engine.consumed());
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
     // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(events, &code).map_err(|_| FULL)?;
+    extra::observe(process, &record.extra, events);
     Ok(engine.consumed())
 }
 

@@ -6,7 +6,8 @@
 //! and when something fails it stops recording and says why in its file.
 //!
 //! Modules in the order of use: `api` QEMU's functions, [`settings`] what the parent asks for, [`region`] the file,
-//! `process` what callbacks share, `translate` and `shape` code, `recorder` events, `analyses` what becomes of
+//! `process` what callbacks share, `translate`, `shape` and
+//! [`functions`] code, `recorder` events, `analyses` what becomes of
 //! them, `syscalls`, `execute` and `fork` the life of a process.
 //!
 //! Limits: system calls' own accesses are not seen; one image has at most [`region::LANES`] threads at a time.
@@ -14,8 +15,11 @@
 mod analyses;
 mod api;
 mod execute;
+pub mod extra;
 mod fork;
+pub mod functions;
 mod guest;
+pub mod lacking;
 mod mappings;
 mod process;
 pub mod program;

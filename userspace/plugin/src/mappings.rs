@@ -5,15 +5,15 @@
 //! found when `AT` instructions were recorded. For an instruction the last fitting line not younger than it counts,
 //! so that a library mapped where another was is told from it. Not here: generated code, which has no line.
 
-use std::{fmt::Write as _, sync::atomic::Ordering::Relaxed};
+use std::{fmt::Write as _, ops::Range, sync::atomic::Ordering::Relaxed};
 
-use crate::process::Process;
+use crate::{functions::Mapping, process::Process};
 
 /// What was read last.
 #[derive(Default)]
 pub struct Mappings {
-    /// File mappings: start, end.
-    files: Vec<(u64, u64)>,
+    /// File mappings.
+    files: Vec<(Range<u64>, u64, String)>,
     /// Pages with code in no known file: generated, or looked up already.
     pages: std::collections::HashSet<u64>,
     /// Lines logged last.
@@ -27,7 +27,7 @@ impl Mappings {
     /// Mappings may have changed in this range.
     pub fn changed(&mut self, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes.max(1));
-        if self.files.iter().any(|(from, to)| *from < end && start < *to) {
+        if self.files.iter().any(|(range, ..)| range.start < end && start < range.end) {
             self.stale = true;
         }
         if self.pages.iter().any(|page| page * PAGE < end && start < (page + 1) * PAGE) {
@@ -35,16 +35,22 @@ impl Mappings {
         }
     }
 
-    /// Code runs at this guest address.
-    pub fn note(&mut self, process: &Process, address: u64) {
-        let known = self.files.iter().any(|(start, end)| (*start..*end).contains(&address))
+    /// Code runs at this guest address. True when the mappings were read again.
+    pub fn note(&mut self, process: &Process, address: u64) -> bool {
+        let known = self.files.iter().any(|(range, ..)| range.contains(&address))
             || self.pages.contains(&(address / PAGE));
         if known && !self.stale {
-            return;
+            return false;
         }
         self.stale = false;
         self.read(process);
         self.pages.insert(address / PAGE);
+        true
+    }
+
+    /// The mappings: addresses, offset in the file, path.
+    pub fn files(&self) -> Vec<Mapping<'_>> {
+        self.files.iter().map(|(range, offset, path)| (range.clone(), *offset, path.as_str())).collect()
     }
 
     fn read(&mut self, process: &Process) {
@@ -58,7 +64,7 @@ impl Mappings {
             let line = String::from_utf8_lossy(line);
             let Some((start, end, offset, path)) = parse(&line) else { continue };
             let (start, end) = (start.wrapping_sub(base), end.wrapping_sub(base));
-            self.files.push((start, end));
+            self.files.push((start..end, offset, path.to_owned()));
             let what = format!("{start:x} {end:x} {offset:x} {path}\n");
             if !self.lines.contains(&what) {
                 let mut line = String::new();

@@ -13,6 +13,7 @@ use std::{
 
 use crate::{
     api::{Api, Id},
+    extra,
     region::{Region, state, store_text},
     settings::Settings,
     translate::Translation,
@@ -53,6 +54,8 @@ impl Process {
         header.pid.store(pid.cast_unsigned(), Relaxed);
         header.parent.store(parent.cast_unsigned(), Relaxed);
         store_text(&header.program, self.settings.program.as_os_str().as_bytes());
+        header.restricted.store((!self.settings.functions.is_empty()).into(), Relaxed);
+        header.extra_granule.store(extra::granule(&self.settings.granules).into(), Relaxed);
         header.state.store(state::RUNNING, Relaxed);
     }
 

@@ -265,7 +265,7 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
     if !process.has_stopped() && count > 0 {
         // SAFETY: `count` events of the buffer are written, and only this thread writes them.
         let events = unsafe { std::slice::from_raw_parts(start as *const Event, count.min(BUFFER_EVENTS)) };
-        let seen = analyses::observe(process, vcpu, events);
+        let seen = analyses::observe(process, vcpu, record, events);
         record.events.fetch_add(count as u64, Relaxed);
         // In this order, whoever kills the process: the events are either in the buffer with their number, or gone.
         lane.cursor.store(start, Release);

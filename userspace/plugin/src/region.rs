@@ -20,7 +20,7 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 /// Marks a file of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of this layout; parent and plugin must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most vCPUs (threads at the same time) that are recorded.
 pub const LANES: usize = 4096;
 /// Most threads of one image that are recorded.
@@ -31,6 +31,8 @@ pub const BUFFER_EVENTS: usize = 4096;
 pub const INSTRUCTIONS: usize = 1 << 26;
 /// Most static blocks.
 pub const BLOCKS: usize = 1 << 23;
+/// Most touches of a thread that are kept for optimal replacement: 512 MiB.
+pub const TOUCHES: usize = 1 << 26;
 /// Bytes of the log of mappings.
 const LOG_BYTES: usize = 16 << 20;
 const PAGE: usize = 4096;
@@ -90,6 +92,10 @@ pub struct Header {
     pub children_lost: AtomicU32,
     /// Blocks that follow a guest's buffer in another order than the serialised run promised.
     pub out_of_turn: AtomicU32,
+    /// Not 0 when only some functions are counted.
+    pub restricted: AtomicU32,
+    /// log2 of the granule that sets and optimal replacement are about.
+    pub extra_granule: AtomicU32,
     /// Reserved.
     pub reserved: AtomicU32,
     /// Address of the file's first byte in the traced process.
@@ -104,6 +110,10 @@ pub struct Header {
     pub whole: AtomicU64,
     /// Signals that the program handled.
     pub signals: AtomicU64,
+    /// A bit for each of the first 64 functions asked for that was found.
+    pub functions_found: AtomicU64,
+    /// What is counted besides, of the whole process (serialised runs).
+    pub extra: Extra,
     /// Why recording stopped, or a program was run without it: text, zero at the end.
     pub reason: [AtomicU32; 128],
     /// Path of the program's file, zero at the end.
@@ -146,6 +156,25 @@ pub struct ThreadRecord {
     pub counts: AtomicU64,
     /// Events worked off.
     pub events: AtomicU64,
+    /// What is counted besides.
+    pub extra: Extra,
+}
+
+/// Where analyses beside the engine keep what they have: offsets in the arena, 0 for none.
+#[repr(C)]
+pub struct Extra {
+    /// Stacks within sets.
+    pub sets: AtomicU64,
+    /// Granules touched, in order, for optimal replacement: [`TOUCHES`] numbers.
+    pub touches: AtomicU64,
+    /// How many there are.
+    pub count: AtomicU64,
+    /// Touches of the granule touched just before, which are not kept: their distance is 0.
+    pub repeats: AtomicU64,
+    /// Touches that found no room.
+    pub lost: AtomicU64,
+    /// Not 0 while a buffer is worked off: if that stays, its events were counted in part.
+    pub busy: AtomicU64,
 }
 
 /// A mapped file.

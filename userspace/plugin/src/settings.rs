@@ -5,7 +5,6 @@
 
 use std::{
     ffi::{CString, OsStr, OsString},
-    ops::Range,
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::{Path, PathBuf},
 };
@@ -41,8 +40,12 @@ pub struct Settings {
     pub granules: Vec<u8>,
     /// Reuse of instructions instead of data.
     pub fetches: bool,
-    /// Only accesses by instructions at these addresses; empty: all.
-    pub functions: Vec<Range<u64>>,
+    /// Only accesses by instructions of functions with these names; empty: all.
+    pub functions: Vec<String>,
+    /// Number of sets of which stacks are kept apart; 0: none.
+    pub sets: u32,
+    /// Whether touches are kept for optimal replacement.
+    pub optimal: bool,
     /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
     pub program: PathBuf,
 }
@@ -62,6 +65,8 @@ impl Settings {
             granules: vec![6],
             fetches: false,
             functions: Vec::new(),
+            sets: 0,
+            optimal: false,
             program: PathBuf::new(),
         };
         for word in words {
@@ -79,6 +84,14 @@ impl Settings {
                 ("order", "threads") => settings.one_order = false,
                 ("what", "instructions") => settings.fetches = true,
                 ("what", "data") => settings.fetches = false,
+                // The colon keeps a function called "yes" from being one of QEMU's words.
+                ("function", name) => {
+                    settings.functions.push(name.strip_prefix(':').unwrap_or(name).to_owned());
+                }
+                ("sets", number) => {
+                    settings.sets = number.parse().map_err(|_| format!("no number of sets: {number}"))?;
+                }
+                ("optimal", number) => settings.optimal = number == "1",
                 ("granules", list) => {
                     let parsed: Option<Vec<u8>> = list.split('+').map(|n| n.parse().ok()).collect();
                     settings.granules = parsed.ok_or_else(|| format!("no granules: {list}"))?;
@@ -108,6 +121,11 @@ impl Settings {
         let what = if self.fetches { "instructions" } else { "data" };
         let granules = granules.join("+");
         option.extend(format!(",mode={mode},order={order},what={what},granules={granules}").bytes());
+        option.extend(format!(",sets={},optimal={}", self.sets, u8::from(self.optimal)).bytes());
+        for name in &self.functions {
+            option.extend(b",function=:");
+            option.extend(escape(Path::new(name)));
+        }
         option
     }
 
@@ -168,7 +186,9 @@ mod tests {
             one_order: true,
             granules: vec![0, 6],
             fetches: true,
-            functions: Vec::new(),
+            functions: vec!["f<a, b>".into(), "yes".into()],
+            sets: 64,
+            optimal: true,
             program: "/bin/true".into(),
         };
         let option = String::from_utf8(settings.option(&settings.program)).unwrap().replace(",,", "\0");

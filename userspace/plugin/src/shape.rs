@@ -25,6 +25,21 @@ pub enum Shape {
     Joined(u64),
 }
 
+impl Shape {
+    /// What is left of it where only calls and returns are of interest.
+    pub fn flow(self) -> Self {
+        let is_flow = |kind: u64| kind as u8 == Kind::CALL.0 || kind as u8 == Kind::RETURN.0;
+        let keep = match self {
+            Self::Nothing => false,
+            Self::Load(what) | Self::Store(what) => is_flow(what >> 48),
+            Self::Mixed(template) | Self::Joined(template) => {
+                is_flow(template >> 48) || is_flow(template >> 56)
+            }
+        };
+        if keep { self } else { Self::Nothing }
+    }
+}
+
 /// Index of the instruction, the kinds its loads and stores have, and the largest size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template(pub u64);
@@ -147,6 +162,16 @@ mod tests {
             let template = Template::word(7, Kind::LOAD, Kind::STORE, most);
             assert_eq!(of(bytes), Shape::Joined(template), "{bytes:x?}");
             assert_eq!(Template(template).most(), u64::from(most));
+        }
+    }
+
+    #[test]
+    fn only_calls_and_returns_are_flow() {
+        for bytes in [&[0xe8, 0, 0, 0, 0][..], &[0xc3], &[0xff, 0x10]] {
+            assert_eq!(of(bytes).flow(), of(bytes), "{bytes:x?}");
+        }
+        for bytes in [&[0x48, 0x8b, 0x00][..], &[0x50], &[0x83, 0x00, 0x01], &[0x0f, 0x10, 0x06], &[0x90]] {
+            assert_eq!(of(bytes).flow(), Shape::Nothing, "{bytes:x?}");
         }
     }
 

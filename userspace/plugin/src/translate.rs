@@ -15,6 +15,7 @@ use locality_stream::{BlockRecord, InstructionRecord};
 
 use crate::{
     api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
+    functions::{CHOSEN, Functions},
     mappings::Mappings,
     process::{self, Process},
     recorder,
@@ -31,6 +32,8 @@ pub struct Translation {
     pub handlers: HashMap<u64, u32>,
     /// Mapped files.
     pub mappings: Mappings,
+    /// What the run is restricted to.
+    functions: Functions,
     factory: InstructionInfoFactory,
     bytes: Vec<u8>,
     shapes: Vec<Shape>,
@@ -72,7 +75,11 @@ fn translate(process: &Process, tb: *mut Tb) {
     let mut held = process.translation();
     let translation = &mut *held;
     let Some((address, sizes)) = translation.read(process, tb, count) else { return };
-    translation.mappings.note(process, address);
+    let names = &process.settings().functions;
+    if translation.mappings.note(process, address) && !names.is_empty() {
+        let found = translation.functions.update(names, &translation.mappings.files());
+        process.region().header().functions_found.fetch_or(found, Relaxed);
+    }
     let Some(block) = translation.block(process, address, &sizes) else {
         process::stop("more code than an image may have");
         return;
@@ -112,6 +119,7 @@ impl Default for Translation {
             blocks: HashMap::new(),
             handlers: HashMap::new(),
             mappings: Mappings::default(),
+            functions: Functions::default(),
             factory: InstructionInfoFactory::new(),
             bytes: Vec::new(),
             shapes: Vec::new(),
@@ -165,15 +173,20 @@ impl Translation {
         if known.is_none() && first as usize + sizes.len() > INSTRUCTIONS {
             return None;
         }
+        let restricted = !process.settings().functions.is_empty();
         self.shapes.clear();
         let (mut at, mut from) = (address, 0usize);
         for (index, size) in (first..).zip(sizes) {
             let bytes = self.bytes.get(from..from + usize::from(*size)).unwrap_or_default();
-            self.shapes.push(shape(index, at, bytes, &mut self.factory));
+            let shape = shape(index, at, bytes, &mut self.factory);
+            // Calls and returns of other functions make the contexts.
+            let chosen = restricted && self.functions.contain(at);
+            self.shapes.push(if chosen || !restricted { shape } else { shape.flow() });
+            let at_marked = if chosen { at | CHOSEN } else { at };
             if known.is_none() {
                 // SAFETY: below INSTRUCTIONS, and only the holder of the translation lock writes the table.
                 unsafe {
-                    region.instructions().add(index as usize).write(InstructionRecord::new(at, bytes));
+                    region.instructions().add(index as usize).write(InstructionRecord::new(at_marked, bytes));
                 }
             }
             at += u64::from(*size);

@@ -3,11 +3,19 @@
 //! Whatever the file holds, this does not panic: the process may have been killed at any instruction. Not here: names of
 //! functions (`names`), sums over images (`total`).
 
-use std::{collections::BTreeMap, io, path::Path, sync::atomic::Ordering::Relaxed};
+use std::{
+    collections::BTreeMap, io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed,
+};
 
-use locality_plugin::region::{BLOCKS, BUFFER_EVENTS, Region, load_text};
+use locality_plugin::{
+    functions::CHOSEN,
+    lacking,
+    region::{BLOCKS, BUFFER_EVENTS, Region, load_text},
+};
 use locality_reuse::{Engine, OpenError, Summary};
 use locality_stream::{Analysis as _, Class, Code, Event, Instruction, InstructionRecord, Span};
+
+use super::extra::{self, Extra};
 
 /// What one image did.
 #[derive(Debug)]
@@ -36,6 +44,12 @@ pub struct Image {
     pub children_lost: u32,
     /// Buffers that were not in the promised global order.
     pub out_of_turn: u32,
+    /// A bit for each of the functions asked for that it has.
+    pub functions_found: u64,
+    /// Sets and optimal replacement.
+    pub extra: Extra,
+    /// The instruction that ends the block translated last, if QEMU lacks it: where a SIGILL came from.
+    pub lacking: Option<String>,
 }
 
 /// One thread.
@@ -83,15 +97,20 @@ impl Image {
 
 fn finish(region: &Region) -> Image {
     let header = region.header();
-    let code = region.code();
-    let facts = code.classify();
+    let marked = region.code();
+    let records: Vec<InstructionRecord> = marked
+        .instructions
+        .iter()
+        .map(|record| InstructionRecord { address: record.address & !CHOSEN, ..*record })
+        .collect();
+    let facts = Code { instructions: &records, blocks: marked.blocks }.classify();
     let mut image = Image {
         pid: header.pid.load(Relaxed),
         program: String::from_utf8_lossy(&load_text(&header.program)).into_owned(),
         threads: Vec::new(),
         summary: None,
         mix: BTreeMap::new(),
-        records: code.instructions.to_vec(),
+        records,
         // SAFETY: the process is gone, so nobody writes the log.
         mappings: parse_log(unsafe { region.log() }),
         stopped: None,
@@ -99,7 +118,13 @@ fn finish(region: &Region) -> Image {
         children_lost: header.children_lost.load(Relaxed),
         out_of_turn: header.out_of_turn.load(Relaxed),
         facts,
+        functions_found: header.functions_found.load(Relaxed),
+        extra: Extra::default(),
+        lacking: None,
     };
+    let code = marked;
+    let last = code.blocks.last().and_then(|block| (block.first + block.count).checked_sub(1));
+    image.lacking = last.and_then(|last| lacking(&image, last));
     let reason = String::from_utf8_lossy(&load_text(&header.reason)).into_owned();
     match (header.stopped.load(Relaxed), header.stop.load(Relaxed)) {
         (0, 0) => image.remark = Some(reason).filter(|reason| !reason.is_empty()),
@@ -110,7 +135,10 @@ fn finish(region: &Region) -> Image {
     let whole = header.whole.load(Relaxed);
     if whole != 0 {
         match whole_summary(region, &code, whole) {
-            Ok(summary) => image.summary = Some(summary),
+            Ok(summary) => {
+                image.extra.add(region, &header.extra);
+                image.summary = Some(summary);
+            }
             Err(why) => image.stopped = Some(unreadable(&why)),
         }
     }
@@ -125,7 +153,10 @@ fn finish(region: &Region) -> Image {
         match engine {
             Some(Ok(mut engine)) => {
                 // A full arena has been noted in the state.
-                let _full = engine.observe(tail(region, index, engine.consumed()), &code);
+                let rest = tail(region, index, engine.consumed());
+                let _full = engine.observe(rest, &code);
+                extra::take(region, &record.extra, rest);
+                image.extra.add(region, &record.extra);
                 let summary = engine.finish(tid.into(), &code);
                 accesses = summary.accesses;
                 match &mut image.summary {
@@ -152,7 +183,9 @@ fn unreadable(why: &OpenError) -> String {
 fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary, OpenError> {
     let mut engine = Engine::open(region, state)?;
     for index in 0..region.header().threads.load(Relaxed) as usize {
-        let _full = engine.observe(tail(region, index, engine.consumed()), code);
+        let rest = tail(region, index, engine.consumed());
+        let _full = engine.observe(rest, code);
+        extra::take(region, &region.header().extra, rest);
     }
     Ok(engine.finish(region.header().pid.load(Relaxed).into(), code))
 }
@@ -180,11 +213,24 @@ fn tail(region: &Region, thread: usize, consumed: u64) -> &[Event] {
     events.get(seen..).unwrap_or_default()
 }
 
+/// What an instruction is that QEMU lacks. QEMU may have read its first bytes only; the others are in the file.
+fn lacking(image: &Image, instruction: u32) -> Option<String> {
+    let record = image.records.get(instruction as usize)?;
+    let mapping = image.mapping(instruction)?;
+    let mut bytes = [0; 15];
+    let file = std::fs::File::open(&mapping.path).ok()?;
+    let count = file.read_at(&mut bytes, record.address - mapping.start + mapping.offset).ok()?;
+    let bytes = bytes.get(..count)?;
+    let name = lacking::lacking(bytes).filter(|_| bytes.starts_with(record.code()))?;
+    Some(format!("{name} at {:#x} of {}", record.address - mapping.start + mapping.offset, mapping.path))
+}
+
 /// Adds a thread's executions to the mix; the number of instructions that it executed.
 fn count_instructions(region: &Region, code: &Code<'_>, offset: u64, image: &mut Image) -> u64 {
     let span = Span::<u64>::from_parts(offset, BLOCKS);
     // SAFETY: the process is gone, so nobody writes the numbers.
     let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else { return 0 };
+    let restricted = region.header().restricted.load(Relaxed) != 0;
     let mut sum = 0;
     for (block, count) in code.blocks.iter().zip(counts) {
         let instructions =
@@ -192,7 +238,11 @@ fn count_instructions(region: &Region, code: &Code<'_>, offset: u64, image: &mut
         if *count == 0 {
             continue;
         }
-        for facts in image.facts.get(instructions).unwrap_or_default() {
+        let records = code.instructions.get(instructions.clone()).unwrap_or_default();
+        let facts = image.facts.get(instructions).unwrap_or_default();
+        for (_, facts) in
+            records.iter().zip(facts).filter(|(record, _)| !restricted || record.address & CHOSEN != 0)
+        {
             *image.mix.entry(facts.class).or_default() += count;
             sum += count;
         }
@@ -233,6 +283,9 @@ mod tests {
             remark: None,
             children_lost: 0,
             out_of_turn: 0,
+            functions_found: 0,
+            extra: Extra::default(),
+            lacking: None,
         };
         assert_eq!(image.mapping(4).unwrap().path, "/a b");
         assert_eq!(image.mapping(5).unwrap().path, "/c");

@@ -5,6 +5,7 @@
 //!
 //! Limits: see the plugin; programs that outlive the command are reported as far as they got.
 
+mod extra;
 pub mod find;
 mod folder;
 mod image;
@@ -68,7 +69,9 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         one_order: args.one_order,
         granules: args.granularity.iter().map(|bytes| bytes.trailing_zeros() as u8).collect(),
         fetches: args.instructions,
-        functions: Vec::new(),
+        functions: args.function.clone(),
+        sets: args.sets.unwrap_or(0),
+        optimal: args.optimal,
         program: PathBuf::new(),
     };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -96,7 +99,9 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     let ended_by = match signal {
         Some(signal) => {
             total.partial = true;
-            format!("the command was ended by {}", signal_name(signal))
+            let lacking = total.lacking.get(&pid).filter(|_| signal == libc::SIGILL);
+            let why = lacking.map(|what| format!(": QEMU has not the instruction {what}"));
+            format!("the command was ended by {}{}", signal_name(signal), why.unwrap_or_default())
         }
         None if ended.interrupted => "the command ended after a signal".to_owned(),
         None => "the command ended".to_owned(),
@@ -117,7 +122,9 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         exit_status,
         one_order: args.one_order,
         fetches: args.instructions,
+        functions: args.function.clone(),
     };
+    total.name_missing_functions(&args.function);
     Ok(Outcome { report: report::value(&total, &about), exit_status })
 }
 
@@ -226,9 +233,7 @@ fn signal_name(signal: i32) -> String {
         libc::SIGHUP => "SIGHUP".to_owned(),
         libc::SIGINT => "SIGINT (Ctrl-C)".to_owned(),
         libc::SIGQUIT => "SIGQUIT".to_owned(),
-        libc::SIGILL => {
-            "SIGILL: an instruction that QEMU or the program does not know (QEMU has no AVX-512)".to_owned()
-        }
+        libc::SIGILL => "SIGILL".to_owned(),
         libc::SIGTRAP => "SIGTRAP".to_owned(),
         libc::SIGABRT => "SIGABRT".to_owned(),
         libc::SIGBUS => "SIGBUS".to_owned(),

@@ -46,6 +46,8 @@ pub struct About {
     pub one_order: bool,
     /// Whether fetches of instructions were measured instead of data.
     pub fetches: bool,
+    /// What the counts are restricted to; empty: nothing.
+    pub functions: Vec<String>,
 }
 
 /// The whole report.
@@ -56,7 +58,11 @@ pub fn value(total: &Total, about: &About) -> Value {
     let reuse: Map<String, Value> = total
         .grains
         .iter()
-        .filter_map(|(bytes, grain)| Some((bytes.to_string(), reuse(grain, about)?)))
+        .filter_map(|(bytes, grain)| {
+            let mut value = reuse(grain, about)?;
+            total.extra.describe(*bytes, &mut value);
+            Some((bytes.to_string(), value))
+        })
         .collect();
     // Pairs are those of lines where lines were measured, else of the largest granule.
     let paired = total.grains.get(&64).or_else(|| total.grains.values().next_back());
@@ -82,6 +88,7 @@ pub fn value(total: &Total, about: &About) -> Value {
                 "clock": "accesses",
                 "rate": "every access",
             },
+            "functions": about.functions,
             "measured": if about.fetches { "instruction fetches" } else { "data accesses" },
             "order": if about.one_order { "one for the whole process" } else { "each thread's own" },
             "ended_by": about.ended_by,
@@ -138,7 +145,7 @@ fn mix(total: &Total) -> Value {
     })
 }
 
-fn ratio(part: u64, whole: u64) -> f64 {
+pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 

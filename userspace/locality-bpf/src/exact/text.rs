@@ -36,8 +36,14 @@ pub fn print(report: &Value, top: usize) -> String {
     for notice in report["notices"].as_array().into_iter().flatten() {
         page.wrapped(&words(notice));
     }
+    let functions: Vec<String> = run["functions"].as_array().into_iter().flatten().map(words).collect();
+    if !functions.is_empty() {
+        page.wrapped(&format!("Only accesses by instructions of {} are counted.", functions.join(", ")));
+    }
     for (bytes, reuse) in by_granule(report) {
         page.granule(bytes, reuse);
+        page.extra(reuse);
+        page.types(reuse, top);
     }
     page.pairs(report, top);
     page.mix(&report["mix"], top);
@@ -131,6 +137,64 @@ impl Page {
             };
             let low = time.get(at).or(stack.get(at)).map(|bin| count(&bin["low"])).unwrap_or_default();
             self.line(&format!("  {low:>22} {:>10} {:>10}", fraction(&time), fraction(&stack)));
+        }
+    }
+
+    /// Sets and optimal replacement.
+    fn extra(&mut self, reuse: &Value) {
+        let list = |points: &Value, name: &dyn Fn(&Value) -> Option<String>| {
+            let points = points.as_array().into_iter().flatten();
+            let told = points.filter_map(|point| {
+                Some(format!("{} {}", name(point)?, percent(point["ratio"].as_f64().unwrap_or(0.0))))
+            });
+            told.collect::<Vec<_>>().join(", ")
+        };
+        let sets = &reuse["set_associative"];
+        let ways = list(&sets["miss_ratios"], &|point| {
+            let ways = point["ways"].as_u64().filter(|ways| ways.is_power_of_two())?;
+            Some(counted(ways as usize, "way"))
+        });
+        if !ways.is_empty() {
+            self.line("");
+            let sentence = format!("  Misses with {}: {ways}", counted_value(&sets["sets"], "set"));
+            self.wrapped_with(&sentence, "    ");
+        }
+        let optimal = &reuse["optimal_replacement"];
+        let sizes = list(&optimal["miss_ratio_curve"], &|point| point["bytes"].as_u64().map(size));
+        if !sizes.is_empty() {
+            self.line("");
+            self.wrapped_with(&format!("  Misses under optimal replacement: {sizes}"), "    ");
+            if optimal["touches_not_kept"].as_u64() > Some(0) {
+                let lost = count(&optimal["touches_not_kept"]);
+                self.wrapped(&format!("  Of the first touches only: {lost} later ones found no room."));
+            }
+        }
+    }
+
+    /// Reuse by type and width of data.
+    fn types(&mut self, reuse: &Value, top: usize) {
+        let types = reuse["by_data_type"].as_object().into_iter().flatten();
+        let touches = |value: &Value| value["touches"].as_u64().unwrap_or(0);
+        let mut rows: Vec<(&String, &Value)> = types.filter(|(_, value)| touches(value) > 0).collect();
+        rows.sort_by_key(|(name, value)| (std::cmp::Reverse(touches(value)), *name));
+        if rows.is_empty() {
+            return;
+        }
+        let all: u64 = rows.iter().map(|(_, value)| touches(value)).sum();
+        self.line("");
+        self.line(&format!(
+            "  {:>22} {:>10} {:>10} {:>22}",
+            "type of data", "touches", "first", "median stack distance"
+        ));
+        for (name, value) in rows.into_iter().take(top) {
+            let part = |part: u64, of: u64| percent(part as f64 / of.max(1) as f64);
+            self.line(&format!(
+                "  {:>22} {:>10} {:>10} {:>22}",
+                name.replace('_', " "),
+                part(touches(value), all),
+                part(value["cold"].as_u64().unwrap_or(0), touches(value)),
+                median_bin(&value["stack"]["bins"]),
+            ));
         }
     }
 
@@ -248,6 +312,24 @@ fn median(value: &Value) -> String {
     )
 }
 
+/// The bin that the median lies in: "16 to 31".
+fn median_bin(bins: &Value) -> String {
+    let mut left = 0.5;
+    for bin in bins.as_array().into_iter().flatten() {
+        left -= bin["fraction"].as_f64().unwrap_or(0.0);
+        if left <= 0.0 {
+            let last = bin["high"].as_u64().unwrap_or(1).saturating_sub(1);
+            let (low, last) = (count(&bin["low"]), count(&serde_json::json!(last)));
+            return if low == last { low } else { format!("{low} to {last}") };
+        }
+    }
+    String::new()
+}
+
+fn counted_value(n: &Value, noun: &str) -> String {
+    counted(n.as_u64().unwrap_or(0) as usize, noun)
+}
+
 /// "12,034".
 fn count(value: &Value) -> String {
     let digits = value.as_u64().unwrap_or(0).to_string();
@@ -294,12 +376,26 @@ mod tests {
                 "touches": 10, "footprint_bytes": 96 << 10, "cold_fraction": 0.5,
                 "miss_ratio_curve": [{ "bytes": 32768, "ratio": 0.25 }],
                 "time": { "bins": [{ "low": 0, "fraction": 1.0 }] },
+                "by_data_type": { "integer_vector_128": { "touches": 8, "cold": 2, "stack": { "bins": [
+                    { "low": 0, "high": 1, "fraction": 0.25 }, { "low": 2, "high": 4, "fraction": 0.75 },
+                ] } } },
+                "set_associative": { "sets": 4, "miss_ratios": [{ "ways": 2, "ratio": 0.5 }, { "ways": 3, "ratio": 0.4 }] },
+                "optimal_replacement": { "miss_ratio_curve": [{ "bytes": 64, "ratio": 0.75 }] },
             } },
         });
         let page = print(&report, 3);
-        for part in
-            ["`a b`", "partial: SIGSEGV", "footprint 96 KiB", "32 KiB 25.0 %", "--one-order", "100.0 %"]
-        {
+        for part in [
+            "`a b`",
+            "partial: SIGSEGV",
+            "footprint 96 KiB",
+            "32 KiB 25.0 %",
+            "--one-order",
+            "100.0 %",
+            "2 to 3",
+            "integer vector 128",
+            "4 sets: 2 ways 50.0 %",
+            "optimal replacement: 64 B 75.0 %",
+        ] {
             assert!(page.contains(part), "{part} in\n{page}");
         }
         assert!(page.lines().all(|line| line.chars().count() <= WIDTH));

@@ -9,6 +9,7 @@ use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
 use locality_stream::{Class, DataType};
 
 use super::{
+    extra::Extra,
     image::{Image, Thread},
     names::Names,
     pairs::Pairs,
@@ -39,6 +40,12 @@ pub struct Total {
     pub torn: u64,
     /// Accesses without their calling context.
     pub folded: u64,
+    /// A bit for each of the functions asked for that was found.
+    pub functions_found: u64,
+    /// Sets and optimal replacement.
+    pub extra: Extra,
+    /// By process: the instruction translated last, where QEMU lacks it.
+    pub lacking: BTreeMap<u32, String>,
 }
 
 /// One granularity.
@@ -111,6 +118,10 @@ impl Total {
             *self.mix.entry(*class).or_default() += count;
         }
         self.out_of_turn += u64::from(image.out_of_turn);
+        self.functions_found |= image.functions_found;
+        self.extra.merge(&image.extra);
+        self.lacking.extend(image.lacking.clone().map(|what| (image.pid, what)));
+        self.torn += image.extra.torn;
         self.threads.extend(image.threads.iter().cloned().map(|thread| (image.pid, thread)));
         if let Some(why) = &image.stopped {
             self.partial = true;
@@ -136,6 +147,24 @@ impl Total {
         }
         for grain in &summary.grains {
             self.grains.entry(grain.bytes).or_default().add(&image, summary, grain, names);
+        }
+    }
+}
+
+impl Total {
+    /// Says which of the functions asked for occur in no program.
+    pub fn name_missing_functions(&mut self, names: &[String]) {
+        let missing: Vec<String> = (0..64)
+            .zip(names)
+            .filter(|(bit, _)| self.functions_found & 1 << bit == 0)
+            .map(|(_, name)| format!("`{name}`"))
+            .collect();
+        if !missing.is_empty() {
+            self.notices.push(format!(
+                "No function called {} in the symbol tables of the files that were mapped (stripped, inlined everywhere, \
+                 or written otherwise?).",
+                missing.join(" or ")
+            ));
         }
     }
 }

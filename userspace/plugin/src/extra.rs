@@ -1,0 +1,107 @@
+//! What is counted beside the engine when asked for: stacks within sets (`--sets`), and the order of touches for optimal
+//! replacement (`--optimal`).
+//!
+//! Works buffer by buffer, after the engine: when the process is killed meanwhile, that buffer is counted in part and the
+//! parent says so. Not here: the distances under optimal replacement, which the parent computes.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use locality_reuse::SetStacks;
+use locality_stream::{Analysis as _, Code, Event, Span};
+
+use crate::{
+    functions::CHOSEN,
+    process::Process,
+    region::{Extra, Region, TOUCHES},
+};
+
+/// Associativities looked at: up to this number of ways.
+pub const WAYS: u64 = 32;
+
+/// The granule that sets and optimal replacement are about: 64 bytes if asked for, else the largest. log2 of bytes.
+pub fn granule(granules: &[u8]) -> u8 {
+    if granules.contains(&6) { 6 } else { granules.iter().copied().max().unwrap_or(6) }
+}
+
+/// Makes room for what is asked for.
+pub fn begin(process: &Process, extra: &Extra) -> Result<(), &'static str> {
+    const FULL: &str = "the memory for analyses is used up";
+    let (settings, region) = (process.settings(), process.region());
+    if settings.sets > 0 {
+        let bytes = 1 << granule(&settings.granules).min(63);
+        let sets = SetStacks::create(region, bytes, settings.sets.into(), WAYS).map_err(|_| FULL)?;
+        extra.sets.store(sets.state(), Release);
+    }
+    if settings.optimal {
+        let touches = Span::<u64>::allocate(region, TOUCHES).ok_or(FULL)?;
+        extra.touches.store(touches.offset(), Release);
+    }
+    Ok(())
+}
+
+/// Takes the events of a buffer.
+pub fn observe(process: &Process, extra: &Extra, events: &[Event]) {
+    let settings = process.settings();
+    if settings.sets == 0 && !settings.optimal {
+        return;
+    }
+    extra.busy.store(1, Release);
+    take(process.region(), extra, events);
+    extra.busy.store(0, Release);
+}
+
+/// The same for the parent, with what was left in a buffer.
+pub fn take(region: &Region, extra: &Extra, events: &[Event]) {
+    let header = region.header();
+    let restricted = header.restricted.load(Relaxed) != 0;
+    let bits = header.extra_granule.load(Relaxed).min(63);
+    let code = region.code();
+    let chosen = |event: &Event| {
+        let record = code.instruction(event.index);
+        event.kind.is_access() && (!restricted || record.is_some_and(|record| record.address & CHOSEN != 0))
+    };
+    let events: Vec<Event> = events.iter().filter(|event| chosen(event)).copied().collect();
+    if let Some(mut sets) = SetStacks::open(region, extra.sets.load(Relaxed)) {
+        // Cannot be full: its tables do not grow.
+        let _full = sets.observe(&events, &Code::default());
+    }
+    keep(region, extra, bits, &events);
+}
+
+fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
+    let offset = extra.touches.load(Relaxed);
+    let span = Span::<u64>::from_parts(offset, TOUCHES);
+    let Some(first) = (if offset == 0 { None } else { span.get(region) }) else { return };
+    let mut count = (extra.count.load(Relaxed) as usize).min(TOUCHES);
+    // SAFETY: below `count` numbers are written, and only the thread that works on the events writes them.
+    let mut last = count.checked_sub(1).map(|at| unsafe { first.add(at).read() });
+    for event in events {
+        let end = event.value.saturating_add(u64::from(event.size).max(1) - 1) >> bits;
+        for granule in event.value >> bits..=end {
+            if extra.lost.load(Relaxed) > 0 || count == TOUCHES {
+                extra.lost.fetch_add(1, Relaxed);
+            } else if last == Some(granule) {
+                extra.repeats.fetch_add(1, Relaxed);
+            } else {
+                // SAFETY: `count` is below the span's length.
+                unsafe { first.add(count).write(granule) };
+                (count, last) = (count + 1, Some(granule));
+            }
+        }
+    }
+    extra.count.store(count as u64, Release);
+}
+
+/// The granules kept.
+///
+/// # Safety
+/// Nobody may be writing them.
+pub unsafe fn touches<'a>(region: &'a Region, extra: &Extra) -> &'a [u64] {
+    let offset = extra.touches.load(Relaxed);
+    let count = (extra.count.load(Relaxed) as usize).min(TOUCHES);
+    if offset == 0 {
+        return &[];
+    }
+    // SAFETY: the caller excludes writers.
+    unsafe { Span::<u64>::from_parts(offset, count).slice(region) }.unwrap_or_default()
+}
