@@ -30,7 +30,7 @@ pub struct Config {
     pub max_contexts: usize,
     /// Instructions in contexts at most.
     pub max_sites: usize,
-    /// Pairs with their distance bins at most, for each granularity; 21 to 43 bytes each.
+    /// Pairs with their distance bins at most, for each granularity; 26 to 51 bytes each.
     pub max_cells: usize,
     /// Room for last touches at first, in granules; grows.
     pub first_slots: usize,

@@ -12,7 +12,7 @@ use crate::map::{Map, Slot, hash};
 /// Sites that a pair's key can hold.
 pub(crate) const MAX_SITES: usize = 1 << 26;
 /// Sites found without a look into the hash table.
-const CACHE: usize = 4096;
+const CACHE: usize = 1 << 14;
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
