@@ -88,3 +88,24 @@ fn a_state_with_tables_outside_is_refused() {
     let found = resumed(&events, &[], |state, _| state.magic = 0);
     assert_eq!(found, Err(OpenError::NoState));
 }
+
+/// What is compiled for other instruction sets counts the same.
+#[test]
+fn all_instruction_sets_count_alike() {
+    let events = events(6, 4000);
+    let run = |take: fn(&mut Engine<'_, Heap>, &[Event]) -> Result<(), ArenaFull>| {
+        let heap = Heap::new(1 << 27).unwrap();
+        let mut engine = Engine::create(&heap, &config()).unwrap();
+        for piece in events.chunks(700) {
+            take(&mut engine, piece).unwrap();
+        }
+        engine.summary(0)
+    };
+    let expected = run(|engine, events| engine.observe(events, &Code::default()));
+    assert_eq!(run(|engine, events| engine.take::<Portable>(events, &Code::default())), expected);
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt") {
+        // SAFETY: the processor has what the function is compiled for.
+        assert_eq!(run(|engine, events| unsafe { engine.take_v3(events, &Code::default()) }), expected);
+    }
+}
