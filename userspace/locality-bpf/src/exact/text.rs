@@ -13,8 +13,8 @@ const WIDTH: usize = 100;
 pub fn print(report: &Value, top: usize) -> String {
     let mut page = Page { text: String::new() };
     let run = &report["run"];
-    page.line(&format!("Exact run of `{}`", words(&run["command"])));
-    page.line(&format!(
+    page.wrapped(&format!("Exact run of `{}`", words(&run["command"])));
+    page.wrapped(&format!(
         "{} accesses ({} loads, {} stores) by {} instructions in {}; {}, {:.2} s, exit status {}",
         count(&report["mix"]["accesses"]),
         percent(share_of_accesses(report, "loads")),
@@ -96,7 +96,7 @@ impl Page {
 
     fn granule(&mut self, bytes: u64, reuse: &Value) {
         self.line("");
-        self.line(&format!(
+        self.wrapped(&format!(
             "Reuse of {}: {} touches, footprint {}, {} touched for the first time",
             if bytes == 64 { "cache lines (64 bytes)".to_owned() } else { counted(bytes as usize, "byte") },
             count(&reuse["touches"]),
@@ -233,14 +233,15 @@ impl Page {
         let shown: Vec<&Value> = if far.is_empty() { pairs.iter().collect() } else { far };
         for (at, pair) in shown.into_iter().take(top).enumerate() {
             self.line("");
-            self.line(&format!(
+            let sentence = format!(
                 "{:>3}. {} of all reuses, {} misses of 32 KiB; stack distance about {}, time distance about {}",
                 at + 1,
                 percent(pair["n"].as_f64().unwrap_or(0.0) / (all.max(1) as f64)),
                 count(&pair["misses"][&near]),
                 median(&pair["stack_median"]),
                 median(&pair["time_median"]),
-            ));
+            );
+            self.wrapped_with(&sentence, "     ");
             self.line(&format!("     use    {}", frame(&pair["use"]["frames"][0])));
             self.line(&format!("     reuse  {}", frame(&pair["reuse"]["frames"][0])));
             if !pair["common_ancestor"].is_null() {
