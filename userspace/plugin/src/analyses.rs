@@ -38,7 +38,7 @@ fn config(settings: &Settings) -> Config {
         pairs: granularities.clone(),
         granularities,
         // Chosen instructions are marked in their recorded address.
-        functions: if settings.functions.is_empty() { Vec::new() } else { vec![CHOSEN..u64::MAX] },
+        functions: std::iter::repeat_n(CHOSEN..u64::MAX, settings.functions.len().min(1)).collect(),
         ..Config::default()
     }
 }
