@@ -119,7 +119,7 @@ fn why_no_samples(profile: &Profile) -> String {
     };
     let idle = profile.run.cpu_ns < profile.run.wall_ns / 100;
     let mend = if idle {
-        "The traced processes hardly ran: trace them while they work."
+        "The traced processes hardly ran (they waited, or were stopped): trace them while they work."
     } else {
         "Trace for longer, or look at `locality-bpf doctor`."
     };
@@ -146,7 +146,11 @@ fn why_no_watches(profile: &Profile) -> String {
     } else {
         "no debug register was given out".to_owned()
     };
-    format!("{} samples were taken but no location was watched: {why}.", profile.samples.len())
+    let samples = match profile.samples.len() {
+        1 => "One sample was".to_owned(),
+        n => format!("{n} samples were"),
+    };
+    format!("{samples} taken but no location was watched: {why}.")
 }
 
 /// "ring full 12, too late 3", largest first.

@@ -21,7 +21,17 @@ use locality_bpf::{
 };
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && error.to_string().contains("--pid") {
+            // The parser names one way of four.
+            eprintln!(
+                "error: say what to trace: -p PID for a running process, -- COMMAND to launch one, --cgroup PATH, or -a for \
+                 everything; `locality-bpf --help` has examples"
+            );
+            std::process::exit(2);
+        }
+        error.exit()
+    });
     log_to_stderr(cli.verbose);
     let done = match cli.other {
         Some(Other::Report { file, output }) => report(&file, &output),

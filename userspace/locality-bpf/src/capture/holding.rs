@@ -18,7 +18,7 @@ const SETTLE_NS: u64 = 20_000_000;
 pub(super) enum Holding {
     /// Seized.
     Held,
-    /// To be seized at its first sample a while after this time.
+    /// To be seized at its first sample a while after this time (which may be yet to come).
     Later(u64),
     /// Not seized, and why.
     Never(String),
@@ -150,7 +150,10 @@ impl Capture {
         let holding = match self.members.processes.get(&tgid) {
             Some(process) => {
                 let siblings = process.threads.iter().filter_map(|tid| self.members.threads.get(tid));
-                match siblings.filter_map(|thread| thread.settling_since_ns).max() {
+                // A sibling that rests for a while says nothing of this one.
+                let now_ns = sys::monotonic_ns();
+                let settling = siblings.filter_map(|thread| thread.settling_since_ns);
+                match settling.filter(|since_ns| *since_ns <= now_ns).max() {
                     Some(since_ns) => Some(Holding::Later(since_ns)),
                     None => self.seize(tid, process.unfit.as_deref()),
                 }

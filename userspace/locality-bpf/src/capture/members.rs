@@ -28,7 +28,7 @@ pub struct Thread {
     pub tgid: u32,
     /// Whether we hold the ptrace relation.
     pub held: bool,
-    /// When its program began, where it will be seized a while after that.
+    /// When its program began or, once it was released, when its rest ends: it will be seized a while after that.
     pub settling_since_ns: Option<u64>,
     /// Newest stop that was served, by the sequence of its sample: each stop is ours once.
     pub served: u64,

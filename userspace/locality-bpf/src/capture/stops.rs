@@ -27,6 +27,9 @@ const INT1: u8 = 0xf1;
 /// Least cost that is charged for a stop whose start is not known.
 const IMPOSED_STOP_MIN_NS: u64 = 40_000;
 
+/// A thread whose signals cost too much is left alone for so long: they may come in bursts.
+const REST_NS: u64 = 10_000_000_000;
+
 /// Addresses below this belong to nobody (`vm.mmap_min_addr`); computed ones come from an unknown segment base.
 const LOWEST_ADDRESS: u64 = 4096;
 
@@ -231,6 +234,7 @@ impl Capture {
         }
         if let Some(thread) = self.members.threads.get_mut(&tid) {
             (thread.held, thread.announces_births) = (false, false);
+            thread.settling_since_ns = Some(sys::monotonic_ns() + REST_NS);
         }
         self.tell(Event::ThreadReleased { tid, reason: reason.to_owned() });
     }

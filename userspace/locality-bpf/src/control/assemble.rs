@@ -162,8 +162,11 @@ impl Assembler {
     }
 
     fn thread_released(&mut self, tid: u32, reason: &str) {
-        *self.tally.not_held_threads.entry(reason.to_owned()).or_default() += 1;
-        self.change_thread(tid, |thread| thread.not_held = Some(reason.to_owned()));
+        let mut first = false;
+        self.change_thread(tid, |thread| first = thread.not_held.replace(reason.to_owned()).is_none());
+        if first {
+            *self.tally.not_held_threads.entry(reason.to_owned()).or_default() += 1;
+        }
     }
 
     fn thread_ended(&mut self, tid: u32, time_ns: u64) {

@@ -131,13 +131,17 @@ impl Books<'_> {
         let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
         reasons.sort();
         for (reason, threads) in reasons {
+            let threads = match threads {
+                1 => "One thread was".to_owned(),
+                n => format!("{n} threads were"),
+            };
             notices.push(match self.plan.watch_unheld {
                 true => format!(
-                    "{threads} threads were measured without stops ({reason}): their watchpoints were armed some 100 µs \
+                    "{threads} measured without stops ({reason}): watchpoints were armed some 100 µs \
                      late and the first trap was taken as the use, so reuses shorter than that are missing."
                 ),
                 false => format!(
-                    "{threads} threads were sampled without stops and not watched ({reason}): in a virtual machine a \
+                    "{threads} sampled without stops and not watched ({reason}): in a virtual machine a \
                      watchpoint can end a thread that is not held; --watch-unheld takes that risk."
                 ),
             });
