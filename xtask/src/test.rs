@@ -2,7 +2,7 @@
 //!
 //! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing line adds it up.
 //!
-//! Tests on live processes share the machine with whatever else runs there, so one that fails is run a second time, alone:
+//! Tests on live processes, which many packages have, share the machine with whatever else runs there, so one that fails is run a second time, alone:
 //! a fault of ours fails again. What passes only then is named in the closing lines.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
@@ -44,17 +44,12 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     let mut sum = Sum::default();
-    let mut plain = shell::cargo();
-    plain
-        .args(["test", "--no-fail-fast", "--workspace", "--exclude", "locality-tests", "--"])
-        .args(&options.arguments);
-    sum.add(&mut plain)?;
+    let failures = sum.add(plain_tests().args(&options.arguments))?;
+    sum.again(&failures, plain_tests(), options)?;
     if !options.no_kernel {
         shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
         let failures = sum.add(&mut kernel_tests(options)?)?;
-        if !failures.is_empty() && options.arguments.is_empty() {
-            sum.again(&failures)?;
-        }
+        sum.again(&failures, as_root_with_tracer()?, options)?;
     }
     crate::say(&sum.closing_line());
     if sum.failed > 0 || sum.broken > 0 {
@@ -64,6 +59,13 @@ pub fn run(options: &Options) -> Result<()> {
         bail!("no test ran");
     }
     Ok(())
+}
+
+/// `cargo test` of everything else, up to the arguments of the test programs.
+fn plain_tests() -> Command {
+    let mut command = shell::cargo();
+    command.args(["test", "--no-fail-fast", "--workspace", "--exclude", "locality-tests", "--"]);
+    command
 }
 
 /// The tests on the kernel: those that pass the filter of the command line.
@@ -123,10 +125,13 @@ impl Sum {
         Ok(lines.iter().filter_map(|line| failed_test(line)).map(str::to_owned).collect())
     }
 
-    /// Runs tests that failed a second time, one at a time; the second result counts.
-    fn again(&mut self, failures: &[String]) -> Result<()> {
+    /// Runs tests that failed a second time, one at a time; the second result counts. Not when somebody runs tests of
+    /// their own choice.
+    fn again(&mut self, failures: &[String], mut command: Command, options: &Options) -> Result<()> {
+        if failures.is_empty() || !options.arguments.is_empty() {
+            return Ok(());
+        }
         eprintln!("a second time, alone: {}", failures.join(", "));
-        let mut command = as_root_with_tracer()?;
         command.args(["--exact", "--test-threads=1"]).args(failures);
         let mut second = Self::default();
         let still = second.add(&mut command)?;
