@@ -3,14 +3,13 @@
 //!
 //! Memory: 26 to 51 bytes a key. Keys are never removed. A kill leaves the table whole, in the middle of growth too.
 
-use std::sync::atomic::{Ordering, compiler_fence};
-
 use locality_stream::{Arena, Plain, Span};
 
 use crate::batch::BATCH;
 use crate::lanes::{KEYS, Lanes};
 use crate::map::{Full, hash};
 use crate::prefetch::prefetch;
+use crate::twin::Twin;
 
 /// Buckets from which on asking ahead pays: the table leaves little of the second-level cache.
 const PREFETCH_FROM: usize = 1 << 11;
@@ -28,10 +27,7 @@ unsafe impl Plain for Bucket {}
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Cells {
-    /// The table in use and the one before or after it.
-    tables: [Span<Bucket>; 2],
-    /// Which is in use: 0 or 1.
-    active: u64,
+    buckets: Twin<Bucket>,
     used: u64,
     /// Keys that it may hold.
     bound: u64,
@@ -43,13 +39,12 @@ impl Cells {
     /// A table with room for `keys` keys at first, which grows up to `bound` keys.
     pub(crate) fn new<A: Arena + ?Sized>(arena: &A, keys: usize, bound: usize) -> Option<Cells> {
         let first = Span::allocate(arena, (keys / KEYS).max(2).next_power_of_two())?;
-        Some(Cells { tables: [first, Span::default()], active: 0, used: 0, bound: bound as u64 })
+        Some(Cells { buckets: Twin::new(first), used: 0, bound: bound as u64 })
     }
 
     #[inline(always)]
     fn table(&self) -> Span<Bucket> {
-        let [first, second] = self.tables;
-        if self.active == 0 { first } else { second }
+        self.buckets.table()
     }
 
     /// Adds 1 to the count of each of the first `len` keys; returns how many found no room. `homes` is room for the
@@ -66,7 +61,7 @@ impl Cells {
         len: usize,
     ) -> u64 {
         // Growth in between makes the homes those of a table out of use; `elsewhere` always looks at the right one.
-        let (table, active) = (self.table(), self.active);
+        let (table, active) = (self.table(), self.buckets.active());
         for (home_of_key, key) in homes.iter_mut().zip(keys) {
             *home_of_key = home(table, *key) as u64;
         }
@@ -84,7 +79,7 @@ impl Cells {
             unsafe {
                 let bucket = buckets.add(*home as usize);
                 let found = L::find_key(&raw const (*bucket).keys, *key);
-                if found != 0 && self.active == active {
+                if found != 0 && self.buckets.active() == active {
                     let place = found.trailing_zeros() as usize;
                     *(&raw mut (*bucket).counts).cast::<u64>().add(place) += 1;
                     continue;
@@ -129,13 +124,7 @@ impl Cells {
                 *place.count = count;
             }
         }
-        let [first, second] = &mut self.tables;
-        *(if self.active == 0 { second } else { first }) = new;
-        // One store switches.
-        compiler_fence(Ordering::SeqCst);
-        self.active ^= 1;
-        compiler_fence(Ordering::SeqCst);
-        old.release(arena);
+        self.buckets.replace(arena, new);
         Ok(())
     }
 
@@ -155,15 +144,11 @@ impl Cells {
     /// Checks a table that comes out of another process' hands, and counts its keys again: afterwards every operation
     /// stays within the arena and ends.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
-        let table = self.table();
-        let sound = self.active <= 1
-            && table.count().is_power_of_two()
-            && table.count() >= 2
-            && table.get(arena).is_some();
+        let sound = self.buckets.is_sound(arena);
         if sound {
             self.used = self.iterate(arena).count() as u64;
         }
-        sound && self.used < (table.count() * KEYS) as u64
+        sound && self.used < (self.table().count() * KEYS) as u64
     }
 }
 

@@ -10,6 +10,7 @@ use locality_stream::{Arena, ArenaFull, Plain, Span};
 use crate::map::hash;
 use crate::places::{CHUNK_BITS, Reference};
 use crate::prefetch::prefetch;
+use crate::twin::Twin;
 
 /// Groups of a bucket.
 const WAYS: usize = 5;
@@ -30,10 +31,7 @@ unsafe impl Plain for Bucket {}
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Groups {
-    /// The table in use and the one before or after it.
-    tables: [Span<Bucket>; 2],
-    /// Which is in use: 0 or 1.
-    active: u64,
+    buckets: Twin<Bucket>,
     used: u64,
 }
 // SAFETY: integers without padding.
@@ -70,7 +68,7 @@ impl Place {
 
 impl Groups {
     pub(crate) fn new<A: Arena + ?Sized>(arena: &A) -> Option<Groups> {
-        Some(Groups { tables: [Span::allocate(arena, 8)?, Span::default()], active: 0, used: 0 })
+        Some(Groups { buckets: Twin::new(Span::allocate(arena, 8)?), used: 0 })
     }
 
     /// Number of groups.
@@ -80,8 +78,7 @@ impl Groups {
 
     #[inline(always)]
     fn table(&self) -> Span<Bucket> {
-        let [first, second] = self.tables;
-        if self.active == 0 { first } else { second }
+        self.buckets.table()
     }
 
     /// Where the group of `granule` is.
@@ -94,18 +91,11 @@ impl Groups {
     pub(crate) fn insert<A: Arena + ?Sized>(&mut self, arena: &A, granule: u64) -> Result<Place, ArenaFull> {
         let count = self.table().count();
         if (self.used + 1) * 5 > (count * WAYS) as u64 * 4 {
-            let old = self.table();
             let new = Span::allocate(arena, count * 2).ok_or(ArenaFull)?;
             for (granule, value) in self.iterate(arena) {
                 probe(arena, new, granule).set(granule, value);
             }
-            let [first, second] = &mut self.tables;
-            *(if self.active == 0 { second } else { first }) = new;
-            // One store switches.
-            compiler_fence(Ordering::SeqCst);
-            self.active ^= 1;
-            compiler_fence(Ordering::SeqCst);
-            old.release(arena);
+            self.buckets.replace(arena, new);
         }
         self.used += 1;
         Ok(self.find(arena, granule))
@@ -134,15 +124,11 @@ impl Groups {
     /// Checks a table that comes out of another process' hands, and counts its groups again: afterwards every operation
     /// stays within the arena and ends.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
-        let table = self.table();
-        let sound = self.active <= 1
-            && table.count().is_power_of_two()
-            && table.count() >= 2
-            && table.get(arena).is_some();
+        let sound = self.buckets.is_sound(arena);
         if sound {
             self.used = self.iterate(arena).count() as u64;
         }
-        sound && self.used < (table.count() * WAYS) as u64
+        sound && self.used < (self.table().count() * WAYS) as u64
     }
 }
 

@@ -29,6 +29,7 @@ mod prefetch;
 mod sets;
 mod sites;
 mod summary;
+mod twin;
 
 pub use bins::{FINE_BINS, LOG2_BINS, fine_bin, fine_low, log2_bin, log2_bounds, to_log2};
 pub use config::{Config, What};
