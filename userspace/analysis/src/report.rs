@@ -3,7 +3,7 @@
 pub mod json;
 pub mod text;
 mod tree;
-mod units;
+pub mod units;
 mod wrap;
 
 pub use text::{Options, Style};

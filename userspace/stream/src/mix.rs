@@ -29,12 +29,24 @@ impl Mix {
     /// The mix of `counts[i]` executions of each block `i`. `facts` are the instructions of `code` by index
     /// ([`Code::classify`]); what either side has not is left out.
     pub fn of_counts(code: &Code<'_>, facts: &[Instruction], counts: &[u64]) -> Mix {
+        Self::of_chosen(code, facts, counts, |_| true)
+    }
+
+    /// The same of those instructions only that are `chosen`, by their index.
+    pub fn of_chosen(
+        code: &Code<'_>,
+        facts: &[Instruction],
+        counts: &[u64],
+        chosen: impl Fn(usize) -> bool,
+    ) -> Mix {
         let mut mix = Mix::default();
-        for (block, count) in code.blocks.iter().zip(counts) {
+        for (block, count) in code.blocks.iter().zip(counts).filter(|(_, count)| **count > 0) {
             let first = block.first as usize;
             let end = first.saturating_add(block.count as usize);
-            for instruction in facts.get(first..end).unwrap_or_default() {
-                mix.add(instruction, *count);
+            for (index, instruction) in (first..).zip(facts.get(first..end).unwrap_or_default()) {
+                if chosen(index) {
+                    mix.add(instruction, *count);
+                }
             }
         }
         mix

@@ -41,7 +41,7 @@ pub(crate) fn share(estimate: &Estimate) -> String {
 }
 
 /// "12,034".
-pub(crate) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -3,9 +3,7 @@
 //! Whatever the file holds, this does not panic: the process may have been killed at any instruction. Not here: names of
 //! functions (`names`), sums over images (`total`).
 
-use std::{
-    collections::BTreeMap, io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed,
-};
+use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_plugin::{
     functions::CHOSEN,
@@ -13,7 +11,7 @@ use locality_plugin::{
     region::{BLOCKS, BUFFER_EVENTS, Region, load_text},
 };
 use locality_reuse::{Engine, OpenError, Summary};
-use locality_stream::{Analysis as _, Class, Code, Event, Instruction, InstructionRecord, Span};
+use locality_stream::{Analysis as _, Code, Event, Instruction, InstructionRecord, Mix, Span};
 
 use super::extra::{self, Extra};
 
@@ -28,8 +26,8 @@ pub struct Image {
     pub threads: Vec<Thread>,
     /// All threads' results; `None` where no access was recorded.
     pub summary: Option<Summary>,
-    /// Executions of instructions by class.
-    pub mix: BTreeMap<Class, u64>,
+    /// What its threads executed.
+    pub mix: Mix,
     /// Static instructions as recorded.
     pub records: Vec<InstructionRecord>,
     /// What follows from their bytes.
@@ -109,7 +107,7 @@ fn finish(region: &Region) -> Image {
         program: String::from_utf8_lossy(&load_text(&header.program)).into_owned(),
         threads: Vec::new(),
         summary: None,
-        mix: BTreeMap::new(),
+        mix: Mix::default(),
         records,
         // SAFETY: the process is gone, so nobody writes the log.
         mappings: parse_log(unsafe { region.log() }),
@@ -145,7 +143,8 @@ fn finish(region: &Region) -> Image {
     let count = header.threads.load(Relaxed) as usize;
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
-        let instructions = count_instructions(region, &code, record.counts.load(Relaxed), &mut image);
+        let mix = thread_mix(region, &code, &image.facts, record.counts.load(Relaxed));
+        image.mix.merge(&mix);
         let mut accesses = 0;
         let state = record.analyses.load(Relaxed);
         // 0: the thread had not begun, or the whole process has one state.
@@ -167,7 +166,7 @@ fn finish(region: &Region) -> Image {
             Some(Err(why)) => image.stopped = Some(unreadable(&why)),
             None => {}
         }
-        image.threads.push(Thread { tid, accesses, instructions });
+        image.threads.push(Thread { tid, accesses, instructions: mix.instructions });
     }
     image
 }
@@ -225,29 +224,17 @@ fn lacking(image: &Image, instruction: u32) -> Option<String> {
     Some(format!("{name} at {:#x} of {}", record.address - mapping.start + mapping.offset, mapping.path))
 }
 
-/// Adds a thread's executions to the mix; the number of instructions that it executed.
-fn count_instructions(region: &Region, code: &Code<'_>, offset: u64, image: &mut Image) -> u64 {
+/// What a thread executed; `offset` is where its counts of blocks lie, 0 when there are none.
+fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u64) -> Mix {
     let span = Span::<u64>::from_parts(offset, BLOCKS);
     // SAFETY: the process is gone, so nobody writes the numbers.
-    let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else { return 0 };
+    let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else {
+        return Mix::default();
+    };
     let restricted = region.header().restricted.load(Relaxed) != 0;
-    let mut sum = 0;
-    for (block, count) in code.blocks.iter().zip(counts) {
-        let instructions =
-            (block.first as usize)..(block.first as usize).saturating_add(block.count as usize);
-        if *count == 0 {
-            continue;
-        }
-        let records = code.instructions.get(instructions.clone()).unwrap_or_default();
-        let facts = image.facts.get(instructions).unwrap_or_default();
-        for (_, facts) in
-            records.iter().zip(facts).filter(|(record, _)| !restricted || record.address & CHOSEN != 0)
-        {
-            *image.mix.entry(facts.class).or_default() += count;
-            sum += count;
-        }
-    }
-    sum
+    Mix::of_chosen(code, facts, counts, |index| {
+        !restricted || code.instructions.get(index).is_some_and(|record| record.address & CHOSEN != 0)
+    })
 }
 
 fn parse_log(log: &[u8]) -> Vec<MappedFile> {
@@ -275,7 +262,7 @@ mod tests {
             program: String::new(),
             threads: Vec::new(),
             summary: None,
-            mix: BTreeMap::new(),
+            mix: Mix::default(),
             records: vec![record; 10],
             facts: Vec::new(),
             mappings,
@@ -298,7 +285,7 @@ mod tests {
         let path = folder.path().join("1.0");
         let region = Region::create(&path, None).unwrap();
         let image = Image::take(&path).unwrap();
-        assert!(image.threads.is_empty() && image.summary.is_none() && image.mix.is_empty());
+        assert!(image.threads.is_empty() && image.summary.is_none() && image.mix == Mix::default());
         region.unmap();
     }
 }

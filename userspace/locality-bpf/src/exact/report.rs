@@ -130,17 +130,15 @@ pub fn why_empty(total: &Total) -> Option<String> {
 }
 
 fn mix(total: &Total) -> Value {
-    let instructions: u64 = total.mix.values().sum();
-    let share = |n: u64| ratio(n, instructions);
-    let class = |class: Class| total.mix.get(&class).copied().unwrap_or(0);
+    let mix = &total.mix;
     let classes: Map<String, Value> =
-        Class::ALL.iter().map(|each| (each.name().replace(' ', "_"), json!(share(class(*each))))).collect();
+        Class::ALL.iter().map(|each| (each.name().replace(' ', "_"), json!(mix.fraction(*each)))).collect();
     json!({
-        "instructions": instructions,
+        "instructions": mix.instructions,
         "accesses": total.accesses,
-        "loads": share(total.accesses - total.stores.min(total.accesses)),
-        "stores": share(total.stores),
-        "branches": share(class(Class::Branch)),
+        "loads": mix.part(total.accesses - total.stores.min(total.accesses)),
+        "stores": mix.part(total.stores),
+        "branches": mix.fraction(Class::Branch),
         "classes": classes,
     })
 }

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use locality_analysis::report::units;
 use serde_json::Value;
 
 /// Columns of the report.
@@ -333,15 +334,7 @@ fn counted_value(n: &Value, noun: &str) -> String {
 
 /// "12,034".
 fn count(value: &Value) -> String {
-    let digits = value.as_u64().unwrap_or(0).to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    units::count(value.as_u64().unwrap_or(0))
 }
 
 fn counted(n: usize, noun: &str) -> String {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
-use locality_stream::{Class, DataType};
+use locality_stream::{DataType, Mix};
 
 use super::{
     extra::Extra,
@@ -22,8 +22,8 @@ pub struct Total {
     pub accesses: u64,
     /// Stores among them.
     pub stores: u64,
-    /// Executed instructions by class.
-    pub mix: BTreeMap<Class, u64>,
+    /// What was executed.
+    pub mix: Mix,
     /// By granularity in bytes.
     pub grains: BTreeMap<u64, Grain>,
     /// Threads with their process.
@@ -114,9 +114,7 @@ impl Total {
     /// Adds an image.
     pub fn add(&mut self, image: Image, names: &mut Names) {
         self.programs.push((image.pid, image.program.clone()));
-        for (class, count) in &image.mix {
-            *self.mix.entry(*class).or_default() += count;
-        }
+        self.mix.merge(&image.mix);
         self.out_of_turn += u64::from(image.out_of_turn);
         self.functions_found |= image.functions_found;
         self.extra.merge(&image.extra);
