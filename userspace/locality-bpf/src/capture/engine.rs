@@ -41,8 +41,6 @@ pub struct Settings {
     pub no_stops: Option<&'static str>,
     /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
     pub watch_unheld: bool,
-    /// Most other threads in which a watch is armed.
-    pub siblings: usize,
     /// Cost of one trap, calibrated on this machine.
     pub trap_cost_ns: u64,
     /// Cost of one clock tick, calibrated on this machine.

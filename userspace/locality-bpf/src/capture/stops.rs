@@ -196,7 +196,7 @@ impl Capture {
     /// Arms a watch in the other threads of the process: the reuse may be theirs.
     fn arm_siblings(&mut self, id: u64, owner: u32) {
         let Some(tgid) = self.watches.get_mut(id).map(|watch| watch.tgid) else { return };
-        let mut siblings = self.members.siblings(tgid, owner, self.settings.siblings);
+        let mut siblings = self.members.siblings(tgid, owner, super::SIBLINGS);
         siblings.retain(|tid| self.may_watch(*tid));
         let Some(watch) = self.watches.get_mut(id) else { return };
         // Without a stop, the use too may be anybody's.

@@ -31,8 +31,6 @@ pub struct Tally {
     pub uses_not_held: u64,
     /// Why threads could not be held, and how many.
     pub not_held_threads: HashMap<String, u64>,
-    /// Samples whose use was reached but whose watch the policy did not grant, or whose word was watched already.
-    pub unwatched: u64,
 }
 
 /// A sample whose watch has not ended.
@@ -220,8 +218,6 @@ impl Assembler {
                 let use_touch = Touch { time_ns, thread, stack, kind: access.kind, kernel: false };
                 if event.watched {
                     self.waiting.insert(event.record.sequence, Waiting { id, use_touch, use_ip: access.ip });
-                } else {
-                    self.tally.unwatched += 1;
                 }
             }
             Err(_) => {

@@ -25,7 +25,7 @@ use super::{
     store::{Store, Summary},
 };
 use crate::{
-    capture::{Capture, Command, Handle, SIBLINGS, Settings, event::Event},
+    capture::{Capture, Command, Handle, Settings, event::Event},
     guard,
     kernel::{
         btf, cgroup,
@@ -143,7 +143,6 @@ impl<'a> Trace<'a> {
             max_stop_ns: plan.max_stop.as_nanos() as u64,
             no_stops: (!plan.may_stop).then_some("--no-stop"),
             watch_unheld: plan.watch_unheld,
-            siblings: SIBLINGS,
             trap_cost_ns: prices.trap_ns,
             tick_cost_ns: prices.tick_ns,
             budget: plan.overhead_percent / 100.0,
