@@ -1,0 +1,14 @@
+//! The registers with which a window begins. Not here: how they are read from a thread (ptrace).
+
+use locality_isa::Registers;
+
+/// Registers of a stopped thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadState {
+    /// General registers, flags and segment bases.
+    pub registers: Registers,
+    /// Vector and x87 state in the XSAVE area's standard (not compacted) form, as `PTRACE_GETREGSET` with
+    /// `NT_X86_XSTATE` gives it: the legacy area of 512 bytes, then the header, whose bit i says whether component i is in
+    /// use, then the components at the offsets of CPUID leaf 13. May be shorter than what this processor saves.
+    pub extended: Vec<u8>,
+}
