@@ -23,6 +23,10 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Watchpoints: one entry per arming.
     pub watches: Vec<Watch>,
+    /// Shadow windows, at most one a sample, in the order of samples.
+    pub windows: Vec<Window>,
+    /// Uses chosen in windows, indexed by [`UseId`], in the order of samples.
+    pub uses: Vec<Use>,
     /// What was seen, filtered, lost and refused.
     pub ledger: Ledger,
     /// What the measurement cost the targets.
@@ -51,6 +55,8 @@ index_types! {
     StackId,
     /// Index into [`Profile::samples`].
     SampleId,
+    /// Index into [`Profile::uses`].
+    UseId,
 }
 
 /// What was run, on what, for how long.
@@ -246,11 +252,80 @@ pub struct Touch {
     pub kernel: bool,
 }
 
+/// What a shadow window at a sample showed: the instructions that the thread was about to execute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    /// The sample at whose stop it was taken.
+    pub sample: SampleId,
+    /// Instructions in it.
+    pub instructions: u64,
+    /// Accesses in it.
+    pub accesses: u64,
+    /// Why it ended, in words ("whole", "system call", …).
+    pub end: String,
+    /// Granule touches of the accesses in it by size of granule: an access that spans two granules touches twice.
+    pub touches: Vec<(u32, u64)>,
+    /// How fast the thread made accesses around the sample; `None` where that is not known.
+    pub rate: Option<Rate>,
+}
+
+/// Accesses per nanosecond of CPU time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rate {
+    /// Best guess.
+    pub value: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end of its interval.
+    pub high: f64,
+    /// Where it comes from ("memory counters", "registers", "same code", "model", …).
+    pub source: String,
+}
+
+/// A use chosen at random among the accesses of a window, whose reuse the window or a watchpoint looks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Use {
+    /// The sample at whose stop the window was taken.
+    pub sample: SampleId,
+    /// Accesses of the thread between the stop and this one.
+    pub skip: u64,
+    /// The access.
+    pub access: Access,
+    /// The touched byte that stands for it, chosen at random among the words of the access; its granules are those followed.
+    pub address: u64,
+    /// Calling context of the use.
+    pub stack: StackId,
+    /// What the window showed, by size of granule in bytes (8, 64).
+    pub seen: Vec<(u32, Seen)>,
+}
+
+/// What a window showed of a granule after its use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Seen {
+    /// Touched again.
+    Reused {
+        /// Accesses from use to reuse: the time distance, 1-based.
+        distance: u64,
+        /// The access that touched it.
+        access: Access,
+        /// Its calling context.
+        stack: StackId,
+    },
+    /// Not touched by the accesses after the use that the window holds.
+    Open {
+        /// How many those are.
+        accesses: u64,
+    },
+}
+
 /// One arming of a watchpoint, and what became of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watch {
     /// The sample that asked for it.
     pub sample: SampleId,
+    /// The use in that sample's window that it follows; `None` where there was no window: then the use is the sample's own
+    /// access. Several watches may follow one use, on different words of its line.
+    pub of_use: Option<UseId>,
     /// First watched byte, aligned to [`Watch::bytes`].
     pub address: u64,
     /// Watched bytes: 1, 2, 4 or 8.
@@ -265,7 +340,7 @@ pub struct Watch {
     pub use_confirmed: bool,
     /// What happened.
     pub outcome: Outcome,
-    /// Probability that the policy armed this sample at all, in (0, 1].
+    /// Probability that this use was chosen among those of its window, and that the policy armed it at all, in (0, 1].
     pub p_arm: f64,
     /// Probability that the policy let it live until [`Watch::ended_ns`], in (0, 1].
     pub p_survive: f64,

@@ -137,6 +137,7 @@ impl Maker {
         let use_touch = Some(self.touch(used, AccessKind::Store));
         self.profile.watches.push(Watch {
             sample,
+            of_use: None,
             address: 0x7000,
             bytes: 8,
             armed_ns: 0,

@@ -12,7 +12,7 @@ mod reader;
 mod repair;
 mod rows;
 mod schema;
-mod v1;
+mod tables;
 mod value;
 mod writer;
 

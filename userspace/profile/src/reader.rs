@@ -1,6 +1,6 @@
 //! Opens a profile file and decodes it, whichever version wrote it; gets what it can out of a damaged one.
 //!
-//! Not here: the tables of a version (`v1`). A new version adds a decoder beside `v1` and an arm in [`decode`].
+//! Not here: the tables (`tables`).
 //!
 //! Limits: reading a file whose tracer was killed inside a transaction needs write permission once, to play back the
 //! journal. The whole profile is held in memory.
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::place::{self, Kind};
 use crate::schema::SCHEMA_VERSION;
 use crate::value::unsigned;
-use crate::{repair, v1};
+use crate::{repair, tables};
 
 /// Rows as they lie in the file, and what went wrong on the way.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Decoded {
     pub profile: Profile,
     /// Ids of `profile.samples`, ascending.
     pub sample_ids: Vec<u32>,
+    /// Ids of `profile.uses`, ascending.
+    pub use_ids: Vec<u32>,
     /// A run row was there.
     pub has_run: bool,
     /// What could not be read, one sentence each.
@@ -57,7 +59,7 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
 
 fn decode(database: &Connection, version: i64, path: &Path) -> Result<Decoded, Error> {
     match version {
-        1 => Ok(v1::decode(database)),
+        1..=SCHEMA_VERSION => Ok(tables::decode(database, version)),
         found if found > SCHEMA_VERSION => {
             Err(Error::NewerVersion { path: path.to_owned(), found, known: SCHEMA_VERSION })
         }

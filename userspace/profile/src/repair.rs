@@ -3,22 +3,40 @@
 //! Needed after a kill (a row written, its partner not yet) and for damaged files. A healthy finished file passes
 //! unchanged.
 
-use locality_analysis::model::{Frame, Outcome, Profile, Stack, StackId, Thread, ThreadId, Touch};
+use locality_analysis::model::{
+    Frame, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch, UseId,
+};
 
 use crate::reader::Decoded;
 
 /// Closes gaps and adds the notice.
 pub(crate) fn finish(decoded: Decoded) -> Profile {
-    let Decoded { mut profile, sample_ids, damage, .. } = decoded;
-    let watches_before = profile.watches.len();
-    profile.watches.retain_mut(|watch| match sample_ids.binary_search(&watch.sample.0) {
+    let Decoded { mut profile, sample_ids, use_ids, damage, .. } = decoded;
+    let find = |id: &mut SampleId| match sample_ids.binary_search(&id.0) {
         Ok(index) => {
-            watch.sample.0 = index as u32;
+            id.0 = index as u32;
             true
         }
         Err(_) => false,
-    });
+    };
+    let watches_before = profile.watches.len();
+    profile.watches.retain_mut(|watch| find(&mut watch.sample));
     let orphans = watches_before - profile.watches.len();
+    profile.windows.retain_mut(|window| find(&mut window.sample));
+    // Uses are known by their ids, so those that stay must be counted anew.
+    let mut kept = Vec::with_capacity(use_ids.len());
+    let mut ids = use_ids.iter();
+    profile.uses.retain_mut(|of_use| {
+        let id = ids.next();
+        let found = find(&mut of_use.sample);
+        if found {
+            kept.extend(id);
+        }
+        found
+    });
+    for watch in &mut profile.watches {
+        watch.of_use = watch.of_use.and_then(|id| Some(UseId(kept.binary_search(&id.0).ok()? as u32)));
+    }
     let placeholders = add_placeholders(&mut profile);
 
     if !damage.is_empty() {
@@ -75,6 +93,14 @@ fn add_placeholders(profile: &mut Profile) -> usize {
         };
         for Touch { thread, stack, .. } in watch.use_touch.iter_mut().chain(reuse) {
             check_touch(thread, stack);
+        }
+    }
+    for of_use in &mut profile.uses {
+        stack |= check(&mut of_use.stack.0, stacks);
+        for (_, seen) in &mut of_use.seen {
+            if let Seen::Reused { stack: StackId(id), .. } = seen {
+                stack |= check(id, stacks);
+            }
         }
     }
     for id in profile.stacks.iter_mut().flat_map(|stack| &mut stack.frames) {

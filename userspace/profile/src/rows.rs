@@ -1,14 +1,14 @@
-//! One row of the profile, and the SQL that stores it. All but watches replace a row of the same id.
+//! One row of the profile, and the SQL that stores it. All but watches and windows replace a row of the same id.
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
 use locality_analysis::model::{
-    Frame, FrameId, Ledger, Module, ModuleId, Outcome, Overhead, Run, Sample, SampleId, Stack, StackId,
-    Thread, ThreadId, Touch, Watch,
+    Access, Frame, FrameId, Ledger, Module, ModuleId, Outcome, Overhead, Run, Sample, SampleId, Seen, Stack,
+    StackId, Thread, ThreadId, Touch, Use, UseId, Watch, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
-use crate::value::{json_numbers, kind_name, mode_name, signed};
+use crate::value::{json_numbers, json_pairs, kind_name, mode_name, signed};
 
 /// Something to be written.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) enum Row {
     Stack(StackId, Stack),
     Sample(SampleId, Box<Sample>),
     Watch(Box<Watch>),
+    Window(Box<Window>),
+    Use(UseId, Box<Use>),
 }
 
 impl Row {
@@ -86,6 +88,8 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
             .map(drop),
         Row::Sample(id, sample) => write_sample(to, *id, sample),
         Row::Watch(watch) => write_watch(to, watch),
+        Row::Window(window) => write_window(to, window),
+        Row::Use(id, of_use) => write_use(to, *id, of_use),
     }
 }
 
@@ -203,7 +207,7 @@ fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
     };
     let (used, reused) = (columns(watch.use_touch), columns(reuse));
     to.prepare_cached(
-        "INSERT INTO watch VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO watch VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         watch.sample.0,
@@ -227,7 +231,58 @@ fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
         watch.p_arm,
         watch.p_survive,
         watch.threads_armed,
-        watch.threads_alive
+        watch.threads_alive,
+        watch.of_use.map(|id| id.0)
     ])
     .map(drop)
+}
+
+fn write_window(to: &Transaction<'_>, window: &Window) -> rusqlite::Result<()> {
+    let rate = window.rate.as_ref();
+    to.prepare_cached("INSERT INTO window VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            window.sample.0,
+            signed(window.instructions),
+            signed(window.accesses),
+            window.end,
+            json_pairs(&window.touches),
+            rate.map(|rate| rate.value),
+            rate.map(|rate| rate.low),
+            rate.map(|rate| rate.high),
+            rate.map(|rate| &rate.source)
+        ])
+        .map(drop)
+}
+
+fn write_use(to: &Transaction<'_>, id: UseId, of_use: &Use) -> rusqlite::Result<()> {
+    let Access { ip, address, size, kind } = of_use.access;
+    to.prepare_cached("INSERT INTO window_use VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(params![
+        id.0,
+        of_use.sample.0,
+        signed(of_use.skip),
+        signed(ip),
+        signed(address),
+        size,
+        kind_name(kind),
+        signed(of_use.address),
+        of_use.stack.0
+    ])?;
+    let mut insert = to.prepare_cached("INSERT INTO seen VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for (granule, seen) in &of_use.seen {
+        let (accesses, reuse) = match *seen {
+            Seen::Reused { distance, access, stack } => (distance, Some((access, stack))),
+            Seen::Open { accesses } => (accesses, None),
+        };
+        insert.execute(params![
+            id.0,
+            granule,
+            signed(accesses),
+            reuse.map(|(_, stack)| stack.0),
+            reuse.map(|(access, _)| signed(access.ip)),
+            reuse.map(|(access, _)| signed(access.address)),
+            reuse.map(|(access, _)| access.size),
+            reuse.map(|(access, _)| kind_name(access.kind))
+        ])?;
+    }
+    Ok(())
 }

@@ -1,10 +1,10 @@
-//! The tables of format version 1. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 2. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not enforced: a killed tracer may
 /// leave a row whose partner was never written, and the reader mends that.
@@ -57,7 +57,25 @@ CREATE TABLE watch (
     reuse_time_ns INTEGER, reuse_thread INTEGER, reuse_stack INTEGER, reuse_kind TEXT, reuse_kernel INTEGER,
     distance_ns INTEGER,
     p_arm REAL, p_survive REAL,
-    threads_armed INTEGER NOT NULL, threads_alive INTEGER NOT NULL
+    threads_armed INTEGER NOT NULL, threads_alive INTEGER NOT NULL,
+    of_use INTEGER
+);
+CREATE TABLE window (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, instructions INTEGER NOT NULL, accesses INTEGER NOT NULL, end TEXT NOT NULL,
+    touches TEXT NOT NULL,
+    rate REAL, rate_low REAL, rate_high REAL, rate_source TEXT
+);
+CREATE TABLE window_use (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, skip INTEGER NOT NULL,
+    ip INTEGER NOT NULL, access_address INTEGER NOT NULL, access_bytes INTEGER NOT NULL, access_kind TEXT NOT NULL,
+    address INTEGER NOT NULL, stack INTEGER NOT NULL
+);
+CREATE TABLE seen (
+    id INTEGER PRIMARY KEY,
+    of_use INTEGER NOT NULL, granule INTEGER NOT NULL, accesses INTEGER NOT NULL,
+    stack INTEGER, ip INTEGER, access_address INTEGER, access_bytes INTEGER, access_kind TEXT
 );
 CREATE TABLE ledger (
     id INTEGER PRIMARY KEY CHECK (id = 0),

@@ -76,6 +76,25 @@ pub(crate) fn numbers_json(text: &str) -> Option<Vec<u32>> {
     inner.split(',').map(|word| word.parse().ok()).collect()
 }
 
+/// Pairs as a JSON array of arrays of two.
+pub(crate) fn json_pairs(pairs: &[(u32, u64)]) -> String {
+    let words: Vec<String> = pairs.iter().map(|(a, b)| format!("[{a},{b}]")).collect();
+    format!("[{}]", words.join(","))
+}
+
+/// Back from [`json_pairs`]; `None` for anything else.
+pub(crate) fn pairs_json(text: &str) -> Option<Vec<(u32, u64)>> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    if inner.is_empty() {
+        return Some(Vec::new());
+    }
+    let pair = |word: &str| {
+        let (a, b) = word.split_once(',')?;
+        Some((a.parse().ok()?, b.parse().ok()?))
+    };
+    inner.strip_prefix('[')?.strip_suffix(']')?.split("],[").map(pair).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +113,12 @@ mod tests {
         assert_eq!(narrow::<u8>(300), 255);
         for numbers in [vec![], vec![7], vec![0, u32::MAX]] {
             assert_eq!(numbers_json(&json_numbers(numbers.iter().copied())), Some(numbers));
+        }
+        for pairs in [vec![], vec![(8, 1)], vec![(8, u64::MAX), (64, 0)]] {
+            assert_eq!(pairs_json(&json_pairs(&pairs)), Some(pairs));
+        }
+        for bad in ["", "[[", "[1,2]", "[[1,2],]", "[[1]]", "[[-1,2]]"] {
+            assert_eq!(pairs_json(bad), None);
         }
         for bad in ["", "[", "1,2", "[1,]", "[-1]", "[x]"] {
             assert_eq!(numbers_json(bad), None);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use locality_analysis::model::{
     Frame, FrameId, Ledger, Module, ModuleId, Overhead, Profile, Run, Sample, SampleId, Stack, StackId,
-    Thread, ThreadId, Watch,
+    Thread, ThreadId, Use, UseId, Watch, Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -22,7 +22,7 @@ use crate::place::{self, Owner};
 use crate::reader::Decoded;
 use crate::rows::{Row, write_rows};
 use crate::schema::{APPLICATION_ID, CREATE, SCHEMA_VERSION};
-use crate::{repair, v1};
+use crate::{repair, tables};
 
 /// Rows that may wait in memory before they are written whether or not a second has passed.
 const PENDING_LIMIT: usize = 8192;
@@ -138,6 +138,16 @@ impl Writer {
         self.put(Row::Watch(Box::new(watch.clone())))
     }
 
+    /// Adds a window.
+    pub fn append_window(&mut self, window: &Window) -> Result<(), Error> {
+        self.put(Row::Window(Box::new(window.clone())))
+    }
+
+    /// Adds a use with what its window showed. Each id once.
+    pub fn append_use(&mut self, id: UseId, of_use: &Use) -> Result<(), Error> {
+        self.put(Row::Use(id, Box::new(of_use.clone())))
+    }
+
     /// Takes a row; writes all of them when a second has passed or too many wait. After an error everything taken so far
     /// still waits; only where the limit is reached is the new row refused.
     fn put(&mut self, row: Row) -> Result<(), Error> {
@@ -187,6 +197,6 @@ impl Writer {
         Backup::new(&self.database, &mut memory)?.run_to_completion(i32::MAX, Duration::ZERO, None)?;
         write_rows(&mut memory, &self.pending)?;
         write_rows(&mut memory, &[Row::Finished])?;
-        Ok(v1::decode(&memory))
+        Ok(tables::decode(&memory, SCHEMA_VERSION))
     }
 }

@@ -258,6 +258,7 @@ impl Assembler {
         }
         let watch = Watch {
             sample: waiting.id,
+            of_use: None,
             address: end.address,
             bytes: 8,
             armed_ns: self.since_start(end.armed_ns),

@@ -48,6 +48,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
     };
     let watch = |rng: &mut Rng| Watch {
         sample: SampleId(rng.u32(..samples as u32)),
+        of_use: maybe(rng, |rng| UseId(rng.u32(..samples as u32))),
         address: number(rng),
         bytes: 1 << rng.u8(..4),
         armed_ns: number(rng),
@@ -65,6 +66,31 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         p_survive: rng.f64(),
         threads_armed: rng.u32(..),
         threads_alive: rng.u32(..),
+    };
+    let whole =
+        |rng: &mut Rng| Access { ip: number(rng), address: number(rng), size: rng.u32(..), kind: kind(rng) };
+    let seen = |rng: &mut Rng| {
+        let stack = StackId(rng.u32(..stacks));
+        match rng.bool() {
+            true => Seen::Reused { distance: number(rng), access: whole(rng), stack },
+            false => Seen::Open { accesses: number(rng) },
+        }
+    };
+    let window = |rng: &mut Rng| Window {
+        sample: SampleId(rng.u32(..samples as u32)),
+        instructions: number(rng),
+        accesses: number(rng),
+        end: text(rng),
+        touches: (0..rng.usize(..3)).map(|_| (rng.u32(..), number(rng))).collect(),
+        rate: maybe(rng, |rng| Rate { value: rng.f64(), low: rng.f64(), high: rng.f64(), source: text(rng) }),
+    };
+    let of_use = |rng: &mut Rng| Use {
+        sample: SampleId(rng.u32(..samples as u32)),
+        skip: number(rng),
+        access: whole(rng),
+        address: number(rng),
+        stack: StackId(rng.u32(..stacks)),
+        seen: (0..rng.usize(..3)).map(|_| (rng.u32(..), seen(rng))).collect(),
     };
     Profile {
         run: Run {
@@ -138,6 +164,8 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             })
             .collect(),
         watches: if samples == 0 { Vec::new() } else { (0..samples / 2).map(|_| watch(rng)).collect() },
+        windows: if samples == 0 { Vec::new() } else { (0..samples / 3).map(|_| window(rng)).collect() },
+        uses: (0..samples).map(|_| of_use(rng)).collect(),
         ledger: Ledger {
             seen: number(rng),
             filtered: number(rng),
@@ -185,6 +213,12 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for (id, sample) in (0..).zip(&profile.samples) {
         writer.put_sample(SampleId(id), sample)?;
+    }
+    for window in &profile.windows {
+        writer.append_window(window)?;
+    }
+    for (id, of_use) in (0..).zip(&profile.uses) {
+        writer.append_use(UseId(id), of_use)?;
     }
     for watch in &profile.watches {
         writer.append_watch(watch)?;

@@ -95,7 +95,7 @@ fn a_newer_format_is_refused_by_number() {
     let database = rusqlite::Connection::open(&path).unwrap();
     database.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
-    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 1, .. })));
+    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 2, .. })));
 }
 
 #[test]
@@ -137,4 +137,23 @@ fn an_empty_database_with_our_id_is_damaged() {
         Err(Error::Damaged { detail, .. }) => assert!(detail.contains("before it wrote anything")),
         other => panic!("{other:?}"),
     }
+}
+
+/// A file of version 1 has neither windows nor uses; everything else is there.
+#[test]
+fn version_1_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(5, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let older =
+        "ALTER TABLE watch DROP COLUMN of_use; DROP TABLE window; DROP TABLE window_use; DROP TABLE seen;
+        PRAGMA user_version = 1;";
+    database.execute_batch(older).unwrap();
+    drop(database);
+    profile.windows.clear();
+    profile.uses.clear();
+    profile.watches.iter_mut().for_each(|watch| watch.of_use = None);
+    assert_eq!(read(&path).unwrap(), profile);
 }

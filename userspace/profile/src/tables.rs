@@ -1,22 +1,24 @@
-//! Decoder of format version 1: one function per table. A table that cannot be read to its end gives the rows before the
+//! Decoder of format versions 1 and 2: one function per table. Version 1 has neither windows nor uses. A table that cannot be read to its end gives the rows before the
 //! damage, and a sentence.
 
 use locality_analysis::model::{
     Access, AccessKind, CacheLevel, Frame, FrameId, Host, Ledger, Module, ModuleId, Outcome, Overhead,
-    Profile, Run, Sample, SampleId, Sources, Stack, StackId, Thread, ThreadId, Touch, Watch,
+    Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread, ThreadId, Touch, Use, UseId,
+    Watch, Window,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
 use crate::reader::Decoded;
-use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, unsigned};
+use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_json, unsigned};
 
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
 const LARGEST_ID: i64 = 1 << 24;
 
 /// Reads everything there is.
-pub(crate) fn decode(database: &Connection) -> Decoded {
+pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
     let mut tables = Tables { database, damage: Vec::new() };
+    let has_windows = version >= 2;
     let run = tables.rows("run", run).pop();
     let caches = tables.rows("cache_level", cache_level);
     let finished = tables.rows("state", |row| row.get::<bool>()).pop();
@@ -34,6 +36,16 @@ pub(crate) fn decode(database: &Connection) -> Decoded {
     }
     let samples = tables.rows_with_ids("sample", sample);
     let (sample_ids, samples) = samples.into_iter().map(|(id, sample)| (narrow::<u32>(id), sample)).unzip();
+    let windows = if has_windows { tables.rows("window", window) } else { Vec::new() };
+    let uses = if has_windows { tables.rows_with_ids("window_use", window_use) } else { Vec::new() };
+    let (use_ids, mut uses): (Vec<i64>, Vec<Use>) = uses.into_iter().unzip();
+    let outcomes = if has_windows { tables.rows("seen", seen) } else { Vec::new() };
+    for (of_use, bytes, outcome) in outcomes {
+        if let Some(of) = use_ids.binary_search(&of_use).ok().and_then(|index| uses.get_mut(index)) {
+            of.seen.push((bytes, outcome));
+        }
+    }
+    let use_ids = use_ids.into_iter().map(narrow::<u32>).collect();
     let profile = Profile {
         run,
         threads: tables.dense("thread", thread),
@@ -41,13 +53,15 @@ pub(crate) fn decode(database: &Connection) -> Decoded {
         frames: tables.dense("frame", frame),
         stacks: tables.dense("stack", stack),
         samples,
-        watches: tables.rows("watch", watch),
+        watches: tables.rows("watch", if has_windows { watch } else { watch_without_use }),
+        windows,
+        uses,
         ledger,
         overhead: tables.rows("overhead", overhead).pop().unwrap_or_default(),
         notices: tables.rows("notice", |row| row.get()),
         partial: finished != Some(true),
     };
-    Decoded { profile, sample_ids, has_run, damage: tables.damage }
+    Decoded { profile, sample_ids, use_ids, has_run, damage: tables.damage }
 }
 
 struct Tables<'a> {
@@ -203,6 +217,67 @@ fn sample(row: &mut Columns<'_>) -> rusqlite::Result<Sample> {
     })
 }
 
+fn window(row: &mut Columns<'_>) -> rusqlite::Result<Window> {
+    Ok(Window {
+        sample: SampleId(row.small()?),
+        instructions: row.number()?,
+        accesses: row.number()?,
+        end: row.get()?,
+        touches: pairs_json(&row.get::<String>()?).unwrap_or_default(),
+        rate: rate(row)?,
+    })
+}
+
+fn rate(row: &mut Columns<'_>) -> rusqlite::Result<Option<Rate>> {
+    let (value, low, high) =
+        (row.get::<Option<f64>>()?, row.get::<Option<f64>>()?, row.get::<Option<f64>>()?);
+    let source = row.get::<Option<String>>()?;
+    let rate = |((value, low), high): ((f64, f64), f64)| Rate {
+        value,
+        low,
+        high,
+        source: source.unwrap_or_default(),
+    };
+    Ok(value.zip(low).zip(high).map(rate))
+}
+
+fn window_use(row: &mut Columns<'_>) -> rusqlite::Result<Use> {
+    Ok(Use {
+        sample: SampleId(row.small()?),
+        skip: row.number()?,
+        access: whole_access(row)?,
+        address: row.number()?,
+        stack: StackId(row.small()?),
+        seen: Vec::new(),
+    })
+}
+
+/// An access that is always there.
+fn whole_access(row: &mut Columns<'_>) -> rusqlite::Result<Access> {
+    Ok(Access {
+        ip: row.number()?,
+        address: row.number()?,
+        size: row.small()?,
+        kind: row.kind()?.unwrap_or_default(),
+    })
+}
+
+/// Id of the use, size of granule, what was seen of it.
+fn seen(row: &mut Columns<'_>) -> rusqlite::Result<(i64, u32, Seen)> {
+    let (of_use, bytes, accesses) = (row.get()?, row.small()?, row.number()?);
+    let stack = row.get::<Option<i64>>()?;
+    Ok((
+        of_use,
+        bytes,
+        match stack {
+            Some(stack) => {
+                Seen::Reused { distance: accesses, access: whole_access(row)?, stack: StackId(narrow(stack)) }
+            }
+            None => Seen::Open { accesses },
+        },
+    ))
+}
+
 fn access(row: &mut Columns<'_>) -> rusqlite::Result<Result<Access, String>> {
     let (ip, address, size) =
         (row.get::<Option<i64>>()?, row.get::<Option<i64>>()?, row.get::<Option<i64>>()?);
@@ -233,7 +308,13 @@ fn touch(row: &mut Columns<'_>) -> rusqlite::Result<Option<Touch>> {
 }
 
 fn watch(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
+    let watch = watch_without_use(row)?;
+    Ok(Watch { of_use: row.get::<Option<i64>>()?.map(|id| UseId(narrow(id))), ..watch })
+}
+
+fn watch_without_use(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
     Ok(Watch {
+        of_use: None,
         sample: SampleId(row.small()?),
         address: row.number()?,
         bytes: row.small()?,
