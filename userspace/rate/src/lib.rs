@@ -1,0 +1,31 @@
+//! Accesses per CPU nanosecond around a sample, without hardware counters: by looking back (METHOD.md §2).
+//!
+//! In the milliseconds before a stop the kernel side notes time, registers and some memory words of the thread at a few
+//! clock ticks ([`Reading`]); the window at the stop ([`WindowView`]) says what one step of a counting word or register is
+//! worth in accesses. [`Rates`] is one process: it takes samples in order, says which words to read from now on, and
+//! gives each sample's rate with its interval and [`Source`], at once and better at the end ([`Rates::rates`]).
+//!
+//! Modules in the order in which data flows: `types`, `digest` a window sorted, `sequence` a quantity in one window,
+//! `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity over the readings,
+//! `combine` many tracks to a rate, `rates`.
+//!
+//! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows; hardware
+//! counters, which need none of this.
+//!
+//! Sources of error: a window is microseconds, the readings span milliseconds, so a bursty counter needs several windows
+//! until its worth is known; a loop that wraps between two readings unseen may look slower than it is, against
+//! which intervals of different lengths and several quantities must agree; CPU time that the host took from the
+//! machine is counted as the thread's.
+
+mod blocks;
+mod combine;
+mod digest;
+mod quantity;
+mod rates;
+mod sequence;
+mod track;
+mod types;
+mod words;
+
+pub use rates::Rates;
+pub use types::{Estimate, Reading, Sample, SampleRate, Source, WORDS, Wanted, WindowView};

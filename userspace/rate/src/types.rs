@@ -1,0 +1,144 @@
+//! What goes in (readings, windows) and what comes out (rates with an interval and their source).
+
+use locality_stream::{Code, Event};
+
+/// Memory words that the kernel side reads at each clock tick of a process.
+pub const WORDS: usize = 4;
+
+/// A thread's registers and some memory words at one clock tick.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Monotonic clock in nanoseconds.
+    pub time_ns: u64,
+    /// Context switches of the thread so far. Equal in two readings: it ran without pause between them.
+    pub switches: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// General registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).
+    pub registers: [u64; 16],
+    /// The 8 bytes at each address that was asked for.
+    pub words: [u64; WORDS],
+    /// Bit i: `words[i]` could be read.
+    pub read: u8,
+    /// [`Wanted::number`] of the list that was read.
+    pub wanted: u32,
+}
+
+/// Which words to read from now on. Multiples of 8; 0 stands for none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Grows by one with each change of the list; 0 is the empty list with which every process begins.
+    pub number: u32,
+    /// Addresses in the traced process.
+    pub addresses: [u64; WORDS],
+}
+
+/// A window: what the thread did right after the stop.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowView<'a> {
+    /// Accesses and blocks in order.
+    pub events: &'a [Event],
+    /// For each access event, the value moved.
+    pub values: &'a [u64],
+    /// For each block event, the general registers there.
+    pub registers: &'a [[u64; 16]],
+    /// The code that `events` refers to.
+    pub code: Code<'a>,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Accesses made.
+    pub accesses: u64,
+}
+
+/// One sample.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    /// The thread; any number that is its own within the process.
+    pub thread: u32,
+    /// Light readings before the stop, oldest first, and last the stop itself.
+    pub readings: &'a [Reading],
+    /// The window that began at the stop, where there was one.
+    pub window: Option<WindowView<'a>>,
+}
+
+/// A number with its interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Estimate {
+    /// Best guess.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Estimate {
+    /// `value` with a relative uncertainty: low = value / (1 + relative), high = value · (1 + relative).
+    pub fn within(value: f64, relative: f64) -> Estimate {
+        Estimate { value, low: value / (1.0 + relative), high: value * (1.0 + relative) }
+    }
+
+    /// Times a factor that is known.
+    pub fn times(self, factor: f64) -> Estimate {
+        Estimate { value: self.value * factor, low: self.low * factor, high: self.high * factor }
+    }
+}
+
+/// Where a rate comes from, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// Memory words that count, read before the stop; the window says what one step is worth.
+    Words,
+    /// Registers that advance by a constant stride, read before the stop.
+    Registers,
+    /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or by one reading alone;
+    /// what a step is worth comes from several windows.
+    Slopes,
+    /// The median of other samples of the same 256 bytes of code.
+    Region,
+    /// A timing model of the window, scaled to samples of the process that have a source of their own.
+    Model,
+    /// None; the interval is a bracket.
+    Unknown,
+}
+
+impl Source {
+    /// All, best first.
+    pub const ALL: [Source; 6] =
+        [Source::Words, Source::Registers, Source::Slopes, Source::Region, Source::Model, Source::Unknown];
+
+    /// In words, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Words => "memory counters",
+            Source::Registers => "loop registers",
+            Source::Slopes => "pooled counters",
+            Source::Region => "same code",
+            Source::Model => "timing model",
+            Source::Unknown => "unknown",
+        }
+    }
+
+    /// True where the sample's own readings gave the rate.
+    pub fn is_own(self) -> bool {
+        self <= Source::Slopes
+    }
+}
+
+/// How fast a thread went around a sample, per nanosecond of CPU time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SampleRate {
+    /// Accesses. With [`Source::Unknown`] the ends are a bracket and the value is its middle; `None` where not even a
+    /// bracket is known.
+    pub accesses_per_ns: Option<Estimate>,
+    /// Instructions.
+    pub instructions_per_ns: Option<Estimate>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl SampleRate {
+    /// Nothing known.
+    pub const NONE: SampleRate =
+        SampleRate { accesses_per_ns: None, instructions_per_ns: None, source: Source::Unknown };
+}
