@@ -124,6 +124,10 @@ pub struct ExactArgs {
     /// runs, at most 512 MiB a thread, and 24 bytes a touch afterwards; the time after the run is that of the run or more.
     #[arg(long, conflicts_with = "instructions")]
     pub optimal: bool,
+    /// Tell distances in the report in 32 bins for each power of two too, of the run and of each phase, and the mean time
+    /// distance in each bin: what conversions from time to stack distances need.
+    #[arg(long)]
+    pub fine: bool,
     /// How to print.
     #[command(flatten)]
     pub print: OutputArgs,

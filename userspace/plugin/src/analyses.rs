@@ -37,6 +37,7 @@ fn config(settings: &Settings) -> Config {
         what: if settings.fetches { What::Instructions } else { What::Data },
         pairs: granularities.clone(),
         granularities,
+        sums: settings.sums,
         // Chosen instructions are marked in their recorded address.
         functions: std::iter::repeat_n(CHOSEN..u64::MAX, settings.functions.len().min(1)).collect(),
         ..Config::default()

@@ -46,6 +46,8 @@ pub struct Settings {
     pub sets: u32,
     /// Whether touches are kept for optimal replacement.
     pub optimal: bool,
+    /// Whether the time distances in each bin are summed.
+    pub sums: bool,
     /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
     pub program: PathBuf,
 }
@@ -67,6 +69,7 @@ impl Settings {
             functions: Vec::new(),
             sets: 0,
             optimal: false,
+            sums: false,
             program: PathBuf::new(),
         };
         for word in words {
@@ -92,6 +95,7 @@ impl Settings {
                     settings.sets = number.parse().map_err(|_| format!("no number of sets: {number}"))?;
                 }
                 ("optimal", number) => settings.optimal = number == "1",
+                ("sums", number) => settings.sums = number == "1",
                 ("granules", list) => {
                     let parsed: Option<Vec<u8>> = list.split('+').map(|n| n.parse().ok()).collect();
                     settings.granules = parsed.ok_or_else(|| format!("no granules: {list}"))?;
@@ -121,7 +125,8 @@ impl Settings {
         let what = if self.fetches { "instructions" } else { "data" };
         let granules = granules.join("+");
         option.extend(format!(",mode={mode},order={order},what={what},granules={granules}").bytes());
-        option.extend(format!(",sets={},optimal={}", self.sets, u8::from(self.optimal)).bytes());
+        let (optimal, sums) = (u8::from(self.optimal), u8::from(self.sums));
+        option.extend(format!(",sets={},optimal={optimal},sums={sums}", self.sets).bytes());
         for name in &self.functions {
             option.extend(b",function=:");
             option.extend(escape(Path::new(name)));
@@ -189,6 +194,7 @@ mod tests {
             functions: vec!["f<a, b>".into(), "yes".into()],
             sets: 64,
             optimal: true,
+            sums: true,
             program: "/bin/true".into(),
         };
         let option = String::from_utf8(settings.option(&settings.program)).unwrap().replace(",,", "\0");

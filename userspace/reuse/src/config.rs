@@ -20,6 +20,8 @@ pub struct Config {
     pub granularities: Vec<u64>,
     /// Granularities (among those above) for which pairs are kept.
     pub pairs: Vec<u64>,
+    /// Whether the time distances in each bin are summed too, in all and by phase: tells their mean.
+    pub sums: bool,
     /// Only accesses by instructions in these address ranges are seen; empty: all.
     pub functions: Vec<Range<u64>>,
     /// Phases kept at most, an even number of at least 2; they merge by twos when there are more.
@@ -42,6 +44,7 @@ impl Default for Config {
             what: What::Data,
             granularities: vec![8, 64],
             pairs: vec![64],
+            sums: false,
             functions: Vec::new(),
             max_phases: 128,
             phase_accesses: 1 << 16,

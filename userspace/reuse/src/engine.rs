@@ -26,7 +26,7 @@ mod settle;
 /// Granularities of one engine at most.
 pub const MAX_GRANULARITIES: usize = 6;
 /// Marks a complete state of this version.
-const MAGIC: u64 = u64::from_le_bytes(*b"reuse\0\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"reuse\0\0\x02");
 
 /// The state; all of it lies in the arena.
 #[derive(Clone, Copy)]
@@ -121,8 +121,12 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
     pub fn create(arena: &'a A, config: &Config) -> Result<Engine<'a, A>, ArenaFull> {
         let span: Span<State> = Span::allocate(arena, 1).ok_or(ArenaFull)?;
         let state = span.get(arena).ok_or(ArenaFull)?;
-        let room =
-            Room { slots: config.first_slots, phases: config.max_phases.max(2), cells: config.max_cells };
+        let room = Room {
+            slots: config.first_slots,
+            phases: config.max_phases.max(2),
+            cells: config.max_cells,
+            sums: config.sums,
+        };
         let functions: Span<[u64; 2]> = Span::allocate(arena, config.functions.len()).ok_or(ArenaFull)?;
         if let Some(first) = functions.get(arena) {
             for (index, range) in config.functions.iter().enumerate() {

@@ -47,6 +47,13 @@ impl Counts {
 // SAFETY: integers without padding.
 unsafe impl Plain for Counts {}
 
+/// Sums of time distances modulo 2^64, cumulatively; that of bin 0 means nothing.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Sums([u64; FINE_BINS]);
+// SAFETY: integers without padding.
+unsafe impl Plain for Sums {}
+
 /// The state; lies in an arena.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -60,6 +67,8 @@ pub(crate) struct Grain {
     counts: Span<Counts>,
     /// Cumulative counts at the ends of phases.
     snapshots: Span<Counts>,
+    /// Sums of the distances counted, then those at the ends of phases; empty when not asked for.
+    sums: Span<Sums>,
     /// Pairs with their distances: see [`cell_key`].
     cells: Cells,
     /// Touches whose pair found no room.
@@ -73,6 +82,7 @@ pub(crate) struct Room {
     pub(crate) slots: usize,
     pub(crate) phases: usize,
     pub(crate) cells: usize,
+    pub(crate) sums: bool,
 }
 
 /// Use site, reuse site, log2 bins of time and stack distance in one number. Never 0: the reuse's site is known.
@@ -103,6 +113,7 @@ impl Grain {
             order: Order::new(arena, room.slots)?,
             counts: Span::allocate(arena, 1).ok_or(ArenaFull)?,
             snapshots: Span::allocate(arena, room.phases).ok_or(ArenaFull)?,
+            sums: Span::allocate(arena, if room.sums { room.phases + 1 } else { 0 }).ok_or(ArenaFull)?,
             cells: Cells::new(arena, cells.min(2048), cells).ok_or(ArenaFull)?,
             pairs_lost: 0,
         })
@@ -244,6 +255,15 @@ impl Grain {
                 *counts.stack.get_unchecked_mut(*stack as usize) += 1;
             }
         }
+        if self.sums.count() > 0 {
+            // SAFETY: the first of the span, which was allocated or checked; nothing else refers to it.
+            let sums = unsafe { &mut *arena.base().as_ptr().add(self.sums.offset() as usize).cast::<Sums>() };
+            for index in 0..len {
+                if let Some(sum) = sums.0.get_mut(touches.time_bin[index] as usize) {
+                    *sum = sum.wrapping_add(distance(touches, index));
+                }
+            }
+        }
         if self.pairs == 0 {
             return;
         }
@@ -267,6 +287,12 @@ impl Grain {
             // SAFETY: both are within their spans, which do not overlap.
             unsafe { snapshots.add(index).copy_from_nonoverlapping(counts, 1) };
         }
+        if let Some(sums) = self.sums.get(arena)
+            && index + 1 < self.sums.count()
+        {
+            // SAFETY: both are within the span, and not the same.
+            unsafe { sums.add(index + 1).copy_from_nonoverlapping(sums, 1) };
+        }
     }
 
     /// Makes one phase of each two, of `count` phases.
@@ -275,6 +301,11 @@ impl Grain {
         for index in 0..count.min(self.snapshots.count()) / 2 {
             // SAFETY: both are within the span.
             unsafe { snapshots.add(index).copy_from(snapshots.add(2 * index + 1), 1) };
+        }
+        let Some(sums) = self.sums.get(arena) else { return };
+        for index in 0..count.min(self.sums.count().saturating_sub(1)) / 2 {
+            // SAFETY: both are within the span.
+            unsafe { sums.add(index + 1).copy_from(sums.add(2 * index + 2), 1) };
         }
     }
 
@@ -288,6 +319,16 @@ impl Grain {
     pub(crate) fn snapshots<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Counts] {
         // SAFETY: as above.
         unsafe { self.snapshots.slice(arena) }.unwrap_or_default()
+    }
+
+    /// Sums of time distances so far, then those at the ends of phases, by fine bin; none when not asked for.
+    pub(crate) fn sums<'a, A: Arena + ?Sized>(
+        &self,
+        arena: &'a A,
+    ) -> impl Iterator<Item = Vec<u64>> + use<'a, A> {
+        // SAFETY: as above.
+        let sums = unsafe { self.sums.slice(arena) }.unwrap_or_default();
+        sums.iter().map(|Sums(bins)| std::iter::once(0).chain(bins.iter().skip(1).copied()).collect())
     }
 
     /// Pairs with their distances and numbers; keys as [`cell_parts`] takes them apart.
@@ -317,6 +358,7 @@ impl Grain {
             && self.counts.count() == 1
             && self.counts.get(arena).is_some()
             && self.snapshots.get(arena).is_some()
+            && self.sums.get(arena).is_some()
             && self.cells.is_whole(arena);
         sound && (!torn || self.order.rebuild(arena, &self.places).is_ok())
     }

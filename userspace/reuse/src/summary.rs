@@ -58,6 +58,8 @@ pub struct Phase {
     pub cold: u64,
     /// Time distances of the reuses in this phase, in fine bins.
     pub time: Vec<u64>,
+    /// Sums of the time distances in each bin, modulo 2^64; empty when they were not asked for.
+    pub time_sums: Vec<u64>,
     /// Stack distances, in fine bins.
     pub stack: Vec<u64>,
 }
@@ -73,6 +75,8 @@ pub struct GrainSummary {
     pub cold: u64,
     /// Time distances in fine bins, [`crate::FINE_BINS`] of them.
     pub time: Vec<u64>,
+    /// Sums of the time distances in each bin, modulo 2^64: where in a bin they lie. Empty when they were not asked for.
+    pub time_sums: Vec<u64>,
     /// Stack distances in fine bins.
     pub stack: Vec<u64>,
     /// By thread and time.
@@ -152,19 +156,30 @@ fn grain_summary<A: Arena + ?Sized>(
     let mut start = 0;
     let mut phases = Vec::new();
     let last = (accesses > ends.last().copied().unwrap_or(0)).then_some((&accesses, counts));
+    let (mut sums, mut sums_before) = (grain.sums(arena), Vec::new());
+    let time_sums = sums.next().unwrap_or_default();
+    // Those at the end of the last phase are the ones so far.
+    let mut sums = sums.take(ends.len()).chain([time_sums.clone()]);
     for (end, after) in ends.iter().zip(grain.snapshots(arena)).chain(last) {
-        let less = |after: Vec<u64>, before: Vec<u64>| {
-            let mut bins: Vec<u64> = after.iter().zip(&before).map(|(a, b)| a.saturating_sub(*b)).collect();
+        let less = |after: Vec<u64>, before: Vec<u64>, minus: fn(u64, u64) -> u64| {
+            let mut bins: Vec<u64> = after.iter().zip(&before).map(|(a, b)| minus(*a, *b)).collect();
             bins.truncate(bins.iter().rposition(|n| *n != 0).map_or(0, |last| last + 1));
             bins
         };
+        let sums_after = sums.next().unwrap_or_default();
+        sums_before.resize(sums_after.len(), 0);
         phases.push(Phase {
             thread,
             first: start,
             accesses: end.saturating_sub(start),
             cold: after.cold().saturating_sub(before.cold()),
-            time: less(after.time(), before.time()),
-            stack: less(after.stack(), before.stack()),
+            time: less(after.time(), before.time(), u64::saturating_sub),
+            time_sums: less(
+                sums_after.clone(),
+                std::mem::replace(&mut sums_before, sums_after),
+                u64::wrapping_sub,
+            ),
+            stack: less(after.stack(), before.stack(), u64::saturating_sub),
         });
         (before, start) = (after, *end);
     }
@@ -177,6 +192,7 @@ fn grain_summary<A: Arena + ?Sized>(
         touches: counts.cold() + counts.time().iter().sum::<u64>(),
         cold: counts.cold(),
         time: counts.time(),
+        time_sums,
         stack: counts.stack(),
         phases,
         cells: cells.collect(),
@@ -323,6 +339,8 @@ impl Summary {
                     ours.cold += theirs.cold;
                     ours.pairs_lost += theirs.pairs_lost;
                     ours.time.iter_mut().zip(&theirs.time).for_each(|(a, b)| *a += b);
+                    let sums = ours.time_sums.iter_mut().zip(&theirs.time_sums);
+                    sums.for_each(|(a, b)| *a = a.wrapping_add(*b));
                     ours.stack.iter_mut().zip(&theirs.stack).for_each(|(a, b)| *a += b);
                     ours.phases.extend(theirs.phases.iter().cloned());
                     ours.cells.extend(cells);

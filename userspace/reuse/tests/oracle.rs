@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use locality_reuse::{Config, Engine, Summary, fine_bin, log2_bin};
+use locality_reuse::{Config, Engine, Phase, Summary, fine_bin, log2_bin};
 use locality_stream::{Analysis as _, BlockRecord, Code, Event, Heap, InstructionRecord, Kind};
 use proptest::prelude::*;
 
@@ -14,16 +14,18 @@ type Pair = (Option<Place>, Place, usize, usize);
 
 /// Counts by fine bin, empty ones left out.
 type Bins = BTreeMap<usize, u64>;
+/// Counts and sums of distances by fine bin.
+type Sums = BTreeMap<usize, (u64, u64)>;
 
 #[derive(Default, Debug, PartialEq)]
 struct Expected {
     touches: u64,
     cold: u64,
-    time: Bins,
+    time: Sums,
     stack: Bins,
     pairs: BTreeMap<Pair, u64>,
     /// By phase: cold, time, stack.
-    phases: BTreeMap<u64, (u64, Bins, Bins)>,
+    phases: BTreeMap<u64, (u64, Sums, Bins)>,
 }
 
 /// Where each access stands, by a stack of frames that is searched in full.
@@ -77,9 +79,11 @@ fn oracle(events: &[Event], bytes: u64, phase: u64) -> Expected {
                     let distance = time - touches[last].1;
                     let stack =
                         touches[last + 1..].iter().map(|touch| touch.0).collect::<BTreeSet<_>>().len() as u64;
-                    *expected.time.entry(fine_bin(distance)).or_default() += 1;
+                    for sums in [&mut expected.time, &mut in_phase.1] {
+                        let (count, sum) = sums.entry(fine_bin(distance)).or_default();
+                        (*count, *sum) = (*count + 1, *sum + distance);
+                    }
                     *expected.stack.entry(fine_bin(stack)).or_default() += 1;
-                    *in_phase.1.entry(fine_bin(distance)).or_default() += 1;
                     *in_phase.2.entry(fine_bin(stack)).or_default() += 1;
                     (Some(touches[last].2.clone()), place.clone(), log2_bin(distance), log2_bin(stack))
                 } else {
@@ -98,6 +102,11 @@ fn oracle(events: &[Event], bytes: u64, phase: u64) -> Expected {
 
 fn sparse(bins: &[u64]) -> Bins {
     bins.iter().enumerate().filter(|(_, n)| **n > 0).map(|(bin, n)| (bin, *n)).collect()
+}
+
+fn with_sums(bins: &[u64], sums: &[u64]) -> Sums {
+    let filled = bins.iter().zip(sums).enumerate().filter(|(_, (n, _))| **n > 0);
+    filled.map(|(bin, (n, sum))| (bin, (*n, *sum))).collect()
 }
 
 fn path(summary: &Summary, mut context: u32) -> Vec<u32> {
@@ -123,12 +132,15 @@ fn seen(summary: &Summary, bytes: u64, phase: u64) -> Expected {
         let pair = (use_place, place(cell.reuse_site), cell.time_bin.into(), cell.stack_bin.into());
         assert!(pairs.insert(pair, cell.count).is_none(), "each pair once");
     }
-    let phases =
-        grain.phases.iter().map(|p| (p.first / phase, (p.cold, sparse(&p.time), sparse(&p.stack)))).collect();
+    let phase_of = |p: &Phase| {
+        assert_eq!(p.time.len(), p.time_sums.len());
+        (p.first / phase, (p.cold, with_sums(&p.time, &p.time_sums), sparse(&p.stack)))
+    };
+    let phases = grain.phases.iter().map(phase_of).collect();
     Expected {
         touches: grain.touches,
         cold: grain.cold,
-        time: sparse(&grain.time),
+        time: with_sums(&grain.time, &grain.time_sums),
         stack: sparse(&grain.stack),
         pairs,
         phases,
@@ -147,6 +159,7 @@ fn run(events: &[Event], config: &Config, pieces: usize) -> Summary {
 
 fn config() -> Config {
     Config {
+        sums: true,
         granularities: vec![1, 4, 8, 64],
         pairs: vec![1, 4, 8, 64],
         first_slots: 1,

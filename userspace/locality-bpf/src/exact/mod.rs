@@ -7,6 +7,7 @@
 
 mod extra;
 pub mod find;
+mod fine;
 mod folder;
 mod image;
 mod names;
@@ -72,6 +73,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         functions: args.function.clone(),
         sets: args.sets.unwrap_or(0),
         optimal: args.optimal,
+        sums: args.fine,
         program: PathBuf::new(),
     };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -122,6 +124,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         exit_status,
         one_order: args.one_order,
         fetches: args.instructions,
+        fine: args.fine,
         functions: args.function.clone(),
     };
     total.name_missing_functions(&args.function);
@@ -255,7 +258,7 @@ pub fn store(report: &Value, file: &Path) -> Result<()> {
             .create(true)
             .truncate(true)
             .open(file)?;
-        to.write_all(format!("{report:#}\n").as_bytes())
+        to.write_all(format!("{report}\n").as_bytes())
     };
     write().with_context(|| format!("cannot write the profile to {}", file.display()))
 }

@@ -275,6 +275,7 @@ mod tests {
             touches: 5,
             cold: 2,
             time: none.clone(),
+            time_sums: none.clone(),
             stack: none,
             phases: Vec::new(),
             cells,

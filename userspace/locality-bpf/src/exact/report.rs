@@ -10,6 +10,7 @@ use locality_stream::{Class, DataType};
 use serde_json::{Map, Value, json};
 
 use super::{
+    fine,
     names::Frame,
     pairs::{CONTEXTS, Context, Pair, PlacePair},
     total::{Counts, Grain, Total},
@@ -46,6 +47,8 @@ pub struct About {
     pub one_order: bool,
     /// Whether fetches of instructions were measured instead of data.
     pub fetches: bool,
+    /// Whether fine bins are asked for.
+    pub fine: bool,
     /// What the counts are restricted to; empty: nothing.
     pub functions: Vec<String>,
 }
@@ -153,9 +156,9 @@ fn reuse(grain: &Grain, about: &About) -> Option<Value> {
     let phases: Vec<Value> = sum
         .phases
         .iter()
-        .filter(|_| threads.len() <= PHASED_THREADS)
+        .filter(|_| threads.len() <= PHASED_THREADS || about.fine)
         .map(|phase| {
-            json!({
+            let mut value = json!({
                 "thread": phase.thread,
                 "first_access": phase.first,
                 "accesses": phase.accesses,
@@ -163,7 +166,11 @@ fn reuse(grain: &Grain, about: &About) -> Option<Value> {
                 "cold": phase.cold,
                 "time": { "unit": "accesses", "bins": bins(&locality_reuse::to_log2(&phase.time)) },
                 "stack": { "unit": "granules", "bins": bins(&locality_reuse::to_log2(&phase.stack)) },
-            })
+            });
+            if about.fine {
+                value["fine"] = fine::of_phase(phase);
+            }
+            value
         })
         .collect();
     let types: Map<String, Value> = grain
@@ -179,7 +186,7 @@ fn reuse(grain: &Grain, about: &About) -> Option<Value> {
             (type_name(*data), value)
         })
         .collect();
-    Some(json!({
+    let mut value = json!({
         "time": { "unit": "accesses", "bins": bins(&sum.time_log2()), "n": sum.reuses() },
         "stack": { "unit": "granules", "bins": bins(&sum.stack_log2()), "n": sum.reuses() },
         "miss_ratio_curve": curve(sum),
@@ -190,7 +197,11 @@ fn reuse(grain: &Grain, about: &About) -> Option<Value> {
         "cold": sum.cold,
         "by_data_type": types,
         "phases": phases,
-    }))
+    });
+    if about.fine {
+        value["fine"] = fine::of_run(sum);
+    }
+    Some(value)
 }
 
 /// Bins up to the last that is not empty; fractions sum to 1.

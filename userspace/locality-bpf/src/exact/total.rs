@@ -188,6 +188,8 @@ impl Grain {
                 sum.cold += bare.cold;
                 sum.pairs_lost += bare.pairs_lost;
                 sum.time.iter_mut().zip(&bare.time).for_each(|(a, b)| *a += b);
+                let sums = sum.time_sums.iter_mut().zip(&bare.time_sums);
+                sums.for_each(|(a, b)| *a = a.wrapping_add(*b));
                 sum.stack.iter_mut().zip(&bare.stack).for_each(|(a, b)| *a += b);
                 sum.phases.extend(bare.phases);
             }
