@@ -2,6 +2,7 @@
 //!
 //! The benchmarks themselves are in `tests/benches`. They need root and an otherwise idle machine.
 
+mod accuracy;
 mod conversions;
 mod exact;
 
@@ -25,7 +26,9 @@ pub enum Bench {
         arguments: Vec<String>,
     },
     /// How far stack distances and miss ratios converted from time distances are from the truth, over kernels and programs
-    Conversions,
+    Conversions(conversions::Options),
+    /// How right live traces are: a corpus of kernels and programs against exact runs of the same work
+    Accuracy(accuracy::Options),
     /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
     Exact(exact::Options),
 }
@@ -33,10 +36,11 @@ pub enum Bench {
 /// Runs it.
 pub fn run(bench: &Bench) -> Result<()> {
     let (name, arguments) = match bench {
+        Bench::Accuracy(options) => return accuracy::run(options),
         Bench::Exact(options) => return exact::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
-        Bench::Conversions => return conversions::run(),
+        Bench::Conversions(options) => return conversions::run(options),
     };
     shell::need(&[
         ("gcc", "gcc"),

@@ -1,0 +1,359 @@
+//! How right a live trace is: each program of a corpus traced for a while, compared with exact runs of the same work.
+//!
+//! For each program: exact reports of one repetition and of a few (kept in `--truth`, by a hash of command, inputs and
+//! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after the
+//! traces, then a program that repeats without end, attached to after a second, once with each recipe. `live` is the
+//! tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in
+//! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy.
+//!
+//! Rows are kept too, by a hash of the tracer and the options, so that a run can be cut short and gone on with; named by
+//! `--only` they are measured anew. All kept rows are in the tables.
+//!
+//! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread is in a table); what
+//! repetitions have in common with none before them is gone, see `truth`; accesses in system calls are unknown to the exact
+//! engine but trap live; a watched word of `sort` and `cc1` is lost for the first 20 ms of each process (docs/limitations.md).
+
+mod corpus;
+mod found;
+mod inputs;
+mod process;
+mod score;
+mod table;
+mod truth;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use self::{
+    corpus::{ENTRIES, Entry, PACKAGES, Ready, Repeat},
+    found::Weights,
+    score::Figures,
+    truth::{Exact, GRANULES, Truth},
+};
+use crate::shell;
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only these programs, measured even if their rows are there
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Length of a trace [default: 30; with --samples at most 600]
+    #[arg(long)]
+    seconds: Option<u32>,
+    /// End a trace when it has this many samples
+    #[arg(long)]
+    samples: Option<u64>,
+    /// The tracer's --policy
+    #[arg(long)]
+    policy: Option<String>,
+    /// The tracer's --estimator
+    #[arg(long)]
+    estimator: Option<String>,
+    /// Recipes: rdx, live
+    #[arg(long, value_delimiter = ',', default_value = "rdx,live")]
+    recipes: Vec<String>,
+    /// Folder of exact reports, inputs and rows [default: accuracy in the target directory]
+    #[arg(long)]
+    truth: Option<PathBuf>,
+    /// Make the exact reports and stop
+    #[arg(long)]
+    exact_only: bool,
+    /// Print the tables of what was measured, measure nothing
+    #[arg(long)]
+    table: bool,
+}
+
+/// The recipes, in the order of columns, and how reuses are weighed if that is done here.
+const RECIPES: [(&str, Weights); 2] = [("rdx", Weights::Proportional), ("live", Weights::Probability)];
+/// CPU time of native runs that a rate is taken from, at least, in seconds.
+const NATIVE_S: f64 = 0.6;
+
+/// What a run of the bench works with.
+struct Bench<'a> {
+    options: &'a Options,
+    tool: PathBuf,
+    folder: PathBuf,
+    cc1: PathBuf,
+    version: String,
+    settings: String,
+}
+
+/// Measures what is asked for and prints the tables.
+pub fn run(options: &Options) -> Result<()> {
+    if let Some(name) = options.only.iter().find(|name| !ENTRIES.iter().any(|entry| entry.name == **name)) {
+        let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
+        bail!("the corpus has no {name}; it has {}", names.join(", "));
+    }
+    if let Some(name) = options.recipes.iter().find(|name| !RECIPES.iter().any(|recipe| recipe.0 == **name)) {
+        bail!("there is no recipe {name}: rdx, live");
+    }
+    shell::need(&PACKAGES)?;
+    let bench = Bench::new(options)?;
+    let mut failed = Vec::new();
+    for entry in ENTRIES {
+        let named = options.only.iter().any(|name| name == entry.name);
+        let wanted = named || (options.only.is_empty() && !bench.row_file(&entry).exists());
+        if options.table || !wanted {
+            continue;
+        }
+        if let Err(error) = bench.measure(&entry) {
+            eprintln!("{}: {error:#}", entry.name);
+            failed.push(entry.name);
+        }
+    }
+    let recipes: Vec<&str> = RECIPES.iter().map(|recipe| recipe.0).collect();
+    let rows: Vec<table::Row> = ENTRIES.iter().filter_map(|entry| bench.row(entry)).collect();
+    crate::say(&format!("{} programs, {}", rows.len(), bench.settings));
+    crate::say(&table::markdown(&rows, &recipes));
+    if failed.is_empty() { Ok(()) } else { bail!("not measured: {}", failed.join(", ")) }
+}
+
+impl<'a> Bench<'a> {
+    fn new(options: &'a Options) -> Result<Self> {
+        let folder = options.truth.clone().unwrap_or_else(|| shell::target_dir().join("accuracy"));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let folder = folder.canonicalize()?;
+        let cc1 = inputs::prepare(&folder.join("inputs"))?;
+        let tool = match std::env::var_os("LOCALITY_BPF") {
+            Some(tool) => PathBuf::from(tool).canonicalize().context("LOCALITY_BPF")?,
+            None => {
+                let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
+                shell::run_aside(shell::cargo().args(["build", "--release"]).args(packages))?;
+                shell::target_dir().join("release/locality-bpf")
+            }
+        };
+        let first_line = |program: &Path| -> Result<String> {
+            let out = Command::new(program)
+                .arg("--version")
+                .output()
+                .with_context(|| format!("{}", program.display()))?;
+            Ok(String::from_utf8_lossy(&out.stdout).lines().next().unwrap_or_default().to_owned())
+        };
+        let version = format!("{}; {}", first_line(&tool)?, first_line(Path::new("qemu-x86_64"))?);
+        let settings = format!(
+            "seconds {}, samples {}, policy {}, estimator {}",
+            options.seconds(),
+            options.samples.map_or("any".to_owned(), |n| n.to_string()),
+            options.policy.as_deref().unwrap_or("default"),
+            options.estimator.as_deref().unwrap_or("default"),
+        );
+        Ok(Self { options, tool, folder, cc1, version, settings })
+    }
+
+    /// Where an entry's row is kept.
+    fn row_file(&self, entry: &Entry) -> PathBuf {
+        let mut hash = Sha256::new();
+        hash.update(std::fs::read(&self.tool).unwrap_or_default());
+        hash.update(&self.settings);
+        let key: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        self.folder.join("rows").join(key).join(format!("{}.json", entry.name))
+    }
+
+    fn row(&self, entry: &Entry) -> Option<table::Row> {
+        let row: Value = serde_json::from_slice(&std::fs::read(self.row_file(entry)).ok()?).ok()?;
+        let figure = |(name, value): (&String, &Value)| Some((name.clone(), value.as_f64()?));
+        let figures = row.get("figures")?.as_object()?.iter().filter_map(figure).collect();
+        Some(table::Row { name: entry.name, group: entry.group, figures })
+    }
+
+    fn measure(&self, entry: &Entry) -> Result<()> {
+        eprintln!("{}: …", entry.name);
+        let ready = |repetitions| entry.ready(repetitions, &self.folder.join("inputs"), &self.cc1);
+        let exact = Exact { tool: &self.tool, kept: &self.folder.join("exact"), version: &self.version };
+        let truth = exact.truth(entry, ready)?;
+        if self.options.exact_only {
+            return Ok(());
+        }
+        let mut native = Native::new(entry, ready)?;
+        native.measure(ready)?;
+        let wanted = RECIPES.iter().filter(|recipe| self.options.recipes.iter().any(|name| name == recipe.0));
+        let mut traces = Vec::new();
+        for (recipe, weights) in wanted {
+            traces.push((*recipe, *weights, self.trace(entry, recipe, native.once)?));
+            native.measure(ready)?;
+        }
+        let rate = truth.accesses / (native.once * 1e9);
+        let mut figures = Figures::from([
+            ("accesses".to_owned(), truth.accesses / 1e6),
+            ("native_ms".to_owned(), native.once * 1e3),
+            ("native_spread".to_owned(), native.spread() * 100.0),
+            ("rate".to_owned(), rate),
+            ("leftover".to_owned(), truth.leftover * 100.0),
+        ]);
+        for (recipe, weights, trace) in traces {
+            let found = trace
+                .figures(recipe == "rdx", weights, rate, &truth)
+                .with_context(|| format!("recipe {recipe}"))?;
+            figures.extend(found.into_iter().map(|(name, value)| (format!("{recipe}/{name}"), value)));
+        }
+        let told = |name: &str| figures.get(name).map_or("–".to_owned(), |value| format!("{value:.3}"));
+        eprintln!(
+            "{}: S time 8 bytes: rdx {}, live {}; S stack: rdx {}, live {}",
+            entry.name,
+            told("rdx/time.s.8"),
+            told("live/time.s.8"),
+            told("rdx/stack.s.8"),
+            told("live/stack.s.8"),
+        );
+        let file = self.row_file(entry);
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&file, format!("{:#}\n", json!({ "settings": self.settings, "figures": figures })))?;
+        Ok(())
+    }
+
+    /// Traces the endless program.
+    fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Trace> {
+        let seconds = self.options.seconds();
+        // Traced, on a machine that does other things too, and with a start: three times as much work as there is time.
+        let repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
+        let ready = entry.ready(repetitions, &self.folder.join("inputs"), &self.cc1)?;
+        let working = process::Working::start(&ready, entry.repeat == Repeat::Process)?;
+        let place = self.folder.join("traces");
+        std::fs::create_dir_all(&place)?;
+        let file = |extension: &str| place.join(format!("{}-{recipe}.{extension}", entry.name));
+        let (profile, report) = (file("locality"), file("json"));
+        drop(std::fs::remove_file(&profile));
+        let mut command = shell::as_root(&self.tool)?;
+        command.args([
+            "-q",
+            "-p",
+            &working.pid().to_string(),
+            "-d",
+            &seconds.to_string(),
+            "--format",
+            "json",
+        ]);
+        command.arg("-o").arg(&profile).arg("--report").arg(&report);
+        if recipe == "rdx" {
+            command.args(["--policy", "reservoir"]);
+        } else {
+            for (name, value) in
+                [("--policy", &self.options.policy), ("--estimator", &self.options.estimator)]
+            {
+                command.args(value.iter().flat_map(|value| [name, value]));
+            }
+        }
+        let mut tracer =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot run the tracer")?;
+        let enough = || {
+            self.options
+                .samples
+                .is_some_and(|most| found::samples_so_far(&profile).is_some_and(|n| n >= most))
+        };
+        let (status, _) = process::wait(&mut tracer, enough)?;
+        if !status.success() {
+            bail!("the tracer failed: {status}");
+        }
+        let bytes = std::fs::read(&report).with_context(|| format!("cannot read {}", report.display()))?;
+        Ok(Trace { report: serde_json::from_slice(&bytes)?, rows: found::rows(&profile)? })
+    }
+}
+
+impl Options {
+    fn seconds(&self) -> u32 {
+        self.seconds.unwrap_or(if self.samples.is_some() { 600 } else { 30 })
+    }
+}
+
+/// CPU time of a repetition, natively, measured several times.
+struct Native {
+    process: bool,
+    repetitions: u32,
+    measured: Vec<f64>,
+    /// Median, seconds.
+    once: f64,
+}
+
+impl Native {
+    /// Finds out how many repetitions are long enough to measure.
+    fn new(entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Self> {
+        let process = entry.repeat == Repeat::Process;
+        let mut native = Self { process, repetitions: 4, measured: Vec::new(), once: 0.0 };
+        let rough = native.seconds(&ready)?.max(1e-4);
+        native.repetitions = (NATIVE_S / rough).ceil().clamp(2.0, 1000.0) as u32;
+        Ok(native)
+    }
+
+    fn measure(&mut self, ready: impl Fn(u32) -> Result<Ready>) -> Result<()> {
+        for _ in 0..2 {
+            let seconds = self.seconds(&ready)?;
+            self.measured.push(seconds);
+        }
+        self.once = score::median(&self.measured).unwrap_or(f64::NAN);
+        if self.once > 0.0 { Ok(()) } else { bail!("a repetition takes no CPU time that could be measured") }
+    }
+
+    /// Seconds a repetition: whole runs, or the difference of two runs without start-up.
+    fn seconds(&self, ready: impl Fn(u32) -> Result<Ready>) -> Result<f64> {
+        if self.process {
+            let runs =
+                (0..self.repetitions).map(|_| process::cpu_seconds(&ready(1)?)).sum::<Result<f64>>()?;
+            return Ok(runs / f64::from(self.repetitions));
+        }
+        let (one, many) =
+            (process::cpu_seconds(&ready(1)?)?, process::cpu_seconds(&ready(1 + self.repetitions)?)?);
+        Ok((many - one) / f64::from(self.repetitions))
+    }
+
+    /// Largest minus smallest, as a share of the median.
+    fn spread(&self) -> f64 {
+        let most = self.measured.iter().copied().fold(f64::MIN, f64::max);
+        let least = self.measured.iter().copied().fold(f64::MAX, f64::min);
+        (most - least) / self.once
+    }
+}
+
+/// A finished trace.
+struct Trace {
+    report: Value,
+    rows: found::Rows,
+}
+
+impl Trace {
+    fn figures(&self, recipe: bool, weights: Weights, rate: f64, truth: &Truth) -> Result<Figures> {
+        let mut figures = self.facts();
+        for granule in GRANULES {
+            let Some(grain) = truth.grains.get(&granule) else { continue };
+            let mut found =
+                if recipe { found::Found::default() } else { found::reported(&self.report, granule)? };
+            if found.time.is_none() && granule == 8 {
+                found = found::recipe(&self.rows, rate, weights, grain)?;
+            }
+            figures.extend(score::figures(&found, grain, granule, &truth.caches));
+        }
+        let covered: Vec<(String, f64)> = figures
+            .iter()
+            .filter_map(|(name, inside)| {
+                let (of, covered) =
+                    (name.replace(".inside.", ".bands."), name.replace(".inside.", ".covered."));
+                let of = figures.get(&of).filter(|_| name.contains(".inside."))?;
+                Some((covered, inside / of))
+            })
+            .collect();
+        figures.extend(covered);
+        Ok(figures)
+    }
+
+    fn facts(&self) -> Figures {
+        let number = |path: &str| self.report.pointer(path).and_then(Value::as_f64);
+        let facts = [
+            ("seconds", number("/run/wall_s")),
+            ("samples", number("/run/samples")),
+            ("windows", number("/run/windows")),
+            ("watches", number("/ledger/watch/armed")),
+            ("traps", number("/ledger/watch/trapped")),
+            ("overhead", number("/overhead/measured_percent")),
+            ("longest_stop", number("/overhead/longest_stop_ns").map(|ns| ns / 1e3)),
+        ];
+        facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+}
