@@ -6,10 +6,33 @@
 //! Definition of an access, the same as the exact engine's: one memory operand of one executed instruction is one access,
 //! two where it is read and written (the load first); each iteration of a repeated string instruction is an execution.
 
+mod alu;
+mod blocks;
+mod context;
+mod decode;
+mod enter;
+mod executor;
+mod flow;
+mod gather;
+mod hash;
+mod machine;
+mod masked;
 pub mod memory;
+mod op;
+mod pages;
+mod process;
+mod record;
+mod saved;
+mod special;
 pub mod state;
+mod strings;
+mod stub;
+mod whitelist;
 pub mod window;
+mod xstate;
 
+pub use blocks::{TableCounts, Tables};
+pub use executor::Executor;
 pub use memory::{Memory, PAGE, Page, Trust};
 pub use state::ThreadState;
 pub use window::{Counts, End, Limits, Log};

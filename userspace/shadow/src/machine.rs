@@ -1,0 +1,494 @@
+//! Runs one instruction at a time on the context and the private copy of memory.
+
+use std::time::Instant;
+
+use iced_x86::Instruction;
+use locality_stream::Kind;
+
+use crate::alu::{arithmetic, cut, extend, shift, step};
+use crate::context::{Context, RSP, STATUS};
+use crate::enter::call;
+use crate::memory::{Memory, PAGE};
+use crate::op::{Arithmetic, Do, Op, Place, Segment};
+use crate::pages::{Ended, Pages};
+use crate::record::Record;
+use crate::window::{End, Limits};
+
+/// The window ends; [`Machine::end`] says why.
+#[derive(Debug)]
+pub(crate) struct Stopped;
+
+/// Done, or the window ends before (or, for a repeated string instruction, in) the instruction.
+pub(crate) type Step = Result<(), Stopped>;
+
+/// How often the clock is looked at, in blocks and repetitions.
+const CLOCK_EVERY: u32 = 256;
+
+/// What a window works on.
+pub(crate) struct Machine<'a> {
+    pub(crate) context: &'a mut Context,
+    pub(crate) pages: &'a mut Pages,
+    pub(crate) memory: &'a mut dyn Memory,
+    pub(crate) record: Record<'a>,
+    pub(crate) limits: Limits,
+    pub(crate) executed: u64,
+    /// Where control goes after the last instruction of a block.
+    pub(crate) next: u64,
+    /// Why it ended.
+    pub(crate) end: Ended,
+    pub(crate) started: Instant,
+    pub(crate) until_clock: u32,
+    /// Some iterations of a repeated instruction are done, others are left.
+    pub(crate) part_done: bool,
+    /// Processor-supported components of saved states.
+    pub(crate) layout: &'a crate::xstate::Layout,
+}
+
+/// The low 8 bytes, or fewer, at `from`.
+///
+/// # Safety
+/// `size` bytes must be readable there.
+#[inline(always)]
+pub(crate) unsafe fn peek(from: *const u8, size: u16) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match size {
+            1 => u64::from(from.read()),
+            2 => u64::from(from.cast::<u16>().read_unaligned()),
+            4 => u64::from(from.cast::<u32>().read_unaligned()),
+            8.. => from.cast::<u64>().read_unaligned(),
+            _ => {
+                let mut bytes = [0; 8];
+                std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), usize::from(size));
+                u64::from_le_bytes(bytes)
+            }
+        }
+    }
+}
+
+impl<'a> Machine<'a> {
+    /// Ends the window.
+    #[cold]
+    pub(crate) fn stop<T>(&mut self, end: End, detail: u64) -> Result<T, Stopped> {
+        self.end = (end, detail);
+        Err(Stopped)
+    }
+
+    #[inline(always)]
+    fn kept<T>(&mut self, result: Result<T, Ended>) -> Result<T, Stopped> {
+        match result {
+            Ok(value) => Ok(value),
+            Err((end, detail)) => self.stop(end, detail),
+        }
+    }
+
+    /// Looks at the clock from time to time.
+    #[inline(always)]
+    pub(crate) fn tick(&mut self) -> Step {
+        self.until_clock -= 1;
+        if self.until_clock == 0 { self.look_at_clock() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_at_clock(&mut self) -> Step {
+        self.until_clock = CLOCK_EVERY;
+        let elapsed = self.started.elapsed().as_nanos();
+        if elapsed >= u128::from(self.limits.time_ns) { self.stop(End::Time, elapsed as u64) } else { Ok(()) }
+    }
+
+    /// An effective address.
+    #[inline(always)]
+    pub(crate) fn address(&self, place: &Place) -> u64 {
+        let sum = place
+            .displacement
+            .wrapping_add(self.context.get(place.base))
+            .wrapping_add(self.context.get(place.index) << (place.shift & 3));
+        let sum = if place.is_short { sum & 0xffff_ffff } else { sum };
+        match place.segment {
+            Segment::None => sum,
+            Segment::Fs => sum.wrapping_add(self.context.fs_base),
+            Segment::Gs => sum.wrapping_add(self.context.gs_base),
+        }
+    }
+
+    /// Where `size` bytes at `address` may be read: in the page, or a copy where they cross into the next.
+    #[inline(always)]
+    pub(crate) fn readable(&mut self, address: u64, size: u16) -> Result<*const u8, Stopped> {
+        let first = self.pages.read(address, self.memory);
+        let first = self.kept(first)?;
+        if address % PAGE + u64::from(size) <= PAGE { Ok(first) } else { self.readable_across(address, size) }
+    }
+
+    #[cold]
+    fn readable_across(&mut self, address: u64, size: u16) -> Result<*const u8, Stopped> {
+        let to = self.bounce(address);
+        self.copy_in(address, size, to)?;
+        Ok(to)
+    }
+
+    /// A place of our own, as far from a multiple of 64 as the address, with room for 512 bytes.
+    pub(crate) fn bounce(&mut self, address: u64) -> *mut u8 {
+        // SAFETY: 63 is within the array.
+        unsafe { self.context.bounce.as_mut_ptr().add((address % 64) as usize) }
+    }
+
+    /// Copies from the target's memory, across pages too.
+    pub(crate) fn copy_in(&mut self, address: u64, size: u16, to: *mut u8) -> Step {
+        let mut done = 0_u64;
+        while done < u64::from(size) {
+            let at = address.wrapping_add(done);
+            let from = self.pages.read(at, self.memory);
+            let from = self.kept(from)?;
+            let piece = (PAGE - at % PAGE).min(u64::from(size) - done);
+            // SAFETY: the page has `piece` bytes from there on; the caller's place has room for `size`.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.add(done as usize), piece as usize) };
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Copies into the private copy, across pages too; nothing where a page may not be written.
+    pub(crate) fn copy_out(&mut self, address: u64, size: u16, from: *const u8) -> Step {
+        let last = address.wrapping_add(u64::from(size.max(1)) - 1);
+        let checked = self.pages.write(last, self.memory);
+        self.kept(checked)?;
+        let mut done = 0_u64;
+        while done < u64::from(size) {
+            let at = address.wrapping_add(done);
+            let to = self.pages.write(at, self.memory);
+            let to = self.kept(to)?;
+            let piece = (PAGE - at % PAGE).min(u64::from(size) - done);
+            // SAFETY: the page has `piece` bytes from there on, and `from` has `size`.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(done as usize), to, piece as usize) };
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Loads an integer of 1, 2, 4 or 8 bytes. Not an event.
+    #[inline(always)]
+    pub(crate) fn load(&mut self, address: u64, size: u16) -> Result<u64, Stopped> {
+        let from = self.readable(address, size)?;
+        // SAFETY: `readable` gave `size` bytes.
+        Ok(unsafe { peek(from, size) })
+    }
+
+    /// Stores an integer of 1, 2, 4 or 8 bytes. Not an event.
+    #[inline(always)]
+    pub(crate) fn store(&mut self, address: u64, size: u16, value: u64) -> Step {
+        let bytes = value.to_le_bytes();
+        if address % PAGE + u64::from(size) > PAGE {
+            return self.copy_out(address, size, bytes.as_ptr());
+        }
+        let to = self.pages.write(address, self.memory);
+        let to = self.kept(to)?;
+        // SAFETY: the page has `size` bytes from there on.
+        unsafe {
+            match size {
+                1 => to.write(value as u8),
+                2 => to.cast::<u16>().write_unaligned(value as u16),
+                4 => to.cast::<u32>().write_unaligned(value as u32),
+                _ => to.cast::<u64>().write_unaligned(value),
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads and tells it.
+    #[inline(always)]
+    pub(crate) fn load_event(
+        &mut self,
+        kind: Kind,
+        index: u32,
+        address: u64,
+        size: u16,
+    ) -> Result<u64, Stopped> {
+        let value = self.load(address, size)?;
+        self.record.access(kind, index, address, size, value);
+        Ok(value)
+    }
+
+    /// Stores and tells it.
+    #[inline(always)]
+    pub(crate) fn store_event(
+        &mut self,
+        kind: Kind,
+        index: u32,
+        address: u64,
+        size: u16,
+        value: u64,
+    ) -> Step {
+        self.store(address, size, value)?;
+        self.record.access(kind, index, address, size, cut(value, size));
+        Ok(())
+    }
+
+    /// Runs a stub on an operand of our own.
+    ///
+    /// # Safety
+    /// As for [`call`].
+    #[inline(always)]
+    pub(crate) unsafe fn native(&mut self, op: &Op, operand: *mut u8) -> Step {
+        // SAFETY: as the caller promises.
+        if unsafe { call(self.context, op.stub, operand) } { Ok(()) } else { self.stop(End::Fault, op.ip) }
+    }
+
+    /// Runs an instruction other than the last of a block, whose record has number `index`.
+    #[inline(always)]
+    pub(crate) fn run(&mut self, op: &Op, index: u32, complex: &[Instruction]) -> Step {
+        match op.what {
+            Do::Nothing => {}
+            // SAFETY: a stub without an operand accesses no memory.
+            Do::Stub => unsafe { self.native(op, std::ptr::null_mut())? },
+            Do::StubLoad => {
+                let address = self.address(&op.place);
+                let from = self.readable(address, op.size)?;
+                // SAFETY: `size` bytes are readable there; the stub does not write them.
+                let value = unsafe {
+                    let value = peek(from, op.size);
+                    self.native(op, from.cast_mut())?;
+                    value
+                };
+                self.record.access(Kind::LOAD, index, address, op.size, value);
+            }
+            Do::StubStore => self.stub_store(op, index)?,
+            Do::StubModify => self.stub_modify(op, index)?,
+            Do::Load => {
+                let address = self.address(&op.place);
+                let value = self.load_event(Kind::LOAD, index, address, op.size)?;
+                self.context.set_part(op.register, op.width, value);
+            }
+            Do::LoadSigned => {
+                let address = self.address(&op.place);
+                let value = self.load_event(Kind::LOAD, index, address, op.size)?;
+                self.context.set_part(op.register, op.width, extend(value, op.size));
+            }
+            Do::Store => {
+                let address = self.address(&op.place);
+                let value = self.context.get(op.source);
+                self.store_event(Kind::STORE, index, address, op.size, value)?;
+            }
+            Do::StoreValue => {
+                let address = self.address(&op.place);
+                self.store_event(Kind::STORE, index, address, op.size, op.value)?;
+            }
+            Do::Move => {
+                let value = cut(self.context.get(op.source), op.size);
+                self.context.set_part(op.register, op.width, value);
+            }
+            Do::MoveSigned => {
+                let value = extend(self.context.get(op.source), op.size);
+                self.context.set_part(op.register, op.width, value);
+            }
+            Do::MoveValue => self.context.set_part(op.register, op.width, op.value),
+            Do::Address => {
+                let place = Place { segment: Segment::None, ..op.place };
+                let address = self.address(&place);
+                self.context.set_part(op.register, op.width, address);
+            }
+            Do::RegisterRegister(what) => {
+                self.calculate(op, what, self.context.get(op.source));
+            }
+            Do::RegisterValue(what) => self.calculate(op, what, op.value),
+            Do::RegisterMemory(what) => {
+                let address = self.address(&op.place);
+                let value = self.load_event(Kind::LOAD, index, address, op.size)?;
+                self.calculate(op, what, value);
+            }
+            Do::MemoryRegister(what) => self.modify(op, index, what, self.context.get(op.source))?,
+            Do::MemoryValue(what) => self.modify(op, index, what, op.value)?,
+            Do::Shift(what) => {
+                let (result, flags) = shift(what, self.context.get(op.register), op.value as u32, op.size);
+                self.context.set_part(op.register, op.width, result);
+                self.context.flags = flags;
+            }
+            Do::Increment | Do::Decrement => {
+                let down = op.what == Do::Decrement;
+                let (result, flags) =
+                    step(self.context.get(op.register), down, op.width.into(), self.context.flags);
+                self.context.set_part(op.register, op.width, result);
+                self.context.flags = flags;
+            }
+            Do::MoveIf => {
+                let holds = op.condition.holds(self.context.flags);
+                let value = self.context.get(if holds { op.source } else { op.register });
+                self.context.set_part(op.register, op.width, value);
+            }
+            Do::SetIf => {
+                let holds = op.condition.holds(self.context.flags);
+                self.context.set_part(op.register, 1, holds.into());
+            }
+            Do::Push => {
+                let value = self.context.get(op.register);
+                self.push(op, index, Kind::STORE, value)?;
+            }
+            Do::PushValue => self.push(op, index, Kind::STORE, op.value)?,
+            Do::PushMemory => {
+                let address = self.address(&op.place);
+                let value = self.load(address, 8)?;
+                let top = self.context.gpr[RSP].wrapping_sub(8);
+                self.store(top, 8, value)?;
+                self.record.access(Kind::LOAD, index, address, 8, value);
+                self.record.access(Kind::STORE, index, top, 8, value);
+                self.context.gpr[RSP] = top;
+            }
+            Do::PushFlags => {
+                // RF and VM are shown as 0.
+                let value = self.context.rflags() & !0x3_0000;
+                self.push(op, index, Kind::STORE, value)?;
+            }
+            Do::Pop => {
+                let top = self.context.gpr[RSP];
+                let value = self.load_event(Kind::LOAD, index, top, op.size)?;
+                self.context.gpr[RSP] = top.wrapping_add(op.size.into());
+                self.context.set_part(op.register, op.size as u8, value);
+            }
+            Do::PopMemory => self.pop_memory(op, index)?,
+            Do::PopFlags => self.pop_flags(op, index)?,
+            Do::Leave => {
+                let frame = self.context.gpr[5];
+                let value = self.load_event(Kind::LOAD, index, frame, 8)?;
+                self.context.gpr[RSP] = frame.wrapping_add(8);
+                self.context.gpr[5] = value;
+            }
+            Do::Enter => {
+                let top = self.context.gpr[RSP].wrapping_sub(8);
+                let frame = self.context.gpr[5];
+                self.store_event(Kind::STORE, index, top, 8, frame)?;
+                self.context.gpr[5] = top;
+                self.context.gpr[RSP] = top.wrapping_sub(op.value);
+            }
+            Do::Complex => {
+                let Some(instruction) = complex.get(op.value as usize) else {
+                    return self.stop(End::Unsupported, op.ip);
+                };
+                self.complex(op, index, instruction)?;
+            }
+            Do::End(End::SystemCall) => {
+                let number = self.context.gpr[0];
+                return self.stop(End::SystemCall, number);
+            }
+            Do::End(end) => return self.stop(end, op.ip),
+            _ => return self.flow(op, index),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn calculate(&mut self, op: &Op, what: Arithmetic, value: u64) {
+        let (result, flags) = arithmetic(what, self.context.get(op.register), value, op.size);
+        self.context.flags = flags;
+        if !what.only_compares() {
+            self.context.set_part(op.register, op.width, result);
+        }
+    }
+
+    #[inline(always)]
+    fn modify(&mut self, op: &Op, index: u32, what: Arithmetic, value: u64) -> Step {
+        let address = self.address(&op.place);
+        let old = self.load(address, op.size)?;
+        let (result, flags) = arithmetic(what, old, value, op.size);
+        if !what.only_compares() {
+            self.store(address, op.size, result)?;
+        }
+        self.record.access(Kind::LOAD, index, address, op.size, old);
+        if !what.only_compares() {
+            self.record.access(Kind::STORE, index, address, op.size, result);
+        }
+        self.context.flags = flags;
+        Ok(())
+    }
+
+    fn stub_store(&mut self, op: &Op, index: u32) -> Step {
+        let address = self.address(&op.place);
+        let last = address.wrapping_add(u64::from(op.size) - 1);
+        let to = self.pages.write(address, self.memory);
+        let to = self.kept(to)?;
+        let value = if address / PAGE == last / PAGE {
+            // SAFETY: the page has `size` bytes from there on.
+            unsafe {
+                self.native(op, to)?;
+                peek(to, op.size)
+            }
+        } else {
+            let checked = self.pages.write(last, self.memory);
+            self.kept(checked)?;
+            let place = self.bounce(address);
+            // SAFETY: `bounce` has room for the largest operand.
+            let value = unsafe {
+                self.native(op, place)?;
+                peek(place, op.size)
+            };
+            self.copy_out(address, op.size, place)?;
+            value
+        };
+        self.record.access(Kind::STORE, index, address, op.size, value);
+        Ok(())
+    }
+
+    fn stub_modify(&mut self, op: &Op, index: u32) -> Step {
+        let address = self.address(&op.place);
+        let last = address.wrapping_add(u64::from(op.size) - 1);
+        let to = self.pages.write(address, self.memory);
+        let mut place = self.kept(to)?;
+        let crosses = address / PAGE != last / PAGE;
+        if crosses {
+            let checked = self.pages.write(last, self.memory);
+            self.kept(checked)?;
+            place = self.bounce(address);
+            self.copy_in(address, op.size, place)?;
+        }
+        // SAFETY: the page, or `bounce`, has `size` bytes from there on.
+        let (old, new) = unsafe {
+            let old = peek(place, op.size);
+            self.native(op, place)?;
+            (old, peek(place, op.size))
+        };
+        if crosses {
+            self.copy_out(address, op.size, place)?;
+        }
+        self.record.access(Kind::LOAD, index, address, op.size, old);
+        self.record.access(Kind::STORE, index, address, op.size, new);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn push(&mut self, op: &Op, index: u32, kind: Kind, value: u64) -> Step {
+        let top = self.context.gpr[RSP].wrapping_sub(op.size.into());
+        self.store_event(kind, index, top, op.size, value)?;
+        self.context.gpr[RSP] = top;
+        Ok(())
+    }
+
+    /// The address is computed with the stack pointer already raised.
+    fn pop_memory(&mut self, op: &Op, index: u32) -> Step {
+        let top = self.context.gpr[RSP];
+        let value = self.load(top, 8)?;
+        self.context.gpr[RSP] = top.wrapping_add(8);
+        let address = self.address(&op.place);
+        if let Err(stopped) = self.store(address, 8, value) {
+            self.context.gpr[RSP] = top;
+            return Err(stopped);
+        }
+        self.record.access(Kind::LOAD, index, top, 8, value);
+        self.record.access(Kind::STORE, index, address, 8, value);
+        Ok(())
+    }
+
+    /// A program that sets the trap flag wants to be stepped: that ends the window.
+    fn pop_flags(&mut self, op: &Op, index: u32) -> Step {
+        const TRAP: u64 = 1 << 8;
+        /// TF, DF, NT, AC and ID.
+        const SETTABLE: u64 = TRAP | 1 << 10 | 1 << 14 | 1 << 18 | 1 << 21;
+        let top = self.context.gpr[RSP];
+        let value = self.load(top, 8)?;
+        if value & TRAP != 0 {
+            return self.stop(End::Unsupported, op.ip);
+        }
+        self.record.access(Kind::LOAD, index, top, 8, value);
+        self.context.gpr[RSP] = top.wrapping_add(8);
+        self.context.flags = value & STATUS;
+        self.context.other_flags = self.context.other_flags & !SETTABLE | value & SETTABLE;
+        Ok(())
+    }
+}

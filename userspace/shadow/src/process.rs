@@ -1,0 +1,114 @@
+//! What is kept of a process between windows: its text, and the pages that it used last.
+
+use crate::hash::Map;
+use crate::memory::{Memory, PAGE, Page, Trust};
+use crate::pages::{Ended, Pages};
+use crate::window::End;
+
+/// Most text pages kept of a process; decoded instructions outlive them.
+const TEXT: usize = 1024;
+/// Most pages fetched in advance.
+const ADVANCE: usize = 256;
+/// A page that so many windows in a row did not use is not fetched in advance any more.
+const UNUSED: u8 = 2;
+
+/// A process by the caller's key.
+pub(crate) struct Process {
+    /// Never used for another one.
+    pub(crate) number: u32,
+    text: Map<u64, Box<Page>>,
+    /// Pages of the last windows, and how many of these did not use them.
+    pages: Vec<(u64, u8)>,
+    /// Text pages read in this window.
+    pub(crate) text_reads: u32,
+}
+
+impl Process {
+    pub(crate) fn new(number: u32) -> Process {
+        Process { number, text: Map::default(), pages: Vec::new(), text_reads: 0 }
+    }
+
+    /// Reads at once what the window will probably use.
+    pub(crate) fn fetch(&mut self, pages: &mut Pages, memory: &mut dyn Memory, most: u64) {
+        self.text_reads = 0;
+        let most = usize::try_from(most / 2).unwrap_or(ADVANCE).min(ADVANCE);
+        let list: Vec<u64> = self.pages.iter().take(most).map(|page| page.0).collect();
+        pages.fetch(&list, memory, &mut Vec::with_capacity(list.len()));
+    }
+
+    /// Notes what the window used.
+    pub(crate) fn learn(&mut self, pages: &Pages) {
+        let mut ages: Map<u64, u8> = Map::default();
+        ages.extend(self.pages.iter().copied());
+        let mut list: Vec<(u64, u8)> = pages
+            .slots()
+            .iter()
+            .filter(|slot| slot.found)
+            .map(|slot| {
+                let age = ages.get(&slot.address).copied().unwrap_or(0);
+                (slot.address, if slot.used { 0 } else { age + 1 })
+            })
+            .filter(|(_, age)| *age < UNUSED)
+            .collect();
+        list.sort_by_key(|(_, age)| *age);
+        list.truncate(ADVANCE);
+        self.pages = list;
+    }
+
+    /// Copies the code at `ip`, at most 15 bytes. Returns their number, and whether all of it may be kept for good.
+    pub(crate) fn code(
+        &mut self,
+        ip: u64,
+        into: &mut [u8; 15],
+        pages: &mut Pages,
+        memory: &mut dyn Memory,
+    ) -> Result<(usize, bool), Ended> {
+        let offset = (ip % PAGE) as usize;
+        let (page, kept) = self.page(ip - offset as u64, pages, memory)?;
+        let mut count = 0;
+        for (to, from) in into.iter_mut().zip(page.iter().skip(offset)) {
+            *to = *from;
+            count += 1;
+        }
+        if count == into.len() {
+            return Ok((count, kept));
+        }
+        let Some(second) = (ip - offset as u64).checked_add(PAGE) else { return Ok((count, kept)) };
+        match self.page(second, pages, memory) {
+            Ok((page, also_kept)) => {
+                for (to, from) in into.iter_mut().skip(count).zip(page) {
+                    *to = *from;
+                }
+                Ok((into.len(), kept && also_kept))
+            }
+            Err((End::UnreadableCode, _)) => Ok((count, kept)),
+            Err(ended) => Err(ended),
+        }
+    }
+
+    fn page<'a>(
+        &'a mut self,
+        page: u64,
+        pages: &'a mut Pages,
+        memory: &mut dyn Memory,
+    ) -> Result<(&'a Page, bool), Ended> {
+        if !self.text.contains_key(&page) {
+            if memory.trust(page) != Trust::Text {
+                return pages.code(page, memory).map(|page| (page, false));
+            }
+            let mut bytes = Box::new([[0; PAGE as usize]]);
+            let mut found = [false];
+            memory.read(&[page], &mut *bytes, &mut found);
+            self.text_reads += 1;
+            if !found[0] {
+                return Err((End::UnreadableCode, page));
+            }
+            if self.text.len() >= TEXT {
+                self.text.clear();
+            }
+            let [bytes] = *bytes;
+            self.text.insert(page, Box::new(bytes));
+        }
+        self.text.get(&page).map(|page| (&**page, true)).ok_or((End::UnreadableCode, page))
+    }
+}

@@ -1,0 +1,4 @@
+//! Windows on made-up memory, and against what the processor does.
+
+mod code;
+mod support;
