@@ -26,7 +26,7 @@ pub enum Bench {
         arguments: Vec<String>,
     },
     /// How far stack distances and miss ratios converted from time distances are from the truth, over kernels and programs
-    Conversions,
+    Conversions(conversions::Options),
     /// How right live traces are: a corpus of kernels and programs against exact runs of the same work
     Accuracy(accuracy::Options),
     /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
@@ -40,7 +40,7 @@ pub fn run(bench: &Bench) -> Result<()> {
         Bench::Exact(options) => return exact::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
-        Bench::Conversions => return conversions::run(),
+        Bench::Conversions(options) => return conversions::run(options),
     };
     shell::need(&[
         ("gcc", "gcc"),

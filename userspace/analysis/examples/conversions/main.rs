@@ -1,108 +1,147 @@
-//! How far converted stack distances and miss ratios are from the truth, on traces of kernels and of real programs.
+//! How far stack distances and miss ratios converted from exact time distances are from the exact ones.
 //!
-//! `conversions` runs the built-in kernels; `conversions --lackey NAME` reads the output of `valgrind --tool=lackey
-//! --trace-mem=yes PROGRAM` from stdin (data accesses only). `cargo xtask bench conversions` runs both. Prints one line per
-//! program, granule and method: S, Ŝ, Slog2, Slong and the miss ratio's mean absolute error and worst error.
+//! `conversions FILE…`: each FILE is the report of a program by `locality-bpf exact --fine`, whose name becomes the
+//! program's. `cargo xtask bench conversions` makes them. Prints one line per program, granule and method, then for each
+//! method the medians and the worst over the programs.
 
-mod exact;
-mod kernels;
+mod read;
 
-use std::io::{BufRead, Write};
+use std::{collections::BTreeMap, io::Write, path::Path};
 
-use exact::{Exact, Found};
 use locality_analysis::convert::{
     distances::Distances,
     hotl::Footprint,
     mean,
-    phases::{self, Reach},
+    phases::{self, Phase, Reach},
     shen,
 };
-use locality_analysis::similarity::{self, curve};
+use locality_analysis::similarity::{self, Similarity, curve};
 
-const GRANULES: [u64; 2] = [8, 64];
+/// A method and how it converts one thread's phases.
+type Method = (&'static str, fn(&[Phase]) -> Distances);
+
+const METHODS: [Method; 5] = [
+    ("phases, all that a reuse spans", |phases| phases::stack_distances(phases, Reach::All)),
+    ("phases, own only", |phases| phases::stack_distances(phases, Reach::Own)),
+    ("StatStack/AET", |phases| mean::stack_distances(&whole(phases).time, tau(phases))),
+    ("HOTL", hotl),
+    ("Shen (RDX)", |phases| {
+        let whole = whole(phases);
+        shen::stack_distances(&whole.time, tau(phases), whole.time.cold())
+    }),
+];
+
+/// What one conversion of one program came to.
+struct Score {
+    program: String,
+    alike: Similarity,
+    error: curve::Difference,
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let mut stdout = std::io::stdout().lock();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["--lackey", name] => {
-            let limit = 30_000_000;
-            study(&mut stdout, name, &mut |out| lackey(out, limit))?;
-        }
-        names => {
-            for (name, kernel) in kernels::ALL {
-                if names.is_empty() || names.contains(name) {
-                    study(&mut stdout, name, &mut |out| kernel(out))?;
-                }
+    let mut to = std::io::stdout().lock();
+    let mut scores: BTreeMap<(u64, usize), Vec<Score>> = BTreeMap::new();
+    writeln!(to, "program | bytes | touches | method | S | Ŝ | Slog2 | Slong | miss-ratio error | worst")?;
+    for file in std::env::args().skip(1) {
+        let program = Path::new(&file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let report = serde_json::from_slice(&std::fs::read(&file)?)?;
+        for (bytes, run) in read::runs(&report).map_err(|why| format!("{file}: {why}"))? {
+            for (index, (name, convert)) in METHODS.iter().enumerate() {
+                let parts: Vec<Distances> = run.streams.iter().map(|phases| convert(phases)).collect();
+                let stack = Distances::union(&parts.iter().collect::<Vec<_>>());
+                let Some((alike, error)) = compare(&run.stack, &stack, bytes) else { continue };
+                let long = alike.s_long.map_or("-".to_owned(), |s| format!("{s:.4}"));
+                writeln!(
+                    to,
+                    "{program} | {bytes} | {} | {name} | {:.4} | {:.4} | {:.4} | {long} | {:.4} | {:.4}",
+                    run.touches, alike.s, alike.s_hat, alike.s_log2, error.mean, error.worst.0
+                )?;
+                let score = Score { program: program.clone(), alike, error };
+                scores.entry((bytes, index)).or_default().push(score);
             }
         }
     }
+    summarise(&mut to, &scores)?;
     Ok(())
 }
 
-fn lackey(out: kernels::Out, limit: u64) {
-    let mut n = 0;
-    for line in std::io::stdin().lock().lines() {
-        let Ok(line) = line else { continue };
-        let Some((kind, rest)) = line.split_at_checked(3) else { continue };
-        if !matches!(kind, " L " | " S " | " M ") {
-            continue;
-        }
-        let Some((address, size)) = rest.split_once(',') else { continue };
-        let (Ok(address), Ok(size)) = (u64::from_str_radix(address, 16), size.trim().parse()) else {
-            continue;
-        };
-        out(address, size);
-        if kind == " M " {
-            out(address, size);
-        }
-        n += 1;
-        if n == limit {
-            return;
-        }
+/// All phases as one.
+fn whole(phases: &[Phase]) -> Phase {
+    Phase {
+        time: Distances::union(&phases.iter().map(|phase| &phase.time).collect::<Vec<_>>()),
+        accesses: phases.iter().map(|phase| phase.accesses).sum(),
     }
 }
 
-fn study(to: &mut impl Write, name: &str, trace: &mut dyn FnMut(kernels::Out)) -> std::io::Result<()> {
-    let mut engines = GRANULES.map(|_| Exact::new());
-    trace(&mut |address, size| {
-        for (engine, granule) in engines.iter_mut().zip(GRANULES) {
-            (address / granule..=(address + size.max(1) - 1) / granule)
-                .for_each(|granule| engine.touch(granule));
+fn tau(phases: &[Phase]) -> f64 {
+    let whole = whole(phases);
+    whole.time.touches() / whole.accesses
+}
+
+/// Positions of first and last touches are not known, only their sum.
+fn hotl(phases: &[Phase]) -> Distances {
+    let whole = whole(phases);
+    Footprint::of(&whole.time, whole.accesses, None).map_or_else(Distances::default, |f| f.stack_distances())
+}
+
+fn compare(exact: &Distances, found: &Distances, bytes: u64) -> Option<(Similarity, curve::Difference)> {
+    let alike = similarity::of(exact, found)?;
+    let curves = (curve::Curve::of(exact, bytes)?, curve::Curve::of(found, bytes)?);
+    Some((alike, curve::difference(&curves.0, &curves.1, bytes)?))
+}
+
+/// A score of all programs, ascending, with the programs' names.
+struct Ranked<'a>(Vec<(f64, &'a str)>);
+
+impl<'a> Ranked<'a> {
+    fn of(scores: &'a [Score], value: impl Fn(&Score) -> Option<f64>) -> Self {
+        let named = |score: &'a Score| Some((value(score)?, score.program.as_str()));
+        let mut all: Vec<(f64, &str)> = scores.iter().filter_map(named).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Self(all)
+    }
+
+    fn median(&self) -> f64 {
+        let middle = self.0.len() / 2;
+        match (self.0.get(middle.saturating_sub(1)), self.0.get(middle)) {
+            (Some(a), Some(b)) if self.0.len().is_multiple_of(2) => (a.0 + b.0) / 2.0,
+            (_, Some(b)) => b.0,
+            _ => f64::NAN,
         }
-    });
-    for (engine, granule) in engines.iter().zip(GRANULES) {
-        let found = engine.finish();
-        for (method, stack) in convert(&found) {
-            let alike = similarity::of(&found.stack, &stack);
-            let curves = (curve::Curve::of(&found.stack, granule), curve::Curve::of(&stack, granule));
-            let (Some(alike), (Some(truth), Some(curve))) = (alike, curves) else { continue };
-            let Some(error) = curve::difference(&truth, &curve, granule) else { continue };
-            let long = alike.s_long.map_or("-".to_owned(), |s| format!("{s:.4}"));
-            writeln!(
-                to,
-                "{name} {granule} {method} {} {} {:.4} {:.4} {:.4} {long} {:.4} {:.4}",
-                found.accesses,
-                found.time.cold(),
-                alike.s,
-                alike.s_hat,
-                alike.s_log2,
-                error.mean,
-                error.worst.0
-            )?;
-        }
+    }
+
+    fn low(&self, place: usize) -> String {
+        self.0.get(place).map_or("-".to_owned(), |(value, program)| format!("{value:.4} ({program})"))
+    }
+
+    fn high(&self, place: usize) -> String {
+        let found = self.0.iter().rev().nth(place);
+        found.map_or("-".to_owned(), |(value, program)| format!("{value:.4} ({program})"))
+    }
+}
+
+fn summarise(to: &mut impl Write, scores: &BTreeMap<(u64, usize), Vec<Score>>) -> std::io::Result<()> {
+    writeln!(
+        to,
+        "\n| bytes, method | programs | S median / second worst / worst | Slog2 median / worst | Slong median / worst | \
+         miss-ratio error median / second worst / worst |"
+    )?;
+    for ((bytes, method), scores) in scores {
+        let name = METHODS.get(*method).map_or("", |method| method.0);
+        let s = Ranked::of(scores, |score| Some(score.alike.s));
+        let log2 = Ranked::of(scores, |score| Some(score.alike.s_log2));
+        let long = Ranked::of(scores, |score| score.alike.s_long);
+        let error = Ranked::of(scores, |score| Some(score.error.mean));
+        write!(
+            to,
+            "| {bytes}, {name} | {} | {:.4} / {} / {} ",
+            scores.len(),
+            s.median(),
+            s.low(1),
+            s.low(0)
+        )?;
+        write!(to, "| {:.4} / {} | {:.4} / {} ", log2.median(), log2.low(0), long.median(), long.low(0))?;
+        writeln!(to, "| {:.4} / {} / {} |", error.median(), error.high(1), error.high(0))?;
     }
     Ok(())
-}
-
-fn convert(found: &Found) -> Vec<(&'static str, Distances)> {
-    let hotl = Footprint::of(&found.time, found.accesses, None);
-    let mut all = vec![
-        ("mean", mean::stack_distances(&found.time, 1.0)),
-        ("shen", shen::stack_distances(&found.time, 1.0, found.time.cold())),
-        ("own", phases::stack_distances(&found.phases, Reach::Own)),
-        ("all", phases::stack_distances(&found.phases, Reach::All)),
-    ];
-    all.extend(hotl.map(|hotl| ("hotl", hotl.stack_distances())));
-    all
 }

@@ -1,7 +1,8 @@
 //! A histogram of distances, exact or estimated, of any bins: what conversions take and return.
 //!
 //! Serves time distances (1-based, in accesses) and stack distances (0-based, in granules) alike. An exact count is a bar
-//! one distance wide; an estimate has wider bars and fractional weights. Within a bar reuses are taken as spread evenly.
+//! one distance wide; an estimate has wider bars and fractional weights. Within a bar reuses are taken as spread evenly;
+//! bins whose mean is known are better taken at their means: a loop's reuses all have one distance.
 
 use std::fmt;
 
@@ -32,6 +33,8 @@ pub enum Malformed {
     Overlap(Bar, Bar),
     /// A weight is negative, infinite or not a number.
     Weight(f64),
+    /// A mean lies outside of its bin.
+    Mean(Bar, f64),
 }
 
 impl fmt::Display for Malformed {
@@ -40,6 +43,9 @@ impl fmt::Display for Malformed {
             Self::Empty(bar) => write!(f, "the bin from {} to {} is empty", bar.low, bar.high),
             Self::Overlap(a, b) => {
                 write!(f, "the bins from {} to {} and from {} to {} overlap", a.low, a.high, b.low, b.high)
+            }
+            Self::Mean(bar, mean) => {
+                write!(f, "{mean} is no mean of distances from {} to {}", bar.low, bar.high - 1)
             }
             Self::Weight(weight) => write!(f, "{weight} is no number of reuses"),
         }
@@ -81,6 +87,34 @@ impl Distances {
     pub fn exact(counts: impl IntoIterator<Item = (u64, f64)>, cold: f64) -> Result<Self, Malformed> {
         let bar = |(low, weight): (u64, f64)| Bar { low, high: low.saturating_add(1), weight };
         Self::new(counts.into_iter().map(bar).collect(), cold)
+    }
+
+    /// Bins of which the mean distance is known: all of a bin's reuses are taken to lie there, on the two whole distances
+    /// around it. Exact for bins that hold one distance, or two neighbouring ones.
+    ///
+    /// # Errors
+    /// As [`Distances::new`]; a mean that lies outside of its bin.
+    pub fn with_means(bins: impl IntoIterator<Item = (Bar, f64)>, cold: f64) -> Result<Self, Malformed> {
+        let mut bars = Vec::new();
+        for (bin, mean) in bins {
+            let last = bin.high.saturating_sub(1);
+            if bin.high <= bin.low {
+                return Err(Malformed::Empty(bin));
+            }
+            // Means are quotients of whole numbers: rounding may carry them past the end.
+            let slack = bin.high as f64 * 1e-9;
+            if !(bin.low as f64 - slack..=last as f64 + slack).contains(&mean) {
+                return Err(Malformed::Mean(bin, mean));
+            }
+            let mean = mean.clamp(bin.low as f64, last as f64);
+            let below = (mean.floor() as u64).clamp(bin.low, last);
+            let share = if below < last { mean - below as f64 } else { 0.0 };
+            bars.push(Bar { low: below, high: below.saturating_add(1), weight: bin.weight * (1.0 - share) });
+            if share > 0.0 {
+                bars.push(Bar { low: below + 1, high: below + 2, weight: bin.weight * share });
+            }
+        }
+        Self::new(bars, cold)
     }
 
     /// All of them together; where bars overlap they are cut at each other's ends.

@@ -46,6 +46,23 @@ fn malformed_histograms_are_refused() {
 }
 
 #[test]
+fn bins_with_means_put_a_loop_where_it_is() {
+    // A loop over 1,040 granules, in bins as wide as a 32nd: [1024, 1056) alone would have its stack distances on both
+    // sides of 1,024.
+    let bin = Bar { low: 1024, high: 1056, weight: 9e4 };
+    let exact = Distances::exact([(1040, 9e4)], 1040.0).unwrap();
+    assert_eq!(Distances::with_means([(bin, 1040.0)], 1040.0), Ok(exact));
+    let between = Distances::with_means([(bin, 1040.25)], 0.0).unwrap();
+    assert!((between.total() - 9e4 * 1040.25).abs() < 1e-3 && between.bars().len() == 2);
+    for mean in [1023.9, 1055.1, f64::NAN] {
+        assert!(matches!(Distances::with_means([(bin, mean)], 0.0), Err(Malformed::Mean(..))), "{mean}");
+    }
+    // The last distance of a bin is its own.
+    assert_eq!(Distances::with_means([(bin, 1055.0)], 0.0), Distances::exact([(1055, 9e4)], 0.0));
+    assert!(Distances::with_means([(Bar { high: 1024, ..bin }, 1024.0)], 0.0).is_err());
+}
+
+#[test]
 fn loops_have_their_closed_form() {
     // m granules in turn: every reuse has time distance m and stack distance m − 1.
     for granules in [1, 2, 10, 127] {
