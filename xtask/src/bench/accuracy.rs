@@ -2,12 +2,12 @@
 //!
 //! For each program: exact reports of one repetition and of a few (kept in `--truth`, by a hash of command, inputs and
 //! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after the
-//! traces, then a program that repeats without end, attached to after a second, once with each recipe. `live` is the
+//! traces, then a program that repeats for long enough, attached to after a second, once with each recipe. `live` is the
 //! tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in
 //! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy.
 //!
-//! Rows are kept too, by a hash of the tracer and the options, so that a run can be cut short and gone on with; named by
-//! `--only` they are measured anew. All kept rows are in the tables.
+//! Traces are kept too, by a hash of the tracer and the options, so that a run can be cut short and gone on with; named by
+//! `--only` they are made anew. The tables are made from all that is kept.
 //!
 //! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread is in a table); what
 //! repetitions have in common with none before them is gone, see `truth`; accesses in system calls are unknown to the exact
@@ -28,7 +28,6 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use self::{
     corpus::{ENTRIES, Entry, PACKAGES, Ready, Repeat},
@@ -41,7 +40,7 @@ use crate::shell;
 /// Options.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Only these programs, measured even if their rows are there
+    /// Only these programs, measured even if they were
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Length of a trace [default: 30; with --samples at most 600]
@@ -59,7 +58,7 @@ pub struct Options {
     /// Recipes: rdx, live
     #[arg(long, value_delimiter = ',', default_value = "rdx,live")]
     recipes: Vec<String>,
-    /// Folder of exact reports, inputs and rows [default: accuracy in the target directory]
+    /// Folder of exact reports, inputs and traces [default: accuracy in the target directory]
     #[arg(long)]
     truth: Option<PathBuf>,
     /// Make the exact reports and stop
@@ -83,6 +82,8 @@ struct Bench<'a> {
     cc1: PathBuf,
     version: String,
     settings: String,
+    /// Hash of the tracer and the settings.
+    key: String,
 }
 
 /// Measures what is asked for and prints the tables.
@@ -99,7 +100,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for entry in ENTRIES {
         let named = options.only.iter().any(|name| name == entry.name);
-        let wanted = named || (options.only.is_empty() && !bench.row_file(&entry).exists());
+        let wanted = named || (options.only.is_empty() && !bench.is_measured(&entry));
         if options.table || !wanted {
             continue;
         }
@@ -109,7 +110,8 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     let recipes: Vec<&str> = RECIPES.iter().map(|recipe| recipe.0).collect();
-    let rows: Vec<table::Row> = ENTRIES.iter().filter_map(|entry| bench.row(entry)).collect();
+    let kept = |entry: &&Entry| recipes.iter().any(|recipe| bench.kept(entry, recipe, "native").exists());
+    let rows = ENTRIES.iter().filter(kept).map(|entry| bench.row(entry)).collect::<Result<Vec<_>>>()?;
     crate::say(&format!("{} programs, {}", rows.len(), bench.settings));
     crate::say(&table::markdown(&rows, &recipes));
     if failed.is_empty() { Ok(()) } else { bail!("not measured: {}", failed.join(", ")) }
@@ -144,56 +146,52 @@ impl<'a> Bench<'a> {
             options.policy.as_deref().unwrap_or("default"),
             options.estimator.as_deref().unwrap_or("default"),
         );
-        Ok(Self { options, tool, folder, cc1, version, settings })
+        let key = truth::digest(&[&truth::file_digest(&tool)?, &settings], 6);
+        Ok(Self { options, tool, folder, cc1, version, settings, key })
     }
 
-    /// Where an entry's row is kept.
-    fn row_file(&self, entry: &Entry) -> PathBuf {
-        let mut hash = Sha256::new();
-        hash.update(std::fs::read(&self.tool).unwrap_or_default());
-        hash.update(&self.settings);
-        let key: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join("rows").join(key).join(format!("{}.json", entry.name))
+    /// Where a trace of an entry by a recipe is kept: profile, report, and CPU times of native repetitions around it.
+    fn kept(&self, entry: &Entry, recipe: &str, what: &str) -> PathBuf {
+        self.folder.join("traces").join(&self.key).join(format!("{}-{recipe}.{what}", entry.name))
     }
 
-    fn row(&self, entry: &Entry) -> Option<table::Row> {
-        let row: Value = serde_json::from_slice(&std::fs::read(self.row_file(entry)).ok()?).ok()?;
-        let figure = |(name, value): (&String, &Value)| Some((name.clone(), value.as_f64()?));
-        let figures = row.get("figures")?.as_object()?.iter().filter_map(figure).collect();
-        Some(table::Row { name: entry.name, group: entry.group, figures })
+    fn recipes(&self) -> impl Iterator<Item = &'static str> {
+        let wanted = |recipe: &&str| self.options.recipes.iter().any(|name| name == recipe);
+        RECIPES.iter().map(|recipe| recipe.0).filter(wanted)
     }
 
+    fn is_measured(&self, entry: &Entry) -> bool {
+        self.recipes().all(|recipe| self.kept(entry, recipe, "native").exists())
+    }
+
+    fn truth(&self, entry: &Entry) -> Result<Truth> {
+        let exact = Exact { tool: &self.tool, kept: &self.folder.join("exact"), version: &self.version };
+        exact.truth(entry, |repetitions| self.ready(entry, repetitions))
+    }
+
+    fn ready(&self, entry: &Entry, repetitions: u32) -> Result<Ready> {
+        entry.ready(repetitions, &self.folder.join("inputs"), &self.cc1)
+    }
+
+    /// Makes what a row follows from.
     fn measure(&self, entry: &Entry) -> Result<()> {
         eprintln!("{}: …", entry.name);
-        let ready = |repetitions| entry.ready(repetitions, &self.folder.join("inputs"), &self.cc1);
-        let exact = Exact { tool: &self.tool, kept: &self.folder.join("exact"), version: &self.version };
-        let truth = exact.truth(entry, ready)?;
+        self.truth(entry)?;
         if self.options.exact_only {
             return Ok(());
         }
+        let ready = |repetitions| self.ready(entry, repetitions);
         let mut native = Native::new(entry, ready)?;
-        native.measure(ready)?;
-        let wanted = RECIPES.iter().filter(|recipe| self.options.recipes.iter().any(|name| name == recipe.0));
-        let mut traces = Vec::new();
-        for (recipe, weights) in wanted {
-            traces.push((*recipe, *weights, self.trace(entry, recipe, native.once)?));
+        for recipe in self.recipes() {
+            native.measured.clear();
             native.measure(ready)?;
+            self.trace(entry, recipe, native.once())?;
+            native.measure(ready)?;
+            // Last, because it says that the rest is there.
+            std::fs::write(self.kept(entry, recipe, "native"), json!(native.measured).to_string())?;
         }
-        let rate = truth.accesses / (native.once * 1e9);
-        let mut figures = Figures::from([
-            ("accesses".to_owned(), truth.accesses / 1e6),
-            ("native_ms".to_owned(), native.once * 1e3),
-            ("native_spread".to_owned(), native.spread() * 100.0),
-            ("rate".to_owned(), rate),
-            ("leftover".to_owned(), truth.leftover * 100.0),
-        ]);
-        for (recipe, weights, trace) in traces {
-            let found = trace
-                .figures(recipe == "rdx", weights, rate, &truth)
-                .with_context(|| format!("recipe {recipe}"))?;
-            figures.extend(found.into_iter().map(|(name, value)| (format!("{recipe}/{name}"), value)));
-        }
-        let told = |name: &str| figures.get(name).map_or("–".to_owned(), |value| format!("{value:.3}"));
+        let row = self.row(entry)?;
+        let told = |name: &str| row.figures.get(name).map_or("–".to_owned(), |value| format!("{value:.3}"));
         eprintln!(
             "{}: S time 8 bytes: rdx {}, live {}; S stack: rdx {}, live {}",
             entry.name,
@@ -202,26 +200,49 @@ impl<'a> Bench<'a> {
             told("rdx/stack.s.8"),
             told("live/stack.s.8"),
         );
-        let file = self.row_file(entry);
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::write(&file, format!("{:#}\n", json!({ "settings": self.settings, "figures": figures })))?;
         Ok(())
     }
 
-    /// Traces the endless program.
-    fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Trace> {
+    /// The figures of what is kept of an entry.
+    fn row(&self, entry: &Entry) -> Result<table::Row> {
+        let truth = self.truth(entry)?;
+        let mut figures = Figures::from([
+            ("accesses".to_owned(), truth.accesses / 1e6),
+            ("leftover".to_owned(), truth.leftover * 100.0),
+        ]);
+        for (recipe, weights) in RECIPES {
+            let Ok(native) = std::fs::read(self.kept(entry, recipe, "native")) else { continue };
+            let native = Native { measured: serde_json::from_slice(&native)?, ..Native::default() };
+            let rate = truth.accesses / (native.once() * 1e9);
+            let report = std::fs::read(self.kept(entry, recipe, "json"))?;
+            let rows = found::rows(&self.kept(entry, recipe, "locality"))?;
+            let trace = Trace { report: serde_json::from_slice(&report)?, rows };
+            let found = trace.figures(recipe == "rdx", weights, rate, &truth);
+            let mut found = found.with_context(|| format!("recipe {recipe}"))?;
+            let spread = native.spread() * 100.0;
+            for (name, value) in
+                [("native_ms", native.once() * 1e3), ("native_spread", spread), ("rate", rate)]
+            {
+                found.insert(name.to_owned(), value);
+            }
+            figures.extend(found.into_iter().map(|(name, value)| (format!("{recipe}/{name}"), value)));
+        }
+        Ok(table::Row { name: entry.name, group: entry.group, figures })
+    }
+
+    /// Traces the program while it repeats its work.
+    fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<()> {
         let seconds = self.options.seconds();
         // Traced, on a machine that does other things too, and with a start: three times as much work as there is time.
         let repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
-        let ready = entry.ready(repetitions, &self.folder.join("inputs"), &self.cc1)?;
-        let working = process::Working::start(&ready, entry.repeat == Repeat::Process)?;
-        let place = self.folder.join("traces");
-        std::fs::create_dir_all(&place)?;
-        let file = |extension: &str| place.join(format!("{}-{recipe}.{extension}", entry.name));
-        let (profile, report) = (file("locality"), file("json"));
-        drop(std::fs::remove_file(&profile));
+        let ready = self.ready(entry, repetitions)?;
+        let working =
+            process::Working::start(&ready, if entry.repeat == Repeat::Process { repetitions } else { 1 })?;
+        let (profile, report) = (self.kept(entry, recipe, "locality"), self.kept(entry, recipe, "json"));
+        std::fs::create_dir_all(profile.parent().unwrap_or(&self.folder))?;
+        for old in [&profile, &report, &self.kept(entry, recipe, "native")] {
+            drop(std::fs::remove_file(old));
+        }
         let mut command = shell::as_root(&self.tool)?;
         command.args([
             "-q",
@@ -253,8 +274,7 @@ impl<'a> Bench<'a> {
         if !status.success() {
             bail!("the tracer failed: {status}");
         }
-        let bytes = std::fs::read(&report).with_context(|| format!("cannot read {}", report.display()))?;
-        Ok(Trace { report: serde_json::from_slice(&bytes)?, rows: found::rows(&profile)? })
+        Ok(())
     }
 }
 
@@ -265,19 +285,19 @@ impl Options {
 }
 
 /// CPU time of a repetition, natively, measured several times.
+#[derive(Default)]
 struct Native {
     process: bool,
     repetitions: u32,
+    /// Seconds a repetition.
     measured: Vec<f64>,
-    /// Median, seconds.
-    once: f64,
 }
 
 impl Native {
     /// Finds out how many repetitions are long enough to measure.
     fn new(entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Self> {
         let process = entry.repeat == Repeat::Process;
-        let mut native = Self { process, repetitions: 4, measured: Vec::new(), once: 0.0 };
+        let mut native = Self { process, repetitions: 4, measured: Vec::new() };
         let rough = native.seconds(&ready)?.max(1e-4);
         native.repetitions = (NATIVE_S / rough).ceil().clamp(2.0, 1000.0) as u32;
         Ok(native)
@@ -286,10 +306,12 @@ impl Native {
     fn measure(&mut self, ready: impl Fn(u32) -> Result<Ready>) -> Result<()> {
         for _ in 0..2 {
             let seconds = self.seconds(&ready)?;
+            if seconds <= 0.0 {
+                bail!("a repetition takes no CPU time that could be measured");
+            }
             self.measured.push(seconds);
         }
-        self.once = score::median(&self.measured).unwrap_or(f64::NAN);
-        if self.once > 0.0 { Ok(()) } else { bail!("a repetition takes no CPU time that could be measured") }
+        Ok(())
     }
 
     /// Seconds a repetition: whole runs, or the difference of two runs without start-up.
@@ -299,16 +321,21 @@ impl Native {
                 (0..self.repetitions).map(|_| process::cpu_seconds(&ready(1)?)).sum::<Result<f64>>()?;
             return Ok(runs / f64::from(self.repetitions));
         }
-        let (one, many) =
-            (process::cpu_seconds(&ready(1)?)?, process::cpu_seconds(&ready(1 + self.repetitions)?)?);
+        let one = process::cpu_seconds(&ready(1)?)?;
+        let many = process::cpu_seconds(&ready(1 + self.repetitions)?)?;
         Ok((many - one) / f64::from(self.repetitions))
+    }
+
+    /// Median.
+    fn once(&self) -> f64 {
+        score::median(&self.measured).unwrap_or(f64::NAN)
     }
 
     /// Largest minus smallest, as a share of the median.
     fn spread(&self) -> f64 {
         let most = self.measured.iter().copied().fold(f64::MIN, f64::max);
         let least = self.measured.iter().copied().fold(f64::MAX, f64::min);
-        (most - least) / self.once
+        (most - least) / self.once()
     }
 }
 

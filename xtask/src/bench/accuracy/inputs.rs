@@ -57,7 +57,6 @@ pub fn prepare(dir: &Path) -> Result<PathBuf> {
     write(dir, "text", text(&mut random, 1_500_000).as_bytes())?;
     write(dir, "small", text(&mut random, 250_000).as_bytes())?;
     write(dir, "tiny", text(&mut random, 80_000).as_bytes())?;
-    write(dir, "lines.json", json(&mut random, 1_500).as_bytes())?;
     for (name, content) in [("work.py", PYTHON), ("work.pl", PERL), ("work.awk", AWK), ("work.sql", SQL)] {
         write(dir, name, content.as_bytes())?;
     }
@@ -191,15 +190,6 @@ fn word(rank: u64) -> String {
         left /= 16;
     }
     if rank.is_multiple_of(3) { word + "e" } else { word }
-}
-
-fn json(random: &mut Random, lines: u64) -> String {
-    let line = |n: u64| {
-        let (a, b) = (word(random.rank()), word(random.rank()));
-        let v: Vec<String> = (0..5).map(|_| random.below(10_000).to_string()).collect();
-        format!("{{\"n\":{n},\"w\":\"{a}\",\"t\":\"{a} {b}\",\"v\":[{}]}}\n", v.join(","))
-    };
-    (0..lines).map(line).collect()
 }
 
 #[cfg(test)]

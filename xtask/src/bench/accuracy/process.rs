@@ -28,11 +28,12 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("PERL_PERTURB_KEYS", "0"),
 ];
 
-/// Starts a command, with another before it (`exact … --`) if there is one.
-pub fn start(before: &[String], ready: &Ready, again_and_again: bool) -> Result<Child> {
+/// Starts a command, with another before it (`exact … --`) if there is one; that many times, one after the other.
+pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Child> {
     let mut words: Vec<String> = before.to_vec();
-    if again_and_again {
-        words.extend(["/bin/sh", "-c", r#"while :; do "$@" || exit 1; done"#, "sh"].map(str::to_owned));
+    if times > 1 {
+        let again = r#"n=$1; shift; while [ $n -gt 0 ]; do "$@" || exit 1; n=$((n-1)); done"#;
+        words.extend(["/bin/sh", "-c", again, "sh", &times.to_string()].map(str::to_owned));
     }
     words.extend(ready.words.iter().cloned());
     let Some((program, arguments)) = words.split_first() else { bail!("there is no command") };
@@ -66,7 +67,7 @@ pub fn start(before: &[String], ready: &Ready, again_and_again: bool) -> Result<
 /// A command that does not start or fails.
 pub fn cpu_seconds(ready: &Ready) -> Result<f64> {
     let before = children_seconds()?;
-    let status = start(&[], ready, false)?.wait()?;
+    let status = start(&[], ready, 1)?.wait()?;
     if !status.success() {
         bail!("`{}` failed: {status}", ready.words.first().map_or("", String::as_str));
     }
@@ -87,13 +88,13 @@ fn children_seconds() -> Result<f64> {
     Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
 }
 
-/// A program that works until it is dropped.
+/// A program that works until it is dropped. If we are killed ourselves, it ends when its repetitions are done.
 pub struct Working(Child);
 
 impl Working {
-    /// Starts it and waits until its start-up is over.
-    pub fn start(ready: &Ready, again_and_again: bool) -> Result<Self> {
-        let mut working = Self(start(&[], ready, again_and_again)?);
+    /// Starts it that many times in turn, and waits until the first start-up is over.
+    pub fn start(ready: &Ready, times: u32) -> Result<Self> {
+        let mut working = Self(start(&[], ready, times)?);
         std::thread::sleep(Duration::from_secs(1));
         if let Some(status) = working.0.try_wait()? {
             bail!("`{}` ended at once: {status}", ready.words.first().map_or("", String::as_str));
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_worker_and_what_it_started_end_together() {
-        let worker = Working::start(&shell("sleep 1", ""), true).unwrap();
+        let worker = Working::start(&shell("sleep 1", ""), 99).unwrap();
         let pid = worker.pid();
         drop(worker);
         // A killed process is there until whoever inherited it has taken notice.

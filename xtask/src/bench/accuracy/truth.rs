@@ -4,10 +4,7 @@
 //! on average. Counts are subtracted bin by bin, misses size by size. Source of error: what differs between two runs of
 //! one program (addresses, the first repetition's place in memory) is left over; [`Truth::leftover`] says how much.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 use locality_analysis::{
@@ -78,7 +75,7 @@ impl Exact<'_> {
     }
 
     fn report(&self, name: &str, ready: &Ready) -> Result<Value> {
-        let file = self.kept.join(format!("{name}-{}.json", self.key(ready)));
+        let file = self.kept.join(format!("{name}-{}.json", self.key(ready)?));
         if !file.exists() {
             std::fs::create_dir_all(self.kept)?;
             let making = file.with_extension("making");
@@ -97,7 +94,7 @@ impl Exact<'_> {
                 "--",
             ];
             let before = before.map(str::to_owned);
-            let (status, seconds) = process::wait(&mut process::start(&before, ready, false)?, || false)?;
+            let (status, seconds) = process::wait(&mut process::start(&before, ready, 1)?, || false)?;
             if !status.success() {
                 bail!("the exact run of {name} failed: {status}");
             }
@@ -109,26 +106,41 @@ impl Exact<'_> {
     }
 
     /// Hash of all that the report follows from: command, input, program, files named, environment, versions.
-    fn key(&self, ready: &Ready) -> String {
-        let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        part(self.version.as_bytes());
-        part(format!("{:?}", process::ENVIRONMENT).as_bytes());
-        part(ready.stdin.as_bytes());
-        let mut seen: Vec<PathBuf> = Vec::new();
-        for word in &ready.words {
-            part(word.as_bytes());
-            let file = PathBuf::from(word);
-            if file.is_absolute() && file.is_file() && !seen.contains(&file) {
-                part(&std::fs::read(&file).unwrap_or_default());
-                seen.push(file);
-            }
+    fn key(&self, ready: &Ready) -> Result<String> {
+        let environment = format!("{:?}", process::ENVIRONMENT);
+        let mut parts = vec![self.version.to_owned(), environment, ready.stdin.clone()];
+        let mut files: Vec<&String> = ready.words.iter().filter(|word| is_file(word)).collect();
+        files.sort_unstable();
+        files.dedup();
+        parts.extend(ready.words.iter().cloned());
+        for file in files {
+            parts.push(file_digest(Path::new(file))?);
         }
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        Ok(digest(&parts, 8))
     }
+}
+
+fn is_file(word: &str) -> bool {
+    let path = Path::new(word);
+    path.is_absolute() && path.is_file()
+}
+
+/// Hash of a file, by sha256sum: programs are large, and this one is compiled without optimisation.
+pub fn file_digest(file: &Path) -> Result<String> {
+    let run = Command::new("sha256sum").arg(file).output().context("cannot run sha256sum")?;
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    let hash = text.split_whitespace().next().filter(|_| run.status.success());
+    hash.map(str::to_owned).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// First bytes of the hash of some texts, in hexadecimal.
+pub fn digest(parts: &[impl AsRef<str>], bytes: usize) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.as_ref().len() as u64).to_le_bytes());
+        hash.update(part.as_ref());
+    }
+    hash.finalize().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Keeps what is needed of a report: pairs and phases are large.
@@ -298,6 +310,12 @@ mod tests {
         );
         assert_eq!(bars.iter().map(|bar| bar.weight).collect::<Vec<_>>(), [40.0, 0.0]);
         assert!((left - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_digest_tells_where_one_part_ends() {
+        assert_ne!(digest(&["ab", "c"], 8), digest(&["a", "bc"], 8));
+        assert_eq!(digest(&["ab", "c"], 8).len(), 16);
     }
 
     #[test]
