@@ -1,0 +1,162 @@
+//! Takes every right from the window process before it sees its first target.
+//!
+//! Another user with no capabilities, no descriptors but the socket and those handed over, no new privileges, limits, and a
+//! list of system calls beyond which the kernel kills it. What is left to whoever took it over: reading the memory of the
+//! processes that are traced, and writing into the memory shared with the tracer, whose numbers the tracer checks.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+/// The user and group that own nothing: the kernel's overflow ids (`/proc/sys/kernel/overflowuid`).
+pub(super) const NOBODY: u32 = 65_534;
+/// Descriptors that may be open at a time.
+pub(super) const FILES: u64 = 4096;
+/// Memory that may be taken beyond what is there when the limits are set.
+const MEMORY: u64 = 1 << 30;
+
+/// What was not possible.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) &'static str, pub(super) io::Error);
+
+fn must(what: &'static str, result: libc::c_long) -> Result<(), Refused> {
+    if result < 0 { Err(Refused(what, io::Error::last_os_error())) } else { Ok(()) }
+}
+
+/// A session of its own, the first victim when memory is short, and the priority asked for.
+pub(super) fn settle(real_time: Option<i32>) {
+    // What fails here makes it slower or later to die, not less confined.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    let priority = real_time.unwrap_or(0);
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: system calls with plain arguments and a live parameter block; the name is a C string.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"locality-window".as_ptr());
+        let urgent =
+            priority > 0 && libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0;
+        if !urgent {
+            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+    }
+}
+
+/// Another user, no capabilities, ends with `parent`.
+pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
+    // SAFETY: system calls with plain arguments; the list of groups is empty.
+    unsafe {
+        for capability in 0..64 {
+            // Fails beyond the last one, and for those who may not.
+            libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
+        }
+        if libc::geteuid() == 0 {
+            must("give up its groups", libc::setgroups(0, std::ptr::null()).into())?;
+            must("change its group", libc::setresgid(NOBODY, NOBODY, NOBODY).into())?;
+            must("change its user", libc::setresuid(NOBODY, NOBODY, NOBODY).into())?;
+        }
+    }
+    // _LINUX_CAPABILITY_VERSION_3 and no capability in any of the three sets (`capget(2)`).
+    let header = [0x2008_0522_u32, 0];
+    let none = [0_u32; 6];
+    // SAFETY: both arrays have the layout of that version and are live; the other calls have plain arguments. A change of
+    // user clears the signal at the parent's death and the attribute behind it, so they come last.
+    unsafe {
+        must("give up its capabilities", libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()))?;
+        must("forbid others to trace it", libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0).into())?;
+        must("die with the tracer", libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).into())?;
+        if libc::getppid() as u32 != parent {
+            return Err(Refused("find its tracer alive", io::ErrorKind::NotFound.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Limits: no core, no files written, no processes, so much memory, and so long without sleep at a real-time priority.
+pub(super) fn set_limits(real_time_us: u64) -> Result<(), Refused> {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    let limits = [
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_FSIZE, 0),
+        (libc::RLIMIT_NPROC, 0),
+        (libc::RLIMIT_NOFILE, FILES),
+        (libc::RLIMIT_MEMLOCK, 0),
+        (libc::RLIMIT_MSGQUEUE, 0),
+        (libc::RLIMIT_SIGPENDING, 16),
+        (libc::RLIMIT_RTTIME, real_time_us),
+        (libc::RLIMIT_AS, pages * 4096 + MEMORY),
+    ];
+    for (resource, most) in limits {
+        // SAFETY: the limit is live.
+        unsafe {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            must("read its limits", libc::getrlimit(resource, &raw mut limit).into())?;
+            limit.rlim_max = limit.rlim_max.min(most);
+            limit.rlim_cur = limit.rlim_max;
+            must("limit itself", libc::setrlimit(resource, &raw const limit).into())?;
+        }
+    }
+    Ok(())
+}
+
+/// Closes every descriptor above `last`.
+pub(super) fn close_above(last: RawFd) -> Result<(), Refused> {
+    // SAFETY: nothing of this process uses those descriptors any more.
+    must("close descriptors", unsafe { libc::syscall(libc::SYS_close_range, last + 1, u32::MAX, 0) })
+}
+
+/// From here on only the system calls of the list; another one kills the process.
+pub(super) fn allow_only_what_windows_need(socket: RawFd) -> Result<(), Refused> {
+    let refused = |e: seccompiler::Error| Refused("confine itself", io::Error::other(e.to_string()));
+    let program = filter(socket).map_err(|e| refused(e.into()))?;
+    seccompiler::apply_filter(&program).map_err(refused)
+}
+
+fn filter(socket: RawFd) -> Result<BpfProgram, seccompiler::BackendError> {
+    let is = |argument: u8, value: u64| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+    };
+    let any = Vec::new;
+    let futex = [libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE].map(|operation| is(1, operation as u64));
+    let futex: Result<Vec<_>, _> =
+        futex.into_iter().map(|condition| SeccompRule::new(vec![condition?])).collect();
+    let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let rules = [
+        // The targets' memory; it holds no other file.
+        (libc::SYS_pread64, any()),
+        (libc::SYS_preadv, any()),
+        (libc::SYS_close, any()),
+        // Asked by the standard library before it closes, in debug builds.
+        (libc::SYS_fcntl, vec![SeccompRule::new(vec![is(1, libc::F_GETFD as u64)?])?]),
+        // Questions and answers; descriptors.
+        (libc::SYS_futex, futex?),
+        (libc::SYS_recvmsg, vec![SeccompRule::new(vec![is(0, socket as u64)?])?]),
+        // Memory of its own, never executable.
+        (libc::SYS_brk, any()),
+        (libc::SYS_mmap, vec![SeccompRule::new(vec![is(2, data)?, is(3, anonymous)?])?]),
+        (libc::SYS_mremap, any()),
+        (libc::SYS_munmap, any()),
+        (libc::SYS_madvise, any()),
+        // The time limit where the clock needs a system call; the way back from a fault in a stub, and from a stop; the end.
+        (libc::SYS_clock_gettime, any()),
+        (libc::SYS_rt_sigreturn, any()),
+        (libc::SYS_restart_syscall, any()),
+        (libc::SYS_exit, any()),
+        (libc::SYS_exit_group, any()),
+    ];
+    let (kill, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
+    SeccompFilter::new(rules.into_iter().collect(), kill, allow, TargetArch::x86_64)?.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_list_compiles() {
+        assert!(super::filter(0).unwrap().len() > 40);
+    }
+}

@@ -1,0 +1,184 @@
+//! Which ranges of a process' memory may be remembered, and which must not be read at all, from `/proc/PID/maps`.
+//!
+//! Limits: a list is true at the moment when it was read. A range that became text later is read anew for each window,
+//! which costs time only; one that ceased to be text, or a device mapped later, must be told
+//! ([`super::Helper::update_maps`]).
+
+use super::layout::MOST_RANGES;
+use crate::memory::PAGE;
+
+/// What a range is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum What {
+    /// Private, executable, not writable, of a file: device and inode as one number, and the offset of its first byte.
+    Text {
+        /// Which file: device (major, minor) and inode mixed.
+        file: u64,
+        /// Offset of the range in it.
+        offset: u64,
+    },
+    /// A device's registers or memory: reading them may change them, so a window ends there.
+    Closed,
+}
+
+/// A range of addresses that is not ordinary data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextRange {
+    /// First byte, a multiple of the page size.
+    pub start: u64,
+    /// Behind the last byte, a multiple of the page size.
+    pub end: u64,
+    /// What it is.
+    pub what: What,
+}
+
+/// The ranges in the text of `/proc/PID/maps` that matter here (`proc_pid_maps(5)`).
+pub fn ranges(maps: &str) -> Vec<TextRange> {
+    maps.lines().filter_map(range).collect()
+}
+
+fn range(line: &str) -> Option<TextRange> {
+    let mut words = line.splitn(6, ' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).ok());
+    let (start, end) = (start?, end?);
+    let mode = words.next()?.as_bytes();
+    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let device = u64::from_str_radix(major, 16).ok()? << 32 | u64::from_str_radix(minor, 16).ok()?;
+    let inode: u64 = words.next()?.parse().ok()?;
+    let path = words.next().unwrap_or_default().trim_start();
+    let what = if is_device(path) {
+        What::Closed
+    } else if matches!(mode, [_, b'-', b'x', b'p']) && inode != 0 {
+        What::Text { file: inode ^ device.rotate_left(24), offset }
+    } else {
+        return None;
+    };
+    (start < end && start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE)).then_some(TextRange {
+        start,
+        end,
+        what,
+    })
+}
+
+/// Whether this is mapped by a driver rather than a file system: PCI resources, `/dev/mem`, graphics, vfio.
+fn is_device(path: &str) -> bool {
+    const MEMORY: [&str; 5] =
+        ["/dev/zero", "/dev/shm/", "/dev/hugepages", "anon_inode:[io_uring]", "anon_inode:[perf_event]"];
+    ["/dev/", "/sys/", "/proc/", "anon_inode:", "socket:"].iter().any(|start| path.starts_with(start))
+        && !MEMORY.iter().any(|start| path.starts_with(start))
+}
+
+/// Whether something remembered from text of `old` may be wrong with `new`: a range is gone, or is another file's.
+pub(super) fn text_lost(old: &[TextRange], new: &[TextRange]) -> bool {
+    let is_text = |range: &&TextRange| matches!(range.what, What::Text { .. });
+    old.iter().filter(is_text).any(|range| !new.contains(range))
+}
+
+/// The list as the window process gets it: by address, first byte with bit 0 set for closed ranges, byte behind the last. Too
+/// many: text is left out, which is always right, as it is then read anew.
+pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
+    let mut sorted: Vec<&TextRange> = ranges.iter().collect();
+    sorted.sort_unstable_by_key(|range| (range.what != What::Closed, range.start));
+    sorted.truncate(MOST_RANGES);
+    sorted.sort_unstable_by_key(|range| range.start);
+    sorted.iter().map(|range| [range.start | u64::from(range.what == What::Closed), range.end]).collect()
+}
+
+/// A packed list, looked up by address.
+#[derive(Debug, Default)]
+pub(super) struct Lookup(Vec<[u64; 2]>);
+
+impl Lookup {
+    /// From what [`packed`] made; `ranges` does not overlap.
+    pub(super) fn new(ranges: Vec<[u64; 2]>) -> Lookup {
+        Lookup(ranges)
+    }
+
+    /// `None` for ordinary data, else whether the range is closed.
+    pub(super) fn closed(&self, address: u64) -> Option<bool> {
+        let behind = self.0.partition_point(|[start, _]| start & !1 <= address);
+        let [start, end] = self.0.get(behind.checked_sub(1)?)?;
+        (address < *end).then_some(start & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MAPS: &str = "\
+55d000000000-55d000001000 r--p 00000000 fe:00 11                         /usr/bin/a b
+55d000001000-55d000003000 r-xp 00001000 fe:00 11                         /usr/bin/a b
+55d000003000-55d000004000 rw-p 00003000 fe:00 11                         /usr/bin/a b
+55d000004000-55d000005000 rwxp 00003000 fe:00 11                         /usr/bin/a b
+55d000005000-55d000006000 r-xs 00003000 fe:00 11                         /usr/bin/a b
+7f0000000000-7f0000001000 r-xp 00000000 00:00 0 
+7f0000001000-7f0000002000 rw-s 00000000 00:15 4                          /sys/bus/pci/devices/0000:00:02.0/resource0
+7f0000002000-7f0000003000 rw-s 00000000 00:05 4                          /dev/shm/queue
+7f0000003000-7f0000004000 rw-s 00000000 00:05 4                          anon_inode:[io_uring]
+7f0000004000-7f0000005000 rw-s 00000000 00:05 4                          /dev/nvidia0 (deleted)
+7ffff0000000-7ffff0001000 r-xp 00000000 00:00 0                          [vdso]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+";
+
+    #[test]
+    fn text_and_devices_are_found_and_nothing_else() {
+        let found = ranges(MAPS);
+        let starts: Vec<_> = found.iter().map(|range| (range.start, range.what == What::Closed)).collect();
+        assert_eq!(starts, [(0x55d0_0000_1000, false), (0x7f00_0000_1000, true), (0x7f00_0000_4000, true)]);
+        let lookup = Lookup::new(packed(&found));
+        assert_eq!(lookup.closed(0x55d0_0000_0fff), None);
+        assert_eq!(lookup.closed(0x55d0_0000_1000), Some(false));
+        assert_eq!(lookup.closed(0x55d0_0000_2fff), Some(false));
+        assert_eq!(lookup.closed(0x55d0_0000_3000), None);
+        assert_eq!(lookup.closed(0x7f00_0000_1000), Some(true));
+        assert_eq!((lookup.closed(0), lookup.closed(u64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn our_own_text_is_found() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let lookup = Lookup::new(packed(&ranges(&maps)));
+        assert_eq!(lookup.closed(our_own_text_is_found as *const () as u64), Some(false));
+        assert_eq!(lookup.closed(&raw const maps as u64), None);
+    }
+
+    #[test]
+    fn another_file_at_the_same_place_is_a_loss_and_a_further_one_is_not() {
+        let old = ranges(MAPS);
+        let more = format!("{MAPS}7f1000000000-7f1000001000 r-xp 00000000 fe:00 12 /lib/more\n");
+        assert!(!text_lost(&old, &ranges(&more)) && text_lost(&ranges(&more), &old));
+        assert!(text_lost(&old, &ranges(&MAPS.replace("r-xp 00001000 fe:00 11", "r-xp 00001000 fe:00 12"))));
+        assert!(text_lost(&old, &ranges(&MAPS.replace("r-xp 00001000 fe:00", "r-xp 00001000 fe:01"))));
+        assert!(text_lost(&old, &[]) && !text_lost(&[], &old));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in ".{0,200}") {
+            ranges(&text);
+        }
+
+        #[test]
+        fn lookup_finds_what_a_search_finds(
+            cuts in prop::collection::btree_set(0_u64..400, 0..60),
+            address in 0_u64..400 * 4096,
+        ) {
+            let cuts: Vec<u64> = cuts.into_iter().collect();
+            let list: Vec<TextRange> = cuts.chunks_exact(2).enumerate().map(|(n, pair)| TextRange {
+                start: pair[0] * PAGE,
+                end: pair[1] * PAGE,
+                what: if n % 3 == 0 { What::Closed } else { What::Text { file: 1, offset: 0 } },
+            }).collect();
+            let expected = list
+                .iter()
+                .find(|range| (range.start..range.end).contains(&address))
+                .map(|range| range.what == What::Closed);
+            prop_assert_eq!(Lookup::new(packed(&list)).closed(address), expected);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Processes to be traced, and `ptrace` as far as the tests need it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Command, Stdio};
+
+use locality_isa::Registers;
+use locality_shadow::helper::{TextRange, ranges};
+use locality_shadow::{Memory, Page, ThreadState, Trust};
+
+/// A process that this thread holds by `ptrace`, killed in the end.
+pub struct Target {
+    pub pid: u32,
+}
+
+pub fn request(request: libc::c_uint, pid: u32, address: usize, data: usize) -> libc::c_long {
+    // SAFETY: callers pass pointers to live values of the request's type.
+    let result = unsafe { libc::ptrace(request, pid as i32, address, data) };
+    assert!(result >= 0, "ptrace {request:#x}: {}", std::io::Error::last_os_error());
+    result
+}
+
+/// Waits for the next stop or the end; the status.
+pub fn wait(pid: u32) -> i32 {
+    let mut status = 0;
+    // SAFETY: the destination is live.
+    let got = unsafe { libc::waitpid(pid as i32, &raw mut status, libc::__WALL) };
+    assert_eq!(got, pid as i32, "{}", std::io::Error::last_os_error());
+    status
+}
+
+impl Target {
+    /// A shell that computes without end.
+    pub fn busy() -> Target {
+        Target::shell("i=0; while :; do i=$((i*7+1)); case $i in *99) i=1;; esac; done")
+    }
+
+    /// A shell that has been loaded and is in this script.
+    #[expect(clippy::zombie_processes, reason = "reaped by its id in the end")]
+    pub fn shell(script: &str) -> Target {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("echo; {script}")).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let target = Target { pid: child.id() };
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        request(libc::PTRACE_SEIZE, target.pid, 0, 0);
+        target
+    }
+
+    /// A process of another user that may not be dumped and computes in `body`, which must only compute.
+    pub fn secret(body: extern "C" fn() -> !) -> Target {
+        let (mut ready, tell) = std::io::pipe().unwrap();
+        let tell = tell.as_raw_fd();
+        // SAFETY: the child makes a few system calls and then computes.
+        let pid = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::setresuid(12_345, 12_345, 12_345);
+                libc::prctl(libc::PR_SET_DUMPABLE, 0);
+                libc::write(tell, [0_u8].as_ptr().cast(), 1);
+                body();
+            }
+            pid as u32
+        };
+        let target = Target { pid };
+        ready.read_exact(&mut [0]).unwrap();
+        request(libc::PTRACE_SEIZE, pid, 0, 0);
+        target
+    }
+
+    /// Stops it where it computes, not in a system call that it has just made.
+    pub fn stop(&self) -> ThreadState {
+        loop {
+            let state = self.stop_anywhere();
+            let mut before = [0; 2];
+            let memory = File::open(format!("/proc/{}/mem", self.pid)).unwrap();
+            memory.read_exact_at(&mut before, state.registers.rip - 2).unwrap();
+            if before != [0x0f, 0x05] {
+                return state;
+            }
+            self.resume();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Stops it, in a system call too; its registers.
+    pub fn stop_anywhere(&self) -> ThreadState {
+        request(libc::PTRACE_INTERRUPT, self.pid, 0, 0);
+        assert!(libc::WIFSTOPPED(wait(self.pid)));
+        let regs = registers(self.pid);
+        let mut extended = vec![0_u8; 16 << 10];
+        let mut part = libc::iovec { iov_base: extended.as_mut_ptr().cast(), iov_len: extended.len() };
+        const NT_X86_XSTATE: usize = 0x202;
+        request(libc::PTRACE_GETREGSET, self.pid, NT_X86_XSTATE, &raw mut part as usize);
+        extended.truncate(part.iov_len);
+        ThreadState {
+            registers: Registers {
+                rax: regs.rax,
+                rcx: regs.rcx,
+                rdx: regs.rdx,
+                rbx: regs.rbx,
+                rsp: regs.rsp,
+                rbp: regs.rbp,
+                rsi: regs.rsi,
+                rdi: regs.rdi,
+                r8: regs.r8,
+                r9: regs.r9,
+                r10: regs.r10,
+                r11: regs.r11,
+                r12: regs.r12,
+                r13: regs.r13,
+                r14: regs.r14,
+                r15: regs.r15,
+                rip: regs.rip,
+                rflags: regs.eflags,
+                fs_base: regs.fs_base,
+                gs_base: regs.gs_base,
+            },
+            extended,
+        }
+    }
+
+    pub fn resume(&self) {
+        request(libc::PTRACE_CONT, self.pid, 0, 0);
+    }
+
+    pub fn kill(&mut self) {
+        // SAFETY: a system call with plain arguments on a child that is not reaped yet.
+        unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
+        while libc::WIFSTOPPED(wait(self.pid)) {}
+        self.pid = 0;
+    }
+
+    pub fn ranges(&self) -> Vec<TextRange> {
+        ranges(&std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.pid != 0 {
+            self.kill();
+        }
+    }
+}
+
+pub fn registers(pid: u32) -> libc::user_regs_struct {
+    // SAFETY: all-zero bytes are a valid value to overwrite.
+    let mut regs = unsafe { std::mem::zeroed::<libc::user_regs_struct>() };
+    request(libc::PTRACE_GETREGS, pid, 0, &raw mut regs as usize);
+    regs
+}
+
+/// The same memory without the window process: one page at a time, and the list searched from its start.
+pub struct Plainly {
+    file: File,
+    ranges: Vec<TextRange>,
+}
+
+impl Plainly {
+    pub fn new(target: &Target) -> Plainly {
+        let file = File::open(format!("/proc/{}/mem", target.pid)).unwrap();
+        Plainly { file, ranges: target.ranges() }
+    }
+}
+
+impl Memory for Plainly {
+    fn read(&mut self, pages: &[u64], into: &mut [Page], found: &mut [bool]) {
+        for ((page, into), found) in pages.iter().zip(into).zip(found) {
+            *found = self.file.read_exact_at(into, *page).is_ok();
+        }
+    }
+
+    fn trust(&self, page: u64) -> Trust {
+        let is_text = self.ranges.iter().any(|range| (range.start..range.end).contains(&page));
+        if is_text { Trust::Text } else { Trust::Nothing }
+    }
+}
