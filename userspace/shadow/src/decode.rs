@@ -7,8 +7,9 @@ use iced_x86::{
 
 use crate::context::{Low, ZERO};
 use crate::hash::Map;
+use crate::machine::X87;
 use crate::op::{Arithmetic, Condition, Do, Op, Place, Segment, Shift, low_register};
-use crate::stub::assemble;
+use crate::stub::{assemble, uses_x87};
 use crate::whitelist::Host;
 use crate::window::End;
 
@@ -77,6 +78,7 @@ impl Decoder {
         op.stub = self.stub(instruction, low)?;
         if op.stub != 0 {
             (op.what, op.size) = access;
+            op.width = if uses_x87(instruction) { X87 } else { 0 };
         }
         Ok(op)
     }

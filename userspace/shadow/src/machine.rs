@@ -21,6 +21,11 @@ pub(crate) struct Stopped;
 /// Done, or the window ends before (or, for a repeated string instruction, in) the instruction.
 pub(crate) type Step = Result<(), Stopped>;
 
+/// [`Op::width`] of a stub that uses x87 or MMX.
+pub(crate) const X87: u8 = 87;
+/// Places of the last instruction's and the last operand's address in what `fxsave64` writes.
+const FIP: usize = 8;
+const FDP: usize = 16;
 /// How often the clock is looked at, in blocks and repetitions.
 const CLOCK_EVERY: u32 = 256;
 
@@ -230,7 +235,26 @@ impl<'a> Machine<'a> {
     #[inline(always)]
     pub(crate) unsafe fn native(&mut self, op: &Op, operand: *mut u8) -> Step {
         // SAFETY: as the caller promises.
-        if unsafe { call(self.context, op.stub, operand) } { Ok(()) } else { self.stop(End::Fault, op.ip) }
+        if !unsafe { call(self.context, op.stub, operand) } {
+            return self.stop(End::Fault, op.ip);
+        }
+        if op.width == X87 {
+            self.point_x87(op, operand as u64);
+        }
+        Ok(())
+    }
+
+    /// Where the stub left its own addresses as those of the last x87 instruction and operand, puts the thread's.
+    #[inline(never)]
+    fn point_x87(&mut self, op: &Op, operand: u64) {
+        let instruction = crate::xstate::word(&self.context.fx, FIP);
+        if (self.context.code..self.context.code_end).contains(&instruction) {
+            self.context.fx[FIP..FIP + 8].copy_from_slice(&op.ip.to_le_bytes());
+        }
+        if operand != 0 && crate::xstate::word(&self.context.fx, FDP) == operand {
+            let address = self.address(&op.place);
+            self.context.fx[FDP..FDP + 8].copy_from_slice(&address.to_le_bytes());
+        }
     }
 
     /// Runs an instruction other than the last of a block, whose record has number `index`.

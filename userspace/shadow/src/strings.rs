@@ -71,6 +71,23 @@ impl Machine<'_> {
             return self.iterate(op, index, what, size, width).map(|_| ());
         }
         let ends_at = matches!(what, What::Compare | What::Scan).then(|| instruction.has_repne_prefix());
+        let flags = self.context.flags;
+        let result = self.repeat(op, index, (what, size), width, ends_at);
+        if result.is_err() {
+            // Flags are those before the instruction until it has ended (Intel SDM, volume 2, REP).
+            self.context.flags = flags;
+        }
+        result
+    }
+
+    fn repeat(
+        &mut self,
+        op: &Op,
+        index: u32,
+        (what, size): (What, u16),
+        width: u8,
+        ends_at: Option<bool>,
+    ) -> Step {
         let mut done = 0_u64;
         loop {
             let count = cut(self.context.get(RCX), width.into());

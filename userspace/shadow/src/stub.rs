@@ -92,7 +92,7 @@ pub(crate) fn assemble(
         EncodingKind::VEX => Level::Ymm,
         _ => Level::Zmm,
     };
-    let mxcsr = used.vectors | used.masks != 0 && computes(copy.mnemonic());
+    let mxcsr = computes(copy.mnemonic(), used.vectors | used.masks != 0);
     if used.x87 {
         code.fx(false);
     }
@@ -188,8 +188,8 @@ fn registers(instruction: &Instruction, factory: &mut InstructionInfoFactory) ->
     used
 }
 
-fn uses_x87(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Fisttp
+pub(crate) fn uses_x87(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Fisttp | Mnemonic::Wait)
         || instruction.cpuid_features().iter().any(|feature| {
             matches!(
                 feature,
@@ -258,11 +258,12 @@ const MOVERS: [&str; 31] = [
     "kunpck",
 ];
 
-/// Whether it may round or raise floating-point flags; true in doubt.
-fn computes(mnemonic: Mnemonic) -> bool {
+/// Whether it may round or raise floating-point flags; true in doubt. Conversions do so from memory to general
+/// registers too.
+fn computes(mnemonic: Mnemonic, uses_vectors: bool) -> bool {
     let name = format!("{mnemonic:?}").to_ascii_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);
-    !MOVERS.iter().any(|mover| name.starts_with(mover))
+    (uses_vectors || name.starts_with("cvt")) && !MOVERS.iter().any(|mover| name.starts_with(mover))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -156,6 +156,7 @@ pub(crate) const BASE: &[Mnemonic] = &[
     M::Stc,
     M::Sub,
     M::Test,
+    M::Wait,
     M::Xadd,
     M::Xchg,
     M::Xor,
