@@ -2,7 +2,7 @@
 //!
 //! [`SEEN`] = the sum of everything else that [`FATE`] lists: the kernel half of the ledger.
 
-/// Runs of the measuring programs (sample, touch, lifecycle).
+/// Runs of the measuring programs (sample, touch, meter, lifecycle).
 pub const SEEN: u32 = 0;
 /// Written to the ring.
 pub const SUBMITTED: u32 = 1;
@@ -26,11 +26,15 @@ pub const FILTERED_LIFECYCLE: u32 = 9;
 pub const STOP_SIGNALS: u32 = 10;
 /// A forked process did not fit into the target map. Not part of [`FATE`].
 pub const TARGETS_FULL: u32 = 11;
+/// Readings of meters. Part of [`SUBMITTED`] or of a loss; not of [`FATE`] itself.
+pub const METER_TICKS: u32 = 12;
+/// A reading of a meter that user space has withdrawn already.
+pub const FILTERED_STALE_METER: u32 = 13;
 /// Number of counters.
-pub const COUNT: u32 = 12;
+pub const COUNT: u32 = 14;
 
 /// What can become of an event that was seen: exactly one of these per event.
-pub const FATE: [(u32, &str); 9] = [
+pub const FATE: [(u32, &str); 10] = [
     (SUBMITTED, "submitted"),
     (LOST_RING_FULL, "ring full"),
     (LOST_SCRATCH, "no scratch buffer"),
@@ -40,4 +44,5 @@ pub const FATE: [(u32, &str); 9] = [
     (FILTERED_EARLY_TOUCH, "touched before the use"),
     (FILTERED_LATE_TOUCH, "touched after the reuse"),
     (FILTERED_LIFECYCLE, "thread of another process"),
+    (FILTERED_STALE_METER, "meter withdrawn meanwhile"),
 ];

@@ -22,6 +22,8 @@ pub mod kind {
     pub const TOUCH: u32 = 2;
     /// [`super::LifecycleRecord`]
     pub const LIFECYCLE: u32 = 3;
+    /// [`super::MeterRecord`]
+    pub const METER: u32 = 4;
 }
 
 /// The beginning of every record.
@@ -186,6 +188,41 @@ pub mod lifecycle {
     pub const EXIT: u32 = 3;
 }
 
+/// A thread's progress a short while after a stop: what the rate of its accesses follows from.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct MeterRecord {
+    /// Common part.
+    pub header: Header,
+    /// [`SampleRecord::sequence`] of the sample at whose stop the meter was started.
+    pub sequence: u64,
+    /// CPU time of the thread since then; `u64::MAX` when it could not be read.
+    pub enabled_ns: u64,
+    /// User instruction pointer.
+    pub ip: u64,
+    /// User general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).
+    pub registers: [u64; 16],
+    /// Values at [`Meter::words`].
+    pub words: [u64; METER_WORDS],
+    /// Bit i: word i could be read.
+    pub readable: u32,
+    /// 1 when the thread was in the kernel.
+    pub kernel: u32,
+}
+
+/// Words of memory that a meter reads.
+pub const METER_WORDS: usize = 4;
+
+/// Map value: what the meter of a thread reads.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Meter {
+    /// [`SampleRecord::sequence`] of the sample at whose stop it was started.
+    pub sequence: u64,
+    /// Addresses of 8-byte words; 0 for none.
+    pub words: [u64; METER_WORDS],
+}
+
 /// Map key of an armed watch.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -246,6 +283,8 @@ const _: () = {
     assert!(size_of::<SampleRecord>() == 32 + 32 + 168 + 16 + CODE_BYTES);
     assert!(size_of::<TouchRecord>() == 32 + 40 + 168 + 16 + CODE_BYTES);
     assert!(size_of::<LifecycleRecord>() == 32 + 32);
+    assert!(size_of::<MeterRecord>() == 32 + 24 + 128 + 32 + 8);
+    assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
     assert!(size_of::<WatchState>() == 24);
     assert!(size_of::<HeldThread>() == 24);
@@ -267,6 +306,8 @@ unsafe impl Plain for SampleRecord {}
 unsafe impl Plain for TouchRecord {}
 // SAFETY: as above.
 unsafe impl Plain for LifecycleRecord {}
+// SAFETY: as above.
+unsafe impl Plain for MeterRecord {}
 
 /// Reads a `T` from the start of `bytes` (any alignment); `None` when they are too few.
 pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
@@ -287,4 +328,6 @@ mod pod {
     unsafe impl aya::Pod for super::HeldThread {}
     // SAFETY: as above.
     unsafe impl aya::Pod for super::WatchedWords {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for super::Meter {}
 }

@@ -8,6 +8,8 @@ pub mod phase {
     pub const USED: u64 = 1;
     /// The reuse was seen.
     pub const DONE: u64 = 2;
+    /// `EARLIER + n`: the thread will touch the word `n` times before the use; the n-th leads to [`ARMED`].
+    pub const EARLIER: u64 = 1 << 32;
 }
 
 /// What a touch means for its watch.
@@ -17,6 +19,8 @@ pub enum TouchMeaning {
     Use,
     /// It is the reuse: go to [`phase::DONE`].
     Reuse,
+    /// One of those that were known to come before the use: go to the phase given, and let it count.
+    Before(u64),
     /// Another thread came before the use: ignore it and stay armed.
     Early,
     /// The reuse was seen already: let the event run out.
@@ -25,9 +29,13 @@ pub enum TouchMeaning {
 
 /// What a touch by `tid` means for a watch in `phase` whose use belongs to `owner_tid` (0: to anyone).
 pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning {
+    const LAST: u64 = phase::EARLIER + 1;
+    let owns = owner_tid == 0 || owner_tid == tid;
     match phase {
-        phase::ARMED if owner_tid == 0 || owner_tid == tid => TouchMeaning::Use,
-        phase::ARMED => TouchMeaning::Early,
+        phase::ARMED if owns => TouchMeaning::Use,
+        LAST if owns => TouchMeaning::Before(phase::ARMED),
+        LAST.. if owns => TouchMeaning::Before(phase - 1),
+        phase::ARMED | phase::EARLIER.. => TouchMeaning::Early,
         phase::USED => TouchMeaning::Reuse,
         _ => TouchMeaning::Late,
     }
@@ -111,6 +119,13 @@ mod tests {
         assert_eq!(touch_meaning(phase::USED, 7, 8), TouchMeaning::Reuse);
         assert_eq!(touch_meaning(phase::DONE, 7, 7), TouchMeaning::Late);
         assert_eq!(touch_meaning(99, 7, 7), TouchMeaning::Late);
+        assert_eq!(touch_meaning(phase::EARLIER + 2, 7, 8), TouchMeaning::Early);
+        let mut now = phase::EARLIER + 3;
+        for _ in 0..3 {
+            let TouchMeaning::Before(next) = touch_meaning(now, 7, 7) else { panic!("phase {now}") };
+            now = next;
+        }
+        assert_eq!(now, phase::ARMED);
     }
 
     #[test]

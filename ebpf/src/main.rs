@@ -1,4 +1,4 @@
-//! The eBPF programs of locality-bpf: `sample`, `touch`, and three `lifecycle` programs.
+//! The eBPF programs of locality-bpf: `sample`, `touch`, `meter`, and three `lifecycle` programs.
 //!
 //! One file per program; `ring` is the only one that writes the ring buffer and it counts every fate of an event; `task`
 //! is the only one that reads kernel structures. Not here: any decision that the host could test
@@ -11,6 +11,7 @@
 mod copy;
 mod lifecycle;
 mod maps;
+mod meter;
 mod ring;
 mod sample;
 mod target;

@@ -7,7 +7,7 @@ use aya_ebpf::{
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets},
     counter,
-    record::{HeldThread, RECORD_BYTES_MAX, WatchKey, WatchState, WatchedWords},
+    record::{HeldThread, Meter, RECORD_BYTES_MAX, WatchKey, WatchState, WatchedWords},
 };
 
 /// Bytes of the ring buffer.
@@ -36,6 +36,10 @@ pub static WATCHES: HashMap<WatchKey, WatchState> = HashMap::with_max_entries(16
 /// The words that are watched in a process, by thread group id.
 #[map]
 pub static WATCHED: HashMap<u32, WatchedWords> = HashMap::with_max_entries(16384, 0);
+
+/// Meters that run, by thread id.
+#[map]
+pub static METERS: HashMap<u32, Meter> = HashMap::with_max_entries(65536, 0);
 
 /// `CLOCK_MONOTONIC` of the freezer's last sign of life.
 #[map]

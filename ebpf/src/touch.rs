@@ -46,6 +46,13 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     let (next, role) = match touch_meaning(seen, owner_tid, tid) {
         TouchMeaning::Use => (phase::USED, role::USE),
         TouchMeaning::Reuse => (phase::DONE, role::REUSE),
+        TouchMeaning::Before(next) => {
+            // Only the owner's touches get here, so nobody else changes the phase meanwhile.
+            // SAFETY: the lookup returned a live map value.
+            unsafe { (&raw mut (*state).phase).write_volatile(next) };
+            count(counter::FILTERED_EARLY_TOUCH);
+            return COUNT_TRAP;
+        }
         TouchMeaning::Early => {
             count(counter::FILTERED_EARLY_TOUCH);
             return IGNORE_TRAP;
@@ -138,7 +145,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
 
 /// CPU time of this thread with the event enabled; `u64::MAX` when the kernel will not say.
 #[inline(always)]
-fn enabled_ns(data: *mut bpf_perf_event_data) -> u64 {
+pub fn enabled_ns(data: *mut bpf_perf_event_data) -> u64 {
     let mut value = bpf_perf_event_value { counter: 0, enabled: 0, running: 0 };
     // SAFETY: the destination is a local of the size given.
     let failed =

@@ -173,6 +173,9 @@ pub struct TraceArgs {
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,
+    /// Do not look ahead at stops: the use is the access at the stop, and distances are told in CPU time only.
+    #[arg(long)]
+    pub no_window: bool,
     /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.
     ///
     /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was for (about one trap in

@@ -21,6 +21,8 @@ use locality_bpf::{
 };
 
 fn main() -> ExitCode {
+    // The process in which shadow windows are executed is this program too.
+    locality_shadow::helper::become_helper_if_asked();
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && error.to_string().contains("--pid") {
             // The parser names one way of four.
@@ -142,10 +144,11 @@ fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
 fn calibrate() -> Result<ExitCode> {
     let prices = session::calibrate()?;
     let page = format!(
-        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs, waking it \
-         after a stop {:.1} µs.\n",
+        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs, one \
+         reading of its progress {:.1} µs, waking it after a stop {:.1} µs.\n",
         prices.tick_ns as f64 / 1e3,
         prices.trap_ns as f64 / 1e3,
+        prices.meter_ns as f64 / 1e3,
         prices.wake_ns as f64 / 1e3
     );
     write_page(std::io::stdout(), page.as_bytes())?;

@@ -47,6 +47,8 @@ pub struct Plan {
     pub max_stop: Duration,
     /// Whether threads may be stopped.
     pub may_stop: bool,
+    /// Whether shadow windows are taken at stops.
+    pub windows: bool,
     /// Whether threads that are not held may be watched.
     pub watch_unheld: bool,
     /// Who gets debug registers.
@@ -95,6 +97,7 @@ impl Plan {
         }
         Ok(Self {
             watch_unheld,
+            windows: !args.no_window,
             // Stopping every thread of a machine would make each program on it notice a tracer.
             may_stop: !args.no_stop && targets != Targets::All,
             targets,

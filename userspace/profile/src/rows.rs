@@ -1,4 +1,4 @@
-//! One row of the profile, and the SQL that stores it. All but watches and windows replace a row of the same id.
+//! One row of the profile, and the SQL that stores it. All but watches and uses replace a row of the same id.
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
@@ -24,7 +24,7 @@ pub(crate) enum Row {
     Stack(StackId, Stack),
     Sample(SampleId, Box<Sample>),
     Watch(Box<Watch>),
-    Window(Box<Window>),
+    Window(u32, Box<Window>),
     Use(UseId, Box<Use>),
 }
 
@@ -88,7 +88,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
             .map(drop),
         Row::Sample(id, sample) => write_sample(to, *id, sample),
         Row::Watch(watch) => write_watch(to, watch),
-        Row::Window(window) => write_window(to, window),
+        Row::Window(id, window) => write_window(to, *id, window),
         Row::Use(id, of_use) => write_use(to, *id, of_use),
     }
 }
@@ -237,10 +237,11 @@ fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
     .map(drop)
 }
 
-fn write_window(to: &Transaction<'_>, window: &Window) -> rusqlite::Result<()> {
+fn write_window(to: &Transaction<'_>, id: u32, window: &Window) -> rusqlite::Result<()> {
     let rate = window.rate.as_ref();
-    to.prepare_cached("INSERT INTO window VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+    to.prepare_cached("INSERT OR REPLACE INTO window VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute(params![
+            id,
             window.sample.0,
             signed(window.instructions),
             signed(window.accesses),

@@ -138,9 +138,9 @@ impl Writer {
         self.put(Row::Watch(Box::new(watch.clone())))
     }
 
-    /// Adds a window.
-    pub fn append_window(&mut self, window: &Window) -> Result<(), Error> {
-        self.put(Row::Window(Box::new(window.clone())))
+    /// Adds a window, or replaces it once more is known of its rate. Ids are numbers in order.
+    pub fn put_window(&mut self, id: u32, window: &Window) -> Result<(), Error> {
+        self.put(Row::Window(id, Box::new(window.clone())))
     }
 
     /// Adds a use with what its window showed. Each id once.

@@ -14,9 +14,11 @@ use locality_common::counter;
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
+    code::SharedCode,
     event::{Costs, EndOutcome, Event, WatchEnd, add},
     members::Members,
     watching::{Watch, Watches},
+    windows::{Wanted, Windows},
 };
 use crate::kernel::{
     object::{Object, Ring},
@@ -30,7 +32,7 @@ const TURN: Duration = Duration::from_millis(20);
 /// Most ring records in one turn, so that a stopped thread never waits for a long queue.
 const RECORDS_A_TURN: usize = 128;
 
-/// What the command line decided for the capture thread.
+/// What the command line decided for the capture thread, and what it shares with the assembler.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Who gets the debug registers.
@@ -45,6 +47,12 @@ pub struct Settings {
     pub trap_cost_ns: u64,
     /// Cost of one clock tick, calibrated on this machine.
     pub tick_cost_ns: u64,
+    /// Cost of one reading of a meter, calibrated on this machine.
+    pub meter_cost_ns: u64,
+    /// What meters read; the assembler says it.
+    pub wanted: Wanted,
+    /// The code that windows refer to; the assembler reads it.
+    pub code: SharedCode,
     /// Share of a thread's time that stops for the program's own signals and births may cost before the thread is
     /// released.
     pub budget: f64,
@@ -92,6 +100,10 @@ pub struct Capture {
     pub(super) members: Members,
     pub(super) watches: Watches,
     pub(super) costs: Arc<Costs>,
+    /// Absent where windows cannot be taken.
+    pub(super) windows: Option<Windows>,
+    /// Room for a thread's vector registers.
+    pub(super) extended_state: Vec<u8>,
     events: async_mpsc::Sender<Event>,
     pub(super) heartbeat: Arc<crate::guard::Heartbeat>,
     pub(super) launched: Option<u32>,
@@ -130,6 +142,7 @@ impl Capture {
         settings: Settings,
         costs: Arc<Costs>,
         heartbeat: Arc<crate::guard::Heartbeat>,
+        windows: Option<Windows>,
         events: async_mpsc::Sender<Event>,
     ) -> Result<Self> {
         let before = kernel.counters()?;
@@ -143,6 +156,8 @@ impl Capture {
             costs,
             events,
             heartbeat,
+            windows,
+            extended_state: Vec::new(),
             launched: None,
             had_targets: false,
             programs,
@@ -206,6 +221,9 @@ impl Capture {
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         self.costs.kernel_ticks.store(since(counter::FILTERED_KERNEL), relaxed);
         self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
+        if let Some(windows) = &self.windows {
+            self.costs.window_cpu_ns.store(windows.cpu_ns(), relaxed);
+        }
     }
 
     fn run(
@@ -295,7 +313,6 @@ impl Capture {
         }
         let end = WatchEnd {
             watch: watch.id,
-            sample: watch.sample,
             tgid: watch.tgid,
             address: watch.address,
             armed_ns: watch.armed_ns,

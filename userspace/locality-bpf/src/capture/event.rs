@@ -2,8 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use locality_common::record::{SampleRecord, TouchRecord};
-use locality_isa::KnownAccess;
+use locality_analysis::model::Access;
+use locality_common::record::{MeterRecord, SampleRecord, TouchRecord};
+use locality_shadow::{Counts, End};
+use locality_stream::Event as StreamEvent;
+
+use super::choice::Found;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ pub enum Event {
     },
     /// A sample, after its stop if there was one.
     Sample(Box<SampleEvent>),
+    /// A thread's progress after a stop.
+    Meter(Box<MeterRecord>),
     /// A watch ended.
     WatchEnded(Box<WatchEnd>),
     /// The launched command ended with this wait status.
@@ -72,10 +78,41 @@ pub struct SampleEvent {
     pub stack: Vec<u8>,
     /// True when the thread was stopped there.
     pub held: bool,
-    /// The use, or why it is unknown.
-    pub access: Result<KnownAccess, &'static str>,
-    /// Whether a [`WatchEnd`] will follow for it.
-    pub watched: bool,
+    /// The first access from there on, or why it is unknown.
+    pub access: Result<Access, &'static str>,
+    /// For each watch that was armed for it, and whose [`WatchEnd`] will follow, its number and which use of the window it
+    /// follows; `None`: the first access.
+    pub watches: Vec<(u64, Option<usize>)>,
+    /// What the window at its stop showed.
+    pub window: Option<Box<WindowTaken>>,
+}
+
+/// A shadow window.
+#[derive(Debug)]
+pub struct WindowTaken {
+    /// How much it holds.
+    pub counts: Counts,
+    /// Why it ended.
+    pub end: End,
+    /// The uses that were drawn in it.
+    pub found: Found,
+    /// Its events, values and registers, for the rate of accesses; empty where the thread is not metered.
+    pub log: WindowLog,
+    /// Number of the list of words that the meter reads.
+    pub wanted: u32,
+}
+
+/// A copy of what [`locality_shadow::Log`] says.
+#[derive(Debug, Default)]
+pub struct WindowLog {
+    /// Accesses and blocks.
+    pub events: Vec<StreamEvent>,
+    /// Values moved.
+    pub values: Vec<u64>,
+    /// Registers at each block.
+    pub registers: Vec<[u64; 16]>,
+    /// The window process whose numbering of code the events have.
+    pub generation: u32,
 }
 
 /// A trap, with the copy of the user stack from `rsp`.
@@ -92,8 +129,6 @@ pub struct Trap {
 pub struct WatchEnd {
     /// Number of the watch.
     pub watch: u64,
-    /// Sequence of the sample that asked for it.
-    pub sample: u64,
     /// Process.
     pub tgid: u32,
     /// Watched word.
@@ -170,6 +205,12 @@ pub struct Costs {
     pub refused: AtomicU64,
     /// Samples of targets.
     pub samples: AtomicU64,
+    /// Windows taken.
+    pub windows: AtomicU64,
+    /// CPU time of the process that executes windows.
+    pub window_cpu_ns: AtomicU64,
+    /// Readings of meters.
+    pub meter_ticks: AtomicU64,
     /// Clock ticks that met a target in kernel mode, as last read.
     pub kernel_ticks: AtomicU64,
     /// Uses that were not watched because the thread was not held.

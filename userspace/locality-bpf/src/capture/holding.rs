@@ -90,6 +90,9 @@ impl Capture {
         let settling_since_ns = match holding {
             Holding::Held => {
                 not_held = self.announce_held(tid).err().map(|error| format!("{error:#}"));
+                if let Some(windows) = &mut self.windows {
+                    windows.meet(tgid, sys::monotonic_ns());
+                }
                 None
             }
             Holding::Later(since_ns) => Some(since_ns),
@@ -178,6 +181,7 @@ impl Capture {
     /// program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
         self.end_process_watches(tgid);
+        self.forget_windows(tgid);
         let threads = self.members.processes.get(&tgid).map(|process| process.threads.clone());
         // The leader is what goes on, whichever thread made the call; its process stays a target.
         for other in threads.into_iter().flatten().filter(|other| *other != tgid) {

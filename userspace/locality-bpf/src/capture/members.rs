@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use locality_analysis::arbiter::{Arbiter, Policy};
 use locality_common::record::SampleRecord;
 
+use crate::kernel::perf::Event as PerfEvent;
+
 /// Debug registers of an x86 thread.
 pub const REGISTERS: u8 = 4;
 
@@ -44,6 +46,8 @@ pub struct Thread {
     pub announces_births: bool,
     /// Stops that ptrace imposes on it without our asking.
     pub imposed: Imposed,
+    /// Its meter, once there was a stop with a window.
+    pub meter: Option<PerfEvent>,
 }
 
 /// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows of a second.
@@ -90,6 +94,7 @@ impl Members {
             disturbance_ns: 0,
             announces_births: false,
             imposed: Imposed::default(),
+            meter: None,
         };
         self.threads.insert(tid, thread);
         let process = self.processes.entry(tgid).or_insert_with(|| Process {

@@ -4,18 +4,26 @@
 //! needs no hand-over. It never touches memory that can block, never symbolises, and tells everything else to the
 //! controller through a channel. Its files: `engine` the loop, `holding` who is
 //! seized, `stops` what ptrace reports, `touches` what the ring
-//! reports, `watching` armed watchpoints, `members` who is traced, `event` what it tells.
+//! reports, `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `members` who is traced,
+//! `event` what it tells.
 
+pub mod choice;
+mod code;
 mod engine;
 pub mod event;
 mod holding;
 mod members;
+mod metering;
 mod stops;
 mod touches;
 mod watching;
+mod windows;
 
+pub use code::SharedCode;
 pub use engine::{Capture, Command, Handle, Settings};
 pub use members::REGISTERS;
+pub use metering::READINGS;
+pub use windows::{Wanted, Windows};
 
 /// Most other threads of a process in which a watch is armed.
 pub const SIBLINGS: usize = 16;

@@ -3,15 +3,20 @@
 //! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a signal that we sent
 //! ourselves is swallowed.
 
-use locality_analysis::arbiter::WatchKey as ArbiterKey;
+use locality_analysis::{
+    arbiter::WatchKey as ArbiterKey,
+    model::{Access, AccessKind},
+};
 use locality_common::{record::SampleRecord, rules};
 use locality_isa::{Code, KnownAccess, Registers, first_access};
 
 use super::{
+    choice::Candidate,
     engine::Capture,
     event::{EndOutcome, Event, SampleEvent, add, get},
     holding::Holding,
     watching::Watch,
+    windows::Taken,
 };
 use crate::kernel::{proc, ptrace, ptrace::Status, sys};
 
@@ -37,16 +42,43 @@ const LOWEST_ADDRESS: u64 = 4096;
 const HIGHEST_ADDRESS: u64 = 1 << 47;
 
 /// Code segment of 64-bit user code (`__USER_CS` in the kernel's arch/x86/include/asm/segment.h).
-const USER_CODE_64: u64 = 0x33;
+pub(super) const USER_CODE_64: u64 = 0x33;
 
 /// What came of a sample's wish for a watch.
 pub(super) enum Arming {
     /// The arbiter granted none, or the use is not known.
     None,
-    /// This watch.
-    Armed(u64),
+    /// This watch, for this use of the window (`None`: the sample's own access).
+    Armed(u64, Option<usize>),
     /// The kernel refused the debug register.
-    Refused(Box<Watch>),
+    Refused(Box<Watch>, Option<usize>),
+}
+
+/// A use that shall be watched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    /// The word.
+    word: u64,
+    /// Executed instructions that touch it before the use.
+    earlier: u32,
+    /// Which use of the window it is; `None`: the sample's own access.
+    of_use: Option<usize>,
+}
+
+impl Wish {
+    /// One of the words of a sample's own access, each with the same chance, by the sample's own entropy: the clock is
+    /// nanosecond-grained.
+    pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
+        let words = access.words().count() as u64;
+        let word = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
+        Some(Self { word, earlier: 0, of_use: None })
+    }
+}
+
+impl From<Candidate> for Wish {
+    fn from(candidate: Candidate) -> Self {
+        Self { word: candidate.word, earlier: candidate.earlier, of_use: Some(candidate.index) }
+    }
 }
 
 impl Capture {
@@ -93,18 +125,36 @@ impl Capture {
             return;
         };
         let (record, stack) = *awaited;
-        let access = match ptrace::registers(tid) {
-            Ok(regs) => {
-                add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
-                find_use(&record, &registers(&regs))
-            }
-            Err(_) => Err("thread gone"),
-        };
-        let in_time = sys::monotonic_ns().saturating_sub(record.header.time_ns) <= self.settings.max_stop_ns;
+        let regs = ptrace::registers(tid);
+        if let Ok(regs) = &regs {
+            add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
+        }
+        let in_time = self.left_of_stop(&record) > 0;
         add(&self.costs.late_stops, u64::from(!in_time));
-        let armed = match &access {
-            Ok(access) if in_time => self.arm(&record, tid, access),
+        // Taken out, so that the window can be read while everything else is used.
+        let mut windows = self.windows.take();
+        let taken = match (&regs, &mut windows) {
+            (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
+            _ => None,
+        };
+        let (access, wish) = match (&taken, &regs) {
+            (_, Err(_)) => (Err("thread gone"), None),
+            (Some(Taken { first: Some(first), candidate, .. }), _) => (Ok(*first), candidate.map(Wish::from)),
+            (_, Ok(regs)) => {
+                let found = find_use(&record, &registers(regs));
+                (
+                    found.map(|access| model_access(&access)),
+                    found.ok().and_then(|access| Wish::of(&record, &access)),
+                )
+            }
+        };
+        let armed = match wish {
+            Some(wish) if in_time => self.arm(&record, tid, wish),
             _ => Arming::None,
+        };
+        let wanted = match &taken {
+            Some(_) => self.start_meter(tid, &record),
+            None => None,
         };
         self.resume(tid, 0);
         let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
@@ -115,35 +165,52 @@ impl Capture {
             (Ok(_), false) => Err("stopped too late"),
             (access, _) => access,
         };
+        let window = taken.map(|taken| Box::new(taken.finish(wanted, &self.settings.code)));
+        if let (Some(window), Some(windows)) = (&window, &mut windows) {
+            self.weigh_choice(window, &armed);
+            windows.tend(record.header.tgid, window.end, sys::monotonic_ns());
+        }
+        self.windows = windows;
         // The other threads are armed while this one runs again: nobody waits for them.
-        let watched = !matches!(armed, Arming::None);
-        self.tell_sample(SampleEvent { record, stack, held: true, access, watched }, armed);
+        self.tell_sample(
+            SampleEvent { record, stack, held: true, access, watches: Vec::new(), window },
+            armed,
+        );
+    }
+
+    /// Time that the stop of a sample may still take.
+    pub(super) fn left_of_stop(&self, record: &SampleRecord) -> u64 {
+        let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
+        self.settings.max_stop_ns.saturating_sub(stopped_ns)
     }
 
     /// Tells a sample and, if it was granted a watch, arms that in the other threads.
-    pub(super) fn tell_sample(&mut self, sample: SampleEvent, armed: Arming) {
+    pub(super) fn tell_sample(&mut self, mut sample: SampleEvent, armed: Arming) {
         let tid = sample.record.header.tid;
+        match &armed {
+            Arming::None => {}
+            Arming::Armed(id, of_use) => sample.watches.push((*id, *of_use)),
+            Arming::Refused(watch, of_use) => sample.watches.push((watch.id, *of_use)),
+        }
         self.tell(Event::Sample(Box::new(sample)));
         match armed {
             Arming::None => {}
-            Arming::Armed(id) => self.arm_siblings(id, tid),
-            Arming::Refused(watch) => {
+            Arming::Armed(id, _) => self.arm_siblings(id, tid),
+            Arming::Refused(watch, _) => {
                 let now = watch.armed_ns;
                 self.end_watch(*watch, 1.0, now, EndOutcome::Refused);
             }
         }
     }
 
-    /// Arms a watch for the access of a sample if the arbiter grants it.
-    pub(super) fn arm(&mut self, record: &SampleRecord, owner: u32, access: &KnownAccess) -> Arming {
-        self.try_arm(record, owner, access).unwrap_or(Arming::None)
+    /// Arms a watch for a use if the arbiter grants it.
+    pub(super) fn arm(&mut self, record: &SampleRecord, owner: u32, wish: Wish) -> Arming {
+        self.try_arm(record, owner, wish).unwrap_or(Arming::None)
     }
 
-    fn try_arm(&mut self, record: &SampleRecord, owner: u32, access: &KnownAccess) -> Option<Arming> {
+    fn try_arm(&mut self, record: &SampleRecord, owner: u32, wish: Wish) -> Option<Arming> {
+        let Wish { word: address, earlier, of_use } = wish;
         let tgid = record.header.tgid;
-        // Uniform over the words of the access, by the sample's own entropy: the clock is nanosecond-grained.
-        let words = access.words().count() as u64;
-        let address = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
         if !self.may_watch(owner) {
             add(&self.costs.unguarded, 1);
             return None;
@@ -168,24 +235,24 @@ impl Capture {
         add(&self.costs.armed, 1);
         let mut watch =
             // Only a thread that stands still is known to make the next use.
-            Watch::new(id, tgid, address, record.sequence, if record.signal != 0 { owner } else { 0 });
+            Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
         watch.p_arm = decision.p_arm;
         watch.threads_alive = alive;
         watch.armed_ns = sys::monotonic_ns();
         let announced = self.kernel.add_watch(watch.key(), watch.state());
-        let armed = announced.and_then(|()| Ok(watch.arm_in(owner, 2, self.programs.fd())?));
+        let armed = announced.and_then(|()| Ok(watch.arm_in(owner, earlier + 2, self.programs.fd())?));
         let process = self.members.processes.get_mut(&tgid)?;
         if let Err(error) = armed {
             tracing::debug!("watch refused in thread {owner}: {error:#}");
             process.arbiter.refused(ArbiterKey(id));
-            return Some(Arming::Refused(Box::new(watch)));
+            return Some(Arming::Refused(Box::new(watch), of_use));
         }
         process.watched.insert(address, id);
         if alive > 1 {
             watch.process_cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
         }
         self.watches.insert(watch);
-        Some(Arming::Armed(id))
+        Some(Arming::Armed(id, of_use))
     }
 
     /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.
@@ -338,9 +405,11 @@ impl Capture {
         for watch in self.watches.iter_mut() {
             watch.disarm_in(tid);
         }
+        self.kernel.remove_meter(tid);
         self.tell(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
         if self.members.is_empty(thread.tgid) {
             self.end_process_watches(thread.tgid);
+            self.forget_windows(thread.tgid);
             self.members.processes.remove(&thread.tgid);
             self.kernel.remove_target(thread.tgid);
             self.heartbeat.forget(thread.tgid);
@@ -361,7 +430,8 @@ impl Capture {
             stack,
             held: false,
             access: Err(why),
-            watched: false,
+            watches: Vec::new(),
+            window: None,
         })));
     }
 
@@ -418,8 +488,18 @@ pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<K
     }
 }
 
+/// An access as the model has it.
+pub(super) fn model_access(access: &KnownAccess) -> Access {
+    let kind = match access.kind {
+        locality_isa::AccessKind::Load => AccessKind::Load,
+        locality_isa::AccessKind::Store => AccessKind::Store,
+        locality_isa::AccessKind::ReadWrite => AccessKind::ReadWrite,
+    };
+    Access { ip: access.ip, address: access.address, size: access.size, kind }
+}
+
 /// Registers as the instruction-set package wants them.
-fn registers(regs: &libc::user_regs_struct) -> Registers {
+pub(super) fn registers(regs: &libc::user_regs_struct) -> Registers {
     Registers {
         rax: regs.rax,
         rcx: regs.rcx,

@@ -6,7 +6,7 @@ use locality_common::record::{LifecycleRecord, SampleRecord, TouchRecord, lifecy
 use super::{
     engine::{Capture, Settings},
     event::{EndOutcome, Event, SampleEvent, Trap, add},
-    stops::{Arming, find_use},
+    stops::{Arming, Wish, find_use, model_access},
     watching::Watch,
 };
 use crate::{
@@ -23,6 +23,7 @@ impl Capture {
             Record::Sample(sample, stack) => self.on_sample(*sample, stack),
             Record::Touch(record, stack) => self.on_touch(Box::new(Trap { record: *record, stack })),
             Record::Lifecycle(record) => self.on_lifecycle(&record),
+            Record::Meter(record) => self.on_meter(record),
             Record::Unknown(kind) => {
                 tracing::debug!("record of unknown kind {kind}");
                 add(&self.costs.unknown_records, 1);
@@ -54,13 +55,14 @@ impl Capture {
         // Segment bases are not recorded: an access through one counts as outside the program.
         // Not stopped: arm from the sampled registers, late; the first trap will be taken as the use.
         let access = find_use(&record, &registers(&record.regs));
-        let armed = match &access {
-            Ok(access) => self.arm(&record, tid, access),
-            Err(_) => Arming::None,
+        let armed = match access.ok().and_then(|access| Wish::of(&record, &access)) {
+            Some(wish) => self.arm(&record, tid, wish),
+            None => Arming::None,
         };
-        let watched = !matches!(armed, Arming::None);
+        let access = access.map(|access| model_access(&access));
         let (no_stop, now_ns) = (record.no_stop, record.header.time_ns);
-        self.tell_sample(SampleEvent { record, stack, held: false, access, watched }, armed);
+        let sample = SampleEvent { record, stack, held: false, access, watches: Vec::new(), window: None };
+        self.tell_sample(sample, armed);
         self.seize_if_settled(tgid, tid, now_ns);
         self.note_unstoppable(tid, no_stop);
     }

@@ -5,7 +5,10 @@
 
 use std::{collections::HashMap, io, os::fd::BorrowedFd};
 
-use locality_common::record::{WatchKey, WatchState};
+use locality_common::{
+    record::{WatchKey, WatchState},
+    rules::phase,
+};
 
 use super::event::Trap;
 use crate::kernel::perf::Event as PerfEvent;
@@ -22,8 +25,8 @@ pub struct Watch {
     pub tgid: u32,
     /// Watched word.
     pub address: u64,
-    /// Sequence of the sample that asked for it.
-    pub sample: u64,
+    /// Executed instructions of the owner that touch the word before the use.
+    pub earlier: u32,
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
     /// Monotonic clock.
@@ -43,12 +46,12 @@ pub struct Watch {
 
 impl Watch {
     /// A watch without events.
-    pub fn new(id: u64, tgid: u32, address: u64, sample: u64, owner: u32) -> Self {
+    pub fn new(id: u64, tgid: u32, address: u64, earlier: u32, owner: u32) -> Self {
         Self {
             id,
             tgid,
             address,
-            sample,
+            earlier,
             owner,
             armed_ns: 0,
             p_arm: 1.0,
@@ -69,7 +72,10 @@ impl Watch {
     pub fn state(&self) -> WatchState {
         WatchState {
             watch: self.id,
-            phase: locality_common::rules::phase::ARMED,
+            phase: match self.earlier {
+                0 => phase::ARMED,
+                earlier => phase::EARLIER + u64::from(earlier),
+            },
             owner_tid: self.owner,
             reserved: 0,
         }

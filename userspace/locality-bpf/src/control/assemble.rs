@@ -6,17 +6,23 @@
 use std::collections::{HashMap, HashSet};
 
 use locality_analysis::model::{
-    Access, AccessKind, Frame, FrameId, Module, ModuleId, Outcome, Sample, SampleId, Stack, StackId, Thread,
-    ThreadId, Touch, Watch,
+    Access, AccessKind, Frame, FrameId, Module, ModuleId, Outcome, Sample, SampleId, Seen, Stack, StackId,
+    Thread, ThreadId, Touch, Use, UseId, Watch, Window,
 };
+use locality_common::record::SampleRecord;
+use locality_shadow::End;
 use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, Symbolizer};
 
 use super::{
-    sites::{Sites, Walk, kind},
+    pace::Pace,
+    sites::{Sites, Walk},
     store::Store,
 };
 use crate::{
-    capture::event::{EndOutcome, Event, SampleEvent, Trap, WatchEnd},
+    capture::{
+        choice::{self, GRANULES, Path},
+        event::{EndOutcome, Event, SampleEvent, Trap, WatchEnd, WindowTaken},
+    },
     kernel::proc,
 };
 
@@ -29,14 +35,19 @@ pub struct Tally {
     pub uses_held: u64,
     /// Uses that were found from sampled registers, the thread running on.
     pub uses_not_held: u64,
+    /// Windows whose rate is known, by where from.
+    pub rates: HashMap<String, u64>,
+    /// Windows by why they ended.
+    pub windows: HashMap<End, u64>,
     /// Why threads could not be held, and how many.
     pub not_held_threads: HashMap<String, u64>,
 }
 
-/// A sample whose watch has not ended.
+/// A watch that has not ended.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     id: SampleId,
+    of_use: Option<UseId>,
     use_touch: Touch,
     use_ip: u64,
 }
@@ -57,7 +68,10 @@ pub struct Assembler {
     stacks: HashMap<Stack, StackId>,
     resolved: HashMap<(u32, CodeAddress), Vec<FrameId>>,
     samples: u32,
+    uses: u32,
+    /// By number of the watch.
     waiting: HashMap<u64, Waiting>,
+    pace: Pace,
 }
 
 impl std::fmt::Debug for Assembler {
@@ -68,7 +82,7 @@ impl std::fmt::Debug for Assembler {
 
 impl Assembler {
     /// Writes to `store`; times count from `origin_ns`. Must be used in the thread that made it.
-    pub fn new(store: Store, origin_ns: u64) -> Self {
+    pub fn new(store: Store, origin_ns: u64, pace: Pace) -> Self {
         let processes = Processes::new();
         Self {
             store,
@@ -85,7 +99,9 @@ impl Assembler {
             stacks: HashMap::new(),
             resolved: HashMap::new(),
             samples: 0,
+            uses: 0,
             waiting: HashMap::new(),
+            pace,
         }
     }
 
@@ -100,7 +116,10 @@ impl Assembler {
     }
 
     /// The profile, when all is said.
-    pub fn into_store(self) -> Store {
+    pub fn into_store(mut self) -> Store {
+        for (id, window) in self.pace.finish() {
+            self.store.window(id, &window);
+        }
         self.store
     }
 
@@ -109,25 +128,30 @@ impl Assembler {
     }
 
     /// Takes one event.
-    pub fn take(&mut self, event: &Event) {
+    pub fn take(&mut self, event: Event) {
         match event {
             Event::ThreadStarted { pid, tid, name, not_held, time_ns } => {
-                self.thread_started(*pid, *tid, name, not_held.clone(), *time_ns);
+                self.thread_started(pid, tid, &name, not_held, time_ns);
             }
-            Event::ThreadReleased { tid, reason } => self.thread_released(*tid, reason),
-            Event::ThreadEnded { tid, time_ns } => self.thread_ended(*tid, *time_ns),
+            Event::ThreadReleased { tid, reason } => self.thread_released(tid, &reason),
+            Event::ThreadEnded { tid, time_ns } => self.thread_ended(tid, time_ns),
             Event::Exec { pid } => {
                 // Without the new mappings the old ones would name wrong functions.
-                if self.processes.exec(*pid).is_err() {
-                    self.sites.forget(*pid);
+                if self.processes.exec(pid).is_err() {
+                    self.sites.forget(pid);
                 }
-                self.resolved.retain(|(of, _), _| of != pid);
-                if let Ok(status) = proc::status(*pid) {
-                    self.change_thread(*pid, |thread| thread.name = status.name);
+                self.resolved.retain(|(of, _), _| *of != pid);
+                if let Ok(status) = proc::status(pid) {
+                    self.change_thread(pid, |thread| thread.name = status.name);
                 }
             }
-            Event::Sample(sample) => self.sample(sample),
-            Event::WatchEnded(end) => self.watch_ended(end),
+            Event::Sample(sample) => self.sample(*sample),
+            Event::WatchEnded(end) => self.watch_ended(&end),
+            Event::Meter(record) => {
+                let mut ready = Vec::new();
+                self.pace.reading(&record, &mut ready);
+                self.put_windows(ready);
+            }
             Event::CommandEnded(_)
             | Event::NoTargets
             | Event::Failed(_)
@@ -194,44 +218,111 @@ impl Assembler {
         }
     }
 
-    fn sample(&mut self, event: &SampleEvent) {
-        let header = &event.record.header;
+    fn sample(&mut self, event: SampleEvent) {
+        let SampleEvent { record, stack, held, access, watches, window } = event;
+        let header = &record.header;
         let thread = self.thread(header.tgid, header.tid);
-        let mut walk = self.sites.walk(header.tgid, &event.record.regs, &event.stack);
+        let walk = self.sites.walk(header.tgid, &record.regs, &stack);
         let stack = self.stack(header.tgid, &walk);
         let id = SampleId(self.samples);
         self.samples += 1;
         let time_ns = self.since_start(header.time_ns);
-        let access = event.access.map_err(str::to_owned).map(|access| Access {
-            ip: access.ip,
-            address: access.address,
-            size: access.size,
-            kind: kind(access.kind),
-        });
+        let touch = |stack, kind| Touch { time_ns, thread, stack, kind, kernel: false };
+        let uses = match window {
+            Some(taken) => self.window(id, &record, &walk, taken),
+            None => Vec::new(),
+        };
         match &access {
             Ok(access) => {
-                *(if event.held { &mut self.tally.uses_held } else { &mut self.tally.uses_not_held }) += 1;
-                if let Some(first) = walk.addresses.first_mut() {
-                    *first = CodeAddress::Exact(access.ip);
-                }
-                let stack = self.stack(header.tgid, &walk);
-                let use_touch = Touch { time_ns, thread, stack, kind: access.kind, kernel: false };
-                if event.watched {
-                    self.waiting.insert(event.record.sequence, Waiting { id, use_touch, use_ip: access.ip });
+                *(if held { &mut self.tally.uses_held } else { &mut self.tally.uses_not_held }) += 1;
+                let stack = self.stack_at(header.tgid, &walk, &Path::default(), access.ip);
+                for (watch, of_use) in watches {
+                    let waiting = match of_use.map(|index| uses.get(index)) {
+                        None => {
+                            let use_touch = touch(stack, access.kind);
+                            Waiting { id, of_use: None, use_touch, use_ip: access.ip }
+                        }
+                        Some(Some((of_use, stack, access))) => {
+                            let use_touch = touch(*stack, access.kind);
+                            Waiting { id, of_use: Some(*of_use), use_touch, use_ip: access.ip }
+                        }
+                        // A window lists all its uses.
+                        Some(None) => continue,
+                    };
+                    self.waiting.insert(watch, waiting);
                 }
             }
-            Err(_) => {
-                let reason = event.access.err().unwrap_or_default();
-                *self.tally.unreachable.entry(reason).or_default() += 1;
-            }
+            Err(reason) => *self.tally.unreachable.entry(reason).or_default() += 1,
         }
-        let sample =
-            Sample { time_ns, thread, stack, period_ns: event.record.period_ns, held: event.held, access };
-        self.store.sample(id, &sample);
+        let (period_ns, access) = (record.period_ns, access.map_err(str::to_owned));
+        self.store.sample(id, &Sample { time_ns, thread, stack, period_ns, held, access });
+    }
+
+    /// Writes a window's uses; returns their ids, stacks and accesses in order.
+    fn window(
+        &mut self,
+        sample: SampleId,
+        record: &SampleRecord,
+        walk: &Walk,
+        mut taken: Box<WindowTaken>,
+    ) -> Vec<(UseId, StackId, Access)> {
+        let (pid, tid) = (record.header.tgid, record.header.tid);
+        let found = std::mem::take(&mut taken.found);
+        let mut uses = Vec::with_capacity(found.uses.len());
+        for chosen in &found.uses {
+            let stack = self.stack_at(pid, walk, &chosen.point.path, chosen.point.access.ip);
+            let seen = GRANULES.iter().zip(&chosen.seen).map(|(bytes, seen)| {
+                let seen = match seen {
+                    choice::Seen::Reused(distance, point) => Seen::Reused {
+                        distance: *distance,
+                        access: point.access,
+                        stack: self.stack_at(pid, walk, &point.path, point.access.ip),
+                    },
+                    choice::Seen::Open(accesses) => Seen::Open { accesses: *accesses },
+                };
+                (*bytes as u32, seen)
+            });
+            let (skip, access, address) = (chosen.skip, chosen.point.access, chosen.address);
+            let row = Use { sample, skip, access, address, stack, seen: seen.collect() };
+            let id = UseId(self.uses);
+            self.uses += 1;
+            self.store.window_use(id, &row);
+            uses.push((id, stack, access));
+        }
+        *self.tally.windows.entry(taken.end).or_default() += 1;
+        let row = Window {
+            sample,
+            instructions: taken.counts.instructions,
+            accesses: taken.counts.accesses,
+            end: taken.end.name().to_owned(),
+            touches: GRANULES.iter().zip(found.touches).map(|(bytes, n)| (*bytes as u32, n)).collect(),
+            rate: None,
+        };
+        let mut ready = Vec::new();
+        self.pace.window((pid, tid), record.sequence, record.header.time_ns, row, taken, &mut ready);
+        self.put_windows(ready);
+        uses
+    }
+
+    fn put_windows(&mut self, ready: Vec<(u32, Window)>) {
+        for (id, window) in ready {
+            if let Some(rate) = &window.rate {
+                *self.tally.rates.entry(rate.source.clone()).or_default() += 1;
+            }
+            self.store.window(id, &window);
+        }
+    }
+
+    /// The call stack of an instruction that the window reached by `path` from the stop.
+    fn stack_at(&mut self, pid: u32, walk: &Walk, path: &Path, ip: u64) -> StackId {
+        let called = path.called.iter().rev().map(|address| CodeAddress::Return(*address));
+        let callers = walk.addresses.iter().skip(1 + path.returned).copied();
+        let addresses = std::iter::once(CodeAddress::Exact(ip)).chain(called).chain(callers).collect();
+        self.stack(pid, &Walk { addresses, cut: walk.cut, kind: walk.kind })
     }
 
     fn watch_ended(&mut self, end: &WatchEnd) {
-        let Some(waiting) = self.waiting.remove(&end.sample) else {
+        let Some(waiting) = self.waiting.remove(&end.watch) else {
             tracing::debug!("watch {} ended, but its sample is not known", end.watch);
             return;
         };
@@ -258,7 +349,7 @@ impl Assembler {
         }
         let watch = Watch {
             sample: waiting.id,
-            of_use: None,
+            of_use: waiting.of_use,
             address: end.address,
             bytes: 8,
             armed_ns: self.since_start(end.armed_ns),

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{
     assemble::{Assembler, Tally},
+    pace::Pace,
     store::{Store, Summary},
 };
 use crate::capture::event::Event;
@@ -65,27 +66,35 @@ pub fn start(
     mut queue: mpsc::Receiver<Event>,
     store: Store,
     origin_ns: u64,
+    pace: Pace,
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
     let (notify, notables) = mpsc::unbounded_channel();
     let thread = std::thread::Builder::new()
         .name("assemble".into())
         .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns);
+            let mut assembler = Assembler::new(store, origin_ns, pace);
             while let Some(event) = queue.blocking_recv() {
-                assembler.take(&event);
-                if let Event::Second = event {
-                    let summary = lock(&shown).summary.take();
-                    assembler.store().so_far(&summary.unwrap_or_default());
+                let (mut notable, mut met) = (None, None);
+                match event {
+                    Event::Second => {
+                        let summary = lock(&shown).summary.take();
+                        assembler.store().so_far(&summary.unwrap_or_default());
+                    }
+                    event if event.is_essential() => notable = Notable::of(event),
+                    event => {
+                        if let Event::ThreadStarted { pid, .. } = event {
+                            met = Some(pid);
+                        }
+                        assembler.take(event);
+                    }
                 }
                 let mut state = lock(&shown);
-                if let Event::ThreadStarted { pid, .. } = event {
-                    state.pids.insert(pid);
-                }
+                state.pids.extend(met);
                 state.tally.clone_from(assembler.tally());
                 state.failed = assembler.store().failed().map(str::to_owned);
                 drop(state);
-                if let Some(notable) = Notable::of(event) {
+                if let Some(notable) = notable {
                     // The controller may have left its loop already.
                     let _ = notify.send(notable);
                 }

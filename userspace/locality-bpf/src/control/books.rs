@@ -48,6 +48,8 @@ impl Started {
 pub struct Books<'a> {
     /// What was asked for.
     pub plan: &'a Plan,
+    /// Why no windows can be taken, if they were wanted.
+    pub no_windows: Option<String>,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the capture thread counted.
@@ -67,6 +69,7 @@ impl Books<'_> {
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
             ticks: samples + get(&costs.kernel_ticks),
+            readings: get(&costs.meter_ticks),
             samples,
             cpu_ns: cpu.read(),
         }
@@ -80,8 +83,8 @@ impl Books<'_> {
             measured_percent: spending.share(prices) * 100.0,
             stop_ns: spending.still_ns(prices),
             trap_ns: spending.traps * prices.trap_ns,
-            bpf_ns: spending.ticks * prices.tick_ns,
-            controller_ns: sys::own_cpu_ns(),
+            bpf_ns: spending.ticks * prices.tick_ns + spending.readings * prices.meter_ns,
+            controller_ns: sys::own_cpu_ns() + get(&self.costs.window_cpu_ns),
             stops: spending.stops,
             longest_stop_ns: get(&self.costs.longest_stop_ns),
             max_stop_ns: self.plan.max_stop.as_nanos() as u64,
@@ -115,7 +118,7 @@ impl Books<'_> {
             mode: Mode::Live,
             sources: Sources {
                 address: address.to_owned(),
-                rate: None,
+                rate: rate_sources(tally),
                 clock: format!("cpu-clock, {:.0} Hz at the end", governor.rate()),
             },
             ended_by: ended_by.to_owned(),
@@ -128,6 +131,11 @@ impl Books<'_> {
     /// Sentences that the reader of the report needs, for kernel counters that stood at `before` when it began.
     pub fn notices(&self, tally: &Tally, before: &ledger::Counters, after: &ledger::Counters) -> Vec<String> {
         let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
+        notices.extend(
+            self.no_windows.iter().map(|why| {
+                format!("Distances are told in CPU time only, for lack of shadow windows: {why}.")
+            }),
+        );
         let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
         reasons.sort();
         for (reason, threads) in reasons {
@@ -184,4 +192,16 @@ impl Books<'_> {
             self.plan.overhead_percent
         )
     }
+}
+
+/// Where the rates of windows come from, the most frequent first; `None` where none is known.
+fn rate_sources(tally: &Tally) -> Option<String> {
+    let all: u64 = tally.windows.values().sum();
+    let mut sources: Vec<_> = tally.rates.iter().collect();
+    sources.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
+    let parts: Vec<String> = sources
+        .into_iter()
+        .map(|(source, n)| format!("{source} {:.0} %", *n as f64 / all.max(1) as f64 * 100.0))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }

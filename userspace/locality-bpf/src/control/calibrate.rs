@@ -1,7 +1,8 @@
 //! Measures what a clock tick and a watchpoint trap cost on this machine, on a child process of ours.
 //!
 //! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in which a sample was taken.
-//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Waking:
+//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Reading of a meter:
+//! as a tick. Waking:
 //! the spinning child is stopped by a signal and resumed; the price is the lower quartile from our resuming it to the end
 //! of the gap. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
 
@@ -14,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use locality_common::{
-    record::{WatchKey, WatchState},
+    record::{Meter, WatchKey, WatchState},
     rules::phase,
 };
 
@@ -47,7 +48,7 @@ const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
-const GUESS: Prices = Prices { tick_ns: 25_000, trap_ns: 20_000, wake_ns: 50_000 };
+const GUESS: Prices = Prices { tick_ns: 25_000, trap_ns: 20_000, meter_ns: 15_000, wake_ns: 50_000 };
 
 /// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
 const MOST_NS: u64 = 200_000;
@@ -65,6 +66,7 @@ struct Shared {
 
 const QUIT: u64 = u64::MAX;
 const SPIN: u64 = 1 << 32;
+const SHORT_SPIN: u64 = 1 << 33;
 
 /// A child that follows orders.
 struct Child {
@@ -167,7 +169,11 @@ fn obey(shared: &Shared) -> ! {
             std::hint::spin_loop();
             continue;
         }
-        let result_ns = if order & SPIN != 0 { spin(shared) } else { touch(&shared.word) };
+        let result_ns = match order {
+            _ if order & SPIN != 0 => spin(shared, SPIN_NS),
+            _ if order & SHORT_SPIN != 0 => spin(shared, SPIN_NS / 2),
+            _ => touch(&shared.word),
+        };
         last = order;
         shared.result_ns.store(result_ns, Ordering::Relaxed);
         shared.done.store(order, Ordering::Release);
@@ -175,10 +181,10 @@ fn obey(shared: &Shared) -> ! {
 }
 
 /// Notes the gaps while spinning; returns their number.
-fn spin(shared: &Shared) -> u64 {
+fn spin(shared: &Shared, length_ns: u64) -> u64 {
     let start = sys::monotonic_ns();
     let (mut before, mut gaps) = (start, 0);
-    while before - start < SPIN_NS && gaps < GAPS {
+    while before - start < length_ns && gaps < GAPS {
         let now = sys::monotonic_ns();
         if now - before > GAP_NS {
             shared.gaps[gaps][0].store(before, Ordering::Relaxed);
@@ -209,7 +215,9 @@ pub struct Calibration {
 /// The prices of this machine, or a careful guess where they cannot be measured.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
     let plausible = |prices: &Prices| {
-        [prices.tick_ns, prices.trap_ns, prices.wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
+        [prices.tick_ns, prices.trap_ns, prices.meter_ns, prices.wake_ns]
+            .iter()
+            .all(|price_ns| *price_ns <= MOST_NS)
     };
     let why = match measure(object, ring) {
         Ok(prices) if plausible(&prices) => return Calibration { prices, guessed: None },
@@ -218,9 +226,10 @@ pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
         Err(error) => format!("{error:#}"),
     };
     let guessed = format!(
-        "The cost is an estimate: {why}, so {} µs a tick, {} µs a trap and {} µs a waking were assumed.",
+        "The cost is an estimate: {why}, so {} µs a tick, {} µs a trap, {} µs a reading and {} µs a waking were assumed.",
         GUESS.tick_ns / 1000,
         GUESS.trap_ns / 1000,
+        GUESS.meter_ns / 1000,
         GUESS.wake_ns / 1000
     );
     Calibration { prices: GUESS, guessed: Some(guessed) }
@@ -231,8 +240,9 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     let mut child = Child::start().context("cannot start the calibration child")?;
     object.add_target(child.pid)?;
     let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
+        let meter_ns = readings(&mut child, object, ring)?;
         let trap_ns = traps(&mut child, object, ring)?;
-        Ok(Prices { tick_ns, trap_ns, wake_ns: wakings(&mut child)? })
+        Ok(Prices { tick_ns, trap_ns, meter_ns, wake_ns: wakings(&mut child)? })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -245,17 +255,41 @@ fn ticks(child: &mut Child, object: &Object, ring: &mut Ring) -> Result<u64> {
     clock.start()?;
     let noted = child.ask(SPIN);
     clock.stop();
+    let at = |record: &Record| match record {
+        Record::Sample(sample, _) => Some(sample.header.time_ns),
+        _ => None,
+    };
     let gaps = child.gaps(noted?);
+    price(&gaps, ring, at).context("the sampling clock did not fire while a process ran")
+}
+
+fn readings(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64> {
+    let event = Event::meter(child.pid, PERIOD_NS).context("cannot set a meter")?;
+    event.set_program(object.program_fd("meter")?)?;
+    object.set_meter(child.pid, &Meter::default())?;
+    let order = child.tell(SHORT_SPIN);
+    event.enable()?;
+    let noted = child.answer(order);
+    object.remove_meter(child.pid);
+    drop(event);
+    let at = |record: &Record| match record {
+        Record::Meter(reading) => Some(reading.header.time_ns),
+        _ => None,
+    };
+    let gaps = child.gaps(noted?);
+    price(&gaps, ring, at).context("the meter did not fire while a process ran")
+}
+
+/// Median of the gaps in which a record was made.
+fn price(gaps: &[[u64; 2]], ring: &mut Ring, at: impl Fn(&Record) -> Option<u64>) -> Option<u64> {
     let mut costs_ns = Vec::new();
     while let Some(item) = ring.next() {
-        if let Record::Sample(sample, _) = decode(&item) {
-            let at = sample.header.time_ns;
+        if let Some(at) = at(&decode(&item)) {
             costs_ns
                 .extend(gaps.iter().find(|gap| (gap[0]..=gap[1]).contains(&at)).map(|gap| gap[1] - gap[0]));
         }
     }
-    anyhow::ensure!(!costs_ns.is_empty(), "the sampling clock did not fire while a process ran");
-    Ok(median(costs_ns))
+    (!costs_ns.is_empty()).then(|| median(costs_ns))
 }
 
 fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64> {

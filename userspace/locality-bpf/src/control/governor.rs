@@ -1,9 +1,11 @@
 //! Keeps the cost within the budget by choosing the sampling rate.
 //!
-//! Cost = time stopped (until the thread runs again) + traps × trap cost + ticks × tick cost, as a share of the targets' CPU time and stopped time. All
+//! Cost = time stopped (until the thread runs again) + traps × trap cost + ticks × tick cost + readings × reading cost, as a share of the targets' CPU time and stopped time. All
 //! of it is roughly proportional to the number of samples, so the rate follows from the cost of one sample, measured as
 //! we go, and from what was spent or saved so far. Sources of error: costs that nobody sees (caches that our handlers
 //! disturb, the scheduler's work at a stop) are not in the sum; trap and tick costs are medians of a calibration.
+
+use crate::capture::READINGS;
 
 /// Rate before anything is known, in samples per second of CPU time.
 pub const FIRST_RATE: f64 = 50.0;
@@ -30,6 +32,8 @@ pub struct Spending {
     pub traps: u64,
     /// Clock ticks that met a target.
     pub ticks: u64,
+    /// Readings of meters.
+    pub readings: u64,
     /// Samples: ticks that met a target in user mode.
     pub samples: u64,
     /// CPU time of the targets.
@@ -43,6 +47,8 @@ pub struct Prices {
     pub trap_ns: u64,
     /// One tick of the sampling clock, in the thread that it interrupted.
     pub tick_ns: u64,
+    /// One reading of a meter, in the thread that it interrupted.
+    pub meter_ns: u64,
     /// From our resuming of a stopped thread until it runs.
     pub wake_ns: u64,
 }
@@ -55,7 +61,8 @@ impl Spending {
 
     /// What the targets paid.
     pub fn cost_ns(&self, prices: Prices) -> u64 {
-        self.still_ns(prices) + self.traps * prices.trap_ns + self.ticks * prices.tick_ns
+        let interrupts_ns = self.ticks * prices.tick_ns + self.readings * prices.meter_ns;
+        self.still_ns(prices) + self.traps * prices.trap_ns + interrupts_ns
     }
 
     /// The cost as a share of CPU time and stopped time.
@@ -78,8 +85,9 @@ pub struct Governor {
 impl Governor {
     /// With a budget as a share (0.01 is 1 %).
     pub fn new(budget: f64, prices: Prices) -> Self {
-        // A sample is a tick, a stop and two traps; the stop is a guess until the first ones are measured.
-        let guess = prices.tick_ns + 2 * prices.trap_ns + prices.wake_ns + 80_000;
+        // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess until the first ones are measured.
+        let readings_ns = u64::from(READINGS) * prices.meter_ns;
+        let guess = prices.tick_ns + 2 * prices.trap_ns + readings_ns + prices.wake_ns + 300_000;
         let rate = FIRST_RATE.min(AIM * budget * 1e9 / guess as f64).max(*RATES.start());
         Self { budget, prices, before: Spending::default(), sample_cost_ns: guess as f64, rate }
     }
@@ -118,7 +126,7 @@ pub fn period_ns(rate: f64, entropy: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const PRICES: Prices = Prices { trap_ns: 9_000, tick_ns: 15_000, wake_ns: 20_000 };
+    const PRICES: Prices = Prices { trap_ns: 9_000, tick_ns: 15_000, meter_ns: 6_000, wake_ns: 20_000 };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {

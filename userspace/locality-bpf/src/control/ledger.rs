@@ -33,7 +33,11 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         ("imposed by births of threads", get(&costs.birth_stops)),
         ("not watched because the thread was not held", get(&costs.unguarded)),
         ("word watched already", get(&costs.watched_already)),
+        ("with a window", get(&costs.windows)),
     ];
+    let mut ends: Vec<_> = tally.windows.iter().collect();
+    ends.sort();
+    let ends = ends.into_iter().map(|(end, n)| (format!("window ended: {}", end.name()), *n));
     Ledger {
         seen: since(counter::SEEN),
         filtered: filtered_by.iter().map(|(_, n)| n).sum(),
@@ -46,7 +50,12 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         censored: get(&costs.censored),
         refused: get(&costs.refused),
         unreachable,
-        stops: stops.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_owned(), n)).collect(),
+        stops: stops
+            .into_iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(name, n)| (name.to_owned(), n))
+            .chain(ends)
+            .collect(),
     }
 }
 

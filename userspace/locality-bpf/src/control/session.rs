@@ -21,11 +21,12 @@ use super::{
     cpu_times::CpuTimes,
     governor::{self, Governor, Prices, Spending},
     launch, ledger,
+    pace::Pace,
     progress::Progress,
     store::{Store, Summary},
 };
 use crate::{
-    capture::{Capture, Command, Handle, Settings, event::Event},
+    capture::{Capture, Command, Handle, Settings, SharedCode, Wanted, Windows, event::Event},
     guard,
     kernel::{
         btf, cgroup,
@@ -77,6 +78,10 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         }
         _ => None,
     };
+    let windows = match plan.windows && plan.may_stop {
+        true => Some(Windows::start()),
+        false => None,
+    };
     // The command is a process of its own already, and keeps what it was given.
     sys::loosen_limits();
     let hurry = sys::Hurry::begin();
@@ -95,8 +100,14 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
         object.attach_lifecycle()?;
-        let books = Books { plan, calibration, costs: Arc::default(), started: Started::now(plan) };
-        let mut trace = Trace::start(books, object, ring, heartbeat, store)?;
+        let (windows, no_windows) = match windows {
+            Some(Ok(windows)) => (Some(windows), None),
+            Some(Err(why)) => (None, Some(why.to_string())),
+            None => (None, None),
+        };
+        let books =
+            Books { no_windows, plan, calibration, costs: Arc::default(), started: Started::now(plan) };
+        let mut trace = Trace::start(books, object, ring, heartbeat, windows, store)?;
         trace.attach(launched.as_ref()).await?;
         trace.clock.start()?;
         let command = launched.as_ref().map(|launched| launched.pid);
@@ -132,9 +143,13 @@ impl<'a> Trace<'a> {
         object: Object,
         ring: Ring,
         heartbeat: Arc<guard::Heartbeat>,
+        windows: Option<Windows>,
         store: Store,
     ) -> Result<Self> {
         let (plan, prices) = (books.plan, books.calibration.prices);
+        let wanted = Wanted::default();
+        let code = SharedCode::default();
+        let pace = Pace::new(prices.meter_ns, Arc::clone(&wanted), Arc::clone(&code));
         let governor = Governor::new(plan.overhead_percent / 100.0, prices);
         let clock = Clock::open(&object, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);
@@ -145,12 +160,17 @@ impl<'a> Trace<'a> {
             watch_unheld: plan.watch_unheld,
             trap_cost_ns: prices.trap_ns,
             tick_cost_ns: prices.tick_ns,
+            meter_cost_ns: prices.meter_ns,
+            wanted,
+            code,
             budget: plan.overhead_percent / 100.0,
         };
         let costs = Arc::clone(&books.costs);
-        let capture = Capture::new(object, ring, settings, costs, heartbeat, events.clone())?.start()?;
+        let capture =
+            Capture::new(object, ring, settings, costs, heartbeat, windows, events.clone())?.start()?;
         let shown = Arc::new(Mutex::new(Shown::default()));
-        let (assembler, notables) = assembly::start(queue, store, books.started.mono_ns, Arc::clone(&shown))?;
+        let (assembler, notables) =
+            assembly::start(queue, store, books.started.mono_ns, pace, Arc::clone(&shown))?;
         Ok(Self {
             progress: Progress::new(plan.quiet),
             books,

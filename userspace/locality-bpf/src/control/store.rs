@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use locality_analysis::model::{
     Frame, FrameId, Ledger, Module, ModuleId, Overhead, Profile, Run, Sample, SampleId, Stack, StackId,
-    Thread, ThreadId, Watch,
+    Thread, ThreadId, Use, UseId, Watch, Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -86,6 +86,18 @@ impl Store {
     /// Adds a watch that ended.
     pub fn watch(&mut self, watch: &Watch) {
         let result = self.writer.append_watch(watch);
+        self.note(result);
+    }
+
+    /// Adds or replaces a window.
+    pub fn window(&mut self, id: u32, window: &Window) {
+        let result = self.writer.put_window(id, window);
+        self.note(result);
+    }
+
+    /// Adds a use.
+    pub fn window_use(&mut self, id: UseId, of_use: &Use) {
+        let result = self.writer.append_use(id, of_use);
         self.note(result);
     }
 

@@ -11,7 +11,7 @@ use aya::{
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets, mode},
     counter,
-    record::{HeldThread, WatchKey, WatchState, WatchedWords},
+    record::{HeldThread, Meter, WatchKey, WatchState, WatchedWords},
 };
 
 /// The compiled object: prebuilt, or rebuilt by the build script when the sources differ.
@@ -37,6 +37,7 @@ pub struct Object {
     watched: HashMap<MapData, u32, WatchedWords>,
     /// What `watched` holds.
     watched_words: std::collections::HashMap<u32, WatchedWords>,
+    meters: HashMap<MapData, u32, Meter>,
     heartbeat: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     lifecycle: Vec<RawTracePointLink>,
@@ -62,7 +63,7 @@ impl Object {
             .map_max_entries("SCRATCH", cpus as u32)
             .load(OBJECT)
             .context("the kernel refused the eBPF object")?;
-        for name in ["sample", "touch"] {
+        for name in ["sample", "touch", "meter"] {
             let program: &mut PerfEvent = ebpf.program_mut(name).context("program missing")?.try_into()?;
             program.load().with_context(|| format!("the kernel refused the eBPF program {name}"))?;
         }
@@ -75,17 +76,29 @@ impl Object {
         }
         let mut take = |name: &str| ebpf.take_map(name).with_context(|| format!("map {name} missing"));
         let ring = RingBuf::try_from(take("RING")?)?;
-        let (targets, held, watches, watched, heartbeat, counters) = (
+        let (targets, held, watches, watched, meters, heartbeat, counters) = (
             HashMap::try_from(take("TARGETS")?)?,
             HashMap::try_from(take("HELD")?)?,
             HashMap::try_from(take("WATCHES")?)?,
             HashMap::try_from(take("WATCHED")?)?,
+            HashMap::try_from(take("METERS")?)?,
             Array::try_from(take("HEARTBEAT")?)?,
             PerCpuArray::try_from(take("COUNTERS")?)?,
         );
         let (lifecycle, watched_words) = (Vec::new(), std::collections::HashMap::new());
         Ok((
-            Self { ebpf, targets, held, watches, watched, watched_words, heartbeat, counters, lifecycle },
+            Self {
+                ebpf,
+                targets,
+                held,
+                watches,
+                watched,
+                watched_words,
+                meters,
+                heartbeat,
+                counters,
+                lifecycle,
+            },
             ring,
         ))
     }
@@ -118,7 +131,7 @@ impl Object {
         Ok(self.ebpf.program(name).context("program missing")?.try_into()?)
     }
 
-    /// Descriptor of a loaded perf-event program ("sample", "touch").
+    /// Descriptor of a loaded perf-event program ("sample", "touch", "meter").
     pub fn program_fd(&self, name: &str) -> Result<BorrowedFd<'_>> {
         Ok(self.program(name)?.fd()?.as_fd())
     }
@@ -173,6 +186,17 @@ impl Object {
             }
             false => self.watched.insert(key.tgid, *words, 0),
         };
+    }
+
+    /// Says what the meter of a thread reads, before its event is armed.
+    pub fn set_meter(&mut self, tid: u32, meter: &Meter) -> Result<()> {
+        Ok(self.meters.insert(tid, meter, 0)?)
+    }
+
+    /// Takes that back.
+    pub fn remove_meter(&mut self, tid: u32) {
+        // Absent for a thread that was never metered.
+        let _ = self.meters.remove(&tid);
     }
 
     /// Says that the freezer is alive at `now_ns`; 0 forbids stops at once.

@@ -64,6 +64,19 @@ impl Event {
         open(&mut attr, -1, cpu as i32, None)
     }
 
+    /// A clock of one thread's CPU time that fires each `period_ns` of it. Disabled.
+    #[doc(alias = "PERF_COUNT_SW_TASK_CLOCK")]
+    pub fn meter(tid: u32, period_ns: u64) -> io::Result<Self> {
+        let mut attr = bindings::perf_event_attr {
+            type_: bindings::PERF_TYPE_SOFTWARE,
+            config: bindings::PERF_COUNT_SW_TASK_CLOCK.into(),
+            ..Default::default()
+        };
+        attr.__bindgen_anon_1.sample_period = period_ns;
+        attr.set_disabled(1);
+        open(&mut attr, tid as i32, -1, None)
+    }
+
     /// An event in our own thread that counts nothing.
     ///
     /// While any per-thread event is open, the kernel keeps its scheduling hooks enabled; enabling them for the first one

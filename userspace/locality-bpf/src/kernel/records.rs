@@ -1,7 +1,9 @@
 //! Decodes ring-buffer bytes. The only module that reads kernel bytes; it never panics, and what it does not know it
 //! returns as [`Record::Unknown`].
 
-use locality_common::record::{Header, LifecycleRecord, SampleRecord, TouchRecord, kind, read_plain};
+use locality_common::record::{
+    Header, LifecycleRecord, MeterRecord, SampleRecord, TouchRecord, kind, read_plain,
+};
 
 /// A decoded record with its copy of the user stack, which begins at the recorded `rsp`.
 #[derive(Debug, Clone)]
@@ -12,6 +14,8 @@ pub enum Record {
     Touch(Box<TouchRecord>, Vec<u8>),
     /// A thread or process began, ended or changed its program.
     Lifecycle(LifecycleRecord),
+    /// A thread's progress after a stop.
+    Meter(Box<MeterRecord>),
     /// A kind that this version does not know, or a record that is too short for its kind.
     Unknown(u32),
 }
@@ -28,6 +32,7 @@ pub fn decode(bytes: &[u8]) -> Record {
             read_plain(bytes).map(|touch| Record::Touch(Box::new(touch), stack(size_of::<TouchRecord>())))
         }
         kind::LIFECYCLE => read_plain(bytes).map(Record::Lifecycle),
+        kind::METER => read_plain(bytes).map(|meter| Record::Meter(Box::new(meter))),
         _ => None,
     };
     record.unwrap_or(Record::Unknown(header.kind))
@@ -40,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), kind in 0u8..5) {
+        fn any_bytes_decode(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), kind in 0u8..6) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
                 for byte in bytes.iter_mut().take(4).skip(1) {

@@ -164,9 +164,12 @@ impl AsRawFd for ChildSignals {
 /// Highest real-time priority (`sched(7)`).
 pub const MOST_URGENT: i32 = 99;
 
-/// Gives this thread the lowest real-time priority, so that it runs as soon as a target stops.
+/// The capture thread's real-time priority: the lowest but one, which is the window process'.
+pub const CAPTURE_PRIORITY: i32 = 2;
+
+/// Gives this thread [`CAPTURE_PRIORITY`], so that it runs as soon as a target stops.
 pub fn make_thread_urgent() -> io::Result<()> {
-    make_urgent(0, 1)
+    make_urgent(0, CAPTURE_PRIORITY)
 }
 
 /// Gives a thread (0: this one) a real-time priority.

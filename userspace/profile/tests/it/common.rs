@@ -214,8 +214,8 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     for (id, sample) in (0..).zip(&profile.samples) {
         writer.put_sample(SampleId(id), sample)?;
     }
-    for window in &profile.windows {
-        writer.append_window(window)?;
+    for (id, window) in (0..).zip(&profile.windows) {
+        writer.put_window(id, window)?;
     }
     for (id, of_use) in (0..).zip(&profile.uses) {
         writer.append_use(UseId(id), of_use)?;

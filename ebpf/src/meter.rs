@@ -1,0 +1,94 @@
+//! `meter`: runs a few times after a stop, each time that the thread has used a little more CPU time, and records how far it
+//! has come: its registers and a few words of its memory. User space tells from that how fast it makes accesses.
+//!
+//! The event is a task clock of that thread alone, so it counts CPU time and follows the thread from CPU to CPU. A non-zero
+//! return lets the event's limit count, so that it ends by itself.
+
+use aya_ebpf::{
+    bindings::{bpf_perf_event_data, pt_regs},
+    helpers::generated::{
+        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
+    },
+};
+use locality_common::{
+    counter,
+    record::{METER_WORDS, MeterRecord, kind},
+};
+
+use crate::{
+    maps::{METERS, SCRATCH, Scratch},
+    ring::{Wake, count, submit},
+    touch::enabled_ns,
+};
+
+/// Let the event limit count.
+const COUNT_TICK: u32 = 1;
+
+/// Without aya's `#[perf_event]`, which would return 0.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "perf_event")]
+pub fn meter(data: *mut bpf_perf_event_data) -> u32 {
+    count(counter::SEEN);
+    count(counter::METER_TICKS);
+    // SAFETY: helper calls without arguments.
+    let (pid_tgid, cpu, now) =
+        unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
+    match SCRATCH.get_ptr_mut(cpu) {
+        Some(scratch) => record(data, scratch, pid_tgid, cpu, now),
+        None => count(counter::LOST_SCRATCH),
+    }
+    COUNT_TICK
+}
+
+/// The record, and behind it a place for the saved registers.
+#[repr(C)]
+struct Room {
+    record: MeterRecord,
+    saved: pt_regs,
+}
+
+#[inline(always)]
+fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, pid_tgid: u64, cpu: u32, now: u64) {
+    let tid = pid_tgid as u32;
+    // SAFETY: the entry may be replaced while it is read; then the reading belongs to a sample that is over.
+    let Some(meter) = (unsafe { METERS.get(tid) }) else {
+        count(counter::FILTERED_STALE_METER);
+        return;
+    };
+    let room = scratch.cast::<Room>();
+    // SAFETY: `scratch` is this CPU's map value, larger than `Room`; the context is valid; the helpers check their sources.
+    // The saved registers of a thread that was interrupted in user mode are those of the interrupt.
+    unsafe {
+        let saved = &raw mut (*room).saved;
+        let kept = bpf_task_pt_regs(bpf_get_current_task_btf());
+        bpf_probe_read_kernel(saved.cast(), size_of::<pt_regs>() as u32, kept as *const _);
+        let record = &raw mut (*room).record;
+        (*record).header.kind = kind::METER;
+        (*record).header.bytes = size_of::<MeterRecord>() as u32;
+        (*record).header.time_ns = now;
+        (*record).header.tgid = (pid_tgid >> 32) as u32;
+        (*record).header.tid = tid;
+        (*record).header.cpu = cpu;
+        (*record).header.nested_traps = 0;
+        (*record).sequence = meter.sequence;
+        (*record).enabled_ns = enabled_ns(data);
+        (*record).ip = (*saved).rip;
+        let registers = &raw mut (*record).registers;
+        macro_rules! copy {
+            ($($index:literal $field:ident)*) => { $((*registers)[$index] = (*saved).$field;)* };
+        }
+        copy!(0 rax 1 rcx 2 rdx 3 rbx 4 rsp 5 rbp 6 rsi 7 rdi 8 r8 9 r9 10 r10 11 r11 12 r12 13 r13 14 r14 15 r15);
+        let mut readable = 0;
+        for index in 0..METER_WORDS {
+            let (address, word) = (meter.words[index], &raw mut (*record).words[index]);
+            *word = 0;
+            if address != 0 && bpf_probe_read_user(word.cast(), 8, address as *const _) == 0 {
+                readable |= 1 << index;
+            }
+        }
+        (*record).readable = readable;
+        (*record).kernel = u32::from((*data).regs.cs & 3 == 0);
+        submit(scratch, size_of::<MeterRecord>() as u32, Wake::NextTurn);
+    }
+}

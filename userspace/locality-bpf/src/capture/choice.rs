@@ -1,0 +1,265 @@
+//! Chooses uses in a shadow window and looks there for their reuses (METHOD.md §3, the sampling recipe).
+//!
+//! Pure. A timer lands on the access after a slow one; the random skip from the stop to the use takes that away. Sources of
+//! error: a window that ends before the skip range does is drawn from what there is; a path of calls is followed by return
+//! addresses, so a `longjmp` inside the window leaves frames too many.
+
+use locality_analysis::model::{Access, AccessKind};
+use locality_stream::{Event, InstructionRecord, Kind};
+
+/// A use lies within so many accesses of the stop, and within the first half of its window.
+pub const SKIP_RANGE: usize = 1000;
+
+/// Sizes of granules that are followed.
+pub const GRANULES: [u64; 2] = [8, 64];
+
+/// Bytes that a watchpoint covers.
+const WORD: u64 = 8;
+
+/// The part of a window that is needed here.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// Events in order.
+    pub events: &'a [Event],
+    /// The value moved by each access.
+    pub values: &'a [u64],
+    /// The instructions that events refer to.
+    pub instructions: &'a [InstructionRecord],
+}
+
+/// How the call stack differs from that at the stop.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Frames of the stop that were returned from.
+    pub returned: usize,
+    /// Return addresses of the calls since, outermost first.
+    pub called: Vec<u64>,
+}
+
+/// An access, and the path to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// The access.
+    pub access: Access,
+    /// The path.
+    pub path: Path,
+}
+
+/// What the window shows of a granule after the use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// Touched again, after so many accesses.
+    Reused(u64, Point),
+    /// Not touched by so many accesses.
+    Open(u64),
+}
+
+/// A use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// Accesses between the stop and this one.
+    pub skip: u64,
+    /// The use.
+    pub point: Point,
+    /// Byte whose granules are followed.
+    pub address: u64,
+    /// For each of [`GRANULES`].
+    pub seen: [Seen; GRANULES.len()],
+}
+
+impl Chosen {
+    /// Whether the window shows no reuse of the word.
+    pub fn is_open(&self) -> bool {
+        matches!(self.seen[0], Seen::Open(_))
+    }
+}
+
+/// A use as drawn in the stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Draft {
+    /// Its position among the events.
+    event: usize,
+    /// Its position among the accesses.
+    at: usize,
+    /// The byte that stands for it.
+    address: u64,
+}
+
+/// The use that a watchpoint shall follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which of the uses.
+    pub index: usize,
+    /// Its word.
+    pub word: u64,
+    /// Executed instructions that touch the word before the use.
+    pub earlier: u32,
+}
+
+/// Uses drawn in a window. What a stopped thread need not wait for is found later, by [`Choice::finish`].
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    drafts: Vec<Draft>,
+}
+
+impl Choice {
+    /// Draws at most `most` different uses out of a window of `accesses` accesses, in random order. `events` begins it.
+    pub fn draw(
+        events: impl Iterator<Item = Event>,
+        accesses: usize,
+        most: usize,
+        random: &mut fastrand::Rng,
+    ) -> Self {
+        let range = SKIP_RANGE.min(accesses.div_ceil(2));
+        let events = events.enumerate().filter(|(_, event)| event.kind.is_access());
+        let first: Vec<(usize, Event)> = events.take(range).collect();
+        let mut drafts: Vec<Draft> = Vec::with_capacity(most);
+        for _ in 0..if first.is_empty() { 0 } else { most } {
+            let at = random.usize(..first.len());
+            let Some((position, event)) = first.get(at) else { continue };
+            if drafts.iter().any(|draft| draft.at == at) {
+                continue;
+            }
+            // Any word of the access, each with the same chance.
+            let words = last_byte(event) / WORD - event.value / WORD + 1;
+            let word = (event.value / WORD + random.u64(..words)) * WORD;
+            drafts.push(Draft { event: *position, at, address: word.max(event.value) });
+        }
+        Self { drafts }
+    }
+
+    /// The first of the uses whose word the window does not show again. `events` gives all of them, each time anew.
+    pub fn first_open<I: Iterator<Item = Event>>(&self, events: impl Fn() -> I) -> Option<Candidate> {
+        self.drafts.iter().enumerate().find_map(|(index, draft)| {
+            let word = draft.address & !(WORD - 1);
+            if events().skip(draft.event + 1).any(|event| touches(&event, word, WORD)) {
+                return None;
+            }
+            Some(Candidate { index, word, earlier: touches_before(events().take(draft.event + 1), word) })
+        })
+    }
+
+    /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and the paths to both.
+    pub fn finish(&self, view: &View<'_>) -> Found {
+        let accesses: Vec<(Event, u64)> = view
+            .events
+            .iter()
+            .filter(|event| event.kind.is_access())
+            .zip(view.values.iter().copied().chain(std::iter::repeat(0)))
+            .map(|(event, value)| (*event, value))
+            .collect();
+        let reuses: Vec<[Option<usize>; GRANULES.len()]> =
+            self.drafts.iter().map(|draft| reuses(draft, &accesses)).collect();
+        let reused = reuses.iter().flatten().copied().flatten();
+        let mut wanted: Vec<usize> = self.drafts.iter().map(|draft| draft.at).chain(reused).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let paths = paths(&accesses, &wanted);
+        let point = |at: usize| {
+            let path = wanted.binary_search(&at).ok().and_then(|index| paths.get(index));
+            let (event, _) = accesses.get(at)?;
+            let ip = view.instructions.get(event.index as usize).map_or(0, |instruction| instruction.address);
+            Some(Point { access: access(event, ip), path: path.cloned().unwrap_or_default() })
+        };
+        let chosen = |(draft, reuses): (&Draft, &[Option<usize>; GRANULES.len()])| {
+            let seen = reuses.map(|reuse| match reuse.and_then(|at| Some((at, point(at)?))) {
+                Some((at, found)) => Seen::Reused((at - draft.at) as u64, found),
+                None => Seen::Open((accesses.len() - 1 - draft.at) as u64),
+            });
+            Some(Chosen { skip: draft.at as u64, point: point(draft.at)?, address: draft.address, seen })
+        };
+        Found {
+            // One for each draft: their positions were taken from the accesses themselves.
+            uses: self.drafts.iter().zip(&reuses).filter_map(chosen).collect(),
+            touches: GRANULES.map(|bytes| {
+                let touched =
+                    accesses.iter().map(|(event, _)| last_byte(event) / bytes - event.value / bytes + 1);
+                touched.fold(0, u64::saturating_add)
+            }),
+        }
+    }
+}
+
+/// What a window shows of the uses that were drawn in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The uses.
+    pub uses: Vec<Chosen>,
+    /// Touches of granules by all accesses, for each of [`GRANULES`].
+    pub touches: [u64; GRANULES.len()],
+}
+
+/// The first access of a window, its instruction given by its index.
+pub fn first_access(
+    mut events: impl Iterator<Item = Event>,
+    address_of: impl FnOnce(u32) -> Option<u64>,
+) -> Option<Access> {
+    let event = events.find(|event| event.kind.is_access())?;
+    Some(access(&event, address_of(event.index)?))
+}
+
+/// Executed instructions before that of the last event that touch the word: each makes a trap.
+fn touches_before(until: impl Iterator<Item = Event>, word: u64) -> u32 {
+    let mut executions = 0u32;
+    let mut before: Option<Event> = None;
+    for event in until {
+        if touches(&event, word, WORD) {
+            // The store of an instruction that loaded from the same place just before: one execution.
+            let completes = event.kind == Kind::STORE
+                && before.is_some_and(|before| {
+                    before.kind == Kind::LOAD && (before.index, before.value) == (event.index, event.value)
+                });
+            executions += u32::from(!completes);
+        }
+        before = Some(event);
+    }
+    executions.saturating_sub(1)
+}
+
+fn reuses(draft: &Draft, accesses: &[(Event, u64)]) -> [Option<usize>; GRANULES.len()] {
+    GRANULES.map(|bytes| {
+        let start = draft.address & !(bytes - 1);
+        let later = accesses.get(draft.at + 1..).unwrap_or_default();
+        later.iter().position(|(event, _)| touches(event, start, bytes)).map(|after| draft.at + 1 + after)
+    })
+}
+
+/// Paths at the given accesses, which ascend.
+fn paths(accesses: &[(Event, u64)], wanted: &[usize]) -> Vec<Path> {
+    let (mut path, mut paths) = (Path::default(), Vec::with_capacity(wanted.len()));
+    let mut wanted = wanted.iter().copied().peekable();
+    for (at, (event, value)) in accesses.iter().enumerate() {
+        let Some(next) = wanted.peek() else { break };
+        // Before the call or the return itself takes effect: both are made where they stand.
+        if *next == at {
+            paths.push(path.clone());
+            wanted.next();
+        }
+        if event.kind == Kind::CALL {
+            path.called.push(*value);
+        } else if event.kind == Kind::RETURN && path.called.pop().is_none() {
+            path.returned += 1;
+        }
+    }
+    paths
+}
+
+fn last_byte(event: &Event) -> u64 {
+    event.value.saturating_add(u64::from(event.size.max(1)) - 1)
+}
+
+fn touches(event: &Event, start: u64, bytes: u64) -> bool {
+    event.kind.is_access() && event.value <= start.saturating_add(bytes - 1) && last_byte(event) >= start
+}
+
+fn access(event: &Event, ip: u64) -> Access {
+    Access {
+        ip,
+        address: event.value,
+        size: event.size.into(),
+        kind: if event.kind.is_store() { AccessKind::Store } else { AccessKind::Load },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Against a brute-force reading of random windows, and by hand.
+
+use super::*;
+use proptest::prelude::*;
+
+fn instructions() -> Vec<InstructionRecord> {
+    (0..16).map(|index| InstructionRecord::new(0x1000 + index, &[0x90])).collect()
+}
+
+fn load(index: u32, address: u64, size: u16) -> Event {
+    Event::access(Kind::LOAD, index, address, size)
+}
+
+#[test]
+fn a_path_follows_calls_and_returns() {
+    // Called once, returned twice, called again, then the use.
+    let events = [
+        Event::access(Kind::CALL, 1, 0x7000, 8),
+        Event::access(Kind::RETURN, 2, 0x7000, 8),
+        Event::access(Kind::RETURN, 3, 0x7008, 8),
+        Event::access(Kind::CALL, 4, 0x7008, 8),
+        load(5, 0x100, 4),
+        load(6, 0x102, 1),
+    ];
+    let accesses: Vec<(Event, u64)> =
+        events.into_iter().zip([0x2001, 0x2001, 0x3001, 0x4001, 1, 2]).collect();
+    let paths = paths(&accesses, &[0, 1, 2, 4]);
+    assert_eq!(paths[0], Path::default());
+    assert_eq!(paths[1], Path { returned: 0, called: vec![0x2001] });
+    assert_eq!(paths[2], Path::default());
+    assert_eq!(paths[3], Path { returned: 1, called: vec![0x4001] });
+}
+
+#[test]
+fn a_read_and_write_of_one_instruction_is_one_trap() {
+    let events = [
+        load(1, 0x100, 8),
+        Event::access(Kind::STORE, 1, 0x100, 8),
+        load(2, 0x100, 8),
+        Event::access(Kind::STORE, 3, 0x104, 2),
+    ];
+    assert_eq!(
+        [1, 2, 3, 4].map(|until| touches_before(events[..until].iter().copied(), 0x100)),
+        [0, 0, 1, 2]
+    );
+}
+
+proptest! {
+    #[test]
+    fn uses_and_reuses_are_those_of_the_window(
+        raw in proptest::collection::vec((0u32..16, 0u64..400, 1u16..40, any::<bool>()), 0..120),
+        seed: u64,
+    ) {
+        let events: Vec<Event> = raw
+            .iter()
+            .flat_map(|(index, address, size, is_store)| {
+                let kind = if *is_store { Kind::STORE } else { Kind::LOAD };
+                let block = (index % 4 == 0).then(|| Event::new(Kind::BLOCK, 0, 0));
+                block.into_iter().chain([Event::access(kind, *index, *address, *size)])
+            })
+            .collect();
+        let (instructions, values) = (instructions(), vec![0; raw.len()]);
+        let view = View { events: &events, values: &values, instructions: &instructions };
+        let choice = Choice::draw(events.iter().copied(), raw.len(), 8, &mut fastrand::Rng::with_seed(seed));
+        let Found { uses, touches } = choice.finish(&view);
+        prop_assert_eq!(uses.is_empty(), raw.is_empty());
+        for of_use in &uses {
+            let at = of_use.skip as usize;
+            let (index, address, size, is_store) = raw[at];
+            prop_assert!(at < raw.len().div_ceil(2));
+            let kind = if is_store { AccessKind::Store } else { AccessKind::Load };
+            let access = Access { ip: 0x1000 + u64::from(index), address, size: size.into(), kind };
+            prop_assert_eq!(of_use.point.access, access);
+            prop_assert!((address..address + u64::from(size)).contains(&of_use.address));
+            for (bytes, seen) in GRANULES.iter().zip(&of_use.seen) {
+                // Byte by byte: does any byte of a later access lie in the granule?
+                let first = (at + 1..raw.len()).find(|&later| {
+                    let (_, address, size, _) = raw[later];
+                    (address..address + u64::from(size)).any(|byte| byte / bytes == of_use.address / bytes)
+                });
+                match (first, seen) {
+                    (Some(later), Seen::Reused(distance, point)) => {
+                        prop_assert_eq!(later - at, *distance as usize);
+                        prop_assert_eq!(point.access.address, raw[later].1);
+                    }
+                    (None, Seen::Open(accesses)) => prop_assert_eq!(*accesses as usize, raw.len() - 1 - at),
+                    (expected, found) => prop_assert!(false, "{expected:?}, {found:?}"),
+                }
+            }
+        }
+        let open = choice.first_open(|| events.iter().copied());
+        prop_assert_eq!(open.map(|open| open.index), uses.iter().position(Chosen::is_open));
+        if let Some(open) = open {
+            prop_assert_eq!(open.word, uses[open.index].address / 8 * 8);
+        }
+        for (bytes, touched) in GRANULES.iter().zip(touches) {
+            let brute: usize = raw
+                .iter()
+                .map(|(_, address, size, _)| {
+                    let granules: std::collections::HashSet<u64> =
+                        (*address..address + u64::from(*size)).map(|byte| byte / bytes).collect();
+                    granules.len()
+                })
+                .sum();
+            prop_assert_eq!(brute as u64, touched);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a stop does besides arming: the shadow window, and the meter that shows how fast the thread goes on.
+
+use locality_common::record::{Meter, MeterRecord, SampleRecord};
+use locality_shadow::ThreadState;
+
+use super::{
+    engine::Capture,
+    event::{Event, WindowTaken, add},
+    stops::{Arming, registers},
+    windows::{Taken, Windows},
+};
+use crate::kernel::{perf::Event as PerfEvent, ptrace};
+
+/// Readings after each stop.
+pub const READINGS: u32 = 6;
+
+/// CPU time between readings: at random, so that they fall into step with no loop.
+const PERIODS_NS: std::ops::Range<u64> = 200_000..500_000;
+
+/// Share of the longest stop that the window may take.
+const SHARE_OF_STOP: u64 = 2;
+
+/// Time that arming and resuming take.
+const RESERVE_NS: u64 = 150_000;
+
+impl Capture {
+    /// Takes the window of a stopped thread, if there is time for one.
+    pub(super) fn take_window<'a>(
+        &mut self,
+        windows: &'a mut Windows,
+        tid: u32,
+        record: &SampleRecord,
+        regs: &libc::user_regs_struct,
+    ) -> Option<Taken<'a>> {
+        let left_ns = self.left_of_stop(record).checked_sub(RESERVE_NS)?;
+        let time_ns = left_ns.min(self.settings.max_stop_ns / SHARE_OF_STOP);
+        let mut state =
+            ThreadState { registers: registers(regs), extended: std::mem::take(&mut self.extended_state) };
+        ptrace::extended_state(tid, &mut state.extended).ok()?;
+        let taken = windows.take(record.header.tgid, &state, regs, time_ns);
+        self.extended_state = state.extended;
+        add(&self.costs.windows, u64::from(taken.is_some()));
+        taken
+    }
+
+    /// The chance of being chosen among the uses that stayed open is known only after the window was read whole.
+    pub(super) fn weigh_choice(&mut self, window: &WindowTaken, armed: &Arming) {
+        let open = window.found.uses.iter().filter(|of_use| of_use.is_open()).count().max(1);
+        if let Arming::Armed(id, Some(_)) = armed
+            && let Some(watch) = self.watches.get_mut(*id)
+        {
+            watch.p_arm /= open as f64;
+        }
+    }
+
+    /// Has the thread tell its progress a few times; returns the number of the list of words that is read.
+    pub(super) fn start_meter(&mut self, tid: u32, record: &SampleRecord) -> Option<u32> {
+        let wanted = self.settings.wanted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (number, words) = wanted.get(&record.header.tgid).copied().unwrap_or_default();
+        drop(wanted);
+        let started = self.try_start_meter(tid, &Meter { sequence: record.sequence, words });
+        if let Err(error) = &started {
+            tracing::debug!("no meter in thread {tid}: {error:#}");
+        }
+        started.ok().map(|()| number)
+    }
+
+    fn try_start_meter(&mut self, tid: u32, meter: &Meter) -> anyhow::Result<()> {
+        self.kernel.set_meter(tid, meter)?;
+        // Spread by the sample's own entropy.
+        let period_ns = PERIODS_NS.start
+            + (meter.sequence >> 14).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+                % (PERIODS_NS.end - PERIODS_NS.start);
+        let Some(thread) = self.members.threads.get_mut(&tid) else { return Ok(()) };
+        match &thread.meter {
+            Some(event) => event.set_period(period_ns)?,
+            None => {
+                let event = PerfEvent::meter(tid, period_ns)?;
+                event.set_program(self.kernel.program_fd("meter")?)?;
+                thread.meter = Some(event);
+            }
+        }
+        if let Some(event) = &thread.meter {
+            event.enable_for(READINGS)?;
+        }
+        Ok(())
+    }
+
+    /// The process has ended or runs another program.
+    pub(super) fn forget_windows(&mut self, tgid: u32) {
+        if let Some(windows) = &mut self.windows {
+            windows.forget(tgid);
+        }
+        // What was learnt of its words is of no use any more.
+        self.settings.wanted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&tgid);
+    }
+
+    pub(super) fn on_meter(&mut self, record: Box<MeterRecord>) {
+        add(&self.costs.meter_ticks, 1);
+        if let Some(thread) = self.members.threads.get_mut(&record.header.tid) {
+            thread.disturbance_ns += self.settings.meter_cost_ns;
+        }
+        self.tell(Event::Meter(record));
+    }
+}

@@ -1,0 +1,185 @@
+//! Shadow windows at stops: asks the window process for them, and draws uses in what it returns.
+//!
+//! Not here: executing instructions (`locality_shadow`), which use gets a watchpoint (the arbiter).
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use locality_analysis::model::Access;
+use locality_common::record::METER_WORDS;
+use locality_shadow::{
+    End, Limits, ThreadState,
+    helper::{Error, Helper, Kept, Settings, Window, ranges},
+};
+
+use crate::kernel::sys;
+
+use super::{
+    choice::{Candidate, Choice, Found, View, first_access},
+    code::SharedCode,
+    event::{WindowLog, WindowTaken},
+    stops::USER_CODE_64,
+};
+
+/// Uses drawn in a window.
+const USES: usize = 8;
+
+/// Instructions of windows, each with the share of windows that are at most so long, in hundredths.
+const LENGTHS: [(u64, u8); 3] = [(60_000, 5), (12_000, 25), (3_000, 100)];
+
+/// A word that is touched more often before its use is not watched: each touch is a trap.
+const EARLIER_MAX: u32 = 16;
+
+/// Most pages that a window reads from the target.
+const PAGES: u64 = 400;
+
+/// A process' mappings are read again after so long if a window met code outside of those known.
+const MAPS_AGE_NS: u64 = 1_000_000_000;
+
+/// Results of a system call that the kernel will start again (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
+/// `ERESTART_RESTARTBLOCK` in the kernel's include/linux/errno.h).
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+
+/// The memory words that meters shall read: the number of the list, and the list, by process. The assembler learns them.
+pub type Wanted = Arc<Mutex<HashMap<u32, (u32, [u64; METER_WORDS])>>>;
+
+/// A window that was just taken. What it holds lies with the helper until the next one is.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    window: Result<Window<'a>, End>,
+    /// The uses drawn in it.
+    choice: Choice,
+    /// The first access, if there is one.
+    pub first: Option<Access>,
+    /// The use to be watched.
+    pub candidate: Option<Candidate>,
+}
+
+impl Taken<'_> {
+    /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that its meter reads, if it
+    /// has one.
+    pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
+        let mut kept = Kept::default();
+        let (end, found) = match self.window {
+            Ok(mut window) => {
+                window.copy(&mut kept);
+                let end = window.end;
+                let tables = window.code();
+                let view =
+                    View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
+                code.lock().unwrap_or_else(PoisonError::into_inner).follow(kept.generation, &tables);
+                (end, self.choice.finish(&view))
+            }
+            Err(why) => (why, Found::default()),
+        };
+        let Kept { counts, events, values, registers, generation } = kept;
+        let log = match wanted {
+            Some(_) => WindowLog { events, values, registers, generation },
+            None => WindowLog::default(),
+        };
+        WindowTaken { counts, end, found, log, wanted: wanted.unwrap_or(0) }
+    }
+}
+
+/// The window process and what is known of the targets.
+#[derive(Debug)]
+pub struct Windows {
+    helper: Helper,
+    random: fastrand::Rng,
+    /// When the mappings of a process were read; absent for one that is not known to the helper.
+    known: HashMap<u32, u64>,
+}
+
+impl Windows {
+    /// Starts the process that executes them. The calling thread must outlive it.
+    pub fn start() -> Result<Self, Error> {
+        // Below the capture thread's priority, so that it can be killed whatever it does.
+        let settings = Settings { real_time: Some(sys::CAPTURE_PRIORITY - 1), ..Settings::default() };
+        Ok(Self { helper: Helper::start(settings)?, random: fastrand::Rng::new(), known: HashMap::new() })
+    }
+
+    /// CPU time that the window process used.
+    pub fn cpu_ns(&self) -> u64 {
+        self.helper.cpu_ns()
+    }
+
+    /// Makes a process known, if it is not.
+    pub fn meet(&mut self, pid: u32, now_ns: u64) {
+        if !self.known.contains_key(&pid) {
+            self.know(pid, now_ns);
+        }
+    }
+
+    /// Makes a process known, or its mappings anew. Not in a stop: reading the mappings of a large process takes long.
+    pub fn know(&mut self, pid: u32, now_ns: u64) {
+        let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { return };
+        let known_ranges = ranges(&String::from_utf8_lossy(&maps));
+        let told = match self.known.contains_key(&pid) {
+            true => self.helper.update_maps(pid.into(), &known_ranges),
+            false => self.helper.add_process(pid.into(), pid, &known_ranges),
+        };
+        match told {
+            Ok(()) => drop(self.known.insert(pid, now_ns)),
+            Err(error) => tracing::debug!("no windows in process {pid}: {error}"),
+        }
+    }
+
+    /// The process ended or runs another program.
+    pub fn forget(&mut self, pid: u32) {
+        if self.known.remove(&pid).is_some() {
+            self.helper.remove_process(pid.into());
+        }
+    }
+
+    /// Executes the next instructions of a stopped thread. `None` where its process is not known.
+    pub fn take(
+        &mut self,
+        pid: u32,
+        state: &ThreadState,
+        regs: &libc::user_regs_struct,
+        time_ns: u64,
+    ) -> Option<Taken<'_>> {
+        if !self.known.contains_key(&pid) {
+            return None;
+        }
+        if let Some(why) = why_none(regs) {
+            return Some(Taken { window: Err(why), choice: Choice::default(), first: None, candidate: None });
+        }
+        let die = self.random.u8(..100);
+        let instructions = LENGTHS.iter().find(|(_, below)| die < *below).map_or(0, |(length, _)| *length);
+        let limits = Limits { instructions, pages: PAGES, time_ns };
+        let mut window = self.helper.run(pid.into(), state, &limits);
+        let choice = Choice::draw(window.events(), window.counts.accesses as usize, USES, &mut self.random);
+        let candidate = choice.first_open(|| window.events()).filter(|open| open.earlier <= EARLIER_MAX);
+        let first = window.events().find(|event| event.kind.is_access());
+        let instructions = window.code().instructions;
+        let address_of = |index: u32| Some(instructions.get(index as usize)?.address);
+        let first = first_access(first.into_iter(), address_of);
+        Some(Taken { window: Ok(window), choice, first, candidate })
+    }
+
+    /// What the windows of a process need now that nobody waits: its mappings, a window process that lives.
+    pub fn tend(&mut self, pid: u32, end: End, now_ns: u64) {
+        if end == End::Helper
+            && let Err(error) = self.helper.revive()
+        {
+            tracing::debug!("the window process does not start again: {error}");
+        }
+        let age_ns = self.known.get(&pid).map_or(0, |read_ns| now_ns.saturating_sub(*read_ns));
+        if end == End::UnreadableCode && age_ns > MAPS_AGE_NS {
+            self.know(pid, now_ns);
+        }
+    }
+}
+
+/// Why no instruction of a stopped thread can be told ahead.
+fn why_none(regs: &libc::user_regs_struct) -> Option<End> {
+    if regs.cs != USER_CODE_64 {
+        return Some(End::NotLongMode);
+    }
+    let in_system_call = (regs.orig_rax as i64) >= 0;
+    let restarts = RESTARTS.contains(&(regs.rax as i64));
+    (in_system_call && restarts).then_some(End::Restart)
+}

@@ -1,0 +1,225 @@
+//! How fast threads make accesses: brings each window together with the readings of the meter that follow it, and keeps
+//! the rows of windows until their rate is known.
+//!
+//! Not here: how a rate follows from them (`locality_rate`).
+
+use std::{collections::HashMap, sync::PoisonError};
+
+use locality_analysis::model::{Rate, Window};
+use locality_common::record::MeterRecord;
+use locality_rate::{Rates, Reading, Sample, SampleRate, WindowView};
+use locality_stream::Code;
+
+use crate::capture::{
+    READINGS, SharedCode, Wanted,
+    event::{WindowLog, WindowTaken},
+};
+
+/// A window whose readings have not come by then has none: its thread sleeps, or its meter was used again.
+const PATIENCE_NS: u64 = 500_000_000;
+
+/// A window whose readings are awaited.
+#[derive(Debug)]
+struct Pending {
+    id: u32,
+    row: Window,
+    pid: u32,
+    tid: u32,
+    since_ns: u64,
+    taken: Box<WindowTaken>,
+    readings: Vec<Reading>,
+}
+
+/// What a process' rates are learnt from.
+struct Process {
+    rates: Rates,
+    /// The windows observed, in order, with their rows.
+    rows: Vec<(u32, Window)>,
+    /// Number of the list of words that was handed out last.
+    wanted: u32,
+}
+
+/// All processes.
+pub struct Pace {
+    reading_cost_ns: f64,
+    wanted: Wanted,
+    code: SharedCode,
+    processes: HashMap<u32, Process>,
+    /// By sequence of the sample.
+    pending: HashMap<u64, Pending>,
+    windows: u32,
+}
+
+impl std::fmt::Debug for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pace").field("windows", &self.windows).finish_non_exhaustive()
+    }
+}
+
+impl Pace {
+    /// With what a reading costs the thread.
+    pub fn new(reading_cost_ns: u64, wanted: Wanted, code: SharedCode) -> Self {
+        Self {
+            reading_cost_ns: reading_cost_ns as f64,
+            wanted,
+            code,
+            processes: HashMap::new(),
+            pending: HashMap::new(),
+            windows: 0,
+        }
+    }
+
+    /// Takes a window in; returns its number. The rows that are now known are added to `ready`.
+    pub fn window(
+        &mut self,
+        at: (u32, u32),
+        sequence: u64,
+        time_ns: u64,
+        row: Window,
+        taken: Box<WindowTaken>,
+        ready: &mut Vec<(u32, Window)>,
+    ) -> u32 {
+        let id = self.windows;
+        self.windows += 1;
+        let (pid, tid) = at;
+        // The thread's meter was used again, and others have waited long enough.
+        let over: Vec<u64> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| {
+                pending.tid == tid || time_ns.saturating_sub(pending.since_ns) > PATIENCE_NS
+            })
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in over {
+            self.settle(sequence, ready);
+        }
+        let pending = Pending { id, row, pid, tid, since_ns: time_ns, taken, readings: Vec::new() };
+        self.pending.insert(sequence, pending);
+        id
+    }
+
+    /// Takes a reading.
+    pub fn reading(&mut self, record: &MeterRecord, ready: &mut Vec<(u32, Window)>) {
+        let Some(pending) = self.pending.get_mut(&record.sequence) else { return };
+        if record.enabled_ns != u64::MAX {
+            pending.readings.push(Reading {
+                // The thread's own clock: it stands still where the thread does.
+                time_ns: record.enabled_ns,
+                switches: 0,
+                ip: record.ip,
+                registers: record.registers,
+                words: record.words,
+                read: record.readable as u8,
+                wanted: pending.taken.wanted,
+            });
+        }
+        if pending.readings.len() >= READINGS as usize {
+            self.settle(record.sequence, ready);
+        }
+    }
+
+    fn settle(&mut self, sequence: u64, ready: &mut Vec<(u32, Window)>) {
+        let Some(pending) = self.pending.remove(&sequence) else { return };
+        let Pending { id, mut row, pid, tid, taken, readings, .. } = pending;
+        let process = self.processes.entry(pid).or_insert_with(|| Process {
+            rates: Rates::new(self.reading_cost_ns),
+            rows: Vec::new(),
+            wanted: 0,
+        });
+        let code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
+        let WindowLog { events, values, registers, generation } = &taken.log;
+        let window = (*generation == code.generation && !events.is_empty()).then(|| WindowView {
+            events,
+            values,
+            registers,
+            code: Code { instructions: &code.instructions, blocks: &code.blocks },
+            instructions: taken.counts.instructions,
+            accesses: taken.counts.accesses,
+        });
+        let rate = process.rates.observe(&Sample { thread: tid, readings: &readings, window });
+        drop(code);
+        row.rate = told(&rate);
+        process.rows.push((id, row.clone()));
+        let words = process.rates.words();
+        if words.number != process.wanted {
+            process.wanted = words.number;
+            let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            wanted.insert(pid, (words.number, words.addresses));
+        }
+        ready.push((id, row));
+    }
+
+    /// All rows, with all that is known at the end.
+    pub fn finish(mut self) -> Vec<(u32, Window)> {
+        let mut unused = Vec::new();
+        let mut waiting: Vec<u64> = self.pending.keys().copied().collect();
+        waiting.sort_unstable();
+        for sequence in waiting {
+            self.settle(sequence, &mut unused);
+        }
+        let with_rates = |process: Process| {
+            let rates = process.rates.rates();
+            process.rows.into_iter().zip(rates).map(|((id, mut row), rate)| {
+                row.rate = told(&rate);
+                (id, row)
+            })
+        };
+        self.processes.into_values().flat_map(with_rates).collect()
+    }
+}
+
+/// A rate for the profile; none where there is only a bracket.
+fn told(rate: &SampleRate) -> Option<Rate> {
+    let known = rate.accesses_per_ns.filter(|_| rate.source != locality_rate::Source::Unknown)?;
+    Some(Rate { value: known.value, low: known.low, high: known.high, source: rate.source.name().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_analysis::model::SampleId;
+    use locality_common::record::Header;
+    use locality_shadow::{Counts, End};
+
+    use super::*;
+    use crate::capture::choice::Found;
+
+    fn taken() -> Box<WindowTaken> {
+        let (counts, found, log) = (Counts::default(), Found::default(), WindowLog::default());
+        Box::new(WindowTaken { counts, end: End::SystemCall, found, log, wanted: 0 })
+    }
+
+    fn row(sample: u32) -> Window {
+        let (instructions, accesses, end, touches, rate) = (0, 0, String::new(), Vec::new(), None);
+        Window { sample: SampleId(sample), instructions, accesses, end, touches, rate }
+    }
+
+    fn reading(tid: u32, sequence: u64, enabled_ns: u64) -> MeterRecord {
+        let header = Header { tid, tgid: 1, ..Header::default() };
+        let (registers, words) = ([0; 16], [0; 4]);
+        MeterRecord { header, sequence, enabled_ns, ip: 0, registers, words, readable: 0, kernel: 0 }
+    }
+
+    #[test]
+    fn a_window_waits_for_its_readings_or_for_the_next_one_of_its_thread() {
+        let mut pace = Pace::new(5_000, Wanted::default(), SharedCode::default());
+        let mut ready = Vec::new();
+        for (tid, sequence) in [(7, 100), (8, 101)] {
+            pace.window((1, tid), sequence, 0, row(sequence as u32), taken(), &mut ready);
+        }
+        for n in 1..u64::from(READINGS) {
+            pace.reading(&reading(7, 100, n * 300_000), &mut ready);
+            pace.reading(&reading(7, 99, n * 300_000), &mut ready);
+        }
+        assert!(ready.is_empty());
+        pace.reading(&reading(7, 100, 9_000_000), &mut ready);
+        assert_eq!(ready.drain(..).map(|(id, row)| (id, row.sample.0)).collect::<Vec<_>>(), [(0, 100)]);
+        pace.window((1, 8), 102, 1_000, row(102), taken(), &mut ready);
+        assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [1]);
+        pace.window((1, 9), 103, PATIENCE_NS * 2, row(103), taken(), &mut ready);
+        assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [2]);
+        let mut ids: Vec<u32> = pace.finish().into_iter().map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [0, 1, 2, 3]);
+    }
+}
