@@ -80,7 +80,7 @@ impl fmt::Display for Unfit {
             ),
             Self::Nothing(reasons) => write!(
                 f,
-                "nothing in these reports can be compared ({}): make both in the same mode",
+                "nothing in these reports can be compared ({}): compare two live traces, or two exact runs",
                 reasons.join("; ")
             ),
         }
