@@ -9,9 +9,9 @@ static void *node(size_t bytes) {
     return memory;
 }
 
-/* A list of 8 MiB in random order, walked 40 times. */
+/* A list of 6 MiB in random order, walked 40 times. */
 static uint64_t list(void) {
-    enum { N = 1 << 17 };
+    enum { N = 100000 };
     struct item {
         struct item *next;
         uint64_t value, unused[6];
@@ -143,9 +143,9 @@ static uint64_t spmv(void) {
     return (uint64_t)(x[7] * 1000);
 }
 
-/* 4 MiB of bytes pairwise into 65,536 counters, most of them near each other. */
+/* 4 million bytes pairwise into 65,536 counters, most of them near each other. */
 static uint64_t histogram(void) {
-    enum { N = 4 << 20 };
+    enum { N = 4000000 };
     uint8_t *text = take(N);
     uint64_t *count = take(65536 * 8), sum = 0;
     memset(count, 0, 65536 * 8);
@@ -171,9 +171,9 @@ static uint64_t walk(void) {
     return sum;
 }
 
-/* Horspool's search for eight patterns of 4 bytes in 2 MiB of four letters. */
+/* Horspool's search for eight patterns of 4 bytes in 2 million of four letters. */
 static uint64_t search(void) {
-    enum { N = 2 << 20, LENGTH = 4 };
+    enum { N = 2000000, LENGTH = 4 };
     uint8_t *text = take(N), pattern[LENGTH], shift[256];
     for (int i = 0; i < N; i++)
         text[i] = (uint8_t)('a' + below(4));

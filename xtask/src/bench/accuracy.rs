@@ -100,7 +100,9 @@ pub fn run(options: &Options) -> Result<()> {
     let mut failed = Vec::new();
     for entry in ENTRIES {
         let named = options.only.iter().any(|name| name == entry.name);
-        let wanted = named || (options.only.is_empty() && !bench.is_measured(&entry));
+        let wanted = named
+            || (options.only.is_empty()
+                && !bench.recipes().all(|recipe| bench.native(&entry, recipe).is_some()));
         if options.table || !wanted {
             continue;
         }
@@ -110,7 +112,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     let recipes: Vec<&str> = RECIPES.iter().map(|recipe| recipe.0).collect();
-    let kept = |entry: &&Entry| recipes.iter().any(|recipe| bench.kept(entry, recipe, "native").exists());
+    let kept = |entry: &&Entry| recipes.iter().any(|recipe| bench.native(entry, recipe).is_some());
     let rows = ENTRIES.iter().filter(kept).map(|entry| bench.row(entry)).collect::<Result<Vec<_>>>()?;
     crate::say(&format!("{} programs, {}", rows.len(), bench.settings));
     crate::say(&table::markdown(&rows, &recipes));
@@ -160,13 +162,26 @@ impl<'a> Bench<'a> {
         RECIPES.iter().map(|recipe| recipe.0).filter(wanted)
     }
 
-    fn is_measured(&self, entry: &Entry) -> bool {
-        self.recipes().all(|recipe| self.kept(entry, recipe, "native").exists())
+    /// CPU times that go with a kept trace of the work as it is now.
+    fn native(&self, entry: &Entry, recipe: &str) -> Option<Native> {
+        let kept: Value =
+            serde_json::from_slice(&std::fs::read(self.kept(entry, recipe, "native")).ok()?).ok()?;
+        let same = kept.get("work").and_then(Value::as_str) == Some(self.work(entry).ok()?.as_str());
+        let measured = kept.get("seconds")?.as_array()?.iter().filter_map(Value::as_f64).collect();
+        same.then_some(Native { measured, ..Native::default() })
+    }
+
+    /// Hash of the work that a repetition does.
+    fn work(&self, entry: &Entry) -> Result<String> {
+        self.exact().key(&self.ready(entry, 1)?)
+    }
+
+    fn exact(&self) -> Exact<'_> {
+        Exact { tool: &self.tool, kept: self.folder.join("exact"), version: &self.version }
     }
 
     fn truth(&self, entry: &Entry) -> Result<Truth> {
-        let exact = Exact { tool: &self.tool, kept: &self.folder.join("exact"), version: &self.version };
-        exact.truth(entry, |repetitions| self.ready(entry, repetitions))
+        self.exact().truth(entry, |repetitions| self.ready(entry, repetitions))
     }
 
     fn ready(&self, entry: &Entry, repetitions: u32) -> Result<Ready> {
@@ -188,7 +203,8 @@ impl<'a> Bench<'a> {
             self.trace(entry, recipe, native.once())?;
             native.measure(ready)?;
             // Last, because it says that the rest is there.
-            std::fs::write(self.kept(entry, recipe, "native"), json!(native.measured).to_string())?;
+            let kept = json!({ "work": self.work(entry)?, "seconds": native.measured });
+            std::fs::write(self.kept(entry, recipe, "native"), kept.to_string())?;
         }
         let row = self.row(entry)?;
         let told = |name: &str| row.figures.get(name).map_or("–".to_owned(), |value| format!("{value:.3}"));
@@ -211,8 +227,7 @@ impl<'a> Bench<'a> {
             ("leftover".to_owned(), truth.leftover * 100.0),
         ]);
         for (recipe, weights) in RECIPES {
-            let Ok(native) = std::fs::read(self.kept(entry, recipe, "native")) else { continue };
-            let native = Native { measured: serde_json::from_slice(&native)?, ..Native::default() };
+            let Some(native) = self.native(entry, recipe) else { continue };
             let rate = truth.accesses / (native.once() * 1e9);
             let report = std::fs::read(self.kept(entry, recipe, "json"))?;
             let rows = found::rows(&self.kept(entry, recipe, "locality"))?;

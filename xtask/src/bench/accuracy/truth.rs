@@ -4,7 +4,11 @@
 //! on average. Counts are subtracted bin by bin, misses size by size. Source of error: what differs between two runs of
 //! one program (addresses, the first repetition's place in memory) is left over; [`Truth::leftover`] says how much.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail};
 use locality_analysis::{
@@ -55,7 +59,7 @@ pub struct Exact<'a> {
     /// The tool.
     pub tool: &'a Path,
     /// Folder of reports.
-    pub kept: &'a Path,
+    pub kept: PathBuf,
     /// Version of the tool and of QEMU.
     pub version: &'a str,
 }
@@ -77,7 +81,7 @@ impl Exact<'_> {
     fn report(&self, name: &str, ready: &Ready) -> Result<Value> {
         let file = self.kept.join(format!("{name}-{}.json", self.key(ready)?));
         if !file.exists() {
-            std::fs::create_dir_all(self.kept)?;
+            std::fs::create_dir_all(&self.kept)?;
             let making = file.with_extension("making");
             let tool = self.tool.to_string_lossy().into_owned();
             let making_name = making.to_string_lossy().into_owned();
@@ -106,7 +110,10 @@ impl Exact<'_> {
     }
 
     /// Hash of all that the report follows from: command, input, program, files named, environment, versions.
-    fn key(&self, ready: &Ready) -> Result<String> {
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn key(&self, ready: &Ready) -> Result<String> {
         let environment = format!("{:?}", process::ENVIRONMENT);
         let mut parts = vec![self.version.to_owned(), environment, ready.stdin.clone()];
         let mut files: Vec<&String> = ready.words.iter().filter(|word| is_file(word)).collect();
