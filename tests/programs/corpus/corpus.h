@@ -1,5 +1,5 @@
 /* What the kernels of `cargo xtask bench accuracy` share: `PROGRAM KERNEL REPETITIONS` does the kernel's whole work that many
- * times, each time the same, and prints a checksum.
+ * times, each time the same, and prints a checksum after each.
  *
  * Memory taken with take() lies at the same place in each repetition and is filled anew; nodes come from malloc and are
  * freed. So each repetition but the first makes the same accesses after the same accesses, however many there are, and what
@@ -61,8 +61,10 @@ static int run(const struct kernel *kernels, size_t count, int argc, char **argv
                 random_state = 0x9e3779b97f4a7c15u;
                 arena_used = 0;
                 sum = sum * 31 + kernels[i].work();
+                if (printf("%016llx\n", (unsigned long long)sum) < 0 || fflush(stdout))
+                    return 1;
             }
-            return printf("%016llx\n", (unsigned long long)sum) < 0;
+            return 0;
         }
     return fprintf(stderr, "%s has no kernel %s\n", argv[0], argv[1]), 2;
 }

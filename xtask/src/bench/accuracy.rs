@@ -1,8 +1,8 @@
 //! How right a live trace is: each program of a corpus traced for a while, compared with exact runs of the same work.
 //!
 //! For each program: exact reports of one repetition and of a few (kept in `--truth`, by a hash of command, inputs and
-//! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after the
-//! traces, then a program that repeats for long enough, attached to after a second, once with each recipe. `live` is the
+//! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after each
+//! trace and, where the program's output tells, during it, a program that repeats for long enough, attached to after a second, once with each recipe. `live` is the
 //! tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in
 //! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy.
 //!
@@ -16,6 +16,7 @@
 mod corpus;
 mod found;
 mod inputs;
+mod native;
 mod process;
 mod score;
 mod table;
@@ -27,11 +28,12 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::{
     corpus::{ENTRIES, Entry, PACKAGES, Ready, Repeat},
     found::Weights,
+    native::Native,
     score::Figures,
     truth::{Exact, GRANULES, Truth},
 };
@@ -71,8 +73,6 @@ pub struct Options {
 
 /// The recipes, in the order of columns, and how reuses are weighed if that is done here.
 const RECIPES: [(&str, Weights); 2] = [("rdx", Weights::Proportional), ("live", Weights::Probability)];
-/// CPU time of native runs that a rate is taken from, at least, in seconds.
-const NATIVE_S: f64 = 0.6;
 
 /// What a run of the bench works with.
 struct Bench<'a> {
@@ -162,13 +162,10 @@ impl<'a> Bench<'a> {
         RECIPES.iter().map(|recipe| recipe.0).filter(wanted)
     }
 
-    /// CPU times that go with a kept trace of the work as it is now.
+    /// Speeds that go with a kept trace of the work as it is now.
     fn native(&self, entry: &Entry, recipe: &str) -> Option<Native> {
-        let kept: Value =
-            serde_json::from_slice(&std::fs::read(self.kept(entry, recipe, "native")).ok()?).ok()?;
-        let same = kept.get("work").and_then(Value::as_str) == Some(self.work(entry).ok()?.as_str());
-        let measured = kept.get("seconds")?.as_array()?.iter().filter_map(Value::as_f64).collect();
-        same.then_some(Native { measured, ..Native::default() })
+        let kept = serde_json::from_slice(&std::fs::read(self.kept(entry, recipe, "native")).ok()?).ok()?;
+        Native::of_json(&kept, &self.work(entry).ok()?)
     }
 
     /// Hash of the work that a repetition does.
@@ -196,14 +193,14 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         let ready = |repetitions| self.ready(entry, repetitions);
-        let mut native = Native::new(entry, ready)?;
+        let runs = native::Runs::new(entry, ready)?;
         for recipe in self.recipes() {
-            native.measured.clear();
-            native.measure(ready)?;
-            self.trace(entry, recipe, native.once())?;
-            native.measure(ready)?;
+            let mut native = Native::default();
+            native.add(&runs, ready)?;
+            native.traced = self.trace(entry, recipe, native.once())?;
+            native.add(&runs, ready)?;
             // Last, because it says that the rest is there.
-            let kept = json!({ "work": self.work(entry)?, "seconds": native.measured });
+            let kept = native.json(&self.work(entry)?);
             std::fs::write(self.kept(entry, recipe, "native"), kept.to_string())?;
         }
         let row = self.row(entry)?;
@@ -228,25 +225,26 @@ impl<'a> Bench<'a> {
         ]);
         for (recipe, weights) in RECIPES {
             let Some(native) = self.native(entry, recipe) else { continue };
-            let rate = truth.accesses / (native.once() * 1e9);
+            let rate = truth.accesses / (native.traced_once().unwrap_or_else(|| native.once()) * 1e9);
             let report = std::fs::read(self.kept(entry, recipe, "json"))?;
             let rows = found::rows(&self.kept(entry, recipe, "locality"))?;
             let trace = Trace { report: serde_json::from_slice(&report)?, rows };
             let found = trace.figures(recipe == "rdx", weights, rate, &truth);
             let mut found = found.with_context(|| format!("recipe {recipe}"))?;
-            let spread = native.spread() * 100.0;
-            for (name, value) in
-                [("native_ms", native.once() * 1e3), ("native_spread", spread), ("rate", rate)]
-            {
-                found.insert(name.to_owned(), value);
+            let mut put = |name: &str, value| found.insert(name.to_owned(), value);
+            put("native_ms", native.once() * 1e3);
+            put("native_spread", native.spread() * 100.0);
+            put("rate", rate);
+            if let Some(once) = native.traced_once() {
+                put("traced_ms", once * 1e3);
             }
             figures.extend(found.into_iter().map(|(name, value)| (format!("{recipe}/{name}"), value)));
         }
         Ok(table::Row { name: entry.name, group: entry.group, figures })
     }
 
-    /// Traces the program while it repeats its work.
-    fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<()> {
+    /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in one process.
+    fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Option<process::Progress>> {
         let seconds = self.options.seconds();
         // Traced, on a machine that does other things too, and with a start: three times as much work as there is time.
         let repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
@@ -278,6 +276,7 @@ impl<'a> Bench<'a> {
                 command.args(value.iter().flat_map(|value| [name, value]));
             }
         }
+        let before = working.progress();
         let mut tracer =
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot run the tracer")?;
         let enough = || {
@@ -289,68 +288,14 @@ impl<'a> Bench<'a> {
         if !status.success() {
             bail!("the tracer failed: {status}");
         }
-        Ok(())
+        let progress = before.zip(working.progress()).map(|(before, after)| after.since(before));
+        Ok(progress.filter(|_| entry.repeat != Repeat::Process))
     }
 }
 
 impl Options {
     fn seconds(&self) -> u32 {
         self.seconds.unwrap_or(if self.samples.is_some() { 600 } else { 30 })
-    }
-}
-
-/// CPU time of a repetition, natively, measured several times.
-#[derive(Default)]
-struct Native {
-    process: bool,
-    repetitions: u32,
-    /// Seconds a repetition.
-    measured: Vec<f64>,
-}
-
-impl Native {
-    /// Finds out how many repetitions are long enough to measure.
-    fn new(entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Self> {
-        let process = entry.repeat == Repeat::Process;
-        let mut native = Self { process, repetitions: 4, measured: Vec::new() };
-        let rough = native.seconds(&ready)?.max(1e-4);
-        native.repetitions = (NATIVE_S / rough).ceil().clamp(2.0, 1000.0) as u32;
-        Ok(native)
-    }
-
-    fn measure(&mut self, ready: impl Fn(u32) -> Result<Ready>) -> Result<()> {
-        for _ in 0..2 {
-            let seconds = self.seconds(&ready)?;
-            if seconds <= 0.0 {
-                bail!("a repetition takes no CPU time that could be measured");
-            }
-            self.measured.push(seconds);
-        }
-        Ok(())
-    }
-
-    /// Seconds a repetition: whole runs, or the difference of two runs without start-up.
-    fn seconds(&self, ready: impl Fn(u32) -> Result<Ready>) -> Result<f64> {
-        if self.process {
-            let runs =
-                (0..self.repetitions).map(|_| process::cpu_seconds(&ready(1)?)).sum::<Result<f64>>()?;
-            return Ok(runs / f64::from(self.repetitions));
-        }
-        let one = process::cpu_seconds(&ready(1)?)?;
-        let many = process::cpu_seconds(&ready(1 + self.repetitions)?)?;
-        Ok((many - one) / f64::from(self.repetitions))
-    }
-
-    /// Median.
-    fn once(&self) -> f64 {
-        score::median(&self.measured).unwrap_or(f64::NAN)
-    }
-
-    /// Largest minus smallest, as a share of the median.
-    fn spread(&self) -> f64 {
-        let most = self.measured.iter().copied().fold(f64::MIN, f64::max);
-        let least = self.measured.iter().copied().fold(f64::MAX, f64::min);
-        (most - least) / self.once()
     }
 }
 

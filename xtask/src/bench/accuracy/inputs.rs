@@ -26,10 +26,10 @@ def work():
     words.sort()
     return s + len(' '.join(words).split('7'))
 for _ in range(int(sys.argv[1])):
-    print(work())
+    print(work(), flush=True)
 ";
 
-const PERL: &str = r#"for my $round (1 .. $ARGV[0]) {
+const PERL: &str = r#"$| = 1; for my $round (1 .. $ARGV[0]) {
     my (%h, @a, $s);
     for my $i (1 .. 40000) { my $k = $i * 7919 & 0x1fff; $h{$k} .= "x$i"; $s += length $h{$k}; }
     for my $k (sort { $a <=> $b } keys %h) { push @a, $1 if $h{$k} =~ /x(\d+3)x/; }

@@ -1,11 +1,17 @@
 //! Starting the corpus's programs: natively with their CPU time, and for as long as a trace takes.
 //!
-//! What they print goes through a pipe and is dropped: some programs (grep) do less work when they see `/dev/null`.
+//! What they print goes through a pipe and is dropped: some programs (grep) do less work when they see `/dev/null`. How much it
+//! was says how often the work was done.
 
 use std::{
     io::{Read as _, Write as _},
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -29,7 +35,7 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
 ];
 
 /// Starts a command, with another before it (`exact … --`) if there is one; that many times, one after the other.
-pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Child> {
+pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
     let mut words: Vec<String> = before.to_vec();
     if times > 1 {
         let again = r#"n=$1; shift; while [ $n -gt 0 ]; do "$@" || exit 1; n=$((n-1)); done"#;
@@ -52,26 +58,59 @@ pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Child> {
         // A program that ends before it has read all is no error here; its status says whether it did its work.
         std::thread::spawn(move || drop(pipe.write_all(text.as_bytes())));
     }
-    if let Some(mut pipe) = child.stdout.take() {
+    let output = Arc::new(Output::default());
+    let counted = Arc::clone(&output);
+    let reader = child.stdout.take().map(|mut pipe| {
         std::thread::spawn(move || {
             let mut buffer = vec![0; 1 << 16];
-            while pipe.read(&mut buffer).is_ok_and(|n| n > 0) {}
-        });
-    }
-    Ok(child)
+            while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+                counted.bytes.fetch_add(n as u64, Ordering::Relaxed);
+                counted.writes.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    });
+    Ok(Started { child, output, reader })
 }
 
-/// Runs a command to its end; seconds of CPU time, user and system, of it and its children.
+/// A program that runs.
+pub struct Started {
+    /// The process.
+    pub child: Child,
+    output: Arc<Output>,
+    reader: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Output {
+    bytes: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// What a whole run took and printed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// CPU time, user and system, of it and its children, in seconds.
+    pub cpu_s: f64,
+    /// Bytes on its standard output.
+    pub bytes: f64,
+}
+
+/// Runs a command to its end.
 ///
 /// # Errors
 /// A command that does not start or fails.
-pub fn cpu_seconds(ready: &Ready) -> Result<f64> {
+pub fn run(ready: &Ready) -> Result<Run> {
     let before = children_seconds()?;
-    let status = start(&[], ready, 1)?.wait()?;
+    let mut started = start(&[], ready, 1)?;
+    let status = started.child.wait()?;
     if !status.success() {
         bail!("`{}` failed: {status}", ready.words.first().map_or("", String::as_str));
     }
-    Ok(children_seconds()? - before)
+    let cpu_s = children_seconds()? - before;
+    if let Some(reader) = started.reader.take() {
+        drop(reader.join());
+    }
+    Ok(Run { cpu_s, bytes: started.output.bytes.load(Ordering::Relaxed) as f64 })
 }
 
 /// CPU seconds of all children that have been waited for.
@@ -89,29 +128,59 @@ fn children_seconds() -> Result<f64> {
 }
 
 /// A program that works until it is dropped. If we are killed ourselves, it ends when its repetitions are done.
-pub struct Working(Child);
+pub struct Working(Started);
+
+/// How far a working program has come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// CPU time of its first thread, in seconds; children are not in it.
+    pub cpu_s: f64,
+    /// Bytes that it printed.
+    pub bytes: f64,
+    /// How many times something was read of them: a program that prints by the buffer tells its progress in as many steps.
+    pub steps: f64,
+}
 
 impl Working {
     /// Starts it that many times in turn, and waits until the first start-up is over.
     pub fn start(ready: &Ready, times: u32) -> Result<Self> {
         let mut working = Self(start(&[], ready, times)?);
         std::thread::sleep(Duration::from_secs(1));
-        if let Some(status) = working.0.try_wait()? {
+        if let Some(status) = working.0.child.try_wait()? {
             bail!("`{}` ended at once: {status}", ready.words.first().map_or("", String::as_str));
         }
         Ok(working)
     }
 
+    /// How far it has come; `None` where the kernel does not say.
+    pub fn progress(&self) -> Option<Progress> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).ok()?;
+        let cpu_s = stat.split_whitespace().next()?.parse::<f64>().ok()? * 1e-9;
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64;
+        Some(Progress { cpu_s, bytes: count(&self.0.output.bytes), steps: count(&self.0.output.writes) })
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
-        self.0.id()
+        self.0.child.id()
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        signal(-i64::from(self.0.id()), libc::SIGKILL);
-        drop(self.0.wait());
+        signal(-i64::from(self.pid()), libc::SIGKILL);
+        drop(self.0.child.wait());
+    }
+}
+
+impl Progress {
+    /// What was done since then.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            cpu_s: self.cpu_s - before.cpu_s,
+            bytes: self.bytes - before.bytes,
+            steps: self.steps - before.steps,
+        }
     }
 }
 
@@ -149,8 +218,9 @@ mod tests {
 
     #[test]
     fn a_command_gets_its_input_and_its_failure_is_told() {
-        assert!(cpu_seconds(&shell("read a; test \"$a\" = x", "x\n")).is_ok());
-        let failed = cpu_seconds(&shell("exit 3", "")).unwrap_err().to_string();
+        let done = run(&shell("read a; test \"$a\" = x && printf 12345", "x\n")).unwrap();
+        assert!(done.cpu_s > 0.0 && done.bytes == 5.0, "{done:?}");
+        let failed = run(&shell("exit 3", "")).unwrap_err().to_string();
         assert!(failed.contains("exit status: 3"), "{failed}");
     }
 
@@ -158,6 +228,7 @@ mod tests {
     fn a_worker_and_what_it_started_end_together() {
         let worker = Working::start(&shell("sleep 1", ""), 99).unwrap();
         let pid = worker.pid();
+        assert_eq!(worker.progress().map(|progress| progress.bytes), Some(0.0));
         drop(worker);
         // A killed process is there until whoever inherited it has taken notice.
         // SAFETY: as in `signal`; 0 only asks whether the group exists.

@@ -98,7 +98,7 @@ impl Exact<'_> {
                 "--",
             ];
             let before = before.map(str::to_owned);
-            let (status, seconds) = process::wait(&mut process::start(&before, ready, 1)?, || false)?;
+            let (status, seconds) = process::wait(&mut process::start(&before, ready, 1)?.child, || false)?;
             if !status.success() {
                 bail!("the exact run of {name} failed: {status}");
             }
