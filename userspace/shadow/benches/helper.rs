@@ -85,7 +85,9 @@ fn turns(settings: &Settings, name: &str, target: &Target) {
         helper.round_trip().unwrap().as_nanos() as f64 / 1000.0
     };
     show(&format!("{name}: turn without a window"), (0..1000).map(turn).collect());
-    helper.add_process(1, target.pid, &target.ranges()).unwrap();
+    let maps = target.ranges();
+    let take = |_| measure(|| helper.add_process(1, target.pid, &maps).unwrap());
+    show("  a target taken", (0..20).map(take).collect());
     let (mut one, mut many, mut own, mut copies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut kept = Kept::default();
     for _ in 0..200 {

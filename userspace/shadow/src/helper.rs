@@ -2,17 +2,18 @@
 //!
 //! Target code runs natively in a window, from a list of harmless instructions. Should that list have a hole, the hole leads
 //! into a process that owns nothing: another user, no capabilities, a handful of system calls, and of each target a
-//! descriptor of its memory opened for reading ([`confine`]). It is started anew from the tracer's own program
-//! file rather than forked: a fork would hold a copy of the tracer's memory and its mappings of the kernel's rings, and
-//! could not be made again once there are threads. So `main` calls [`become_helper_if_asked`] first.
+//! descriptor of its memory opened for reading (`confine`). It is started anew from the tracer's own program file rather
+//! than forked: a fork would hold a copy of the tracer's memory and its mappings of the kernel's rings, and could not be
+//! made again once there are threads. So `main` calls [`become_helper_if_asked`] first.
 //!
-//! Question and answer pass through shared memory with a futex each way ([`shared`], where the rule for reading is). Both
+//! Question and answer pass through shared memory with a futex each way (`shared`, where the rule for reading is). Both
 //! sides sleep on the same processor, so a turn is two switches of task and no interrupt of an idle processor, a tenth of
 //! the time here; a thread with a real-time priority must be pinned for that, or the kernel moves it when it is woken.
 //!
-//! Nothing that the window process does can hold the tracer longer than [`Limits::time_ns`] and [`Settings::margin`]; its death
-//! is noticed at once ([`death`]). An answer that comes later is thrown away; none for [`Settings::patience`], or a number that cannot be, and the
-//! process is killed. [`Helper::revive`] starts another, outside stops.
+//! Nothing that the window process does can hold the tracer longer than [`Limits::time_ns`] and [`Settings::margin`]; its
+//! death is noticed at once (`death`). An answer that comes later is thrown away; where there is none for
+//! [`Settings::patience`], or a number that cannot be, the process is killed. [`Helper::revive`] starts another, outside
+//! stops.
 //!
 //! Limits: the thread that calls [`Helper::start`] or [`Helper::revive`] must live as long as windows are wanted
 //! (`PR_SET_PDEATHSIG` is about threads). A process of the same user as a tracer without root can kill it.

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use super::target::{poke, registers, request, wait};
 use super::*;
 
 fn signal(pid: u32, signal: i32) {
@@ -23,7 +24,7 @@ fn brief() -> Limits {
 }
 
 fn impatient() -> Helper {
-    let (margin, patience) = (Duration::from_millis(1), Duration::from_millis(100));
+    let (margin, patience) = (Duration::from_millis(1), Duration::from_millis(700));
     Helper::start(Settings { margin, patience, ..settings() }).unwrap()
 }
 
@@ -39,8 +40,8 @@ fn one_that_hangs_holds_the_tracer_no_longer_than_the_limit() {
     let begin = Instant::now();
     assert_eq!(helper.run(KEY, &state, &brief()).end, End::Helper);
     let waited = begin.elapsed();
-    // Not at once, and no longer than a busy machine may make of three milliseconds.
-    assert!(waited >= Duration::from_millis(3) && waited < Duration::from_secs(1), "{waited:?}");
+    // Not at once, and no longer than a very busy machine may make of three milliseconds.
+    assert!(waited >= Duration::from_millis(3) && waited < Duration::from_secs(10), "{waited:?}");
     // While it has not answered, others are not held at all.
     for _ in 0..100 {
         assert_eq!(helper.run(KEY, &state, &brief()).end, End::Helper);
@@ -51,11 +52,45 @@ fn one_that_hangs_holds_the_tracer_no_longer_than_the_limit() {
 }
 
 #[test]
+fn one_that_spins_at_a_real_time_priority_is_ended_by_the_kernel() {
+    needs_root!();
+    let target = Target::busy();
+    let state = target.stop();
+    let (longest, margin) = (Duration::from_millis(5), Duration::from_millis(1));
+    let settings = Settings { real_time: Some(1), longest, margin, ..settings() };
+    let mut helper = Helper::start(settings).unwrap();
+    let stat = proc_text(&helper, "stat");
+    // Field 41 of `proc_pid_stat(5)`: the policy.
+    if stat.rsplit(')').next().unwrap().split_whitespace().nth(38) != Some("1") {
+        return skip("a real-time priority");
+    }
+    add(&mut helper, &target);
+    let pid = helper.pid();
+    // It sleeps behind the `syscall` instruction of its futex call: from there on, a jump to itself.
+    request(libc::PTRACE_SEIZE, pid, 0, 0);
+    request(libc::PTRACE_INTERRUPT, pid, 0, 0);
+    assert!(libc::WIFSTOPPED(wait(pid)));
+    poke(pid, registers(pid).rip, 0xfeeb);
+    request(libc::PTRACE_DETACH, pid, 0, 0);
+    assert_eq!(helper.run(KEY, &state, &brief()).end, End::Helper);
+    for _ in 0..1000 {
+        if proc_text(&helper, "stat").contains(") Z") {
+            revive(&mut helper);
+            assert!(helper.last_words().contains("signal 9"), "{}", helper.last_words());
+            assert_eq!(helper.run(KEY, &state, &limits(1)).end, End::Instructions);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it spins on");
+}
+
+#[test]
 fn one_that_dies_in_a_window_does_not_hold_the_tracer() {
     needs_root!();
     let target = Target::busy();
     let state = target.stop();
-    let mut helper = Helper::start(Settings { longest: Duration::from_secs(20), ..settings() }).unwrap();
+    let mut helper = helper();
     add(&mut helper, &target);
     let pid = helper.pid();
     signal(pid, libc::SIGSTOP);
@@ -121,7 +156,7 @@ fn one_that_somebody_else_reaped_is_replaced() {
     add(&mut helper, &target);
     let pid = helper.pid();
     kill(pid);
-    super::target::wait(pid);
+    wait(pid);
     let cpu_ns = helper.cpu_ns();
     assert_eq!(helper.run(KEY, &state, &brief()).end, End::Helper);
     revive(&mut helper);

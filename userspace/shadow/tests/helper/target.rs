@@ -49,6 +49,43 @@ impl Target {
         target
     }
 
+    /// A process that waits, and an address in it whose page is never there: reading it waits for ever. `None` where the
+    /// kernel does not have that (`userfaultfd(2)`).
+    pub fn with_a_page_that_blocks() -> Option<(Target, u64)> {
+        // `include/uapi/linux/userfaultfd.h`: UFFDIO_API and UFFDIO_REGISTER with their structures.
+        const API: libc::c_ulong = 0xc018_aa3f;
+        const REGISTER: libc::c_ulong = 0xc020_aa00;
+        let (mut ready, tell) = std::io::pipe().unwrap();
+        let tell = tell.as_raw_fd();
+        // SAFETY: the child makes system calls on live arguments only.
+        let pid = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                let (protection, flags) =
+                    (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let page = libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) as u64;
+                let fd = libc::syscall(libc::SYS_userfaultfd, 0) as i32;
+                let mut api = [0xaa_u64, 0, 0];
+                let mut register = [page, 4096, 1, 0];
+                let done = fd >= 0
+                    && libc::ioctl(fd, API, api.as_mut_ptr()) == 0
+                    && libc::ioctl(fd, REGISTER, register.as_mut_ptr()) == 0;
+                let address = if done { page } else { 0 };
+                libc::write(tell, address.to_ne_bytes().as_ptr().cast(), 8);
+                loop {
+                    libc::pause();
+                }
+            }
+            pid as u32
+        };
+        let target = Target { pid };
+        let mut address = [0; 8];
+        ready.read_exact(&mut address).unwrap();
+        let address = u64::from_ne_bytes(address);
+        (address != 0).then_some((target, address))
+    }
+
     /// A process of another user that may not be dumped and computes in `body`, which must only compute.
     pub fn secret(body: extern "C" fn() -> !) -> Target {
         let (mut ready, tell) = std::io::pipe().unwrap();
@@ -145,6 +182,11 @@ impl Drop for Target {
             self.kill();
         }
     }
+}
+
+/// Writes a word of a stopped process' text.
+pub fn poke(pid: u32, address: u64, word: u64) {
+    request(libc::PTRACE_POKETEXT, pid, address as usize, word as usize);
 }
 
 pub fn registers(pid: u32) -> libc::user_regs_struct {

@@ -192,6 +192,40 @@ fn closed_ranges_end_a_window() {
 }
 
 #[test]
+fn a_page_that_its_reader_would_wait_for_is_unreadable() {
+    needs_root!();
+    let Some((target, address)) = Target::with_a_page_that_blocks() else { return skip("userfaultfd") };
+    let mut helper = helper();
+    add(&mut helper, &target);
+    let mut state = ThreadState::default();
+    state.registers.rip = address;
+    let window = helper.run(KEY, &state, &limits(100));
+    assert_eq!((window.end, window.counts.detail, window.gone), (End::UnreadableCode, address, false));
+}
+
+#[test]
+fn a_fault_ends_the_window_and_not_the_process() {
+    needs_root!();
+    let target = Target::busy();
+    let mut state = target.stop();
+    let mut helper = helper();
+    add(&mut helper, &target);
+    // `div ecx`, by zero: caught there by a signal handler, which returns by a system call.
+    super::target::poke(target.pid, state.registers.rip, 0xf1f7);
+    state.registers.rcx = 0;
+    for _ in 0..3 {
+        let window = helper.run(KEY, &state, &limits(100));
+        assert_eq!((window.end, window.counts.detail), (End::Fault, state.registers.rip));
+    }
+    state.registers.rcx = 1;
+    state.registers.rdx = 0;
+    let window = helper.run(KEY, &state, &limits(1));
+    assert_eq!((window.end, window.counts.instructions), (End::Instructions, 1));
+    assert_eq!(window.state().registers.rax, state.registers.rax & 0xffff_ffff);
+    assert_eq!(helper.deaths(), 0);
+}
+
+#[test]
 fn many_targets_are_taken() {
     needs_root!();
     let target = Target::busy();
