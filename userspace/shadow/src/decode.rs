@@ -62,8 +62,7 @@ impl Decoder {
             op.what = what;
             if what == Do::Complex {
                 op.value = complex.len() as u64;
-                // A scatter of bytes under a mask has the most: every second of 64.
-                op.events = 64;
+                op.events = most_events(instruction);
                 complex.push(*instruction);
                 if is_masked(instruction) {
                     op.stub = self.stub(instruction, low)?;
@@ -356,6 +355,17 @@ fn integer(instruction: &Instruction, op: &mut Op) -> bool {
     op.width = width;
     op.size = if to_memory { instruction.memory_size().size() as u16 } else { size };
     matches!(op.size, 1 | 2 | 4 | 8) || op.what == Do::Address
+}
+
+/// Most accesses of a complex instruction, of an iteration where it is repeated.
+fn most_events(instruction: &Instruction) -> u8 {
+    match instruction.mnemonic() {
+        _ if instruction.is_vsib() => 16,
+        M::Maskmovdqu | M::Vmaskmovdqu => 8,
+        // Every second of 64 bytes.
+        _ if is_masked(instruction) => 32,
+        _ => 2,
+    }
 }
 
 /// What needs no stub, or more than one.

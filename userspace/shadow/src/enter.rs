@@ -55,8 +55,8 @@ pub(crate) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// In a stub: notes the fault and goes on behind the call. Elsewhere: gives the signal back its former action.
-extern "C" fn on_signal(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+/// In a stub: notes the fault and goes on behind the call. Elsewhere: does what would have been done without us.
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let current = CURRENT.get();
     let machine = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel hands a valid ucontext; `current` is null or a live context of this thread.
@@ -70,10 +70,34 @@ extern "C" fn on_signal(signal: i32, _: *mut libc::siginfo_t, context: *mut libc
             registers[libc::REG_EFL as usize] = 0x202;
             return;
         }
-        // The instruction runs again, or the signal comes again, and meets that action.
-        if let Some(n) = SIGNALS.iter().position(|known| *known == signal) {
-            let before = (&raw const BEFORE).cast::<libc::sigaction>().add(n);
-            libc::sigaction(signal, before, ptr::null_mut());
+        pass_on(signal, info, context);
+    }
+}
+
+/// Hands a signal to the action that was there before.
+///
+/// # Safety
+/// Only from a handler, with its arguments.
+unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    type Full = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+    let Some(n) = SIGNALS.iter().position(|known| *known == signal) else { return };
+    // SAFETY: `BEFORE` was filled before the handler was installed; an action that is neither of the two constants is a
+    // function of the kind that its flags say.
+    unsafe {
+        let before = (&raw const BEFORE).cast::<libc::sigaction>().add(n);
+        match (*before).sa_sigaction {
+            libc::SIG_IGN if (*info).si_code <= 0 => {}
+            libc::SIG_DFL | libc::SIG_IGN => {
+                // A fault comes again as soon as this returns; what somebody sent has to be sent again.
+                libc::signal(signal, libc::SIG_DFL);
+                if (*info).si_code <= 0 {
+                    libc::raise(signal);
+                }
+            }
+            action if (*before).sa_flags & libc::SA_SIGINFO != 0 => {
+                std::mem::transmute::<usize, Full>(action)(signal, info, context);
+            }
+            action => std::mem::transmute::<usize, extern "C" fn(i32)>(action)(signal),
         }
     }
 }

@@ -71,6 +71,13 @@ pub(crate) unsafe fn peek(from: *const u8, size: u16) -> u64 {
     }
 }
 
+/// The first byte of an operand's second page, or of the operand where it has but one.
+#[inline(always)]
+fn second(address: u64, size: u16) -> u64 {
+    let last = address.wrapping_add(u64::from(size.max(1)) - 1);
+    if address / PAGE == last / PAGE { address } else { last & !(PAGE - 1) }
+}
+
 impl<'a> Machine<'a> {
     /// Ends the window.
     #[cold]
@@ -154,8 +161,7 @@ impl<'a> Machine<'a> {
 
     /// Copies into the private copy, across pages too; nothing where a page may not be written.
     pub(crate) fn copy_out(&mut self, address: u64, size: u16, from: *const u8) -> Step {
-        let last = address.wrapping_add(u64::from(size.max(1)) - 1);
-        let checked = self.pages.write(last, self.memory);
+        let checked = self.pages.write(second(address, size), self.memory);
         self.kept(checked)?;
         let mut done = 0_u64;
         while done < u64::from(size) {
@@ -425,17 +431,17 @@ impl<'a> Machine<'a> {
 
     fn stub_store(&mut self, op: &Op, index: u32) -> Step {
         let address = self.address(&op.place);
-        let last = address.wrapping_add(u64::from(op.size) - 1);
+        let second = second(address, op.size);
         let to = self.pages.write(address, self.memory);
         let to = self.kept(to)?;
-        let value = if address / PAGE == last / PAGE {
+        let value = if address / PAGE == second / PAGE {
             // SAFETY: the page has `size` bytes from there on.
             unsafe {
                 self.native(op, to)?;
                 peek(to, op.size)
             }
         } else {
-            let checked = self.pages.write(last, self.memory);
+            let checked = self.pages.write(second, self.memory);
             self.kept(checked)?;
             let place = self.bounce(address);
             // SAFETY: `bounce` has room for the largest operand.
@@ -452,12 +458,12 @@ impl<'a> Machine<'a> {
 
     fn stub_modify(&mut self, op: &Op, index: u32) -> Step {
         let address = self.address(&op.place);
-        let last = address.wrapping_add(u64::from(op.size) - 1);
+        let second = second(address, op.size);
         let to = self.pages.write(address, self.memory);
         let mut place = self.kept(to)?;
-        let crosses = address / PAGE != last / PAGE;
+        let crosses = address / PAGE != second / PAGE;
         if crosses {
-            let checked = self.pages.write(last, self.memory);
+            let checked = self.pages.write(second, self.memory);
             self.kept(checked)?;
             place = self.bounce(address);
             self.copy_in(address, op.size, place)?;

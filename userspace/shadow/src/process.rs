@@ -39,17 +39,17 @@ impl Process {
     /// Notes what the window used.
     pub(crate) fn learn(&mut self, pages: &Pages) {
         let mut ages: Map<u64, u8> = Map::default();
-        ages.extend(self.pages.iter().copied());
-        let mut list: Vec<(u64, u8)> = pages
-            .slots()
-            .iter()
-            .filter(|slot| slot.found)
-            .map(|slot| {
-                let age = ages.get(&slot.address).copied().unwrap_or(0);
-                (slot.address, if slot.used { 0 } else { age + 1 })
-            })
-            .filter(|(_, age)| *age < UNUSED)
-            .collect();
+        ages.extend(self.pages.drain(..));
+        let mut list: Vec<(u64, u8)> = Vec::with_capacity(pages.slots().len() + ages.len());
+        for slot in pages.slots() {
+            let age = ages.remove(&slot.address).unwrap_or(0);
+            let age = if slot.used { 0 } else { age + 1 };
+            if slot.found && age < UNUSED {
+                list.push((slot.address, age));
+            }
+        }
+        // Those that this window had no room to fetch.
+        list.extend(ages);
         list.sort_by_key(|(_, age)| *age);
         list.truncate(ADVANCE);
         self.pages = list;

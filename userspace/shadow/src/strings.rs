@@ -88,6 +88,7 @@ impl Machine<'_> {
         width: u8,
         ends_at: Option<bool>,
     ) -> Step {
+        let accesses = if matches!(what, What::Move | What::Compare) { 2 } else { 1 };
         let mut done = 0_u64;
         loop {
             let count = cut(self.context.get(RCX), width.into());
@@ -99,7 +100,7 @@ impl Machine<'_> {
                 if self.executed + 1 >= self.limits.instructions {
                     return self.stop(End::Instructions, 0);
                 }
-                if !self.record.has_room(2) {
+                if !self.record.has_room(accesses) {
                     return self.stop(End::Log, 0);
                 }
                 self.tick()?;

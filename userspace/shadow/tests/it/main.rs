@@ -4,6 +4,7 @@
 
 mod code;
 mod commands;
+mod input;
 mod programs;
 mod random;
 mod support;

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use crate::commands::commands;
 use crate::support::{Ran, Shadow, limits};
-use crate::target::{ProcessMemory, Target, registers, state};
+use crate::target::{ProcessMemory, Target, pin, registers, state};
 
 /// Trap and resume flag: the stepping's own.
 const STEPPING: u64 = 0x1_0100;
@@ -393,11 +393,12 @@ fn measure(name: &str, command: &[&str], windows: u64, seed: u64) -> Option<Tall
 
 #[test]
 fn programs_do_what_their_windows_say() {
+    pin();
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
-    let windows: u64 = number("LOCALITY_SHADOW_WINDOWS").unwrap_or(6);
+    let windows: u64 = number("LOCALITY_SHADOW_WINDOWS").unwrap_or(3);
     let seed: u64 = number("LOCALITY_SHADOW_SEED").unwrap_or(1);
     let only = std::env::var("LOCALITY_SHADOW_PROGRAM").ok();
-    let is_long = windows > 6;
+    let is_long = windows > 3;
     let short =
         ["python3", "sqlite3", "gzip", "sse, mmx", "x87", "string instructions", "integer", "avx2", "avx512"];
     let mut diverged = Vec::new();
