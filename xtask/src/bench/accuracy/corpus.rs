@@ -2,8 +2,9 @@
 //!
 //! Repetition in one process is what makes short exact runs comparable with a long traced one: the exact reports of one and
 //! of a few repetitions are subtracted, which leaves neither start-up code nor first touches. `sort` and `cc1` cannot
-//! repeat; they are started again and again, and their start-up belongs to both sides. Sizes are chosen for some ten
-//! million accesses a repetition. Not here: the inputs themselves (`inputs`).
+//! repeat; they are started again and again, and their start-up belongs to both sides; they must take long against the
+//! 20 ms for which the tracer leaves a new process alone. Sizes are chosen for some ten million accesses a repetition. Not
+//! here: the inputs themselves (`inputs`).
 
 use std::path::{Path, PathBuf};
 
@@ -92,7 +93,7 @@ pub const ENTRIES: [Entry; 34] = [
     real("perl", &["perl", "$DIR/work.pl", "$N"], Repeat::Number),
     real("sqlite3", &["sqlite3", "-batch", ":memory:"], Repeat::Input(".read $DIR/work.sql\n")),
     real("git", &["git", "-C", "$DIR/repository", "cat-file", "--batch"], Repeat::Input("@$DIR/objects")),
-    real("sort", &["sort", "--parallel=1", "-S", "64M", "$DIR/text"], Repeat::Process),
+    real("sort", &["sort", "--parallel=1", "-S", "64M", "$DIR/large"], Repeat::Process),
     real("cc1", &["$CC1", "-quiet", "-O2", "-o", "/dev/null", "$DIR/source.i"], Repeat::Process),
 ];
 

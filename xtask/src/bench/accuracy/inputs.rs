@@ -57,6 +57,7 @@ pub fn prepare(dir: &Path) -> Result<PathBuf> {
     write(dir, "text", text(&mut random, 1_500_000).as_bytes())?;
     write(dir, "small", text(&mut random, 250_000).as_bytes())?;
     write(dir, "tiny", text(&mut random, 80_000).as_bytes())?;
+    write(dir, "large", text(&mut Random(2), 8_000_000).as_bytes())?;
     for (name, content) in [("work.py", PYTHON), ("work.pl", PERL), ("work.awk", AWK), ("work.sql", SQL)] {
         write(dir, name, content.as_bytes())?;
     }
@@ -77,7 +78,7 @@ pub fn prepare(dir: &Path) -> Result<PathBuf> {
         shell::run_aside(Command::new("gcc").args(["-E", "-P", "-o"]).arg(to).arg(source))?;
     }
     if !dir.join("objects").exists() {
-        repository(dir, &mut random)?;
+        repository(dir, &mut Random(3))?;
     }
     let cc1 = Command::new("gcc").arg("-print-prog-name=cc1").output().context("cannot run gcc")?;
     Ok(PathBuf::from(String::from_utf8_lossy(&cc1.stdout).trim()))
