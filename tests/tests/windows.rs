@@ -1,0 +1,160 @@
+//! Shadow windows on live processes: what they foretell happens; where they cannot go on they end with a reason; whatever
+//! becomes of them, the traced program runs on and says what it says untraced.
+
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use locality_analysis::model::{Outcome, Profile, Seen};
+use locality_tests::live::{Live, alone};
+use locality_tests::{Target, Tracer, requires};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Windows that ended for one of these reasons, by their names.
+fn ended(profile: &Profile, reasons: &[&str]) -> usize {
+    profile.windows.iter().filter(|window| reasons.contains(&window.end.as_str())).count()
+}
+
+/// Traces `shifting_ground` to its end and compares what it says with an untraced run.
+fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
+    let untraced = Target::start("shifting_ground", &[rounds, which]).finish(LIMIT);
+    let target = Target::start("shifting_ground", &[rounds, which]);
+    let live = Live::trace(target.pid(), "60", &["--overhead", "5"]);
+    let traced = target.finish(LIMIT);
+    assert_eq!((traced.status, &traced.stdout), (untraced.status, &untraced.stdout), "{which}");
+    assert!(traced.status.success());
+    assert_eq!(live.profile.run.ended_by, "the last traced process ended");
+    assert!(live.profile.windows.len() >= 5, "{} windows: {}", live.profile.windows.len(), live.stderr);
+    live.profile
+}
+
+#[test]
+fn what_windows_foretell_happens() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("two_loops", &["60"]);
+    let live = Live::trace(target.pid(), "4", &["--overhead", "3"]);
+    let profile = &live.profile;
+    assert!(profile.windows.len() >= 40, "{} windows", profile.windows.len());
+    let good = ended(profile, &["whole", "system call", "time limit", "page limit"]);
+    assert!(good * 100 >= profile.windows.len() * 95, "{:#}", live.report["ledger"]);
+    // Most uses that a window leaves open are trapped at the very instruction that it named.
+    let of_uses = profile.watches.iter().filter(|watch| watch.of_use.is_some());
+    let reused: Vec<_> = of_uses.filter(|watch| matches!(watch.outcome, Outcome::Reused { .. })).collect();
+    let confirmed = reused.iter().filter(|watch| watch.use_confirmed).count();
+    assert!(reused.len() >= 20 && confirmed * 100 >= reused.len() * 95, "{confirmed} of {}", reused.len());
+    // Each use is followed at both granules, and a word's reuse is one of its line too.
+    for of_use in &profile.uses {
+        let [(8, word), (64, line)] = of_use.seen[..] else { panic!("{:?}", of_use.seen) };
+        let (Seen::Reused { distance: line, .. } | Seen::Open { accesses: line }) = line;
+        let (Seen::Reused { distance: word, .. } | Seen::Open { accesses: word }) = word;
+        assert!(line <= word, "{of_use:?}");
+    }
+    // This loop goes at one speed, which most samples show.
+    let mut rates: Vec<f64> =
+        profile.windows.iter().filter_map(|window| Some(window.rate.as_ref()?.value)).collect();
+    rates.sort_by(f64::total_cmp);
+    assert!(rates.len() * 2 >= profile.windows.len(), "{} of {}", rates.len(), profile.windows.len());
+    let [low, median, high] = [1, 2, 3].map(|quarter| rates[rates.len() * quarter / 4]);
+    assert!(low * 1.5 > median && high < median * 1.5, "{low} {median} {high}");
+    let source = live.report["run"]["sources"]["rate"].as_str();
+    assert!(source.is_some_and(|source| source.contains('%')), "{source:?}");
+}
+
+#[test]
+fn without_windows_there_are_none() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("two_loops", &["60"]);
+    let profile = Live::trace(target.pid(), "1", &["--no-window", "--overhead", "3"]).profile;
+    assert!(profile.windows.is_empty() && profile.uses.is_empty());
+    assert!(profile.watches.iter().all(|watch| watch.of_use.is_none()) && !profile.watches.is_empty());
+}
+
+#[test]
+fn code_that_is_rewritten_ends_the_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("3000", "rewrites");
+    assert!(ended(&profile, &["code was written"]) > 0, "{:?}", profile.ledger.stops);
+}
+
+#[test]
+fn pages_that_come_and_go_harm_nobody() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("60000", "unmaps");
+    assert!(ended(&profile, &["whole", "time limit"]) > 0, "{:?}", profile.ledger.stops);
+}
+
+#[test]
+fn a_stack_that_cannot_be_read_ends_the_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let rounds = "200000";
+    if Target::start("shifting_ground", &["1", "secret"])
+        .finish(LIMIT)
+        .stdout
+        .iter()
+        .any(|line| line == "absent")
+    {
+        // Without such memory the program runs on an ordinary stack.
+        on_shifting_ground(rounds, "secret");
+        return;
+    }
+    let profile = on_shifting_ground(rounds, "secret");
+    assert!(ended(&profile, &["unreadable data"]) > 0, "{:?}", profile.ledger.stops);
+}
+
+#[test]
+fn a_process_that_may_do_nothing_is_windowed_as_any() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("60000", "confined");
+    assert!(ended(&profile, &["whole", "time limit"]) > 0, "{:?}", profile.ledger.stops);
+}
+
+#[test]
+fn a_reading_of_the_clock_ends_the_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("400000", "clocks");
+    assert!(ended(&profile, &["clock or random number"]) > 0, "{:?}", profile.ledger.stops);
+}
+
+/// The window process of a tracer: its child by that name.
+fn window_process(tracer: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).ok()?;
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.contains("window")
+    })
+}
+
+#[test]
+fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("two_loops", &["60"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.locality");
+    let tracer = Tracer::attach(target.pid(), "5").args(["--overhead", "3", "-o"]).args([&file]).start();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let helper = loop {
+        match window_process(tracer.pid()) {
+            Some(pid) => break pid,
+            None => assert!(Instant::now() < deadline, "no window process"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    thread::sleep(Duration::from_millis(1_500));
+    // SAFETY: a system call with plain arguments.
+    unsafe { libc::kill(helper as i32, libc::SIGKILL) };
+    let finished = tracer.finish(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let profile = locality_profile::read(&file).unwrap();
+    assert!(ended(&profile, &["window process died"]) > 0, "{:?}", profile.ledger.stops);
+    // Others follow: the last windows are whole again.
+    let last = &profile.windows[profile.windows.len() - 10..];
+    assert!(last.iter().any(|window| window.end == "whole"), "{last:?}");
+}
