@@ -309,7 +309,11 @@ fn without_its_watchdog_the_tracer_stops_nobody_and_says_so() {
     let tracer = Tracer::attach(target.pid(), "3").args(["-q", "-o", &profile.file()]).start();
     std::thread::sleep(Duration::from_millis(1200));
     let children = format!("/proc/{0}/task/{0}/children", tracer.pid());
-    let watchdog = std::fs::read_to_string(children).unwrap().trim().parse().expect("one child");
+    let children = std::fs::read_to_string(children).unwrap();
+    let is_watchdog = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "locality-guard")
+    };
+    let watchdog = children.split_whitespace().find(is_watchdog).expect("the watchdog").parse().unwrap();
     // SAFETY: a system call with plain arguments; the watchdog is a child of our child, which collects it.
     assert_eq!(unsafe { libc::kill(watchdog, libc::SIGKILL) }, 0);
     std::thread::sleep(Duration::from_millis(300));
