@@ -88,7 +88,8 @@ fn turns(settings: &Settings, name: &str, target: &Target) {
     let maps = target.ranges();
     let take = |_| measure(|| helper.add_process(1, target.pid, &maps).unwrap());
     show("  a target taken", (0..20).map(take).collect());
-    let (mut one, mut many, mut own, mut copies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut one, mut many, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut copies, mut looks) = (Vec::new(), Vec::new());
     let mut kept = Kept::default();
     for _ in 0..200 {
         let state = target.stop();
@@ -100,6 +101,7 @@ fn turns(settings: &Settings, name: &str, target: &Target) {
         assert_eq!(end, End::Instructions);
         let window = helper.run(1, &state, &limits(10_000));
         own.push(window.counts.time_ns as f64 / 1000.0);
+        looks.push(measure(|| assert!(window.events().all(|event| event.flags == 0))));
         copies.push(measure(|| window.copy(&mut kept)));
         target.resume();
         pause();
@@ -107,6 +109,7 @@ fn turns(settings: &Settings, name: &str, target: &Target) {
     show(&format!("{name}: window of 1 instruction"), one);
     show(&format!("{name}: window of 10,000"), many);
     show("  of that again, the executor's own time", own);
+    show("  its events looked at by value", looks);
     show("  its log copied", copies);
     assert_eq!(helper.deaths(), 0);
 }

@@ -165,6 +165,11 @@ impl Process {
         self.shared.load(&self.shared.layout.events, index)
     }
 
+    /// The first events.
+    pub(super) fn events(&self, count: usize) -> impl Iterator<Item = Event> + '_ {
+        self.shared.first(&self.shared.layout.events, count)
+    }
+
     pub(super) fn value(&self, index: usize) -> Option<u64> {
         self.shared.load(&self.shared.layout.values, index)
     }

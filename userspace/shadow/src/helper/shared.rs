@@ -119,14 +119,13 @@ impl Shared {
 
     /// One entry.
     pub(super) fn load<T: Plain>(&self, section: &Section<T>, index: usize) -> Option<T> {
-        let words = self.words(section, index, 1)?;
-        let mut value = std::mem::MaybeUninit::<T>::uninit();
-        for (n, word) in words.iter().enumerate() {
-            // SAFETY: `T` has as many words as the slice.
-            unsafe { value.as_mut_ptr().cast::<u64>().add(n).write_unaligned(word.load(Ordering::Relaxed)) };
-        }
-        // SAFETY: all words are written, and any bytes are a value of a plain type.
-        Some(unsafe { value.assume_init() })
+        self.words(section, index, 1).map(value)
+    }
+
+    /// The first entries; none where there are fewer.
+    pub(super) fn first<T: Plain>(&self, section: &Section<T>, count: usize) -> impl Iterator<Item = T> {
+        let words = self.words(section, 0, count).unwrap_or_default();
+        words.chunks_exact(size_of::<T>() / WORD).map(value)
     }
 
     /// Appends entries `from` to `to` to a vector; those beyond the section's end are left out.
@@ -208,6 +207,19 @@ impl Drop for Shared {
     }
 }
 
+/// The entry that these words are.
+#[inline(always)]
+fn value<T: Plain>(words: &[AtomicU64]) -> T {
+    assert_eq!(words.len(), size_of::<T>() / WORD);
+    let mut value = std::mem::MaybeUninit::<T>::uninit();
+    for (n, word) in words.iter().enumerate() {
+        // SAFETY: `T` has as many words as the slice.
+        unsafe { value.as_mut_ptr().cast::<u64>().add(n).write_unaligned(word.load(Ordering::Relaxed)) };
+    }
+    // SAFETY: all words are written, and any bytes are a value of a plain type.
+    unsafe { value.assume_init() }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd as _;
@@ -234,6 +246,9 @@ mod tests {
         assert_eq!(shared.load(&layout.events, 4), Some(events[1]));
         assert_eq!(shared.load(&layout.events, 5), None);
         assert_eq!(shared.load(&layout.values, 0), Some(0));
+        let first: Vec<Event> = shared.first(&layout.events, 4).collect();
+        assert_eq!(first, [events[0], events[1], events[2], events[0]]);
+        assert_eq!(shared.first(&layout.events, 6).count(), 0);
         let mut copied = vec![events[4]];
         shared.copy(&layout.events, 3, usize::MAX, &mut copied);
         assert_eq!(copied, [events[4], events[0], events[1]]);

@@ -62,7 +62,8 @@ impl<'a> Window<'a> {
 
     /// All events in order, by value.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
-        (0..self.counts.events as usize).map_while(|index| self.event(index))
+        let count = self.counts.events as usize;
+        self.helper.process.as_ref().into_iter().flat_map(move |process| process.events(count))
     }
 
     /// The thread's state after the window.
