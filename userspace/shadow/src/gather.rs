@@ -33,13 +33,13 @@ pub(crate) fn is_known(instruction: &Instruction, host: Host) -> bool {
     shape(instruction.mnemonic()).is_some() && instruction.cpuid_features().iter().all(has)
 }
 
-/// An element of a vector register.
+/// An element of a vector register, of 4 or 8 bytes.
 fn element(vector: &[u8; 64], n: usize, size: usize) -> u64 {
-    let mut bytes = [0; 8];
-    for (to, from) in bytes.iter_mut().zip(vector.iter().skip(n * size).take(size)) {
-        *to = *from;
+    let (words, pairs) = (vector.as_chunks::<4>().0, vector.as_chunks::<8>().0);
+    match size {
+        4 => words.get(n).map_or(0, |bytes| u32::from_le_bytes(*bytes).into()),
+        _ => pairs.get(n).map_or(0, |bytes| u64::from_le_bytes(*bytes)),
     }
-    u64::from_le_bytes(bytes)
 }
 
 fn set_element(vector: &mut [u8; 64], n: usize, size: usize, value: u64) {

@@ -7,6 +7,7 @@
 //! Definition of an access, the same as the exact engine's: one memory operand of one executed instruction is one access,
 //! two where it is read and written (the load first); each iteration of a repeated string instruction is an execution.
 
+mod access;
 mod alu;
 mod blocks;
 mod context;
@@ -25,6 +26,7 @@ mod pages;
 mod process;
 mod record;
 mod saved;
+mod simple;
 mod special;
 pub mod state;
 mod strings;

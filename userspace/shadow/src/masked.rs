@@ -7,7 +7,9 @@
 use iced_x86::{Instruction, Mnemonic as M, OpKind, Register};
 use locality_stream::Kind;
 
-use crate::machine::{Machine, Step, Stopped, peek};
+use crate::access::peek;
+use crate::machine::{Machine, Step, Stopped};
+use crate::memory::PAGE;
 use crate::op::{Op, Segment};
 use crate::window::End;
 
@@ -30,47 +32,69 @@ fn runs(selected: u64, count: usize, size: u16) -> impl Iterator<Item = Run> {
     })
 }
 
+/// Which elements of the operand a mask selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selects {
+    /// Element n by bit n.
+    Each = 0,
+    /// All by any bit: one element, or a few, for many.
+    Whole = 1,
+    /// As many as bits are set, from the first on: expansion and compression.
+    Packed = 2,
+}
+
+/// What [`Op`] needs to know of a masked operand: all bytes, bytes of an element, and how the mask selects.
+pub(crate) fn describe(instruction: &Instruction) -> (u16, u8, Selects) {
+    let memory = instruction.memory_size();
+    let size = memory.element_type().size().clamp(1, 8);
+    let count = (memory.size() / size).clamp(1, 64);
+    let name = format!("{:?}", instruction.mnemonic()).to_ascii_lowercase();
+    let is_broadcast = instruction.is_broadcast() || name.contains("broadcast");
+    let is_scalar = ["ss", "sd", "sh"].iter().any(|end| name.ends_with(end));
+    let selects = if is_broadcast || count == 1 && !is_scalar {
+        Selects::Whole
+    } else if name.contains("expand") || name.contains("compress") {
+        Selects::Packed
+    } else {
+        Selects::Each
+    };
+    ((count * size) as u16, size as u8, selects)
+}
+
+/// The low `count` bits.
+fn low(count: usize) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
 impl Machine<'_> {
     /// The elements selected, as bits, with their number and size.
-    fn selection(&self, instruction: &Instruction) -> (u64, usize, u16) {
-        let memory = instruction.memory_size();
-        let size = memory.element_type().size().max(1);
-        let count = (memory.size() / size).clamp(1, 64);
-        let all = if count == 64 { u64::MAX } else { (1 << count) - 1 };
-        let name = format!("{:?}", instruction.mnemonic()).to_ascii_lowercase();
+    fn selection(&self, op: &Op, instruction: &Instruction) -> (u64, usize, u16) {
+        let size = usize::from(op.width.max(1));
+        let count = usize::from(op.size) / size;
         let mask = if instruction.op_mask() == Register::None {
             let signs = &self.context.vectors[instruction.op1_register().number() & 31];
             (0..count).map(|n| u64::from(signs[(n * size + size - 1) & 63] >> 7) << n).sum()
         } else {
             self.context.masks[instruction.op_mask().number() & 7]
         };
-        let is_broadcast = instruction.is_broadcast() || name.contains("broadcast");
-        let is_scalar = ["ss", "sd", "sh"].iter().any(|end| name.ends_with(end));
-        let selected = if is_broadcast || count == 1 && !is_scalar {
-            if mask == 0 { 0 } else { all }
-        } else if name.contains("expand") || name.contains("compress") {
-            let packed = (mask & all).count_ones();
-            if packed == 64 { u64::MAX } else { (1 << packed) - 1 }
-        } else {
-            mask & all
+        let selected = match op.source {
+            whole if whole == Selects::Whole as u8 => low(if mask == 0 { 0 } else { count }),
+            packed if packed == Selects::Packed as u8 => low((mask & low(count)).count_ones() as usize),
+            _ => mask & low(count),
         };
         (selected, count, size as u16)
     }
 
     /// Runs it on a copy of its operand.
     pub(crate) fn masked(&mut self, op: &Op, index: u32, instruction: &Instruction) -> Step {
-        let (selected, count, size) = self.selection(instruction);
+        let (selected, count, size) = self.selection(op, instruction);
         let address = self.address(&op.place);
         let stores = instruction.op0_kind() == OpKind::Memory;
         if op.stub == 0 {
             return self.stop(End::Unsupported, op.ip);
         }
         let place = self.bounce(address);
-        for byte in 0..count as u64 * u64::from(size) {
-            let from = self.pages.read(address.wrapping_add(byte), self.memory);
-            // SAFETY: within `bounce`; the source is a readable byte.
-            unsafe { place.add(byte as usize).write(from.map_or(0, |from| from.read())) };
-        }
+        self.copy_readable(address, op.size, place);
         for (at, bytes) in runs(selected, count, size) {
             let first = address.wrapping_add(at.into());
             self.check(first, bytes, stores)?;
@@ -95,6 +119,24 @@ impl Machine<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Copies the operand, with zeros for what cannot be read.
+    fn copy_readable(&mut self, address: u64, size: u16, place: *mut u8) {
+        let mut done = 0_u64;
+        while done < u64::from(size) {
+            let at = address.wrapping_add(done);
+            let piece = (PAGE - at % PAGE).min(u64::from(size) - done) as usize;
+            // SAFETY: `place` has room for the operand, and a page that was found has `piece` bytes from there on.
+            unsafe {
+                let to = place.add(done as usize);
+                match self.pages.read(at, self.memory) {
+                    Ok(from) => std::ptr::copy_nonoverlapping(from, to, piece),
+                    Err(_) => to.write_bytes(0, piece),
+                }
+            }
+            done += piece as u64;
+        }
     }
 
     /// Whether the first and the last of these bytes may be accessed.

@@ -207,3 +207,132 @@ fn touches_system_registers(instruction: &Instruction) -> bool {
         register.is_segment_register() || register.is_cr() || register.is_dr() || register.is_tr()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+    use super::*;
+
+    fn decoded(bytes: &[u8]) -> Instruction {
+        Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode()
+    }
+
+    /// Instructions of the two lists, each with its bytes.
+    const LISTED: &[&[u8]] = &[
+        &[0x48, 0xf7, 0xf1],             // div rcx
+        &[0x0f, 0xa3, 0xc8],             // bt eax, ecx
+        &[0x48, 0x0f, 0xc1, 0x0f],       // xadd [rdi], rcx
+        &[0xf0, 0x48, 0x0f, 0xc7, 0x0f], // lock cmpxchg16b [rdi]
+        &[0x0f, 0x58, 0x07],             // addps xmm0, [rdi]
+        &[0xd9, 0xfe],                   // fsin
+        &[0x0f, 0xfe, 0xc1],             // paddd mm0, mm1
+        &[0x0f, 0x94, 0x07],             // sete [rdi]
+        &[0x48, 0x0f, 0x44, 0x07],       // cmove rax, [rdi]
+    ];
+    const UNLISTED: &[&[u8]] = &[
+        &[0xf4],                         // hlt
+        &[0xe4, 0x10],                   // in al, 0x10
+        &[0xfa],                         // cli
+        &[0x0f, 0x01, 0xef],             // wrpkru
+        &[0x0f, 0x01, 0xee],             // rdpkru
+        &[0xf3, 0x48, 0x0f, 0xae, 0xd0], // wrfsbase rax
+        &[0x0f, 0xae, 0x27],             // xsave [rdi]
+        &[0x0f, 0xae, 0x2f],             // xrstor [rdi]
+        &[0x0f, 0xae, 0x07],             // fxsave [rdi]
+        &[0x0f, 0x01, 0x07],             // sgdt [rdi]
+        &[0x0f, 0x00, 0xc0],             // sldt eax
+        &[0x0f, 0x02, 0xc0],             // lar eax, eax
+        &[0x8e, 0xd8],                   // mov ds, eax
+        &[0x0f, 0xb2, 0x07],             // lss eax, [rdi]
+        &[0x0f, 0x20, 0xc0],             // mov rax, cr0
+        &[0x66, 0x0f, 0x38, 0xf8, 0x07], // movdir64b rax, [rdi]
+        &[0x0f, 0x31],                   // rdtsc
+        &[0x0f, 0xc7, 0xf0],             // rdrand eax
+        &[0x0f, 0x0f, 0xc1, 0x9e],       // pfadd mm0, mm1 (3DNow!)
+        &[0x66, 0x0f, 0xf7, 0xc1],       // maskmovdqu xmm0, xmm1
+        &[0xc4, 0xe2, 0x7b, 0x49, 0xc0], // tilezero tmm0
+        &[0xf3, 0x48, 0x0f, 0x1e, 0xc8], // rdsspq rax
+        &[0x0f, 0x38, 0xf6, 0x07],       // wrssd [rdi], eax
+        &[0xc7, 0xf8, 0, 0, 0, 0],       // xbegin
+        &[0x0f, 0x01, 0xd5],             // xend
+        &[0x66, 0x0f, 0xae, 0xf1],       // tpause ecx
+    ];
+
+    #[test]
+    fn known_instructions() {
+        let host = Host::detect();
+        for bytes in LISTED {
+            assert!(host.lists(&decoded(bytes)), "{:?}", decoded(bytes).code());
+        }
+        for bytes in UNLISTED {
+            let instruction = decoded(bytes);
+            assert!(!instruction.is_invalid(), "{bytes:02x?}");
+            assert!(!host.lists(&instruction), "{:?}", instruction.code());
+        }
+    }
+
+    #[test]
+    fn a_feature_that_the_processor_lacks_is_not_listed() {
+        let host = Host { avx: false, avx512: false };
+        let vaddps = decoded(&[0xc5, 0xfc, 0x58, 0xc1]);
+        let vaddps_512 = decoded(&[0x62, 0xf1, 0x7c, 0x48, 0x58, 0xc1]);
+        assert!(!host.lists(&vaddps) && !host.lists(&vaddps_512));
+        assert_eq!(Host::detect().lists(&vaddps), host_has!("avx"));
+        assert_eq!(Host::detect().lists(&vaddps_512), Host::detect().avx512);
+    }
+
+    #[test]
+    fn lists_do_not_overlap_and_hold_nothing_twice() {
+        for (n, mnemonic) in BASE.iter().enumerate() {
+            assert!(!NEVER.contains(mnemonic) && !BASE[..n].contains(mnemonic), "{mnemonic:?}");
+        }
+    }
+
+    /// Every opcode of every map, with registers and with memory: nothing privileged, no transfer of control and nothing
+    /// that touches memory beside its operand is listed.
+    #[test]
+    fn no_opcode_slips_through() {
+        let host = Host::detect();
+        let mut factory = iced_x86::InstructionInfoFactory::new();
+        let mut listed = 0;
+        let prefixes: [&[u8]; 5] = [&[], &[0x66], &[0xf2], &[0xf3], &[0x48]];
+        let mut fronts: Vec<Vec<u8>> = Vec::new();
+        for prefix in prefixes {
+            for map in [&[][..], &[0x0f], &[0x0f, 0x38], &[0x0f, 0x3a]] {
+                fronts.push([prefix, map].concat());
+            }
+        }
+        for map in 1..=3 {
+            for last in [0x78_u8, 0x79, 0x7a, 0x7b, 0x7c, 0x7d, 0xf8, 0xf9, 0xfd] {
+                fronts.push(vec![0xc4, 0xe0 | map, last]);
+                fronts.push(vec![0x62, 0xf0 | map, last, 0x48]);
+            }
+        }
+        for front in &fronts {
+            for opcode in 0..=255_u8 {
+                for modrm in (0..8).flat_map(|n| [n << 3 | 7, n << 3 | 0xc7]) {
+                    let mut bytes = front.clone();
+                    bytes.extend([opcode, modrm, 1, 0, 0, 0, 0, 0, 0, 0]);
+                    let instruction = decoded(&bytes);
+                    if instruction.is_invalid() || !host.lists(&instruction) {
+                        continue;
+                    }
+                    let code = instruction.code();
+                    listed += 1;
+                    assert!(!instruction.is_privileged(), "{code:?}");
+                    let is_flow = instruction.flow_control() != FlowControl::Next;
+                    let info = factory.info(&instruction);
+                    let operands = (0..instruction.op_count())
+                        .filter(|op| instruction.op_kind(*op) == iced_x86::OpKind::Memory)
+                        .count();
+                    let implicit = info.used_memory().len() > operands;
+                    // Those of the base set are taken by `crate::simple` and `crate::special` before the list is asked.
+                    let emulated = is_flow || implicit;
+                    assert!(!emulated || is_conditional(&instruction), "{code:?}");
+                }
+            }
+        }
+        assert!(listed > 5000, "{listed}");
+    }
+}
