@@ -154,6 +154,7 @@ fn tables(recipes: &[&str]) -> Vec<Table> {
         [
             ("native CPU ms", "native_ms", 1),
             ("spread of it, %", "native_spread", 1),
+            ("CPU ms while traced", "traced_ms", 1),
             ("accesses a ns", "rate", 2),
         ]
         .map(|(head, figure, digits)| column(recipe, head, figure, None, digits))
