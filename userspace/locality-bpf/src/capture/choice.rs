@@ -158,8 +158,10 @@ impl Choice {
         let point = |at: usize| {
             let path = wanted.binary_search(&at).ok().and_then(|index| paths.get(index));
             let (event, _) = accesses.get(at)?;
-            let ip = view.instructions.get(event.index as usize).map_or(0, |instruction| instruction.address);
-            Some(Point { access: access(event, ip), path: path.cloned().unwrap_or_default() })
+            Some(Point {
+                access: access(event, view.address_of(event)),
+                path: path.cloned().unwrap_or_default(),
+            })
         };
         let chosen = |(draft, reuses): (&Draft, &[Option<usize>; GRANULES.len()])| {
             let seen = reuses.map(|reuse| match reuse.and_then(|at| Some((at, point(at)?))) {
@@ -189,13 +191,16 @@ pub struct Found {
     pub touches: [u64; GRANULES.len()],
 }
 
-/// The first access of a window, its instruction given by its index.
-pub fn first_access(
-    mut events: impl Iterator<Item = Event>,
-    address_of: impl FnOnce(u32) -> Option<u64>,
-) -> Option<Access> {
-    let event = events.find(|event| event.kind.is_access())?;
-    Some(access(&event, address_of(event.index)?))
+/// The first access of a window.
+pub fn first_access(view: &View<'_>) -> Option<Access> {
+    let event = view.events.iter().find(|event| event.kind.is_access())?;
+    Some(access(event, view.address_of(event)))
+}
+
+impl View<'_> {
+    fn address_of(&self, event: &Event) -> u64 {
+        self.instructions.get(event.index as usize).map_or(0, |instruction| instruction.address)
+    }
 }
 
 /// Executed instructions before that of the last event that touch the word: each makes a trap.

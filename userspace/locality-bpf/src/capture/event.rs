@@ -96,6 +96,8 @@ pub struct WindowTaken {
     pub end: End,
     /// The uses that were drawn in it.
     pub found: Found,
+    /// Its first access, if there is one.
+    pub first: Option<Access>,
     /// Its events, values and registers, for the rate of accesses; empty where the thread is not metered.
     pub log: WindowLog,
     /// Number of the list of words that the meter reads.

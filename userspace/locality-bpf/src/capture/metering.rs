@@ -12,7 +12,7 @@ use super::{
 use crate::kernel::{perf::Event as PerfEvent, ptrace};
 
 /// Readings after each stop.
-pub const READINGS: u32 = 6;
+pub const READINGS: u32 = 5;
 
 /// CPU time between readings: at random, so that they fall into step with no loop.
 const PERIODS_NS: std::ops::Range<u64> = 200_000..500_000;

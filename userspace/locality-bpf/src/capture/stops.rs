@@ -137,15 +137,16 @@ impl Capture {
             (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
             _ => None,
         };
-        let (access, wish) = match (&taken, &regs) {
+        let (mut access, wish) = match (&taken, &regs) {
             (_, Err(_)) => (Err("thread gone"), None),
-            (Some(Taken { first: Some(first), candidate, .. }), _) => (Ok(*first), candidate.map(Wish::from)),
+            // What it is, is read after the resume.
+            (Some(Taken { has_accesses: true, candidate, .. }), _) => {
+                (Err("stopped too late"), candidate.map(Wish::from))
+            }
             (_, Ok(regs)) => {
                 let found = find_use(&record, &registers(regs));
-                (
-                    found.map(|access| model_access(&access)),
-                    found.ok().and_then(|access| Wish::of(&record, &access)),
-                )
+                let wish = found.ok().and_then(|access| Wish::of(&record, &access));
+                (found.map(|access| model_access(&access)), wish)
             }
         };
         let armed = match wish {
@@ -161,16 +162,17 @@ impl Capture {
         add(&self.costs.stop_ns, stopped_ns);
         add(&self.costs.stops, 1);
         self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
-        let access = match (access, in_time) {
-            (Ok(_), false) => Err("stopped too late"),
-            (access, _) => access,
-        };
         let window = taken.map(|taken| Box::new(taken.finish(wanted, &self.settings.code)));
         if let (Some(window), Some(windows)) = (&window, &mut windows) {
+            tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");
             self.weigh_choice(window, &armed);
+            access = window.first.map_or(access, Ok);
             windows.tend(record.header.tgid, window.end, sys::monotonic_ns());
         }
         self.windows = windows;
+        if !in_time {
+            access = access.and(Err("stopped too late"));
+        }
         // The other threads are armed while this one runs again: nobody waits for them.
         self.tell_sample(
             SampleEvent { record, stack, held: true, access, watches: Vec::new(), window },

@@ -7,7 +7,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use locality_analysis::model::Access;
 use locality_common::record::METER_WORDS;
 use locality_shadow::{
     End, Limits, ThreadState,
@@ -26,14 +25,12 @@ use super::{
 /// Uses drawn in a window.
 const USES: usize = 8;
 
-/// Instructions of windows, each with the share of windows that are at most so long, in hundredths.
-const LENGTHS: [(u64, u8); 3] = [(60_000, 5), (12_000, 25), (3_000, 100)];
+/// Instructions of windows and the pages that they may read, each with the share of windows that are at least so long, in
+/// hundredths. A page costs about as much as sixty instructions, so that random accesses would make a short window dear.
+const LENGTHS: [(u64, u64, u8); 3] = [(60_000, 400, 3), (12_000, 200, 25), (3_000, 80, 100)];
 
 /// A word that is touched more often before its use is not watched: each touch is a trap.
 const EARLIER_MAX: u32 = 16;
-
-/// Most pages that a window reads from the target.
-const PAGES: u64 = 400;
 
 /// A process' mappings are read again after so long if a window met code outside of those known.
 const MAPS_AGE_NS: u64 = 1_000_000_000;
@@ -51,8 +48,8 @@ pub struct Taken<'a> {
     window: Result<Window<'a>, End>,
     /// The uses drawn in it.
     choice: Choice,
-    /// The first access, if there is one.
-    pub first: Option<Access>,
+    /// Whether there is any access in it.
+    pub has_accesses: bool,
     /// The use to be watched.
     pub candidate: Option<Candidate>,
 }
@@ -62,7 +59,7 @@ impl Taken<'_> {
     /// has one.
     pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
         let mut kept = Kept::default();
-        let (end, found) = match self.window {
+        let (end, found, first) = match self.window {
             Ok(mut window) => {
                 window.copy(&mut kept);
                 let end = window.end;
@@ -70,16 +67,16 @@ impl Taken<'_> {
                 let view =
                     View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
                 code.lock().unwrap_or_else(PoisonError::into_inner).follow(kept.generation, &tables);
-                (end, self.choice.finish(&view))
+                (end, self.choice.finish(&view), first_access(&view))
             }
-            Err(why) => (why, Found::default()),
+            Err(why) => (why, Found::default(), None),
         };
         let Kept { counts, events, values, registers, generation } = kept;
         let log = match wanted {
             Some(_) => WindowLog { events, values, registers, generation },
             None => WindowLog::default(),
         };
-        WindowTaken { counts, end, found, log, wanted: wanted.unwrap_or(0) }
+        WindowTaken { counts, end, found, first, log, wanted: wanted.unwrap_or(0) }
     }
 }
 
@@ -145,19 +142,18 @@ impl Windows {
             return None;
         }
         if let Some(why) = why_none(regs) {
-            return Some(Taken { window: Err(why), choice: Choice::default(), first: None, candidate: None });
+            let choice = Choice::default();
+            return Some(Taken { window: Err(why), choice, has_accesses: false, candidate: None });
         }
         let die = self.random.u8(..100);
-        let instructions = LENGTHS.iter().find(|(_, below)| die < *below).map_or(0, |(length, _)| *length);
-        let limits = Limits { instructions, pages: PAGES, time_ns };
-        let mut window = self.helper.run(pid.into(), state, &limits);
-        let choice = Choice::draw(window.events(), window.counts.accesses as usize, USES, &mut self.random);
+        let (instructions, pages, _) =
+            LENGTHS.into_iter().find(|(.., below)| die < *below).unwrap_or_default();
+        let limits = Limits { instructions, pages, time_ns };
+        let window = self.helper.run(pid.into(), state, &limits);
+        let accesses = window.counts.accesses as usize;
+        let choice = Choice::draw(window.events(), accesses, USES, &mut self.random);
         let candidate = choice.first_open(|| window.events()).filter(|open| open.earlier <= EARLIER_MAX);
-        let first = window.events().find(|event| event.kind.is_access());
-        let instructions = window.code().instructions;
-        let address_of = |index: u32| Some(instructions.get(index as usize)?.address);
-        let first = first_access(first.into_iter(), address_of);
-        Some(Taken { window: Ok(window), choice, first, candidate })
+        Some(Taken { window: Ok(window), choice, has_accesses: accesses > 0, candidate })
     }
 
     /// What the windows of a process need now that nobody waits: its mappings, a window process that lives.
