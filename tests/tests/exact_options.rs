@@ -10,10 +10,14 @@ const DOUBLES: u64 = 512 + 1;
 const ROUNDS: u64 = 1500;
 
 fn run(options: &[&str]) -> Value {
+    of("exact_parts", options)
+}
+
+fn of(program: &str, options: &[&str]) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
     let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
-    let done = tracer.args(options).args(["--"]).args([build("exact_parts")]).run();
+    let done = tracer.args(options).args(["--"]).args([build(program)]).run();
     assert!(done.status.success(), "{}\n{}", done.status, done.stderr);
     serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON")
 }
@@ -75,6 +79,32 @@ fn sets_are_told_apart() {
 }
 
 /// Belady: of `n` lines around and around, a cache of `c` misses the first `n`, and then `n - c` of each `n - 1` touches.
+/// Of one type alone: the other type's granules in between do not count.
+#[test]
+fn a_type_of_data_is_a_stream_of_its_own() {
+    requires!(command("qemu-x86_64"));
+    let report = |data_type: &[&str]| {
+        let options = [&["--function", "mixed", "--granularity", "8"], data_type].concat();
+        of("exact_types", &options)
+    };
+    let misses = |report: &Value, bytes: u64| {
+        let points = report["reuse"]["8"]["miss_ratio_curve"].as_array().expect("a curve");
+        number(points.iter().find(|point| point["bytes"] == bytes).expect("the size"), "/misses")
+    };
+    let (words, rounds) = (64, 100);
+    let floats = report(&["--data-type", "f64"]);
+    assert_eq!(floats["run"]["data_types"], serde_json::json!(["f64"]));
+    assert_eq!(number(&floats, "/mix/accesses"), words * rounds);
+    assert_eq!((number(&floats, "/reuse/8/cold"), misses(&floats, 8 * words)), (words, words));
+    assert_eq!(misses(&floats, 8 * words / 2), words * rounds);
+    // The loop's stores of integers, and the return address.
+    let integers = report(&["--data-type", "i64"]);
+    assert_eq!(number(&integers, "/mix/accesses"), words * rounds + 1);
+    let both = report(&[]);
+    assert_eq!(number(&both, "/mix/accesses"), 2 * words * rounds + 1);
+    assert_eq!(misses(&both, 8 * words), 2 * words * rounds + 1, "twice as many granules lie in between");
+}
+
 #[test]
 fn the_optimum_beats_lru() {
     requires!(command("qemu-x86_64"));

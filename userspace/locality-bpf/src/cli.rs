@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::arbiter::Policy;
+use locality_stream::DataType;
 
 use crate::{exact, units};
 
@@ -117,11 +118,18 @@ pub struct ExactArgs {
     /// belong to it.
     #[arg(long, value_name = "NAME")]
     pub function: Vec<String>,
+    /// Count only accesses to data of this type, as the instruction sees it; may be given several times.
+    ///
+    /// i8 to i64, f32, f64, f80, integer_vector_128, float_vector_256 and so on, as in the report. Distances and footprint are
+    /// then those of these accesses alone: reuse by data type, one type a run. Best with `--granularity` of the type's bytes.
+    #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
+    pub data_type: Vec<DataType>,
     /// Count stack distances within the sets of a cache of this number of sets too, for up to 32 ways.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N", conflicts_with = "instructions")]
     pub sets: Option<u32>,
-    /// Compute the misses under optimal replacement too, for up to 1,024 granules. Keeps 8 bytes a touch while the command
-    /// runs, at most 512 MiB a thread, and 24 bytes a touch afterwards; the time after the run is that of the run or more.
+    /// Compute the misses under optimal replacement too, for caches of 1, 2, 4 … granules. Keeps 8 bytes a touch while the
+    /// command runs, at most 512 MiB a thread, and 16 bytes a touch afterwards; the time after the run is that of the run or
+    /// more.
     #[arg(long, conflicts_with = "instructions")]
     pub optimal: bool,
     /// Tell distances in the report in 32 bins for each power of two too, of the run and of each phase, and the mean time
@@ -261,6 +269,7 @@ mod tests {
             "locality-bpf exact ls",
             "locality-bpf exact --granularity 3 -- ls",
             "locality-bpf exact --sets 0 -- ls",
+            "locality-bpf exact --data-type float -- ls",
             "locality-bpf exact --optimal --instructions -- ls",
         ] {
             assert!(parse(line).is_err(), "{line}");

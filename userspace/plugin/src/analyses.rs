@@ -39,7 +39,7 @@ fn config(settings: &Settings) -> Config {
         granularities,
         sums: settings.sums,
         // Chosen instructions are marked in their recorded address.
-        functions: std::iter::repeat_n(CHOSEN..u64::MAX, settings.functions.len().min(1)).collect(),
+        functions: std::iter::repeat_n(CHOSEN..u64::MAX, settings.is_restricted().into()).collect(),
         ..Config::default()
     }
 }

@@ -54,7 +54,7 @@ impl Process {
         header.pid.store(pid.cast_unsigned(), Relaxed);
         header.parent.store(parent.cast_unsigned(), Relaxed);
         store_text(&header.program, self.settings.program.as_os_str().as_bytes());
-        header.restricted.store((!self.settings.functions.is_empty()).into(), Relaxed);
+        header.restricted.store(self.settings.is_restricted().into(), Relaxed);
         header.extra_granule.store(extra::granule(&self.settings.granules).into(), Relaxed);
         header.state.store(state::RUNNING, Relaxed);
     }

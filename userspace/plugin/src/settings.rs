@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use locality_stream::DataType;
+
 use crate::program::Program;
 
 /// What is done at an access.
@@ -42,6 +44,8 @@ pub struct Settings {
     pub fetches: bool,
     /// Only accesses by instructions of functions with these names; empty: all.
     pub functions: Vec<String>,
+    /// Only accesses by instructions whose data are of these types; empty: all.
+    pub data_types: Vec<DataType>,
     /// Number of sets of which stacks are kept apart; 0: none.
     pub sets: u32,
     /// Whether touches are kept for optimal replacement.
@@ -67,6 +71,7 @@ impl Settings {
             granules: vec![6],
             fetches: false,
             functions: Vec::new(),
+            data_types: Vec::new(),
             sets: 0,
             optimal: false,
             sums: false,
@@ -91,6 +96,9 @@ impl Settings {
                 ("function", name) => {
                     settings.functions.push(name.strip_prefix(':').unwrap_or(name).to_owned());
                 }
+                ("type", name) => {
+                    settings.data_types.push(name.parse().map_err(|_| format!("no type of data: {name}"))?);
+                }
                 ("sets", number) => {
                     settings.sets = number.parse().map_err(|_| format!("no number of sets: {number}"))?;
                 }
@@ -104,6 +112,11 @@ impl Settings {
             }
         }
         Ok(settings)
+    }
+
+    /// Whether only some instructions' accesses are counted.
+    pub fn is_restricted(&self) -> bool {
+        !self.functions.is_empty() || !self.data_types.is_empty()
     }
 
     fn option(&self, program: &Path) -> Vec<u8> {
@@ -127,6 +140,9 @@ impl Settings {
         option.extend(format!(",mode={mode},order={order},what={what},granules={granules}").bytes());
         let (optimal, sums) = (u8::from(self.optimal), u8::from(self.sums));
         option.extend(format!(",sets={},optimal={optimal},sums={sums}", self.sets).bytes());
+        for data in &self.data_types {
+            option.extend(format!(",type={data}").bytes());
+        }
         for name in &self.functions {
             option.extend(b",function=:");
             option.extend(escape(Path::new(name)));
@@ -192,6 +208,7 @@ mod tests {
             granules: vec![0, 6],
             fetches: true,
             functions: vec!["f<a, b>".into(), "yes".into()],
+            data_types: vec![DataType::Float(8), DataType::IntegerVector(16)],
             sets: 64,
             optimal: true,
             sums: true,

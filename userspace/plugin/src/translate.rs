@@ -11,7 +11,7 @@ use std::{
 };
 
 use iced_x86::InstructionInfoFactory;
-use locality_stream::{BlockRecord, InstructionRecord};
+use locality_stream::{BlockRecord, Instruction, InstructionRecord};
 
 use crate::{
     api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
@@ -173,14 +173,20 @@ impl Translation {
         if known.is_none() && first as usize + sizes.len() > INSTRUCTIONS {
             return None;
         }
-        let restricted = !process.settings().functions.is_empty();
+        let settings = process.settings();
+        let restricted = settings.is_restricted();
         self.shapes.clear();
         let (mut at, mut from) = (address, 0usize);
         for (index, size) in (first..).zip(sizes) {
             let bytes = self.bytes.get(from..from + usize::from(*size)).unwrap_or_default();
             let shape = shape(index, at, bytes, &mut self.factory);
-            // Calls and returns of other functions make the contexts.
-            let chosen = restricted && self.functions.contain(at);
+            // Calls and returns of what is not chosen make the contexts.
+            let chosen = restricted
+                && (settings.functions.is_empty() || self.functions.contain(at))
+                && (settings.data_types.is_empty() || {
+                    let facts = Instruction::classify(&InstructionRecord::new(at, bytes));
+                    settings.data_types.contains(&facts.data)
+                });
             self.shapes.push(if chosen || !restricted { shape } else { shape.flow() });
             let at_marked = if chosen { at | CHOSEN } else { at };
             if known.is_none() {

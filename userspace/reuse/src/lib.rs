@@ -34,6 +34,6 @@ mod twin;
 pub use bins::{FINE_BINS, LOG2_BINS, fine_bin, fine_low, log2_bin, log2_bounds, to_log2};
 pub use config::{Config, What};
 pub use engine::{Engine, MAX_GRANULARITIES, OpenError};
-pub use opt::OptDistances;
+pub use opt::OptMisses;
 pub use sets::{SetStacks, SetSummary};
 pub use summary::{Cell, Context, GrainSummary, Phase, Site, Summary};

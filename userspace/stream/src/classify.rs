@@ -12,6 +12,9 @@ use iced_x86::{
 use crate::code::InstructionRecord;
 use crate::event::Kind;
 
+mod data_type;
+pub use data_type::NoDataType;
+
 /// What an instruction does, for the instruction mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {

@@ -22,7 +22,7 @@ mod mix;
 pub use analysis::{Analysis, ArenaFull};
 pub use arena::{Arena, Heap, Offset, Plain, Span};
 pub use checker::{Checker, Finding, Rule};
-pub use classify::{Class, DataType, Flow, Instruction};
+pub use classify::{Class, DataType, Flow, Instruction, NoDataType};
 pub use code::{BlockRecord, Code, InstructionRecord};
 pub use event::{Event, Kind, NO_INSTRUCTION};
 pub use mix::{BlockCounts, Mix};

@@ -24,7 +24,7 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("gzip", "gzip -c $DIR/input.txt"),
     ("bzip2", "bzip2 -c $DIR/input.txt"),
     ("xz", "xz -1 -T1 -c $DIR/input.txt"),
-    ("grep", "grep -o -E [0-9]+7.*[13579]2 $DIR/input.txt"),
+    ("grep", "grep -o -E '[0-9]+7.*[13579]2' $DIR/input.txt"),
     ("sed", "sed s/1/one/g $DIR/input.txt"),
     ("sha256sum", "sha256sum /usr/bin/git"),
     ("objdump", "objdump -d $DIR/kernels"),

@@ -2,7 +2,7 @@
 //! replacement (`--optimal`), both after Mattson et al., IBM Systems Journal 9, 1970.
 //!
 //! Of one granule size, and of each thread (or of the process, in a run in one order); results of several are added.
-//! Under optimal replacement only caches of at most [`DEPTH`] granules are told.
+//! Under optimal replacement caches of 1, 2, 4 … granules are told.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,20 +11,17 @@ use locality_plugin::{
     extra::touches,
     region::{self, Region},
 };
-use locality_reuse::{OptDistances, SetStacks, SetSummary};
+use locality_reuse::{OptMisses, SetStacks, SetSummary};
 use serde_json::{Value, json};
 
 use super::report::ratio;
-
-/// Largest cache in granules for which optimal replacement is computed: each touch costs a step per granule above it.
-const DEPTH: usize = 1024;
 
 /// Results.
 #[derive(Debug, Default)]
 pub struct Extra {
     sets: Option<SetSummary>,
     /// With the size of a granule.
-    optimal: Option<(u64, OptDistances)>,
+    optimal: Option<(u64, OptMisses)>,
     /// Touches that optimal replacement does not know of.
     lost: u64,
     /// Events counted in part.
@@ -41,13 +38,10 @@ impl Extra {
         other.sets = SetStacks::open(region, extra.sets.load(Relaxed)).and_then(|sets| sets.summary());
         if extra.touches.load(Relaxed) != 0 {
             // SAFETY: the process is gone, so nobody writes them.
-            let mut optimal = OptDistances::of(unsafe { touches(region, extra) }, DEPTH);
+            let mut optimal = OptMisses::of(unsafe { touches(region, extra) });
             let repeats = extra.repeats.load(Relaxed);
             optimal.touches += repeats;
-            match optimal.distances.first_mut() {
-                Some(nearest) => *nearest += repeats,
-                None => optimal.distances.push(repeats),
-            }
+            optimal.hit(0, repeats);
             let bits = region.header().extra_granule.load(Relaxed).min(63);
             other.optimal = Some((1 << bits, optimal));
         }
@@ -70,8 +64,7 @@ impl Extra {
             (Some((_, ours)), Some((_, theirs))) => {
                 ours.touches += theirs.touches;
                 ours.cold += theirs.cold;
-                ours.beyond += theirs.beyond;
-                add(&mut ours.distances, &theirs.distances);
+                add(&mut ours.hits, &theirs.hits);
             }
             (ours @ None, Some(theirs)) => *ours = Some(theirs.clone()),
             (_, None) => {}
@@ -95,13 +88,12 @@ impl Extra {
                 json!({ "sets": sets.sets, "touches": sets.touches, "miss_ratios": points });
         }
         if let Some((_, optimal)) = self.optimal.as_ref().filter(|(granule, _)| *granule == bytes) {
-            let point = |bit: u32| {
-                let misses = optimal.misses(1 << bit)?;
-                Some(
-                    json!({ "bytes": bytes << bit, "misses": misses, "ratio": ratio(misses, optimal.touches) }),
-                )
+            let point = |level: usize| {
+                let misses = optimal.misses(level);
+                json!({ "bytes": bytes << level, "misses": misses, "ratio": ratio(misses, optimal.touches) })
             };
-            let points: Vec<Value> = (0..=DEPTH.ilog2()).filter_map(point).collect();
+            // The last that has hits misses only first touches.
+            let points: Vec<Value> = (0..optimal.hits.len().max(1)).map(point).collect();
             report["optimal_replacement"] = json!({
                 "touches": optimal.touches,
                 "touches_not_kept": self.lost,
@@ -123,7 +115,7 @@ mod tests {
     use super::*;
 
     fn of(granules: &[u64]) -> Extra {
-        Extra { optimal: Some((64, OptDistances::of(granules, DEPTH))), ..Extra::default() }
+        Extra { optimal: Some((64, OptMisses::of(granules))), ..Extra::default() }
     }
 
     #[test]

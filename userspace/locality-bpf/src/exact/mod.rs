@@ -71,6 +71,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         granules: args.granularity.iter().map(|bytes| bytes.trailing_zeros() as u8).collect(),
         fetches: args.instructions,
         functions: args.function.clone(),
+        data_types: args.data_type.clone(),
         sets: args.sets.unwrap_or(0),
         optimal: args.optimal,
         sums: args.fine,
@@ -126,8 +127,10 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         fetches: args.instructions,
         fine: args.fine,
         functions: args.function.clone(),
+        data_types: args.data_type.clone(),
     };
     total.name_missing_functions(&args.function);
+    total.name_forked_processes(pid);
     Ok(Outcome { report: report::value(&total, &about), exit_status })
 }
 

@@ -51,6 +51,8 @@ pub struct About {
     pub fine: bool,
     /// What the counts are restricted to; empty: nothing.
     pub functions: Vec<String>,
+    /// The same by the type of an instruction's data.
+    pub data_types: Vec<DataType>,
 }
 
 /// The whole report.
@@ -92,6 +94,7 @@ pub fn value(total: &Total, about: &About) -> Value {
                 "rate": "every access",
             },
             "functions": about.functions,
+            "data_types": about.data_types.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "measured": if about.fetches { "instruction fetches" } else { "data accesses" },
             "order": if about.one_order { "one for the whole process" } else { "each thread's own" },
             "ended_by": about.ended_by,
@@ -183,7 +186,7 @@ fn reuse(grain: &Grain, about: &About) -> Option<Value> {
                 "time": { "unit": "accesses", "bins": bins(&reuse.reuses.time) },
                 "stack": { "unit": "granules", "bins": bins(&reuse.reuses.stack) },
             });
-            (type_name(*data), value)
+            (data.to_string(), value)
         })
         .collect();
     let mut value = json!({
@@ -243,17 +246,6 @@ fn at_caches(sum: &GrainSummary, caches: &[CacheLevel]) -> Vec<Value> {
         Some(point)
     };
     caches.iter().filter_map(at).collect()
-}
-
-fn type_name(data: DataType) -> String {
-    match data {
-        DataType::None => "none".to_owned(),
-        DataType::Integer(bytes) => format!("i{}", u32::from(bytes) * 8),
-        DataType::Float(bytes) => format!("f{}", u32::from(bytes) * 8),
-        DataType::IntegerVector(bytes) => format!("integer_vector_{}", u32::from(bytes) * 8),
-        DataType::FloatVector(bytes) => format!("float_vector_{}", u32::from(bytes) * 8),
-        DataType::Other(bytes) => format!("other_{}", u32::from(bytes) * 8),
-    }
 }
 
 fn pairs(grain: &Grain) -> Vec<Value> {

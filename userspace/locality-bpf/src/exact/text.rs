@@ -37,9 +37,11 @@ pub fn print(report: &Value, top: usize) -> String {
     for notice in report["notices"].as_array().into_iter().flatten() {
         page.wrapped(&words(notice));
     }
-    let functions: Vec<String> = run["functions"].as_array().into_iter().flatten().map(words).collect();
-    if !functions.is_empty() {
-        page.wrapped(&format!("Only accesses by instructions of {} are counted.", functions.join(", ")));
+    for (restriction, names) in [("by instructions of", "functions"), ("to data of type", "data_types")] {
+        let names: Vec<String> = run[names].as_array().into_iter().flatten().map(words).collect();
+        if !names.is_empty() {
+            page.wrapped(&format!("Only accesses {restriction} {} are counted.", names.join(", ")));
+        }
     }
     for (bytes, reuse) in by_granule(report) {
         page.granule(bytes, reuse);

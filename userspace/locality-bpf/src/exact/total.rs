@@ -3,7 +3,7 @@
 //! Distances are those of each thread (or of the process, in a run in one order); sums over threads and processes add
 //! counts and never mix their orders. Not here: which pairs are named (`pairs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
 use locality_stream::{DataType, Mix};
@@ -132,7 +132,7 @@ impl Total {
             self.notices.push(format!(
                 "Process {} started {} that could not be recorded.",
                 image.pid,
-                plural(image.children_lost.into(), "program")
+                plural(image.children_lost.into(), "program", "programs")
             ));
         }
         let Some(summary) = &image.summary else { return };
@@ -150,6 +150,18 @@ impl Total {
 }
 
 impl Total {
+    /// Says how many processes, other than the command's own, began as copies of another one.
+    pub fn name_forked_processes(&mut self, command: u32) {
+        let forked: BTreeSet<u32> =
+            self.programs.iter().map(|program| program.0).filter(|pid| *pid != command).collect();
+        if !forked.is_empty() {
+            self.notices.push(format!(
+                "{} by fork: counts begin at zero there, and what was inherited counts as touched for the first time.",
+                plural(forked.len() as u64, "process began", "processes began")
+            ));
+        }
+    }
+
     /// Says which of the functions asked for occur in no program.
     pub fn name_missing_functions(&mut self, names: &[String]) {
         let missing: Vec<String> = (0..64)
@@ -167,8 +179,8 @@ impl Total {
     }
 }
 
-fn plural(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+fn plural(n: u64, one: &str, several: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {several}") }
 }
 
 impl Grain {
