@@ -22,7 +22,9 @@ fn pair(child: &std::process::Child) -> (Helper, Shared) {
     let map = || Shared::map(memory.as_fd(), &ROOM).unwrap();
     let (socket, _) = sys::socket_pair().unwrap();
     let process = Process::new(child.id(), sys::pidfd(child.id()).unwrap(), socket, map(), 10);
-    let settings = Settings { room: ROOM, follow: false, ..Settings::default() };
+    // Long: a busy machine must not make an answer late.
+    let longest = Duration::from_secs(60);
+    let settings = Settings { room: ROOM, follow: false, longest, ..Settings::default() };
     let mut helper = Helper::without_process(settings);
     helper.process = Some(process);
     let memory = File::open("/proc/self/mem").unwrap();
@@ -74,6 +76,15 @@ fn scribble(shared: &Shared, seed: u64) {
     }
     shared.store_bytes(&layout.answer_extended, &[next() as u8; MOST_EXTENDED]);
     shared.store_bytes(&layout.note, &[next() as u8 | 1; 8192]);
+}
+
+/// Ends the other side, also when an assertion fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// Uses all that a window offers.
@@ -131,8 +142,9 @@ proptest! {
                     }
                 }
             });
-            assert!(helper.process.as_mut().unwrap().is_ready(sys::now_ns() + 5_000_000_000));
-            let limits = Limits { instructions: 1, pages: 1, time_ns: 1_000_000_000 };
+            let _done = Done(&done);
+            assert!(helper.process.as_mut().unwrap().is_ready(sys::now_ns() + 60_000_000_000));
+            let limits = Limits { instructions: 1, pages: 1, time_ns: 60_000_000_000 };
             for answer in &answers {
                 let possible = helper.check(answer).is_some();
                 let alive = helper.process.is_some();
@@ -144,7 +156,6 @@ proptest! {
                 }
                 use_up(window);
             }
-            done.store(true, Relaxed);
         });
         // Its last words are whatever it left there.
         helper.kill("test");
