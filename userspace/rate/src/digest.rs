@@ -38,6 +38,8 @@ pub(crate) struct Digest<'a> {
     pub instructions: f64,
     /// Nanoseconds per access by the model, unscaled.
     pub model: f64,
+    /// Accesses per nanosecond by the model, unscaled.
+    pub weight: f64,
 }
 
 impl<'a> Digest<'a> {
@@ -71,13 +73,15 @@ impl<'a> Digest<'a> {
         keep_stored(&mut words);
         let accesses = f64::from(access);
         let instructions = window.instructions as f64;
+        let model = model(instructions, &lines) / accesses.max(1.0);
         Digest {
             visits,
             registers: window.registers,
             words,
             accesses,
             instructions,
-            model: model(instructions, &lines) / accesses.max(1.0),
+            model,
+            weight: if model > 0.0 { 1.0 / model } else { 1.0 },
         }
     }
 }

@@ -2,19 +2,25 @@
 //!
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased. Windows count whose
 //! sample saw the quantity move at a similar speed, so that phases of a program do not mix; windows in which it did
-//! not move count too. Source of error: windows are taken at equal distances in time, so slow code has more of them
-//! than its share of accesses.
+//! not move count too. Windows are taken at equal distances in time, so slow code has more of them than its share of
+//! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
 
-use crate::sequence::{Motion, Steps, relative_error};
+use crate::sequence::{Motion, Steps, difference, relative_error};
 
 /// Windows remembered for a quantity; beyond, neighbours are added up.
 const MOST_RECORDS: usize = 256;
 /// Windows that are pooled, the nearest in time.
 const POOLED: usize = 48;
+/// Steps that a pool should have, if need be from more windows.
+const STEPS: u32 = 30;
 /// Fewest windows of a pool.
 pub(crate) const FEWEST: usize = 4;
+/// Values at readings from which a range is believed.
+const FEWEST_VALUES: u32 = 24;
 /// ln of the ratio of speeds up to which two samples are of the same phase.
 const SAME_PHASE: f64 = 0.4;
+/// Times the mean distance of steps that the longest distance may be for steps to count as regular.
+const LONGEST_GAP: f64 = 2.0;
 /// Relative error up to which a window's own slope stands for its surroundings.
 const PRECISE: f64 = 0.03;
 
@@ -22,14 +28,20 @@ const PRECISE: f64 = 0.03;
 #[derive(Debug, Clone, Copy)]
 struct Record {
     sample: u32,
-    advance: f64,
-    accesses: f64,
+    /// Sum of the steps after the first and the accesses from the first to the last.
+    between: (f64, f64),
+    /// Sum of all steps and all accesses during which the quantity was seen.
+    total: (f64, f64),
+    /// Steps.
     edges: u32,
+    /// Error of `between`.
     sigma: f64,
+    /// Most accesses during which it is known to have stood still.
+    still: f64,
+    /// What the sums have been multiplied by.
+    weight: f64,
     /// The quantity's speed in that sample's readings, per nanosecond; 0 where it was not read.
     speed: f64,
-    /// The window that discovered the quantity because it moved there: chosen, so not typical.
-    is_discovery: bool,
 }
 
 /// Advance per access.
@@ -68,7 +80,21 @@ pub(crate) struct Quantity {
     pub still: u32,
     /// Number of the last sample whose window had it.
     pub last_seen: u32,
+    range: Range,
+    /// The value when it was seen last in a window, and how often the next window's was higher, lower.
+    last_value: Option<u64>,
+    across: (u32, u32),
     records: Vec<Record>,
+}
+
+/// Values seen at readings.
+#[derive(Debug, Clone, Copy, Default)]
+struct Range {
+    low: u64,
+    high: u64,
+    seen: u32,
+    /// Values since the range grew last.
+    since: u32,
 }
 
 impl Quantity {
@@ -85,8 +111,62 @@ impl Quantity {
             backward: 0,
             still: 0,
             last_seen: 0,
+            range: Range::default(),
+            last_value: None,
+            across: (0, 0),
             records: Vec::new(),
         }
+    }
+
+    /// Notes the values with which it went into a window and out of it: windows are far apart, so this tells counters
+    /// from what is counted anew each time.
+    pub fn note_ends(&mut self, first: u64, last: u64) {
+        if let Some(before) = self.last_value.replace(last) {
+            let step = difference(before, first, self.bits).wrapping_mul(self.sign.into());
+            self.across.0 += u32::from(step > 0);
+            self.across.1 += u32::from(step < 0);
+        }
+        self.note_value(first);
+    }
+
+    /// Share of the comparisons between readings and between windows in which it had gone back, and their number.
+    pub fn turns(&self) -> (f64, u32) {
+        let back = self.backward + self.across.1;
+        let all = back + self.forward + self.across.0;
+        (f64::from(back) / f64::from(all.max(1)), all)
+    }
+
+    /// Notes the value at a reading.
+    pub fn note_value(&mut self, value: u64) {
+        let range = &mut self.range;
+        if range.seen == 0 || value < range.low || value > range.high {
+            range.low = if range.seen == 0 { value } else { range.low.min(value) };
+            range.high = range.high.max(value);
+            range.since = 0;
+        } else {
+            range.since += 1;
+        }
+        range.seen += 1;
+    }
+
+    /// Sum of steps after which it repeats, and the relative error of that: from windows that saw it wrap, else from the
+    /// range that many readings did not leave.
+    pub fn period(&self) -> Option<(f64, f64)> {
+        if self.wraps_vary {
+            return None;
+        }
+        if let Some(wrap) = self.wrap {
+            return Some((wrap as f64, 0.0));
+        }
+        let (stride, range) = (self.stride?, self.range);
+        (self.backward + self.across.1 >= 2
+            && range.seen >= FEWEST_VALUES
+            && range.since >= FEWEST_VALUES / 2)
+            .then(|| {
+                let period = (range.high - range.low).saturating_add(stride) as f64;
+                // The largest of n uniform values is short of the end by one part in n + 1.
+                (period * (1.0 + 1.0 / f64::from(range.seen)), 1.0 / f64::from(range.seen))
+            })
     }
 
     /// True while it may be used: it counted in nearly all windows.
@@ -99,31 +179,24 @@ impl Quantity {
         self.wraps_vary || (self.wrap.is_none() && self.backward > 0)
     }
 
-    /// Takes what a window showed. `whole`: the window's accesses, for a quantity that exists all the time (a word); a
-    /// register's slope is that between its first and last step.
-    pub fn observe(&mut self, sample: u32, motion: &Motion, whole: Option<f64>) {
+    /// Takes what a window showed. `seen`: indexes of the accesses between which the quantity was seen: all of them for
+    /// a word, those from the first to the last visit of its block for a register. `weight`: how fast this code runs, in
+    /// any unit: windows come at equal distances in time, so fast code has fewer of them than its share of accesses.
+    pub fn observe(&mut self, sample: u32, motion: &Motion, seen: (u32, u32), weight: f64) {
         self.last_seen = sample;
-        let is_discovery = self.records.is_empty();
+        let accesses = f64::from(seen.1.saturating_sub(seen.0));
+        let mut record = Record {
+            sample,
+            between: (0.0, 0.0),
+            total: (0.0, accesses),
+            edges: 0,
+            sigma: f64::INFINITY,
+            still: accesses,
+            weight,
+            speed: 0.0,
+        };
         match motion {
-            Motion::Erratic => self.bad += 1,
-            Motion::Constant => {
-                if let Some(accesses) = whole {
-                    self.push(Record {
-                        sample,
-                        advance: 0.0,
-                        accesses,
-                        edges: 0,
-                        sigma: f64::INFINITY,
-                        speed: 0.0,
-                        is_discovery: false,
-                    });
-                }
-            }
-            Motion::Moving(steps) => {
-                if steps.sign != self.sign {
-                    self.bad += 1;
-                    return;
-                }
+            Motion::Moving(steps) if steps.sign == self.sign => {
                 self.good += 1;
                 if self.stride != steps.stride {
                     self.stride = None;
@@ -133,34 +206,40 @@ impl Quantity {
                     (None, Some(b)) => self.wrap = Some(b),
                     _ => {}
                 }
-                let (advance, accesses, edges) = match whole {
-                    Some(accesses) if !is_even(steps, accesses) => (steps.total, accesses, steps.edges),
-                    _ => (steps.advance, steps.accesses, steps.edges.saturating_sub(1)),
-                };
-                if edges >= if whole.is_some() { 1 } else { 2 } && accesses > 0.0 {
-                    let sigma = if whole.is_some() && !is_even(steps, accesses) {
-                        steps.sigma.hypot(0.5 / f64::from(edges.max(1)))
-                    } else {
-                        steps.sigma
-                    };
-                    self.push(Record { sample, advance, accesses, edges, sigma, speed: 0.0, is_discovery });
-                }
+                let ends = steps.first.saturating_sub(seen.0).max(seen.1.saturating_sub(steps.last));
+                record.still = f64::from(steps.longest.max(ends));
+                record.total.0 = steps.total;
+                record.between = (steps.advance, steps.accesses);
+                record.edges = steps.edges;
+                record.sigma = steps.sigma;
             }
+            Motion::Constant => {}
+            _ => {
+                self.bad += 1;
+                return;
+            }
+        }
+        let weigh = |pair: (f64, f64)| (pair.0 * weight, pair.1 * weight);
+        (record.total, record.between) = (weigh(record.total), weigh(record.between));
+        if accesses > 0.0 {
+            self.push(record);
         }
     }
 
     fn push(&mut self, record: Record) {
         if self.records.len() >= MOST_RECORDS {
+            let sum = |a: (f64, f64), b: (f64, f64)| (a.0 + b.0, a.1 + b.1);
             let merged = self.records.chunks(2).filter_map(|pair| {
                 let (a, rest) = pair.split_first()?;
                 Some(rest.first().map_or(*a, |b| Record {
                     sample: a.sample,
-                    advance: a.advance + b.advance,
-                    accesses: a.accesses + b.accesses,
+                    between: sum(a.between, b.between),
+                    total: sum(a.total, b.total),
                     edges: a.edges + b.edges,
                     sigma: a.sigma.min(b.sigma),
+                    still: a.still.max(b.still),
+                    weight: a.weight,
                     speed: if a.speed > 0.0 { a.speed } else { b.speed },
-                    is_discovery: a.is_discovery,
                 }))
             });
             self.records = merged.collect();
@@ -177,30 +256,43 @@ impl Quantity {
 
     /// What a step is worth around a sample in which it moved at this speed (0: unknown).
     pub fn slope(&self, sample: u32, speed: f64) -> Option<Slope> {
-        let own = self.records.iter().find(|record| record.sample == sample && record.advance > 0.0);
-        let is_similar = |record: &&Record| {
-            speed <= 0.0 || (record.speed > 0.0 && (record.speed / speed).ln().abs() <= SAME_PHASE)
-        };
-        let mut near: Vec<&Record> = self.records.iter().filter(is_similar).collect();
-        near.sort_by_key(|record| (record.sample.abs_diff(sample), record.sample));
-        near.truncate(POOLED);
-        if near.len() > 2 * FEWEST {
-            near.retain(|record| !record.is_discovery);
+        let distance = |record: &&Record| (record.sample.abs_diff(sample), record.sample);
+        let is_similar = |record: &&Record| (record.speed / speed).ln().abs() <= SAME_PHASE;
+        let mut near: Vec<&Record> =
+            self.records.iter().filter(|r| speed <= 0.0 || r.speed <= 0.0 || is_similar(r)).collect();
+        // Those in which it was not read may be of another phase: last.
+        near.sort_by_key(|record| (speed > 0.0 && record.speed <= 0.0, distance(record)));
+        let known = near.iter().filter(|record| record.speed > 0.0).count();
+        let own = near
+            .iter()
+            .find(|record| record.sample == sample && record.sigma <= 2.0 * PRECISE && record.edges >= 6)
+            .map(|own| Slope {
+                value: own.between.0 / own.between.1,
+                sigma: own.sigma.hypot(0.04),
+                windows: 1,
+            });
+        if speed > 0.0 && known >= 2 * FEWEST {
+            near.truncate(known);
+        } else if own.is_some() {
+            return own;
         }
-        let pooled = pool(&near);
-        let own = own.map(|record| Slope {
-            value: record.advance / record.accesses,
-            sigma: record.sigma,
-            windows: 1,
+        let mut edges = 0;
+        let enough = near.iter().enumerate().position(|(n, record)| {
+            edges += record.edges;
+            n + 1 >= POOLED && edges >= STEPS
         });
-        match (own, pooled) {
-            (Some(own), Some(pool)) => {
-                // One window is a few microseconds: where windows differ, none of them stands for milliseconds.
-                let scatter = pool.sigma * f64::from(pool.windows).sqrt();
-                if own.sigma <= PRECISE && scatter < 0.1 { Some(own) } else { Some(pool) }
-            }
-            (Some(own), None) => Some(Slope { sigma: own.sigma.hypot(0.05), ..own }),
-            (None, pool) => pool,
+        near.truncate(enough.map_or(near.len(), |n| n + 1));
+        let own = near.iter().copied().find(|record| record.sample == sample);
+        if is_regular(&near) {
+            let own = own.filter(|own| own.sigma <= PRECISE).map(|own| Slope {
+                value: own.between.0 / own.between.1,
+                sigma: own.sigma,
+                windows: 1,
+            });
+            own.or_else(|| pool(near.iter().filter(|r| r.between.1 > 0.0).map(|r| r.between).collect(), 1))
+        } else {
+            // A window is a few microseconds: of what comes and goes, none of them stands for milliseconds.
+            pool(near.iter().map(|record| record.total).collect(), FEWEST)
         }
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
@@ -211,29 +303,24 @@ impl Quantity {
     }
 }
 
-/// True where steps come at equal distances from the window's begin to its end, so that whole periods can be taken.
-fn is_even(steps: &Steps, accesses: f64) -> bool {
-    let gap = steps.accesses / f64::from(steps.edges.saturating_sub(1).max(1));
-    steps.edges >= 4
-        && steps.sigma < PRECISE
-        && f64::from(steps.first) < 2.0 * gap
-        && accesses - f64::from(steps.last) < 2.0 * gap
+/// True where steps come at about equal distances, as far as all these windows show: whole periods can be taken, and windows
+/// in which nothing moved were too short to see anything.
+fn is_regular(records: &[&Record]) -> bool {
+    let (accesses, gaps) = records.iter().fold((0.0, 0.0), |sum, record| {
+        (sum.0 + record.between.1 / record.weight, sum.1 + f64::from(record.edges.saturating_sub(1)))
+    });
+    let still = records.iter().map(|record| record.still).fold(0.0, f64::max);
+    gaps >= 2.0 && still <= LONGEST_GAP * accesses / gaps
 }
 
-fn pool(records: &[&Record]) -> Option<Slope> {
-    let moved = records.iter().filter(|record| record.advance > 0.0).count();
-    if records.len() < FEWEST || moved < 2 {
+/// The ratio of the sums of at least so many pairs.
+fn pool(pairs: Vec<(f64, f64)>, fewest: usize) -> Option<Slope> {
+    let (x, a) = pairs.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    if pairs.len() < fewest || a <= 0.0 {
         return None;
     }
-    let pieces: Vec<(f64, f64)> = records.iter().map(|record| (record.advance, record.accesses)).collect();
-    let (x, a) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
-    let edges: u32 = records.iter().map(|record| record.edges).sum();
-    // Student's t for few windows, towards 1 for many.
-    let n = pieces.len() as f64;
-    let sigma = relative_error(&pieces) * (1.0 + 2.0 / n);
-    Some(Slope {
-        value: x / a,
-        sigma: sigma.max(0.3 / f64::from(edges.max(1))),
-        windows: pieces.len() as u32,
-    })
+    // Few windows do not show how much they differ.
+    let n = pairs.len() as f64;
+    let sigma = if pairs.len() < 2 { 0.1 } else { relative_error(&pairs) * (1.0 + 2.0 / n) };
+    Some(Slope { value: x / a, sigma, windows: pairs.len() as u32 })
 }

@@ -5,30 +5,60 @@ use std::collections::BTreeMap;
 use crate::blocks::Blocks;
 use crate::combine::{Candidate, combine};
 use crate::digest::Digest;
-use crate::quantity::Quantity;
+use crate::quantity::{Quantity, Slope};
 use crate::track::{Point, Track, reckon};
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
 use crate::words::Words;
 
 /// Bytes of code that count as one place, as a shift.
 const REGION: u32 = 8;
-/// A rate may differ by this factor from what the model and the place say before it is taken for an alias.
-const BRACKET: f64 = 6.0;
-/// The same where the process has rates of its own by which the model is scaled.
-const SCALED_BRACKET: f64 = 4.0;
+/// Standard deviation of ln(rate ÷ model), for a process without rates of its own.
+const UNSCALED: f64 = 1.1;
+/// The same, at least, where the model is scaled.
+const SCALED: f64 = 0.5;
+/// The same, at least, for a place that has rates of its own.
+const SAME_PLACE: f64 = 0.3;
+/// Rates of a place from which it is believed.
+const FEWEST_OF_REGION: usize = 3;
+/// Standard deviations from the prior beyond which a track is an alias.
+const WIDTH: f64 = 2.3;
+/// Difference of log likelihoods from which a track is preferred to its rivals.
+const CLEAR: f64 = 3.0;
 /// Factor of uncertainty of the scaled model (METHOD.md §2).
 const MODEL: f64 = 0.4;
 /// Samples with rates of their own from which the model's scale is believed.
 const FEWEST_SCALES: usize = 3;
-/// Rates kept of a place for those that are told at once.
-const MOST_OF_REGION: usize = 33;
+/// Samples of a place that are asked, the nearest in time.
+const NEAREST: usize = 9;
+
+/// Samples with rates of their own by place, in order.
+type Regions = BTreeMap<u64, Vec<(u32, f64)>>;
 
 /// A quantity's track in a sample.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Evidence {
     quantity: u32,
-    track: Track,
+    /// Possible tracks with their log likelihoods.
+    tracks: Vec<(Track, f64)>,
     is_word: bool,
+}
+
+/// What is known of a sample's rate beforehand: ln of it, and the standard deviation of that.
+#[derive(Debug, Clone, Copy)]
+struct Prior {
+    centre: f64,
+    sigma: f64,
+}
+
+impl Prior {
+    /// Outside is what a sample's own evidence is not believed.
+    fn bracket(self) -> (f64, f64) {
+        ((self.centre - WIDTH * self.sigma).exp(), (self.centre + WIDTH * self.sigma).exp())
+    }
+
+    fn penalty(self, rate: f64) -> f64 {
+        ((rate.ln() - self.centre) / self.sigma).powi(2) / 2.0
+    }
 }
 
 /// What is kept of a sample.
@@ -53,7 +83,7 @@ pub struct Rates {
     /// ln of rate ÷ model of samples with a source of their own.
     scales: Vec<f64>,
     /// Rates as they were first known, by place.
-    regions: BTreeMap<u64, Vec<f64>>,
+    regions: Regions,
 }
 
 impl Rates {
@@ -66,7 +96,7 @@ impl Rates {
             quantities: Vec::new(),
             samples: Vec::new(),
             scales: Vec::new(),
-            regions: BTreeMap::new(),
+            regions: Regions::new(),
         }
     }
 
@@ -103,36 +133,71 @@ impl Rates {
             kept.model = 1.0 / digest.model;
             kept.instructions = digest.instructions / digest.accesses;
         }
-        let bracket = self.bracket(&kept);
+        let bracket = self.prior(&kept).map(Prior::bracket);
         self.read_words(number, sample.readings, bracket, &mut kept.evidence);
         self.read_registers(number, sample.readings, bracket, &mut kept.evidence);
         self.words.choose(&self.quantities);
-        let own = self.own(number, &kept);
+        let own = self.own(number, &kept, &self.regions);
         if let Some((rate, _)) = own {
             if kept.model > 0.0 {
                 self.scales.push((rate.value / kept.model).ln());
             }
-            let of_region = self.regions.entry(kept.region).or_default();
-            if of_region.len() < MOST_OF_REGION {
-                of_region.push(rate.value);
-            }
+            self.regions.entry(kept.region).or_default().push((number, rate.value));
         }
-        let rate = self.settle(&kept, own, &self.regions);
+        let rate = self.settle(number, &kept, own, &self.regions);
         self.samples.push(kept);
         rate
     }
 
     /// The rates of all samples so far, in the order in which they were observed, with all that is known by now.
     pub fn rates(&self) -> Vec<SampleRate> {
-        let own: Vec<Option<(Estimate, Source)>> =
-            self.samples.iter().zip(0..).map(|(kept, number)| self.own(number, kept)).collect();
-        let mut regions: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for (kept, own) in self.samples.iter().zip(&own) {
-            if let Some((rate, _)) = own {
-                regions.entry(kept.region).or_default().push(rate.value);
+        let own = |regions: &Regions| -> Vec<Option<(Estimate, Source)>> {
+            self.samples.iter().zip(0..).map(|(kept, number)| self.own(number, kept, regions)).collect()
+        };
+        let by_region = |own: &[Option<(Estimate, Source)>]| {
+            let mut regions: Regions = BTreeMap::new();
+            for ((kept, own), number) in self.samples.iter().zip(own).zip(0..) {
+                if let Some((rate, _)) = own {
+                    regions.entry(kept.region).or_default().push((number, rate.value));
+                }
             }
-        }
-        self.samples.iter().zip(own).map(|(kept, own)| self.settle(kept, own, &regions)).collect()
+            regions
+        };
+        // What is clear without its neighbours helps to clear the rest.
+        let clear = by_region(&own(&Regions::new()));
+        let own = own(&clear);
+        let regions = by_region(&own);
+        let settle = |((kept, own), number)| self.settle(number, kept, own, &regions);
+        self.samples.iter().zip(own).zip(0..).map(settle).collect()
+    }
+
+    /// What each quantity said of a sample: for those who look for mistakes.
+    pub fn explain(&self, number: usize) -> String {
+        let Some(kept) = self.samples.get(number) else { return String::new() };
+        let of = |evidence: &Evidence| {
+            let quantity = self.quantities.get(evidence.quantity as usize)?;
+            let one = |(track, score): &(Track, f64)| {
+                let slope = quantity.slope(number as u32, 0.0)?;
+                Some(format!(
+                    "{:.3}±{:.0}%/{:.0}%x{}({score:.1})",
+                    track.speed / slope.value,
+                    track.sigma * 100.0,
+                    slope.sigma * 100.0,
+                    track.intervals
+                ))
+            };
+            let tracks: Vec<String> = evidence.tracks.iter().filter_map(one).collect();
+            Some(format!(
+                "{}{}{}{}:{}",
+                if evidence.is_word { 'w' } else { 'r' },
+                evidence.quantity,
+                if quantity.stride.is_some() { "a" } else { "" },
+                if quantity.period().is_some() { "p" } else { "" },
+                tracks.join("|")
+            ))
+        };
+        let texts: Vec<String> = kept.evidence.iter().filter_map(of).collect();
+        format!("model {:.3} {}", kept.model, texts.join(" "))
     }
 
     /// Median and scatter of the model's scale, in logarithms.
@@ -140,16 +205,21 @@ impl Rates {
         (self.scales.len() >= FEWEST_SCALES).then(|| median(&self.scales)).flatten()
     }
 
-    /// Bounds of accesses per nanosecond within which a track is no alias.
-    fn bracket(&self, kept: &Kept) -> Option<(f64, f64)> {
-        if kept.model <= 0.0 {
-            return None;
-        }
-        let (scale, factor) = match self.scale() {
-            Some((scale, scatter)) => (scale.exp(), SCALED_BRACKET.max((3.0 * scatter).exp())),
-            None => (1.0, BRACKET),
-        };
-        Some((kept.model * scale / factor, kept.model * scale * factor))
+    /// What the model says.
+    fn prior(&self, kept: &Kept) -> Option<Prior> {
+        (kept.model > 0.0).then(|| match self.scale() {
+            Some((scale, scatter)) => {
+                Prior { centre: kept.model.ln() + scale, sigma: SCALED.max(1.3 * scatter) }
+            }
+            None => Prior { centre: kept.model.ln(), sigma: UNSCALED },
+        })
+    }
+
+    /// What other samples of the same place say, where they agree.
+    fn local_prior(&self, number: u32, kept: &Kept, regions: &Regions) -> Option<Prior> {
+        let logs = nearest(regions, kept.region, number, FEWEST_OF_REGION)?;
+        let (centre, scatter) = median(&logs)?;
+        Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
     }
 
     fn read_words(
@@ -202,6 +272,9 @@ impl Rates {
         let slope = quantity.slope(number, 0.0).map(|slope| slope.value);
         let bounds = bracket.zip(slope).map(|((low, high), slope)| (low * slope, high * slope));
         let reckoned = reckon(points, quantity, self.tick_ns, bounds);
+        for point in points {
+            quantity.note_value(point.value);
+        }
         quantity.forward += reckoned.forward;
         quantity.backward += reckoned.backward;
         if reckoned.forward > 0 {
@@ -209,43 +282,48 @@ impl Rates {
         } else if reckoned.was_read {
             quantity.still += 1;
         }
-        if let Some(track) = reckoned.track {
-            quantity.note_speed(number, track.speed);
-            evidence.push(Evidence { quantity: index, track, is_word });
+        if let Some((track, _)) = reckoned.tracks.first() {
+            if reckoned.tracks.len() == 1 {
+                quantity.note_speed(number, track.speed);
+            }
+            evidence.push(Evidence { quantity: index, tracks: reckoned.tracks, is_word });
         }
     }
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
-    fn own(&self, number: u32, kept: &Kept) -> Option<(Estimate, Source)> {
+    fn own(&self, number: u32, kept: &Kept, regions: &Regions) -> Option<(Estimate, Source)> {
+        let prior = self.prior(kept);
+        let expected = self.local_prior(number, kept, regions).or(prior);
         let candidates: Vec<Candidate> = kept
             .evidence
             .iter()
             .filter_map(|evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize)?;
-                let slope = quantity.slope(number, evidence.track.speed).filter(|_| quantity.is_sound())?;
-                Some(Candidate {
-                    rate: evidence.track.speed / slope.value,
-                    sigma: evidence.track.sigma.hypot(slope.sigma),
-                    intervals: evidence.track.intervals,
+                let (track, slope) = clearest(number, quantity, &evidence.tracks, expected)?;
+                quantity.is_sound().then(|| Candidate {
+                    rate: track.speed / slope.value,
+                    sigma: track.sigma.hypot(slope.sigma),
+                    intervals: track.intervals,
                     is_word: evidence.is_word,
                     is_affine: !evidence.is_word && quantity.stride.is_some(),
                 })
             })
             .collect();
-        combine(&candidates, self.bracket(kept))
+        combine(&candidates, prior.map(Prior::bracket))
     }
 
     fn settle(
         &self,
+        number: u32,
         kept: &Kept,
         own: Option<(Estimate, Source)>,
-        regions: &BTreeMap<u64, Vec<f64>>,
+        regions: &Regions,
     ) -> SampleRate {
         let of_region = || {
-            let rates = regions.get(&kept.region).filter(|rates| rates.len() >= 2)?;
-            let logs: Vec<f64> = rates.iter().map(|rate| rate.ln()).collect();
+            let logs = nearest(regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs)?;
-            let half = 0.03_f64.max(1.5 * scatter) + 0.05;
+            // The speed of a place may change, and two or three neighbours may not have seen it.
+            let half = 0.03_f64.max(2.0 * scatter) + 0.05 + 0.2 / logs.len() as f64;
             Some((Estimate::within(middle.exp(), half), Source::Region))
         };
         let of_model = || {
@@ -253,7 +331,7 @@ impl Rates {
             Some((Estimate::within(kept.model * scale.exp(), MODEL.max(2.0 * scatter)), Source::Model))
         };
         let unknown = || {
-            let (low, high) = self.bracket(kept)?;
+            let (low, high) = self.prior(kept)?.bracket();
             Some((Estimate { value: (low * high).sqrt(), low, high }, Source::Unknown))
         };
         match own.or_else(of_region).or_else(of_model).or_else(unknown) {
@@ -267,8 +345,43 @@ impl Rates {
     }
 }
 
+/// The track that is likelier than its rivals, and what a step is worth at its speed.
+fn clearest(
+    number: u32,
+    quantity: &Quantity,
+    tracks: &[(Track, f64)],
+    expected: Option<Prior>,
+) -> Option<(Track, Slope)> {
+    let mut scored: Vec<(f64, Track, Slope)> = tracks
+        .iter()
+        .filter_map(|(track, score)| {
+            let speed = if tracks.len() == 1 { track.speed } else { 0.0 };
+            let slope = quantity.slope(number, speed)?;
+            let penalty = expected.map_or(0.0, |prior| prior.penalty(track.speed / slope.value));
+            Some((score - penalty, *track, slope))
+        })
+        .collect();
+    scored.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    match scored.as_slice() {
+        [(_, track, slope)] => Some((*track, *slope)),
+        [best, next, ..] if best.0 - next.0 >= CLEAR => Some((best.1, best.2)),
+        _ => None,
+    }
+}
+
 fn point(at: usize, reading: &Reading, value: u64) -> Point {
     Point { at, time_ns: reading.time_ns, switches: reading.switches, value }
+}
+
+/// Logarithms of the rates of a place's samples nearest in time, if there are so many.
+fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<f64>> {
+    let rates = regions.get(&region)?;
+    let at = rates.partition_point(|rate| rate.0 < number);
+    let around = rates.get(at.saturating_sub(NEAREST)..rates.len().min(at + NEAREST))?;
+    let mut around: Vec<&(u32, f64)> = around.iter().filter(|rate| rate.0 != number).collect();
+    around.sort_unstable_by_key(|rate| (rate.0.abs_diff(number), rate.0));
+    around.truncate(NEAREST);
+    (around.len() >= fewest).then(|| around.into_iter().map(|rate| rate.1.ln()).collect())
 }
 
 /// Median, and the median absolute deviation as a standard deviation.

@@ -33,10 +33,22 @@ pub(crate) struct Steps {
     pub accesses: f64,
     /// Relative standard error of advance ÷ accesses, from its pieces; infinite with fewer than three steps.
     pub sigma: f64,
-    /// Index of the access of the first step and of the last.
+    /// Index of the access of the first step.
     pub first: u32,
-    /// See `first`.
+    /// Index of the access of the last step.
     pub last: u32,
+    /// Most accesses between two successive steps.
+    pub longest: u32,
+}
+
+/// Width that stands for a double that holds whole numbers (counters of awk, Lua and JavaScript).
+pub(crate) const DOUBLE: u32 = 53;
+
+/// The whole number that these bits are as a double.
+pub(crate) fn whole(bits: u64) -> Option<u64> {
+    let value = f64::from_bits(bits);
+    let is_whole = value.is_finite() && value.fract() == 0.0 && value.abs() < 9e15;
+    (bits == 0 || (is_whole && value != 0.0)).then_some(value as i64 as u64)
 }
 
 /// `points`: (index of the access, value), in order. `bits`: width of the value.
@@ -83,9 +95,9 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
     };
     let edges = up + down;
     let total: u64 = steps().map(|(_, step)| size(step)).sum();
-    let mut all = steps();
-    let Some((first, first_step)) = all.next() else { return Motion::Constant };
-    let last = all.next_back().map_or(first, |(access, _)| access);
+    let Some((first, first_step)) = steps().next() else { return Motion::Constant };
+    let (last, longest) = steps()
+        .fold((first, 0), |(last, longest), (access, _)| (access, longest.max(access.saturating_sub(last))));
     let advance = total.saturating_sub(size(first_step)) as f64;
     let accesses = f64::from(last.saturating_sub(first));
     let pieces = pieces(steps().map(|(access, step)| (access, size(step))), edges);
@@ -101,6 +113,7 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
         sigma,
         first,
         last,
+        longest,
     })
 }
 

@@ -11,8 +11,22 @@ use crate::sequence::{difference, relative_error};
 const AGREEING: usize = 3;
 /// Relative tolerance of agreement.
 const AGREEMENT: f64 = 0.06;
-/// Periods within an interval beyond which its remainder says nothing.
-const MOST_PERIODS: f64 = 10.0;
+/// How much the speed varies from interval to interval, as a relative standard deviation.
+const VARIATION: f64 = 0.03;
+/// Share of intervals that do not fit at all.
+const ASTRAY: f64 = 0.15;
+/// Numbers of periods tried for an interval.
+const MOST_PERIODS: u32 = 24;
+/// Periods up to which an interval is short.
+const SHORT_PERIODS: f64 = 1.5;
+/// Log likelihood ratio below which a speed is no better than none.
+const EVIDENCE: f64 = 5.0;
+/// Speeds that are kept where several are possible.
+const RIVALS: usize = 4;
+/// Last intervals of which one at least must agree.
+const LATE: usize = 2;
+/// Shortest interval.
+const SHORTEST_NS: f64 = 20_000.0;
 
 /// The quantity at one reading.
 #[derive(Debug, Clone, Copy)]
@@ -36,9 +50,10 @@ pub(crate) struct Track {
 }
 
 /// What the readings of a quantity say.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Reckoned {
-    pub track: Option<Track>,
+    /// Possible speeds, with their log likelihoods; one where there is no doubt.
+    pub tracks: Vec<(Track, f64)>,
     pub forward: u32,
     pub backward: u32,
     /// It was read at both ends of an interval at least once.
@@ -58,31 +73,37 @@ pub(crate) fn reckon(
     bracket: Option<(f64, f64)>,
 ) -> Reckoned {
     let slack = quantity.stride.unwrap_or(0) as i64;
-    let intervals: Vec<Interval> = points
-        .windows(2)
-        .filter_map(|pair| match pair {
-            [a, b] if a.switches == b.switches => {
-                let ns = b.time_ns.saturating_sub(a.time_ns) as f64 - tick_ns * (b.at - a.at) as f64;
-                let step = difference(a.value, b.value, quantity.bits).wrapping_mul(quantity.sign.into());
-                // The instruction pointer may stand before or behind the step within the block.
-                let step = if step < 0 && step >= -slack { 0 } else { step };
-                (ns > 0.0).then_some(Interval { step, ns })
-            }
-            _ => None,
-        })
-        .collect();
+    let mut intervals: Vec<Interval> = Vec::new();
+    let mut last: Option<&Point> = None;
+    for point in points {
+        let Some(a) = last else {
+            last = Some(point);
+            continue;
+        };
+        let ns = point.time_ns.saturating_sub(a.time_ns) as f64 - tick_ns * (point.at - a.at) as f64;
+        if point.switches == a.switches && ns < SHORTEST_NS {
+            continue;
+        }
+        if point.switches == a.switches {
+            let step = difference(a.value, point.value, quantity.bits).wrapping_mul(quantity.sign.into());
+            // The instruction pointer may stand before or behind the step within the block.
+            let step = if step < 0 && step >= -slack { 0 } else { step };
+            intervals.push(Interval { step, ns });
+        }
+        last = Some(point);
+    }
     let forward = intervals.iter().filter(|interval| interval.step > 0).count() as u32;
     let backward = intervals.iter().filter(|interval| interval.step < 0).count() as u32;
-    let track = if forward == 0 {
-        None
-    } else if let Some(period) = quantity.wrap.filter(|_| !quantity.wraps_vary) {
-        bracket.and_then(|bracket| unwrap(&intervals, period as f64, slack as f64, bracket))
+    let tracks = if forward + backward == 0 {
+        Vec::new()
+    } else if let Some(period) = quantity.period() {
+        bracket.map_or_else(Vec::new, |bracket| unwrap(&intervals, period, slack as f64, bracket))
     } else if backward == 0 && !quantity.turns_back() {
-        straight(&intervals, slack as f64)
+        straight(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     } else {
-        agreeing(&intervals, slack as f64)
+        agreeing(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     };
-    Reckoned { track, forward, backward, was_read: !intervals.is_empty() }
+    Reckoned { tracks, forward, backward, was_read: !intervals.is_empty() }
 }
 
 /// Relative error from not knowing where within a step a reading lies.
@@ -111,60 +132,94 @@ fn agreeing(intervals: &[Interval], stride: f64) -> Option<Track> {
             .collect()
     };
     let best = speeds.iter().map(|i| agree(i.step as f64 / i.ns)).max_by_key(Vec::len)?;
-    let shortest = best.iter().map(|i| i.ns).fold(f64::INFINITY, f64::min);
-    let longest = best.iter().map(|i| i.ns).fold(0.0, f64::max);
-    // Equal intervals would agree on a wrong number of periods too.
-    if best.len() < AGREEING || best.len() * 2 <= intervals.len() || longest < 1.25 * shortest {
+    let late = intervals.len().saturating_sub(LATE);
+    let is_late = intervals.iter().skip(late).any(|i| best.iter().any(|other| std::ptr::eq(*other, i)));
+    if best.len() < AGREEING
+        || best.len() * 2 <= intervals.len()
+        || !are_of_two_lengths(best.iter().map(|i| i.ns))
+        || !is_late
+    {
         return None;
     }
-    Some(sum_of(best.iter().map(|i| (i.step as f64, i.ns)), stride))
+    Some(sum_of(best.iter().map(|i| (i.step as f64, i.ns)), stride, 0.0))
 }
 
-fn unwrap(intervals: &[Interval], period: f64, stride: f64, (low, high): (f64, f64)) -> Option<Track> {
-    let useful: Vec<(f64, f64)> = intervals
-        .iter()
-        .filter(|interval| (high - low) * interval.ns < MOST_PERIODS * period)
-        .map(|interval| ((interval.step as f64).rem_euclid(period), interval.ns))
-        .collect();
-    let mut candidates: Vec<f64> = Vec::new();
-    for (rest, ns) in &useful {
+/// Maximum likelihood of the speed: each interval's remainder is that of speed × time up to a few percent, or, now and then,
+/// anything. The best speeds come with their log likelihoods over that of all remainders being anything.
+fn unwrap(
+    intervals: &[Interval],
+    (period, error): (f64, f64),
+    stride: f64,
+    (low, high): (f64, f64),
+) -> Vec<(Track, f64)> {
+    let rests: Vec<(f64, f64)> =
+        intervals.iter().map(|i| ((i.step as f64).rem_euclid(period), i.ns)).collect();
+    let advance =
+        |speed: f64, (rest, ns): (f64, f64)| rest + ((speed * ns - rest) / period).round().max(0.0) * period;
+    let sigma = |speed: f64, ns: f64| (VARIATION + error) * speed * ns + stride;
+    let score = |speed: f64| -> f64 {
+        let one = |&(rest, ns): &(f64, f64)| {
+            let sigma = sigma(speed, ns);
+            let off = (advance(speed, (rest, ns)) - speed * ns) / sigma;
+            let density = (-off * off / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt()) * period;
+            if sigma > period / 4.0 { 0.0 } else { ((1.0 - ASTRAY) * density + ASTRAY).ln() }
+        };
+        rests.iter().map(one).sum()
+    };
+    let mut found: Vec<(f64, f64)> = Vec::new();
+    for &(rest, ns) in &rests {
         let first = ((low * ns - rest) / period).ceil().max(0.0);
-        let mut advance = rest + first * period;
-        while advance <= high * ns {
-            candidates.push(advance / ns);
-            advance += period;
+        for n in 0..MOST_PERIODS {
+            let speed = (rest + (first + f64::from(n)) * period) / ns;
+            if speed > high {
+                break;
+            }
+            if speed >= low && speed > 0.0 {
+                found.push((speed, score(speed)));
+            }
         }
     }
-    let agree = |speed: f64| -> Vec<(f64, f64)> {
-        useful
-            .iter()
-            .filter_map(|&(rest, ns)| {
-                let tolerance = AGREEMENT * speed * ns + 2.0 * stride;
-                let periods = ((speed * ns - rest) / period).round().max(0.0);
-                let advance = rest + periods * period;
-                (tolerance < period / 4.0 && (advance - speed * ns).abs() <= tolerance)
-                    .then_some((advance, ns))
-            })
-            .collect()
-    };
-    let scored: Vec<(f64, Vec<(f64, f64)>)> =
-        candidates.into_iter().map(|speed| (speed, agree(speed))).filter(|(speed, _)| *speed > 0.0).collect();
-    let (speed, best) = scored.iter().max_by_key(|(_, agreeing)| agreeing.len())?;
-    let rival = scored
-        .iter()
-        .filter(|(other, _)| (other / speed).ln().abs() > 2.0 * AGREEMENT)
-        .map(|(_, agreeing)| agreeing.len())
-        .max()
-        .unwrap_or(0);
-    if best.len() < AGREEING || best.len() * 2 <= useful.len() || rival * 3 > best.len() * 2 {
-        return None;
+    found.sort_unstable_by(|a, b| b.1.total_cmp(&a.1));
+    let mut best: Vec<(f64, f64)> = Vec::new();
+    for (speed, score) in found {
+        if best.iter().all(|other| (other.0 / speed).ln().abs() > 3.0 * VARIATION) {
+            best.push((speed, score));
+        }
+        if best.len() == RIVALS {
+            break;
+        }
     }
-    Some(sum_of(best.iter().copied(), stride))
+    let agrees = |speed: f64, &(rest, ns): &(f64, f64)| {
+        let sigma = sigma(speed, ns);
+        let advance = advance(speed, (rest, ns));
+        (sigma <= period / 4.0 && (advance - speed * ns).abs() <= 2.5 * sigma).then_some((advance, ns))
+    };
+    let late = rests.len().saturating_sub(LATE);
+    let track = |(speed, score): (f64, f64)| {
+        let agreeing: Vec<(f64, f64)> = rests.iter().filter_map(|rest| agrees(speed, rest)).collect();
+        // Of another phase than the stop, if only older ones agree.
+        let is_late = rests.iter().skip(late).any(|rest| agrees(speed, rest).is_some());
+        // Intervals of many periods fit many speeds: some must be short.
+        let short = agreeing.iter().filter(|(advance, _)| *advance < SHORT_PERIODS * period).count();
+        (is_late
+            && are_of_two_lengths(agreeing.iter().map(|piece| piece.1))
+            && agreeing.len() >= AGREEING
+            && short >= 2
+            && score >= EVIDENCE)
+            .then(|| (sum_of(agreeing.into_iter(), stride, error), score))
+    };
+    best.into_iter().filter_map(track).collect()
 }
 
-fn sum_of(pieces: impl Iterator<Item = (f64, f64)>, stride: f64) -> Track {
+/// Equal intervals agree on a wrong number of periods too.
+fn are_of_two_lengths(lengths: impl Iterator<Item = f64>) -> bool {
+    let (shortest, longest) = lengths.fold((f64::INFINITY, 0.0_f64), |(a, b), ns| (a.min(ns), b.max(ns)));
+    longest >= 1.25 * shortest
+}
+
+fn sum_of(pieces: impl Iterator<Item = (f64, f64)>, stride: f64, error: f64) -> Track {
     let pieces: Vec<(f64, f64)> = pieces.collect();
     let (sum, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
-    let sigma = relative_error(&pieces).min(1.0).hypot(graininess(stride, sum));
+    let sigma = relative_error(&pieces).min(1.0).hypot(graininess(stride, sum)).hypot(error);
     Track { speed: sum / ns, sigma, intervals: pieces.len() as u32 }
 }

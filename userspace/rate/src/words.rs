@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::digest::Digest;
 use crate::quantity::Quantity;
-use crate::sequence::{Motion, motion};
+use crate::sequence::{DOUBLE, Motion, motion, whole};
 use crate::types::{Reading, WORDS, Wanted};
 
 /// Words remembered; beyond, the worst go.
 const MOST_WORDS: usize = 256;
+/// Windows remembered for words that are new.
+const MOST_WINDOWS: usize = 24;
 /// Lists of which readings may still arrive.
 const LISTS: usize = 8;
 /// A word replaces another when it is this many times better.
@@ -30,9 +32,13 @@ impl Place {
     }
 
     /// Its value in these eight bytes.
-    fn extract(self, container: u64) -> u64 {
+    fn extract(self, container: u64) -> Option<u64> {
         let value = container >> ((self.address & 7) * 8);
-        if self.bits == 32 { value & 0xffff_ffff } else { value }
+        match self.bits {
+            32 => Some(value & 0xffff_ffff),
+            DOUBLE => whole(value),
+            _ => Some(value),
+        }
     }
 }
 
@@ -53,6 +59,8 @@ pub(crate) struct Words {
     table: BTreeMap<Place, Word>,
     lists: VecDeque<(u32, Vec<Place>)>,
     number: u32,
+    /// Windows lately: sample, thread, accesses, weight. For words that are yet to be seen moving.
+    windows: VecDeque<(u32, u32, u32, f64)>,
 }
 
 impl Words {
@@ -68,22 +76,41 @@ impl Words {
             // What it held before the first store, where it was loaded.
             points.extend((!first.is_store).then_some((first.access, first.value)));
             points.extend(group.iter().filter(|access| access.is_store).map(|a| (a.access, a.value)));
-            let place = Place { address: first.address, bits: first.bits };
-            let mut motion = motion(&points, first.bits);
+            let mut place = Place { address: first.address, bits: first.bits };
+            if first.bits == 64
+                && points.iter().any(|point| point.1 != 0)
+                && points.iter().all(|point| whole(point.1).is_some())
+            {
+                place.bits = DOUBLE;
+                for point in &mut points {
+                    point.1 = whole(point.1).unwrap_or(0);
+                }
+            }
+            let mut motion = motion(&points, place.bits);
             if let (Motion::Moving(steps), true) = (&mut motion, first.is_store) {
                 // The first store's step was not seen.
                 let edges = f64::from(steps.edges);
                 steps.total *= (edges + 1.0) / edges;
             }
-            self.learn_word(sample, thread, place, &motion, digest.accesses, quantities);
+            self.learn_word(sample, thread, place, &motion, digest, quantities);
+            if let (Some(word), Some((first, last))) =
+                (self.table.get(&place), points.first().zip(points.last()))
+                && let Some(quantity) = quantities.get_mut(word.quantity as usize)
+            {
+                quantity.note_ends(first.1, last.1);
+            }
         }
         for word in self.table.values_mut().filter(|word| word.thread == thread) {
             word.windows += 1;
             let Some(quantity) = quantities.get_mut(word.quantity as usize) else { continue };
             if quantity.last_seen != sample {
-                quantity.observe(sample, &Motion::Constant, Some(digest.accesses));
+                quantity.observe(sample, &Motion::Constant, (0, digest.accesses as u32), digest.weight);
             }
         }
+        if self.windows.len() >= MOST_WINDOWS {
+            self.windows.pop_front();
+        }
+        self.windows.push_back((sample, thread, digest.accesses as u32, digest.weight));
         if self.table.len() > MOST_WORDS {
             let mut scores: Vec<f64> = self.table.values().map(|word| score(word, quantities)).collect();
             scores.sort_unstable_by(f64::total_cmp);
@@ -99,7 +126,7 @@ impl Words {
         thread: u32,
         place: Place,
         motion: &Motion,
-        accesses: f64,
+        digest: &Digest<'_>,
         quantities: &mut Vec<Quantity>,
     ) {
         if let Some(word) = self.table.get_mut(&place) {
@@ -108,11 +135,14 @@ impl Words {
             if let Some(quantity) = quantities.get_mut(word.quantity as usize)
                 && word.thread == thread
             {
-                quantity.observe(sample, motion, Some(accesses));
+                quantity.observe(sample, motion, (0, digest.accesses as u32), digest.weight);
             }
         } else if let Motion::Moving(steps) = motion {
             let mut quantity = Quantity::new(steps, place.bits);
-            quantity.observe(sample, motion, Some(accesses));
+            for (sample, _, accesses, weight) in self.windows.iter().filter(|window| window.1 == thread) {
+                quantity.observe(*sample, &Motion::Constant, (0, *accesses), *weight);
+            }
+            quantity.observe(sample, motion, (0, digest.accesses as u32), digest.weight);
             let index = quantities.len() as u32;
             quantities.push(quantity);
             self.table
@@ -186,7 +216,7 @@ impl Words {
         let list = self.lists.iter().find(|list| list.0 == reading.wanted)?;
         let slot = containers(&list.1).iter().position(|container| *container == place.container())?;
         (reading.read >> slot & 1 == 1).then_some(())?;
-        Some(place.extract(*reading.words.get(slot)?))
+        place.extract(*reading.words.get(slot)?)
     }
 }
 
@@ -204,15 +234,16 @@ fn score(word: &Word, quantities: &[Quantity]) -> f64 {
         return 0.0;
     }
     let (edges, windows) = quantity.weight();
-    let presence = f64::from(word.moved) / f64::from(word.windows.max(1));
+    let presence = (f64::from(word.moved) / f64::from(word.windows.max(1))).min(1.0);
     let per_window = f64::from(edges) / f64::from(windows.max(1));
-    let smooth = 1.0 - (-per_window / 3.0).exp();
-    let turns = f64::from(quantity.backward) / f64::from((quantity.forward + quantity.backward).max(1));
+    let smooth = 1.0 - (-per_window / 3.0 - f64::from(edges) / 40.0).exp();
     // A period that windows see is far shorter than the time between two readings.
-    let period = if quantity.wrap.is_some() { 0.02 } else { 1.0 };
-    presence.min(1.0)
-        * smooth
-        * (1.0 - turns).powi(6)
-        * period
-        * 0.5_f64.powf(f64::from(quantity.still) / STILL)
+    let turning = match (quantity.wrap, quantity.period(), quantity.turns()) {
+        (Some(_), _, _) => 0.02,
+        (None, Some(_), _) => 0.5,
+        (None, None, (share, comparisons)) => {
+            (1.0 - share).powi(8) * (0.5 + 0.5 * f64::from(comparisons.min(4)) / 4.0)
+        }
+    };
+    presence * smooth * turning * 0.5_f64.powf(f64::from(quantity.still) / STILL)
 }

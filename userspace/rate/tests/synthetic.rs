@@ -1,0 +1,207 @@
+//! Rates of synthetic programs against their known truth. Not here: real programs (`examples/reality`).
+
+#![expect(clippy::unwrap_used, reason = "helper functions of tests")]
+
+mod simulator;
+
+use fastrand::Rng;
+use locality_rate::{Estimate, Rates, Reading, Sample, SampleRate, Source, WindowView};
+use simulator::{Level, Place, Program, Sampler, Shape, Variable, random_program};
+
+/// Samples of a program at random moments, and the truth of each.
+fn run(program: &Program, sampler: &mut Sampler, tick_ns: f64, samples: usize) -> Vec<(SampleRate, f64)> {
+    let mut rates = Rates::new(tick_ns);
+    let mut truths = Vec::new();
+    let mut stop = 2e9;
+    for _ in 0..samples {
+        stop += 2e7 + sampler.rng.f64() * 2e7;
+        let length = sampler.rng.choice([1000, 3000, 10_000]).unwrap();
+        let taken = sampler.take(program, stop, rates.words(), length);
+        rates.observe(&taken.sample());
+        truths.push(taken.rate);
+    }
+    assert_eq!(rates.len(), samples);
+    rates.rates().into_iter().zip(truths).collect()
+}
+
+fn contains(estimate: &Estimate, truth: f64) -> bool {
+    estimate.low <= truth && truth <= estimate.high
+}
+
+/// Of those with a source of their own: how many, how many intervals contain the truth, ratios to the truth in order.
+fn own(results: &[(SampleRate, f64)]) -> (usize, usize, Vec<f64>) {
+    let own: Vec<(Estimate, f64)> = results
+        .iter()
+        .filter(|(rate, _)| rate.source.is_own())
+        .map(|(rate, truth)| (rate.accesses_per_ns.unwrap(), *truth))
+        .collect();
+    let mut ratios: Vec<f64> = own.iter().map(|(estimate, truth)| estimate.value / truth).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    (own.len(), own.iter().filter(|(estimate, truth)| contains(estimate, *truth)).count(), ratios)
+}
+
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    sorted[((sorted.len() as f64 * q) as usize).min(sorted.len() - 1)]
+}
+
+#[test]
+fn intervals_contain_the_truth() {
+    let mut rng = Rng::with_seed(7);
+    let mut results = Vec::new();
+    for seed in 0..220 {
+        let program = random_program(&mut rng, true);
+        results.extend(run(&program, &mut Sampler::new(seed), 15_000.0, 12));
+    }
+    let (n, inside, ratios) = own(&results);
+    assert!(n * 10 >= results.len() * 7, "{n} of {} have a source of their own", results.len());
+    assert!(inside * 10 >= n * 9, "{inside} of {n} intervals contain the truth");
+    assert!((quantile(&ratios, 0.5) - 1.0).abs() < 0.01);
+    assert!(quantile(&ratios, 0.1) > 0.9 && quantile(&ratios, 0.9) < 1.1);
+    // What the readings do not tell is not told with confidence.
+    for (rate, truth) in results.iter().filter(|(rate, _)| rate.source == Source::Unknown) {
+        let bracket = rate.accesses_per_ns.unwrap();
+        assert!(bracket.high / bracket.low > 10.0 && contains(&bracket, *truth));
+    }
+}
+
+#[test]
+fn without_progress_nothing_is_known() {
+    let mut rng = Rng::with_seed(8);
+    let mut told = 0;
+    for seed in 0..40 {
+        let program = random_program(&mut rng, false);
+        told += own(&run(&program, &mut Sampler::new(seed), 15_000.0, 8)).0;
+    }
+    assert!(told <= 3, "{told} of 320");
+}
+
+/// One loop within an endless one, which keeps its index in a register.
+fn nest(trips: u64, ns: f64) -> Program {
+    let index = Variable { level: 1, shape: Shape::Index, stride: 8, place: Place::Register(3) };
+    Program {
+        levels: vec![
+            Level { trips: u64::MAX >> 24, accesses: 3, instructions: 9 },
+            Level { trips, accesses: 4, instructions: 10 },
+        ],
+        variables: vec![index],
+        phases: vec![(1_000_000, ns)],
+    }
+}
+
+#[test]
+fn aliases_are_not_believed() {
+    // From far shorter than the intervals to about as long; windows see no wrap of the longer ones.
+    for (seed, trips) in [100, 700, 5_000, 20_000, 40_000, 90_000, 200_000].into_iter().enumerate() {
+        let results = run(&nest(trips, 0.5), &mut Sampler::new(seed as u64), 15_000.0, 40);
+        let (n, inside, ratios) = own(&results);
+        assert!(inside * 10 >= n * 9, "{trips} trips: {inside} of {n}: {ratios:?}");
+    }
+}
+
+#[test]
+fn equal_intervals_do_not_alias() {
+    for (seed, trips) in [20_000, 40_000, 90_000, 130_000].into_iter().enumerate() {
+        let mut sampler = Sampler::new(seed as u64);
+        (sampler.shortest_ns, sampler.longest_ns) = (500_000, 500_001);
+        let (n, inside, ratios) = own(&run(&nest(trips, 0.5), &mut sampler, 15_000.0, 40));
+        assert!(inside * 10 >= n * 9, "{trips} trips: {inside} of {n}: {ratios:?}");
+    }
+}
+
+/// A counter of the inner loop in memory.
+fn counting(place: Place, trips: u64) -> Program {
+    let mut program = nest(trips, 0.8);
+    program.levels[1].accesses = 6;
+    program.variables = vec![Variable { level: 1, shape: Shape::Running, stride: 1, place }];
+    program
+}
+
+#[test]
+fn a_counter_in_memory_is_found_and_read() {
+    for (bits, address) in [(32, 0x7ffd_0004), (64, 0x7ffd_0008)] {
+        let results = run(&counting(Place::Word { address, bits }, 50), &mut Sampler::new(3), 15_000.0, 20);
+        // The first sample discovers it, the second reads it.
+        for (rate, truth) in results.iter().skip(1) {
+            let estimate = rate.accesses_per_ns.unwrap();
+            assert_eq!(rate.source, Source::Words);
+            assert!((estimate.value / truth - 1.0).abs() < 0.03 && contains(&estimate, *truth));
+            let instructions = rate.instructions_per_ns.unwrap().value / estimate.value;
+            assert!((instructions / (10.0 / 6.0) - 1.0).abs() < 0.05);
+        }
+    }
+}
+
+#[test]
+fn pauses_and_ticks_do_not_count() {
+    let program = counting(Place::Word { address: 0x7ffd_0000, bits: 64 }, 50);
+    let error = |preempted: f64, tick_ns: f64| {
+        let mut sampler = Sampler::new(5);
+        sampler.preempted = preempted;
+        let (n, _, ratios) = own(&run(&program, &mut sampler, tick_ns, 20));
+        assert!(n >= 12);
+        quantile(&ratios, 0.5) - 1.0
+    };
+    assert!(error(0.5, 15_000.0).abs() < 0.01);
+    // Ticks not subtracted look like slowness.
+    assert!(error(0.0, 0.0) < -0.015);
+}
+
+#[test]
+fn a_counter_of_two_threads_is_not_used() {
+    let program = counting(Place::Word { address: 0x7ffd_0000, bits: 64 }, 50);
+    let mut sampler = Sampler::new(6);
+    let mut rates = Rates::new(15_000.0);
+    let mut last = SampleRate::NONE;
+    for thread in [1, 2, 1, 2, 1, 2] {
+        let stop = 3e9 + f64::from(thread) * 1e8;
+        let taken = sampler.take(&program, stop, rates.words(), 3000);
+        last = rates.observe(&Sample { thread, ..taken.sample() });
+    }
+    assert!(!last.source.is_own());
+}
+
+#[test]
+fn the_same_samples_give_the_same_rates() {
+    let program = random_program(&mut Rng::with_seed(4), true);
+    let once = run(&program, &mut Sampler::new(1), 15_000.0, 10);
+    assert_eq!(once, run(&program, &mut Sampler::new(1), 15_000.0, 10));
+}
+
+#[test]
+fn nonsense_does_no_harm() {
+    let mut rng = Rng::with_seed(9);
+    let mut rates = Rates::new(15_000.0);
+    let program = random_program(&mut rng, true);
+    for round in 0..60 {
+        let taken = Sampler::new(round).take(&program, 2e9, rates.words(), 500);
+        let mut window = taken.window;
+        // Indices, sizes and lengths as another process may have left them.
+        for event in &mut window.events {
+            if rng.u32(0..4) == 0 {
+                event.index = rng.u32(..);
+                event.value = rng.u64(..);
+                event.size = rng.u16(..);
+            }
+        }
+        window.values.truncate(rng.usize(0..=window.values.len()));
+        window.registers.truncate(rng.usize(0..=window.registers.len()));
+        let readings: Vec<Reading> = (0..rng.usize(0..9))
+            .map(|_| Reading {
+                time_ns: rng.u64(..),
+                switches: rng.u64(0..2),
+                ip: 0x40_1000 + rng.u64(0..0x100),
+                registers: [rng.u64(..); 16],
+                words: [rng.u64(..); 4],
+                read: rng.u8(..),
+                wanted: rng.u32(0..20),
+            })
+            .collect();
+        let view = WindowView { instructions: rng.u64(..), accesses: rng.u64(..), ..window.view() };
+        let window = rng.bool().then_some(view);
+        let rate = rates.observe(&Sample { thread: rng.u32(0..2), readings: &readings, window });
+        if let Some(estimate) = rate.accesses_per_ns {
+            assert!(estimate.low <= estimate.value && estimate.value <= estimate.high);
+        }
+    }
+    assert_eq!(rates.rates().len(), 60);
+}
