@@ -18,6 +18,7 @@ mod probe;
 mod stop_test;
 mod target;
 mod text;
+mod windows;
 
 use std::io::{self, Write};
 
@@ -149,6 +150,7 @@ pub fn examine(pid: Option<u32>) -> Report {
     let mut machine = kernel::checks(&rights, offsets.as_ref().err());
     machine.extend(limits::checks(&rights));
     machine.extend(probe::checks(offsets.as_ref().ok()));
+    machine.push(windows::check());
     machine.push(pmu::check());
     let target = pid.map(target::examine);
     let mut report = Report { schema: "locality-doctor/1", possible: true, machine, target };
