@@ -11,7 +11,7 @@ use locality_stream::{BlockRecord, InstructionRecord};
 use crate::context::Low;
 use crate::decode::Decoder;
 use crate::hash::Map;
-use crate::memory::Memory;
+use crate::memory::{Memory, PAGE};
 use crate::op::{Do, Op};
 use crate::pages::{Ended, Pages};
 use crate::process::Process;
@@ -198,13 +198,34 @@ impl Blocks {
         memory: &mut dyn Memory,
     ) -> Result<bool, Ended> {
         let records = self.tables.instructions.get(first as usize..end as usize).unwrap_or_default();
-        for (record, op) in records.iter().zip(self.ops.get(first as usize..).unwrap_or_default()) {
-            let mut bytes = [0; 15];
-            let (count, _) = source.process.code(op.ip, &mut bytes, pages, memory)?;
+        let ops = self.ops.get(first as usize..).unwrap_or_default();
+        let mut at = 0;
+        while let (Some(record), Some(op)) = (records.get(at), ops.get(at)) {
+            let offset = (op.ip % PAGE) as usize;
             let length = usize::from(op.length);
             // The record may lie in memory that others write: what was decoded counts only if it is still there too.
-            if count < length || record.bytes.get(..length) != bytes.get(..length) {
-                return Ok(false);
+            if offset + length > PAGE as usize {
+                let mut bytes = [0; 15];
+                let (count, _) = source.process.code(op.ip, &mut bytes, pages, memory)?;
+                if count < length || record.bytes.get(..length) != bytes.get(..length) {
+                    return Ok(false);
+                }
+                at += 1;
+                continue;
+            }
+            // All that lie in this page.
+            let start = op.ip - offset as u64;
+            let (page, _) = source.process.page(start, pages, memory)?;
+            while let (Some(record), Some(op)) = (records.get(at), ops.get(at)) {
+                let Some(offset) = op.ip.checked_sub(start) else { break };
+                let length = usize::from(op.length);
+                let Some(bytes) = page.get(offset as usize..(offset as usize).saturating_add(length)) else {
+                    break;
+                };
+                if record.bytes.get(..length) != Some(bytes) {
+                    return Ok(false);
+                }
+                at += 1;
             }
         }
         Ok(!records.is_empty())

@@ -86,7 +86,8 @@ impl Process {
         }
     }
 
-    fn page<'a>(
+    /// A page of code, and whether it may be kept for good.
+    pub(crate) fn page<'a>(
         &'a mut self,
         page: u64,
         pages: &'a mut Pages,
