@@ -17,7 +17,8 @@
 //!
 //! Sources of error: the footprint of windows that a reuse delimits is taken for that of all windows of the length
 //! (HOTL's reuse-window hypothesis), which fails where different loops alternate within a phase; all but `shen` give one
-//! stack distance to all reuses of one length; wide input bins hide where in a bin the reuses lie (uniform is assumed).
+//! stack distance to all reuses of one length; wide input bins hide where in a bin the reuses lie (uniform is assumed,
+//! unless the mean of a bin is known: `Distances::with_means`).
 
 pub mod distances;
 pub mod scale;
