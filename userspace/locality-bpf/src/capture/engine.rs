@@ -241,6 +241,9 @@ impl Capture {
                 self.kernel.beat(now)?;
             }
             self.restore_registers(now);
+            if let Some(windows) = &mut self.windows {
+                windows.revive();
+            }
             self.tell_unheard();
             poll.wait(TURN)?;
             signals.clear();

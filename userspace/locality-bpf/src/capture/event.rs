@@ -94,6 +94,8 @@ pub struct WindowTaken {
     pub counts: Counts,
     /// Why it ended.
     pub end: End,
+    /// Whether the process ends or runs another program.
+    pub gone: bool,
     /// The uses that were drawn in it.
     pub found: Found,
     /// Its first access, if there is one.

@@ -167,7 +167,7 @@ impl Capture {
             tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");
             self.weigh_choice(window, &armed);
             access = window.first.map_or(access, Ok);
-            windows.tend(record.header.tgid, window.end, sys::monotonic_ns());
+            windows.tend(record.header.tgid, window, sys::monotonic_ns());
         }
         self.windows = windows;
         if !in_time {

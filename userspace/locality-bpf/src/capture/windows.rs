@@ -59,24 +59,24 @@ impl Taken<'_> {
     /// has one.
     pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
         let mut kept = Kept::default();
-        let (end, found, first) = match self.window {
+        let (end, gone, found, first) = match self.window {
             Ok(mut window) => {
                 window.copy(&mut kept);
-                let end = window.end;
+                let (end, gone) = (window.end, window.gone);
                 let tables = window.code();
                 let view =
                     View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
                 code.lock().unwrap_or_else(PoisonError::into_inner).follow(kept.generation, &tables);
-                (end, self.choice.finish(&view), first_access(&view))
+                (end, gone, self.choice.finish(&view), first_access(&view))
             }
-            Err(why) => (why, Found::default(), None),
+            Err(why) => (why, false, Found::default(), None),
         };
         let Kept { counts, events, values, registers, generation } = kept;
         let log = match wanted {
             Some(_) => WindowLog { events, values, registers, generation },
             None => WindowLog::default(),
         };
-        WindowTaken { counts, end, found, first, log, wanted: wanted.unwrap_or(0) }
+        WindowTaken { counts, end, gone, found, first, log, wanted: wanted.unwrap_or(0) }
     }
 }
 
@@ -87,6 +87,8 @@ pub struct Windows {
     random: fastrand::Rng,
     /// When the mappings of a process were read; absent for one that is not known to the helper.
     known: HashMap<u32, u64>,
+    /// Whether there may be no window process at the moment.
+    is_down: bool,
 }
 
 impl Windows {
@@ -94,7 +96,12 @@ impl Windows {
     pub fn start() -> Result<Self, Error> {
         // Below the capture thread's priority, so that it can be killed whatever it does.
         let settings = Settings { real_time: Some(sys::CAPTURE_PRIORITY - 1), ..Settings::default() };
-        Ok(Self { helper: Helper::start(settings)?, random: fastrand::Rng::new(), known: HashMap::new() })
+        Ok(Self {
+            helper: Helper::start(settings)?,
+            random: fastrand::Rng::new(),
+            known: HashMap::new(),
+            is_down: false,
+        })
     }
 
     /// CPU time that the window process used.
@@ -156,16 +163,28 @@ impl Windows {
         Some(Taken { window: Ok(window), choice, has_accesses: accesses > 0, candidate })
     }
 
-    /// What the windows of a process need now that nobody waits: its mappings, a window process that lives.
-    pub fn tend(&mut self, pid: u32, end: End, now_ns: u64) {
-        if end == End::Helper
-            && let Err(error) = self.helper.revive()
-        {
-            tracing::debug!("the window process does not start again: {error}");
+    /// What the windows of a process need now that nobody waits.
+    pub fn tend(&mut self, pid: u32, window: &WindowTaken, now_ns: u64) {
+        self.is_down |= window.end == End::Helper;
+        if window.gone {
+            // It ends, or becomes another program, which will be met anew.
+            self.forget(pid);
+            return;
         }
         let age_ns = self.known.get(&pid).map_or(0, |read_ns| now_ns.saturating_sub(*read_ns));
-        if end == End::UnreadableCode && age_ns > MAPS_AGE_NS {
+        if window.end == End::UnreadableCode && age_ns > MAPS_AGE_NS {
             self.know(pid, now_ns);
+        }
+    }
+
+    /// Brings a window process that is gone back, step by step; to be called now and then, outside stops.
+    pub fn revive(&mut self) {
+        if !self.is_down {
+            return;
+        }
+        match self.helper.revive() {
+            Ok(ready) => self.is_down = !ready,
+            Err(error) => tracing::debug!("the window process does not start again: {error}"),
         }
     }
 }

@@ -186,7 +186,15 @@ mod tests {
 
     fn taken() -> Box<WindowTaken> {
         let (counts, found, log) = (Counts::default(), Found::default(), WindowLog::default());
-        Box::new(WindowTaken { counts, end: End::SystemCall, found, first: None, log, wanted: 0 })
+        Box::new(WindowTaken {
+            counts,
+            end: End::SystemCall,
+            gone: false,
+            found,
+            first: None,
+            log,
+            wanted: 0,
+        })
     }
 
     fn row(sample: u32) -> Window {
