@@ -268,7 +268,8 @@ impl<'a> Bench<'a> {
         ]);
         command.arg("-o").arg(&profile).arg("--report").arg(&report);
         if recipe == "rdx" {
-            command.args(["--policy", "reservoir"]);
+            // The access at the stop, as RDX takes the one that the counter stopped at: no skip, no window.
+            command.args(["--policy", "reservoir", "--no-window"]);
         } else {
             for (name, value) in
                 [("--policy", &self.options.policy), ("--estimator", &self.options.estimator)]
