@@ -3,6 +3,9 @@
 /// Steps larger than this are no counting.
 const LARGEST_STEP: u64 = 1 << 32;
 
+/// Steps back, a quarter of all so far, after which the rest is not looked at.
+const HOPELESS: u32 = 8;
+
 /// What a sequence of values does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Motion {
@@ -68,6 +71,10 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
             up += 1;
         } else {
             down += 1;
+        }
+        // Hopeless already: most registers are.
+        if up.min(down) >= HOPELESS && up.max(down) < 3 * up.min(down) {
+            return Motion::Erratic;
         }
     }
     if up + down == 0 {

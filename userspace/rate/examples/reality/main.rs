@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             None => break,
         }
     }
+    let observing = target.observing.as_secs_f64() * 1e6 / rates.len().max(1) as f64;
     let cpu_ns = target.finish()?;
     let truth = accesses.parse::<f64>()? / cpu_ns;
     let truth_instructions = instructions.parse::<f64>()? / cpu_ns;
@@ -70,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let quantile = |q: f64| own.get((own.len() as f64 * q) as usize).copied().unwrap_or(f64::NAN);
     let n = all.len().max(1) as f64;
     println!(
-        "{name:14} n {:3} cpu {:.2}s truth {truth:.3}/ns own {:.2} mean {:.3} [p10 {:.2} p50 {:.2} p90 {:.2}]; known {:.2} mean {:.3} instr {:.3}  {:?} {:?}",
+        "{name:14} n {:3} cpu {:.2}s truth {truth:.3}/ns own {:.2} mean {:.3} [p10 {:.2} p50 {:.2} p90 {:.2}]; known {:.2} mean {:.3} instr {:.3}; {observing:.0} µs a sample; {:?} {:?}",
         all.len(),
         cpu_ns / 1e9,
         own.len() as f64 / n,

@@ -42,6 +42,8 @@ pub struct Target {
     values: Vec<u64>,
     registers: Vec<[u64; 16]>,
     switches: u64,
+    /// Time spent in [`Rates::observe`].
+    pub observing: Duration,
 }
 
 fn check(result: i64) -> io::Result<()> {
@@ -98,6 +100,7 @@ impl Target {
             values: vec![0; LONGEST * 2],
             registers: vec![[0; 16]; LONGEST],
             switches: 0,
+            observing: Duration::ZERO,
         })
     }
 
@@ -199,7 +202,9 @@ impl Target {
             accesses: counts.accesses,
         };
         self.switches += 1;
+        let started = std::time::Instant::now();
         rates.observe(&Sample { thread: 1, readings: &readings, window: Some(window) });
+        self.observing += started.elapsed();
         // SAFETY: the program stands.
         check(unsafe {
             libc::ptrace(libc::PTRACE_CONT, self.pid, 0, libc::WSTOPSIG(status) & pass(status))
