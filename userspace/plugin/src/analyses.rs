@@ -23,7 +23,7 @@ use crate::{
 
 type Exact = Engine<'static, Region>;
 
-/// The engine of each lane's thread.
+/// The engine of each lane's thread, which lends it to its worker.
 static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
 /// The engine of a run in one global order. Locked, since threads that lost patience may come at the same time.
 static WHOLE: Mutex<Option<Exact>> = Mutex::new(None);
@@ -56,6 +56,7 @@ pub fn begin(
     record.counts.store(counts.offset(), Relaxed);
     lane.counts.store(counts.get(region).ok_or(FULL)?.as_ptr() as u64, Release);
     lane.base.store(0, Relaxed);
+    lane.filled.store(0, Relaxed);
     if process.settings().mode != Mode::Full {
         return Ok(());
     }
@@ -102,7 +103,8 @@ pub fn observe(
         return Ok(engine.consumed());
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
-    // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it.
+    // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker while that one waits or
+    // records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(events, &code).map_err(|_| FULL)?;
     extra::observe(process, &record.extra, events);

@@ -13,7 +13,7 @@ use crate::{
     process::{self, Process},
     recorder,
     region::Region,
-    turn,
+    turn, worker,
 };
 
 /// Has [`in_child`] called in every child. False when the C library refuses.
@@ -35,6 +35,7 @@ unsafe extern "C" fn in_child() {
     }
     turn::reset();
     analyses::reset();
+    worker::reset();
 }
 
 fn move_out(process: &Process) -> std::io::Result<()> {

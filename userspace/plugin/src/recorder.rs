@@ -16,7 +16,7 @@ use crate::{
     process::{self, Process},
     region::{BUFFER_EVENTS, LANES, Lane, THREADS, ThreadRecord},
     shape::Template,
-    turn,
+    turn, worker,
 };
 
 /// First lane of the region; null before the region is there, and when there is none.
@@ -208,7 +208,7 @@ fn make_room(vcpu: c_uint, lane: &Lane) -> u64 {
         if lane.thread.load(Relaxed) == 0 {
             begin_thread(process, vcpu, lane)
         } else {
-            work_off(process, vcpu, lane)
+            next_buffer(process, vcpu, lane)
         }
     }));
     match done {
@@ -242,7 +242,7 @@ fn begin_thread(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<
         return None;
     }
     lane.thread.store(index + 1, Release);
-    let start = region.buffer(vcpu as usize).as_ptr() as u64;
+    let start = region.buffer(vcpu as usize, 0).as_ptr() as u64;
     lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
     Some(name_thread(lane, start, tid))
 }
@@ -256,25 +256,47 @@ fn name_thread(lane: &Lane, start: u64, tid: u32) -> u64 {
     start + EVENT
 }
 
-/// Runs the analyses over the buffer. Afterwards it is empty.
+/// Has a full buffer worked off, by the thread's worker or here. Afterwards the cursor is in an empty one.
+fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
+    let is_full = lane.cursor.load(Relaxed) != 0;
+    let Some(worker) = worker::of(process, vcpu, record(process, lane)?).filter(|_| is_full) else {
+        return work_off(process, vcpu, lane);
+    };
+    // In this order, whoever kills the process: all events of a buffer that counts as filled are there.
+    let filled = lane.filled.load(Relaxed) + 1;
+    lane.filled.store(filled, Release);
+    worker.hand_over();
+    let start = process.region().buffer(vcpu as usize, filled).as_ptr() as u64;
+    lane.cursor.store(start, Release);
+    lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
+    Some(start)
+}
+
+/// Runs the analyses over all that is recorded. Afterwards the ring is empty.
 fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
     let region = process.region();
-    let start = region.buffer(vcpu as usize).as_ptr() as u64;
+    if let Some(worker) = worker::known(vcpu) {
+        worker.finish();
+    }
+    let buffer = region.buffer(vcpu as usize, lane.filled.load(Relaxed)).as_ptr() as u64;
+    let start = region.buffer(vcpu as usize, 0).as_ptr() as u64;
     let record = record(process, lane)?;
-    let count = (lane.cursor.load(Relaxed).saturating_sub(start) / EVENT) as usize;
+    let count = (lane.cursor.load(Relaxed).saturating_sub(buffer) / EVENT) as usize;
+    let mut seen = None;
     if !process.has_stopped() && count > 0 {
         // SAFETY: `count` events of the buffer are written, and only this thread writes them.
-        let events = unsafe { std::slice::from_raw_parts(start as *const Event, count.min(BUFFER_EVENTS)) };
-        let seen = analyses::observe(process, vcpu, record, events);
+        let events = unsafe { std::slice::from_raw_parts(buffer as *const Event, count.min(BUFFER_EVENTS)) };
+        seen = Some(analyses::observe(process, vcpu, record, events));
         record.events.fetch_add(count as u64, Relaxed);
-        // In this order, whoever kills the process: the events are either in the buffer with their number, or gone.
-        lane.cursor.store(start, Release);
-        match seen {
-            Ok(seen) => lane.base.store(seen, Release),
-            Err(why) => process::stop(why),
-        }
     }
+    // In this order, whoever kills the process: the events are either in the ring with their numbers, or gone.
     lane.cursor.store(start, Release);
+    lane.filled.store(0, Release);
+    match seen {
+        Some(Ok(seen)) => lane.base.store(seen, Release),
+        Some(Err(why)) => process::stop(why),
+        None => {}
+    }
     if !process.settings().one_order {
         lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
         return Some(start);
@@ -285,7 +307,7 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
     Some(name_thread(lane, start, record.tid.load(Relaxed)))
 }
 
-fn record<'a>(process: &'a Process, lane: &Lane) -> Option<&'a ThreadRecord> {
+fn record(process: &'static Process, lane: &Lane) -> Option<&'static ThreadRecord> {
     process.region().threads().get((lane.thread.load(Relaxed) as usize).checked_sub(1)?)
 }
 
@@ -328,6 +350,7 @@ pub fn end_thread(vcpu: c_uint) {
     {
         record.ended.store(1, Release);
     }
+    worker::end(vcpu);
     forget(lane);
 }
 
@@ -338,6 +361,7 @@ fn thread_id(lane: &Lane) -> u32 {
 fn forget(lane: &Lane) {
     lane.thread.store(0, Release);
     lane.counts.store(0, Release);
+    lane.filled.store(0, Relaxed);
     lane.cursor.store(0, Relaxed);
     lane.end.store(0, Relaxed);
 }

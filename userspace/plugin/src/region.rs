@@ -2,7 +2,7 @@
 //!
 //! One file for each image (a process between two `execve`), sparse and far larger than what is used, mapped shared by
 //! the process and, when it is gone, by the parent. All of it starts zeroed. Order: [`Header`], [`Lane`]s (one for each
-//! vCPU), [`ThreadRecord`]s, the log of mappings, event buffers, and then the arena of code tables and analyses.
+//! vCPU), [`ThreadRecord`]s, the log of mappings, rings of event buffers, and then the arena of code tables and analyses.
 //!
 //! Whoever reads a file must bear torn values: its writer may have been killed at any instruction.
 
@@ -20,13 +20,17 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 /// Marks a file of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of this layout; parent and plugin must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Most vCPUs (threads at the same time) that are recorded.
 pub const LANES: usize = 4096;
 /// Most threads of one image that are recorded.
 pub const THREADS: usize = 1 << 16;
 /// Events of one buffer: 64 KiB, a part of the second-level cache.
 pub const BUFFER_EVENTS: usize = 4096;
+/// Buffers of a lane: one is filled while others wait to be worked off.
+pub const BUFFERS: usize = 8;
+/// Events of all buffers of a lane.
+pub const RING_EVENTS: usize = BUFFERS * BUFFER_EVENTS;
 /// Most static instructions.
 pub const INSTRUCTIONS: usize = 1 << 26;
 /// Most static blocks.
@@ -41,7 +45,7 @@ const LANES_AT: usize = 4 * PAGE;
 const THREADS_AT: usize = LANES_AT + LANES * size_of::<Lane>();
 const LOG_AT: usize = (THREADS_AT + THREADS * size_of::<ThreadRecord>()).next_multiple_of(PAGE);
 const BUFFERS_AT: usize = LOG_AT + LOG_BYTES;
-const INSTRUCTIONS_AT: usize = BUFFERS_AT + LANES * BUFFER_EVENTS * size_of::<Event>();
+const INSTRUCTIONS_AT: usize = BUFFERS_AT + LANES * RING_EVENTS * size_of::<Event>();
 const BLOCKS_AT: usize =
     INSTRUCTIONS_AT + (INSTRUCTIONS * size_of::<InstructionRecord>()).next_multiple_of(PAGE);
 const ARENA_AT: usize = BLOCKS_AT + BLOCKS * size_of::<BlockRecord>();
@@ -127,14 +131,16 @@ const _: () = assert!(size_of::<Header>() <= LANES_AT);
 pub struct Lane {
     /// Where the next event goes: an address in the traced process.
     pub cursor: AtomicU64,
-    /// End of the buffer; equal to `cursor` when there is none yet.
+    /// End of the buffer that is being filled; equal to `cursor` when there is none yet.
     pub end: AtomicU64,
     /// Index of the thread record plus 1; 0 before the thread's first event.
     pub thread: AtomicU32,
     /// Reserved.
     pub reserved: AtomicU32,
-    /// Events that the engine had seen before the buffer's first one.
+    /// Number of the event that was the first in the ring's first buffer: events that the engine had seen before it.
     pub base: AtomicU64,
+    /// Buffers filled since that event; the cursor is in the one with this number modulo [`BUFFERS`].
+    pub filled: AtomicU64,
     /// Where the thread counts its executions of blocks: an address in the traced process; 0 before it has begun.
     pub counts: AtomicU64,
 }
@@ -277,9 +283,40 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.at(THREADS_AT).as_ptr(), THREADS) }
     }
 
-    /// The event buffer of a lane.
-    pub fn buffer(&self, lane: usize) -> NonNull<Event> {
-        self.at(BUFFERS_AT + (lane % LANES) * BUFFER_EVENTS * size_of::<Event>())
+    /// The event buffer of a lane with this number since the ring was empty.
+    pub fn buffer(&self, lane: usize, number: u64) -> NonNull<Event> {
+        let at = (lane % LANES) * RING_EVENTS + number as usize % BUFFERS * BUFFER_EVENTS;
+        self.at(BUFFERS_AT + at * size_of::<Event>())
+    }
+
+    /// The events in a thread's buffers that its engine, which has seen `consumed` events, has not; for the parent.
+    pub fn unseen(&self, thread: usize, consumed: u64) -> Vec<Event> {
+        let record = self.threads().get(thread);
+        let lane_number = record.map_or(usize::MAX, |record| record.lane.load(Ordering::Relaxed) as usize);
+        let Some(lane) = self.lanes().get(lane_number) else { return Vec::new() };
+        if lane.thread.load(Ordering::Relaxed) as usize != thread + 1 {
+            // Another thread has the lane by now; this one was worked off when it ended.
+            return Vec::new();
+        }
+        let (base, filled) = (lane.base.load(Ordering::Relaxed), lane.filled.load(Ordering::Relaxed));
+        // SAFETY: both lie in the mapping of the region.
+        let offset = unsafe { self.buffer(lane_number, filled).cast::<u8>().offset_from(self.base) };
+        let start = self.header().address.load(Ordering::Relaxed).wrapping_add(offset as u64);
+        let partial = lane.cursor.load(Ordering::Relaxed).wrapping_sub(start) / size_of::<Event>() as u64;
+        // Between two buffers the cursor is at the end of the one before.
+        let partial = if partial > BUFFER_EVENTS as u64 { 0 } else { partial };
+        let end = filled.saturating_mul(BUFFER_EVENTS as u64).saturating_add(partial);
+        let seen = consumed.saturating_sub(base);
+        if end.saturating_sub(seen) > RING_EVENTS as u64 {
+            // Recording had stopped, and the ring went on without the engine.
+            return Vec::new();
+        }
+        let event = |number: u64| {
+            let buffer = self.buffer(lane_number, number / BUFFER_EVENTS as u64);
+            // SAFETY: within the buffer; any bytes are a valid event, and their writer is gone.
+            unsafe { buffer.add(number as usize % BUFFER_EVENTS).read() }
+        };
+        (seen..end).map(event).collect()
     }
 
     /// The table of static instructions, of which the first [`Header::instructions`] are written.
@@ -482,6 +519,44 @@ mod tests {
         assert_eq!(region.header().taken.load(Ordering::Relaxed), 64, "the old address shows the new file");
         region.unmap();
         seen.unmap();
+    }
+
+    /// What was recorded and not seen, with buffers full and not, and across the ring's end.
+    #[test]
+    fn unseen_events_are_found_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let region = Region::create(&folder.path().join("1.0"), None).unwrap();
+        let lane = &region.lanes()[7];
+        region.threads()[2].lane.store(7, Ordering::Relaxed);
+        lane.thread.store(3, Ordering::Relaxed);
+        let base = 1000;
+        lane.base.store(base, Ordering::Relaxed);
+        let per_buffer = BUFFER_EVENTS as u64;
+        let mut written = 0;
+        for (filled, partial, seen) in
+            [(0, 0, 0), (0, 5, 2), (3, 0, 0), (8, 9, 5000), (11, per_buffer, 4 * per_buffer), (11, 3, 99)]
+        {
+            let end = filled * per_buffer + partial;
+            for number in written..end {
+                let at = region.buffer(7, number / per_buffer);
+                let event = Event::access(locality_stream::Kind::LOAD, 0, number, 8);
+                // SAFETY: within the buffer.
+                unsafe { at.add((number % per_buffer) as usize).write(event) };
+            }
+            written = written.max(end);
+            lane.filled.store(filled, Ordering::Relaxed);
+            let cursor = region.buffer(7, filled).as_ptr() as u64 + partial * 16;
+            lane.cursor.store(cursor, Ordering::Relaxed);
+            let found: Vec<u64> = region.unseen(2, base + seen).iter().map(|event| event.value).collect();
+            let lost = end - seen > RING_EVENTS as u64;
+            assert_eq!(found, if lost { Vec::new() } else { (seen..end).collect::<Vec<_>>() });
+            assert!(region.unseen(2, base + end + 1).is_empty() && region.unseen(1, base + seen).is_empty());
+        }
+        // The last buffer of the ring is full, and no other one was begun.
+        lane.filled.store(16, Ordering::Relaxed);
+        lane.cursor.store(region.buffer(7, 15).as_ptr() as u64 + per_buffer * 16, Ordering::Relaxed);
+        assert_eq!(region.unseen(2, base + 15 * per_buffer).len(), BUFFER_EVENTS);
+        region.unmap();
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Re
 use locality_plugin::{
     functions::CHOSEN,
     lacking,
-    region::{BLOCKS, BUFFER_EVENTS, Region, load_text},
+    region::{BLOCKS, Region, load_text},
 };
 use locality_reuse::{Engine, OpenError, Summary};
-use locality_stream::{Analysis as _, Code, Event, Instruction, InstructionRecord, Mix, Span};
+use locality_stream::{Analysis as _, Code, Instruction, InstructionRecord, Mix, Span};
 
 use super::extra::{self, Extra};
 
@@ -152,9 +152,9 @@ fn finish(region: &Region) -> Image {
         match engine {
             Some(Ok(mut engine)) => {
                 // A full arena has been noted in the state.
-                let rest = tail(region, index, engine.consumed());
-                let _full = engine.observe(rest, &code);
-                extra::take(region, &record.extra, rest);
+                let rest = region.unseen(index, engine.consumed());
+                let _full = engine.observe(&rest, &code);
+                extra::take(region, &record.extra, &rest);
                 image.extra.add(region, &record.extra);
                 let summary = engine.finish(tid.into(), &code);
                 accesses = summary.accesses;
@@ -182,34 +182,11 @@ fn unreadable(why: &OpenError) -> String {
 fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary, OpenError> {
     let mut engine = Engine::open(region, state)?;
     for index in 0..region.header().threads.load(Relaxed) as usize {
-        let rest = tail(region, index, engine.consumed());
-        let _full = engine.observe(rest, code);
-        extra::take(region, &region.header().extra, rest);
+        let rest = region.unseen(index, engine.consumed());
+        let _full = engine.observe(&rest, code);
+        extra::take(region, &region.header().extra, &rest);
     }
     Ok(engine.finish(region.header().pid.load(Relaxed).into(), code))
-}
-
-/// The events in a thread's buffer that its engine has not seen.
-fn tail(region: &Region, thread: usize, consumed: u64) -> &[Event] {
-    let lane = region.threads().get(thread).map_or(usize::MAX, |record| record.lane.load(Relaxed) as usize);
-    let Some(lane_record) = region.lanes().get(lane) else { return &[] };
-    if lane_record.thread.load(Relaxed) as usize != thread + 1 {
-        // Another thread has the lane by now; this one was worked off when it ended.
-        return &[];
-    }
-    let buffer = region.buffer(lane);
-    let there = region.header().address.load(Relaxed);
-    // SAFETY: both lie in the mapping of the region.
-    let offset = unsafe { buffer.as_ptr().cast::<u8>().offset_from((&raw const *region.header()).cast()) };
-    let start = there.wrapping_add(offset as u64);
-    let count = lane_record.cursor.load(Relaxed).wrapping_sub(start) / size_of::<Event>() as u64;
-    if count > BUFFER_EVENTS as u64 {
-        return &[];
-    }
-    // SAFETY: the buffer has BUFFER_EVENTS events, any bytes are valid ones, and their writer is gone.
-    let events = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), count as usize) };
-    let seen = consumed.saturating_sub(lane_record.base.load(Relaxed)) as usize;
-    events.get(seen..).unwrap_or_default()
 }
 
 /// What an instruction is that QEMU lacks. QEMU may have read its first bytes only; the others are in the file.
