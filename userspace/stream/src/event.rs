@@ -97,7 +97,13 @@ impl Event {
     }
 
     /// Everything but `value`, as the second of the two words that make up an event in memory.
+    #[inline(always)]
     pub fn what(self) -> u64 {
+        if cfg!(target_endian = "little") {
+            // SAFETY: both are 16 bytes without padding. One load instead of four.
+            let [_, what]: [u64; 2] = unsafe { std::mem::transmute(self) };
+            return what;
+        }
         u64::from(self.index)
             | u64::from(self.size) << 32
             | u64::from(self.kind.0) << 48
