@@ -147,7 +147,7 @@ fn effective_size(weights: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Wilson's score interval of a proportion (Wilson 1927, JASA 22(158)).
-fn wilson(p: f64, n: f64) -> (f64, f64) {
+pub(crate) fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n <= 0.0 {
         return (0.0, 1.0);
     }

@@ -2,15 +2,19 @@
 //!
 //! Not here: any formatting. Reading a profile of one minute takes a fraction of a second.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::Analysis;
 use crate::context::Contexts;
-use crate::histogram::{Histogram, TimeDistances};
+use crate::estimator::Estimator;
+use crate::histogram::{FAR_NS, Histogram, TimeDistances};
 use crate::hot::{Hot, HotAccesses};
-use crate::model::{Outcome, Profile};
+use crate::model::{Outcome, Profile, Seen, ThreadId, Use};
 use crate::observation::Observations;
 use crate::pairs::{Pair, Pairs};
+use crate::rates::{Rates, Unit};
+use crate::reuse::{Case, REPLICATES, Reuse};
+use crate::subjects::Subjects;
 use crate::unseen::{Unseen, UnseenUses};
 
 /// The findings of all analyses.
@@ -26,23 +30,120 @@ pub struct Findings {
     pub hot: Hot,
     /// Uses that were not followed by a reuse.
     pub unseen: Unseen,
+    /// Reuse in accesses, stack distances and miss ratios; `None` for a profile without windows.
+    pub windowed: Option<Windowed>,
+    /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the program makes meanwhile.
+    pub far_from: f64,
+    /// What distances of pairs are counted in.
+    pub unit: Unit,
     /// Watches left out because the profile has impossible values for them.
     pub unusable: u64,
 }
 
+/// What windows add.
+#[derive(Debug, Clone, Default)]
+pub struct Windowed {
+    /// How weights were found.
+    pub estimator: Estimator,
+    /// The whole, at 8 and 64 bytes.
+    pub whole: Vec<Reuse>,
+    /// The same by thread where there are several, the busiest first.
+    pub threads: Vec<(ThreadId, Vec<Reuse>)>,
+    /// Where the rate comes from, and for which share of CPU time.
+    pub rates: Vec<(String, f64)>,
+    /// Accesses per nanosecond of CPU time.
+    pub mean_rate: f64,
+    /// Windows by why they ended, most first.
+    pub ends: Vec<(String, u64)>,
+    /// Accesses in windows.
+    pub accesses: u64,
+    /// Uses chosen in windows.
+    pub uses: u64,
+    /// … whose reuse no window showed, at 8 bytes.
+    pub open: u64,
+}
+
+/// Granules that live reports have.
+const GRANULES: [u32; 2] = [8, 64];
+/// Threads that are reported apart, and bootstrap draws for each.
+const THREADS: usize = 8;
+const THREAD_DRAWS: usize = 24;
+
 impl Findings {
-    /// Runs every analysis.
+    /// Runs every analysis, with the default estimator.
     pub fn of(profile: &Profile) -> Self {
+        Self::with(profile, Estimator::default())
+    }
+
+    /// Runs every analysis.
+    pub fn with(profile: &Profile, estimator: Estimator) -> Self {
         let contexts = Contexts::new(profile);
-        let observations = Observations::of(profile, &contexts);
         let resolution_ns = profile.run.distance_resolution_ns;
+        let mut found = Self { far_from: FAR_NS as f64, ..Self::default() };
+        let (observations, resolution) = if profile.windows.is_empty() {
+            (Observations::of(profile, &contexts), resolution_ns)
+        } else {
+            let rates = Rates::of(profile);
+            let words = Case::new(profile, &contexts, &rates, 8, None);
+            let weights = words.weights(estimator);
+            let mut seen = Observations::of_subjects(profile, &contexts, words.subjects(), &weights);
+            seen.unusable = Subjects::of(profile, &contexts, &rates, 8).unusable;
+            found.unit = rates.unit();
+            let per_ns = if found.unit == Unit::Accesses { rates.mean() } else { 1.0 };
+            found.far_from *= per_ns;
+            found.windowed = Some(Windowed::of(profile, &contexts, &rates, estimator));
+            (seen, (resolution_ns as f64 * per_ns) as u64)
+        };
         Self {
-            pairs: run(Pairs::new(&contexts, resolution_ns), observations.reuses.clone()),
-            histogram: run(TimeDistances::new(resolution_ns), observations.reuses),
+            pairs: run(Pairs::new(&contexts, resolution), observations.reuses.clone()),
+            histogram: run(TimeDistances::new(resolution), observations.reuses),
             hot: run(HotAccesses::new(profile, &contexts), observations.hits),
             unseen: run(UnseenUses::new(&contexts), observations.watched),
             unusable: observations.unusable,
             contexts,
+            ..found
+        }
+    }
+
+    /// Reuse at one size of granule.
+    pub fn reuse(&self, bytes: u32) -> Option<&Reuse> {
+        self.windowed.as_ref()?.whole.iter().find(|reuse| reuse.bytes == bytes)
+    }
+}
+
+impl Windowed {
+    fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, estimator: Estimator) -> Self {
+        let estimate = |thread, granule, draws| {
+            Case::new(profile, contexts, rates, granule, thread).estimate(estimator, draws)
+        };
+        let mut samples: BTreeMap<ThreadId, u64> = BTreeMap::new();
+        for sample in &profile.samples {
+            *samples.entry(sample.thread).or_default() += 1;
+        }
+        let mut threads: Vec<(ThreadId, u64)> = samples.into_iter().collect();
+        threads.sort_by_key(|(thread, n)| (std::cmp::Reverse(*n), *thread));
+        threads.truncate(if threads.len() > 1 { THREADS } else { 0 });
+        let of_thread = |(thread, _): (ThreadId, u64)| {
+            (thread, GRANULES.map(|granule| estimate(Some(thread), granule, THREAD_DRAWS)).to_vec())
+        };
+        let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
+        for window in &profile.windows {
+            *ends.entry(&window.end).or_default() += 1;
+        }
+        let mut ends: Vec<(String, u64)> = ends.into_iter().map(|(end, n)| (end.to_owned(), n)).collect();
+        ends.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let open =
+            |of: &&Use| of.seen.iter().any(|(bytes, seen)| *bytes == 8 && matches!(seen, Seen::Open { .. }));
+        Self {
+            estimator,
+            whole: GRANULES.map(|granule| estimate(None, granule, REPLICATES)).to_vec(),
+            threads: threads.into_iter().map(of_thread).collect(),
+            rates: rates.sources().to_vec(),
+            mean_rate: rates.mean(),
+            ends,
+            accesses: profile.windows.iter().fold(0, |sum, window| u64::saturating_add(sum, window.accesses)),
+            uses: profile.uses.len() as u64,
+            open: profile.uses.iter().filter(open).count() as u64,
         }
     }
 }
@@ -68,12 +169,13 @@ pub fn why_empty(profile: &Profile) -> Option<String> {
     if profile.samples.is_empty() {
         return Some(why_no_samples(profile));
     }
-    if profile.watches.is_empty() {
+    if profile.watches.is_empty() && profile.uses.is_empty() {
         return Some(why_no_watches(profile));
     }
     let count =
         |wanted: fn(&Outcome) -> bool| profile.watches.iter().filter(|watch| wanted(&watch.outcome)).count();
-    if count(|outcome| matches!(outcome, Outcome::Reused { .. })) > 0 {
+    let in_window = |used: &Use| used.seen.iter().any(|(_, seen)| matches!(seen, Seen::Reused { .. }));
+    if count(|outcome| matches!(outcome, Outcome::Reused { .. })) > 0 || profile.uses.iter().any(in_window) {
         return None;
     }
     if count(|outcome| *outcome == Outcome::Refused) == profile.watches.len() {

@@ -13,6 +13,16 @@ pub mod estimate;
 pub mod context;
 pub mod observation;
 
+pub mod rates;
+pub mod subjects;
+pub mod survival;
+
+pub mod estimator;
+pub mod stretches;
+
+pub mod convergence;
+pub mod reuse;
+
 pub mod analysis;
 pub mod histogram;
 pub mod hot;

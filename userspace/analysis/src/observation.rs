@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use crate::analysis::Observed;
 use crate::context::{ContextId, Contexts};
 use crate::estimate::horvitz_thompson;
-use crate::model::{AccessKind, FrameId, Outcome, Profile, Sample, StackId, Touch, Watch};
+use crate::model::{AccessKind, FrameId, Outcome, Profile, Sample, Seen, StackId, Touch, Watch};
+use crate::subjects::Subject;
 
 /// A location that was touched again while it was watched.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +26,7 @@ pub struct Reuse {
     pub use_kind: AccessKind,
     /// Direction of the reuse.
     pub reuse_kind: AccessKind,
-    /// CPU time between them.
+    /// CPU time between them; accesses in a profile with windows whose rate is known.
     pub distance_ns: u64,
     /// The kernel touched on the thread's behalf, at either end.
     pub kernel: bool,
@@ -141,6 +142,79 @@ impl Observations {
             found.watched.push(Watched { watch: index, weight, use_context, fate });
         }
         found
+    }
+}
+
+impl Observations {
+    /// The same of a profile with windows: reuses that windows showed count as well, and weigh what an estimator gives them.
+    /// Distances are in the subjects' unit. `weights` are those of the subjects' reuses.
+    pub fn of_subjects(
+        profile: &Profile,
+        contexts: &Contexts,
+        subjects: &[Subject],
+        weights: &[f64],
+    ) -> Self {
+        let mut found = Self { hits: hits(profile, contexts), ..Self::default() };
+        for ((index, subject), weight) in (0..).zip(subjects).zip(weights) {
+            let fate = match subject.followed {
+                _ if subject.reused() => Fate::Reused,
+                Some(followed) if followed.to_the_end => Fate::NotReused,
+                _ => Fate::Withdrawn,
+            };
+            let seen = subject.followed.map_or(1.0, |followed| followed.p_arm * followed.p_survive);
+            let inverse = if subject.shown.reused { subject.weight } else { subject.weight / seen };
+            let use_context = subject.context;
+            found.watched.push(Watched { watch: index, weight: inverse, use_context, fate });
+            let (Fate::Reused, Some(reuse_context)) = (fate, subject.reuse_context) else { continue };
+            let ends = Ends::of(profile, subject);
+            found.reuses.push(Reuse {
+                watch: index,
+                weight: *weight,
+                use_context,
+                reuse_context,
+                use_kind: ends.use_kind,
+                reuse_kind: ends.reuse_kind,
+                distance_ns: subject.distance(),
+                kernel: ends.kernel,
+                cross_thread: ends.cross_thread,
+            });
+        }
+        found
+    }
+}
+
+/// What is known of both ends of a subject's reuse.
+#[derive(Default)]
+struct Ends {
+    use_kind: AccessKind,
+    reuse_kind: AccessKind,
+    kernel: bool,
+    cross_thread: bool,
+}
+
+impl Ends {
+    fn of(profile: &Profile, subject: &Subject) -> Self {
+        let used = subject.used.and_then(|row| profile.uses.get(row as usize));
+        let sample = profile.samples.get(subject.sample as usize);
+        let own = sample.and_then(|sample| sample.access.as_ref().ok());
+        let mut ends = Self {
+            use_kind: used.map(|used| &used.access).or(own).map(|access| access.kind).unwrap_or_default(),
+            ..Self::default()
+        };
+        if subject.shown.reused {
+            let word = used.and_then(|used| used.seen.iter().find(|(bytes, _)| *bytes == 8));
+            if let Some((_, Seen::Reused { access, .. })) = word {
+                ends.reuse_kind = access.kind;
+            }
+            return ends;
+        }
+        let watch = subject.watch.and_then(|row| profile.watches.get(row as usize));
+        if let Some(Watch { outcome: Outcome::Reused { touch, .. }, use_touch, .. }) = watch {
+            ends.reuse_kind = touch.kind;
+            ends.kernel = touch.kernel || use_touch.is_some_and(|used| used.kernel);
+            ends.cross_thread = sample.is_some_and(|sample| sample.thread != touch.thread);
+        }
+        ends
     }
 }
 

@@ -1,6 +1,8 @@
 //! Printers: one module per format, nothing is computed here that is not in the findings.
 
 pub mod json;
+mod misses;
+mod reuse;
 pub mod text;
 mod tree;
 pub mod units;

@@ -1,7 +1,9 @@
 //! Sentences for empty profiles, and a profile full of nonsense.
 
 use super::*;
-use crate::model::{FrameId, Sample, SampleId, Stack, StackId, ThreadId};
+use crate::model::{
+    Access, AccessKind, FrameId, Rate, Sample, SampleId, Seen, Stack, StackId, ThreadId, Use, UseId, Window,
+};
 use crate::testing::{MS, Maker, demo};
 
 #[test]
@@ -69,6 +71,36 @@ fn nonsense_is_survived() {
         }
         profile.watches.push(watch);
     }
+    let plain = Findings::of(&profile);
+    assert!(plain.unusable > 0 && plain.windowed.is_none());
+    let access = Access { ip: 1, address: u64::MAX, size: u32::MAX, kind: AccessKind::Load };
+    for index in 0..60 {
+        let value = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 0.7][rng.usize(..6)];
+        profile.windows.push(Window {
+            sample: SampleId(rng.u32(..400)),
+            instructions: extreme(rng),
+            accesses: extreme(rng),
+            end: "whole".to_owned(),
+            touches: vec![(8, extreme(rng)), (0, 1)],
+            rate: Some(Rate { value, low: value, high: -value, source: String::new() }),
+        });
+        let seen = match index % 3 {
+            0 => Seen::Open { accesses: extreme(rng) },
+            _ => Seen::Reused { distance: extreme(rng), access, stack: StackId(rng.u32(..200)) },
+        };
+        profile.uses.push(Use {
+            sample: SampleId(rng.u32(..100)),
+            skip: extreme(rng),
+            access,
+            address: extreme(rng),
+            stack: StackId(rng.u32(..200)),
+            seen: vec![(8, seen), (64, seen)],
+        });
+        profile.watches[index].of_use = Some(UseId(rng.u32(..80)));
+    }
+    // Threads are the same again, only slower.
+    profile.samples.iter_mut().for_each(|sample| sample.thread = ThreadId(0));
+    profile.samples.truncate(100);
     profile.run.wall_ns = u64::MAX;
     profile.run.started_unix_ns = u64::MAX;
     profile.run.cpu_ns = u64::MAX - 1;

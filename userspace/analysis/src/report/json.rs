@@ -1,7 +1,6 @@
 //! The report for programs: one object, `"schema": "locality-report/1"` (DESIGN.md, outside contract).
 //!
-//! Fields are added, never changed in meaning. What is not measured yet is left out, not faked: no stack distances, miss
-//! ratios, instruction mix, objects or cache use. `pairs` are by source place, heaviest first; their `use` and `reuse`
+//! Fields are added, never changed in meaning. What is not measured yet is left out, not faked: no instruction mix, objects or cache use. `pairs` are by source place, heaviest first; their `use` and `reuse`
 //! frames are those of the pair's heaviest calling context, further contexts follow under `contexts`.
 
 use serde_json::{Map, Value, json};
@@ -9,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::context::{ContextId, PlaceId, function_name};
 use crate::estimate::Estimate;
 use crate::findings::{Findings, cost_percent, why_empty};
-use crate::histogram::{FAR_NS, Histogram};
+use crate::histogram::Histogram;
 use crate::hot::Row;
 use crate::model::{Frame, FrameId, Mode, Profile};
 use crate::pairs::{ContextPair, Pair};
@@ -34,6 +33,17 @@ pub fn value(profile: &Profile, findings: &Findings) -> Value {
         "notices": profile.notices,
         "partial": profile.partial,
     });
+    if let Some(windowed) = &findings.windowed {
+        report["reuse"] = super::reuse::of_all(&windowed.whole);
+        report["windows"] = super::reuse::windows(profile, windowed);
+        report["run"]["estimator"] = json!(windowed.estimator.to_string());
+        let threads = windowed.threads.iter().filter_map(|(id, reuse)| {
+            let thread = profile.threads.get(id.0 as usize)?;
+            let reuse = super::reuse::of_all(reuse);
+            Some(json!({ "pid": thread.pid, "tid": thread.tid, "name": thread.name, "reuse": reuse }))
+        });
+        report["threads"]["reuse"] = Value::Array(threads.collect());
+    }
     if let Some(why) = why_empty(profile) {
         report["empty"] = Value::String(why);
     }
@@ -141,15 +151,18 @@ impl Json<'_> {
             "weight": pair.weight.value,
             "weight_ci95": ci95(&pair.weight),
             "n": pair.weight.n,
-            "time_median": time_value(&pair.median_ns),
-            "time_p90": time_value(&pair.p90_ns),
+            "time_median": self.time_value(&pair.median_ns),
+            "time_p90": self.time_value(&pair.p90_ns),
             "near": pair.near,
-            "far": pair.median_ns.value >= FAR_NS as f64,
+            "far": pair.median_ns.value >= self.findings.far_from,
             "kernel_share": share(&pair.kernel),
             "cross_thread_share": share(&pair.cross_thread),
             "contexts": pair.contexts.iter().take(CONTEXTS_SHOWN).map(|c| self.context(c)).collect::<Vec<_>>(),
             "contexts_total": pair.contexts.len(),
         });
+        if let Some(stack) = self.stack_median(&pair.median_ns) {
+            value["stack_median"] = stack;
+        }
         let ancestor = heaviest.and_then(|pair| self.ancestor(pair));
         value["common_ancestor"] = ancestor.map_or(Value::Null, |frame| self.frame(frame));
         value
@@ -162,8 +175,21 @@ impl Json<'_> {
             "weight": pair.weight.value,
             "weight_ci95": ci95(&pair.weight),
             "n": pair.weight.n,
-            "time_median": time_value(&pair.median_ns),
+            "time_median": self.time_value(&pair.median_ns),
         })
+    }
+
+    fn time_value(&self, estimate: &Estimate) -> Value {
+        let unit = self.findings.unit.name();
+        json!({ "value": estimate.value, "unit": unit, "ci95": ci95(estimate), "n": estimate.n })
+    }
+
+    /// Mean stack distance of the time distance, and those of its interval's ends.
+    fn stack_median(&self, time: &Estimate) -> Option<Value> {
+        let reuse = self.findings.reuse(8)?;
+        let [value, low, high] =
+            [time.value, time.low, time.high].map(|time| reuse.stack_distance(time).map(f64::round));
+        Some(json!({ "value": value?, "unit": "granules", "ci95": [low?, high?], "n": time.n }))
     }
 
     fn ancestor(&self, pair: &ContextPair) -> Option<FrameId> {

@@ -10,10 +10,11 @@ use crate::findings::{Findings, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
 use crate::model::{Outcome, Profile};
 use crate::pairs::Pair;
+use crate::rates::Unit;
 
-use super::tree;
-use super::units::{bytes, count, counted, duration, percent, share, shorten, timestamp};
+use super::units::{accesses, bytes, count, counted, duration, percent, share, shorten, timestamp};
 use super::wrap::wrap;
+use super::{misses, tree};
 
 /// Columns of the report.
 const WIDTH: usize = 100;
@@ -52,6 +53,7 @@ pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String
     page.verdict();
     page.facts();
     page.notices();
+    page.misses();
     page.pairs();
     page.unseen();
     page.hot();
@@ -140,6 +142,36 @@ impl Page<'_> {
             }
             return;
         }
+        if let Some(words) = self.findings.windowed.as_ref().and_then(|windowed| windowed.whole.first()) {
+            self.paragraph(&format!(
+                "Half of all reuses come within {}, 90 % within {}; {} of all uses are never followed by one.",
+                self.between(words.median.value),
+                self.between(words.p90.value),
+                share(&words.cold),
+            ));
+        } else {
+            self.times();
+        }
+        let unheld = self.profile.samples.iter().filter(|sample| !sample.held).count();
+        if unheld * 2 > self.profile.samples.len() {
+            self.paragraph(&format!(
+                "Most of the program is not in these figures: {unheld} of {} samples were taken without a stop (Threads and Note below \
+                 tell why).",
+                self.profile.samples.len()
+            ));
+        }
+        if let Some(pair) = self.findings.pairs.iter().find(|pair| self.is_far(pair)) {
+            self.paragraph(&format!(
+                "The heaviest far pair is {} → {}: {} of all reuses, {} between use and reuse.",
+                self.place(pair.use_place),
+                self.place(pair.reuse_place),
+                percent(pair.weight.value),
+                self.between(pair.median_ns.value),
+            ));
+        }
+    }
+
+    fn times(&mut self) {
         let histogram = &self.findings.histogram;
         let within = |ns: f64| {
             if ns < histogram.resolution_ns as f64 {
@@ -155,22 +187,32 @@ impl Page<'_> {
             share(&histogram.far),
             duration(FAR_NS as f64),
         ));
-        let unheld = self.profile.samples.iter().filter(|sample| !sample.held).count();
-        if unheld * 2 > self.profile.samples.len() {
-            self.paragraph(&format!(
-                "Most of the program is not in these figures: {unheld} of {} samples were taken without a stop (Threads and Note below \
-                 tell why).",
-                self.profile.samples.len()
-            ));
+    }
+
+    fn is_far(&self, pair: &Pair) -> bool {
+        pair.median_ns.value >= self.findings.far_from
+    }
+
+    /// A time between use and reuse.
+    fn between(&self, time: f64) -> String {
+        match self.findings.unit {
+            Unit::Accesses => accesses(time),
+            Unit::CpuNs => duration(time),
         }
-        if let Some(pair) = self.findings.pairs.iter().find(|pair| is_far(pair)) {
-            self.paragraph(&format!(
-                "The heaviest far pair is {} → {}: {} of all reuses, {} between use and reuse.",
-                self.place(pair.use_place),
-                self.place(pair.reuse_place),
-                percent(pair.weight.value),
-                duration(pair.median_ns.value),
-            ));
+    }
+
+    fn misses(&mut self) {
+        let Some(windowed) = &self.findings.windowed else { return };
+        let table = misses::table(windowed);
+        if !table.is_empty() {
+            self.heading("Miss ratios", "(of touches, in a fully associative cache of that size)");
+            table.iter().for_each(|line| self.line(line));
+        }
+        let bins = misses::histogram(windowed);
+        if !bins.is_empty() {
+            let unit = if self.findings.unit == Unit::Accesses { "accesses" } else { "CPU time" };
+            self.heading("Time distances of words", &format!("({unit} from use to reuse; share of reuses)"));
+            bins.iter().for_each(|line| self.line(line));
         }
     }
 
@@ -213,6 +255,11 @@ impl Page<'_> {
         let source = [&run.sources.address, &run.sources.clock].map(String::as_str).join(", ");
         let policy = if run.policy.is_empty() { String::new() } else { format!(", policy {}", run.policy) };
         self.labelled("Source", &format!("{source}{policy}"));
+        if let Some(windowed) = &self.findings.windowed {
+            for (label, text) in misses::sources(self.profile, windowed) {
+                self.labelled(label, &text);
+            }
+        }
         let caches = run.host.caches.iter().map(|cache| format!("L{} {}", cache.level, bytes(cache.bytes)));
         let caches: Vec<String> = caches.collect();
         let (cpu, kernel) = (&run.host.cpu, &run.host.kernel);
@@ -305,7 +352,12 @@ impl Page<'_> {
             return;
         }
         let top = self.options.top;
-        self.heading("Reuse pairs by weight", "(share of all reuses; time between is CPU time, median)");
+        let unit = if self.findings.unit == Unit::Accesses {
+            "time between in accesses"
+        } else {
+            "time between is CPU time"
+        };
+        self.heading("Reuse pairs by weight", &format!("(share of all reuses; {unit}, median)"));
         for (index, pair) in pairs.iter().enumerate().take(top) {
             self.pair(index, pair, true);
         }
@@ -314,14 +366,14 @@ impl Page<'_> {
             pairs.iter().skip(top).map(|pair| pair.weight.value).sum(),
         );
 
-        let far: Vec<_> = pairs.iter().enumerate().filter(|(_, pair)| is_far(pair)).collect();
+        let far: Vec<_> = pairs.iter().enumerate().filter(|(_, pair)| self.is_far(pair)).collect();
         // Where the far pairs are exactly the ones just shown, a second list would only repeat them.
         if far.is_empty() || far.len() == pairs.len().min(top) && far.iter().all(|(index, _)| *index < top) {
             return;
         }
         let remark = format!(
             "(median of {} or more between; numbers and call paths as above)",
-            duration(FAR_NS as f64)
+            self.between(self.findings.far_from)
         );
         self.heading("Far reuse pairs", &remark);
         for &(index, pair) in far.iter().take(top) {
@@ -346,8 +398,8 @@ impl Page<'_> {
         let between = if pair.near {
             format!("under {} between: near (cache-resident)", duration(resolution_ns as f64))
         } else {
-            let far = if is_far(pair) { ": far" } else { "" };
-            let (median, p90) = (duration(pair.median_ns.value), duration(pair.p90_ns.value));
+            let far = if self.is_far(pair) { ": far" } else { "" };
+            let (median, p90) = (self.between(pair.median_ns.value), self.between(pair.p90_ns.value));
             format!("{median} between (90 % within {p90}){far}")
         };
         let mut remarks = vec![between];
@@ -359,7 +411,7 @@ impl Page<'_> {
         }
         let number = format!("{}.", index + 1);
         let weight = format!("{:<15}", share(&pair.weight));
-        let weight = if is_far(pair) { self.paint("1;31", &weight) } else { self.bold(&weight) };
+        let weight = if self.is_far(pair) { self.paint("1;31", &weight) } else { self.bold(&weight) };
         self.line(&format!("{number:>4} {weight}  n {:<6} {}", pair.weight.n, remarks.join(", ")));
         let (used, reused) = (self.place(pair.use_place), self.place(pair.reuse_place));
         let ends = format!("     {used} → {reused}");
@@ -459,10 +511,6 @@ impl Page<'_> {
              and reuse closer together (fusing loops, blocking, reordering) saves cache misses."
         ));
     }
-}
-
-fn is_far(pair: &Pair) -> bool {
-    pair.median_ns.value >= FAR_NS as f64
 }
 
 fn hot_row(row_share: &crate::estimate::Estimate, loads: f64, stores: f64, what: &str) -> String {

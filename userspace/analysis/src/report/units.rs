@@ -14,6 +14,14 @@ pub(crate) fn duration(ns: f64) -> String {
     format!("{} {}", three_digits(ns / unit.0), unit.1)
 }
 
+/// "1 access", "850 accesses", "12.4 K accesses".
+pub(crate) fn accesses(n: f64) -> String {
+    const UNITS: [(f64, &str); 4] = [(1.0, ""), (1e3, " K"), (1e6, " M"), (1e9, " G")];
+    let unit = UNITS.iter().rfind(|(size, _)| n >= 0.9995 * size).unwrap_or(&UNITS[0]);
+    let noun = if n == 1.0 { "access" } else { "accesses" };
+    format!("{}{} {noun}", three_digits(n / unit.0), unit.1)
+}
+
 /// "1.24", "12.4", "124", and whole numbers as they are.
 fn three_digits(value: f64) -> String {
     if value == value.round() && value < 1000.0 {

@@ -1,0 +1,391 @@
+//! From subjects to weight by distance: Kaplan–Meier, Horvitz–Thompson, and RDX's proportional attribution.
+//!
+//! | | a reuse counts for | what is not seen |
+//! |---|---|---|
+//! | Kaplan–Meier (default) | its own weight | follows the uses of its context that were seen longer (module `survival`) |
+//! | Horvitz–Thompson | w / (p_arm · p_survive) | is in the weights of what was seen; assumes nothing about contexts |
+//! | proportional | all uses of its context since it was armed (RDX §IV.A) | is like the next trap of its context |
+//!
+//! All three take reuses seen in windows at their own weight, and give one output: weight by distance and weight not reused,
+//! for each stretch of the run. Where a process was seen to end, a reuse beyond its end is none (the weight of the uses
+//! is not reused), whatever the curve says.
+//!
+//! Sources of error: Kaplan–Meier takes withdrawal to be unrelated to the distance within a context; Horvitz–Thompson has
+//! few and heavy observations; the proportional estimate takes every use since the arming for one that is reused as late.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::str::FromStr;
+
+use crate::context::ContextId;
+use crate::subjects::Subject;
+use crate::survival::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
+
+/// How what was seen is extended to what was not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Estimator {
+    /// Weighted product-limit curves by calling context.
+    #[default]
+    KaplanMeier,
+    /// Inverse probabilities of having been seen.
+    HorvitzThompson,
+    /// RDX's scaling by samples of the context.
+    Proportional,
+}
+
+impl Estimator {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::KaplanMeier, Self::HorvitzThompson, Self::Proportional];
+}
+
+impl fmt::Display for Estimator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KaplanMeier => "kaplan-meier",
+            Self::HorvitzThompson => "horvitz-thompson",
+            Self::Proportional => "proportional",
+        })
+    }
+}
+
+impl FromStr for Estimator {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.iter().find(|estimator| estimator.to_string() == text);
+        known.copied().ok_or_else(|| {
+            let names: Vec<String> = Self::ALL.iter().map(ToString::to_string).collect();
+            format!("unknown estimator \"{text}\"; known: {}", names.join(", "))
+        })
+    }
+}
+
+/// Weight by distance.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Mass {
+    /// Reused at distances of each bin of the fine scale.
+    pub reused: Vec<f64>,
+    /// Not reused, as far as is known.
+    pub beyond: f64,
+}
+
+impl Mass {
+    /// Uses.
+    pub fn total(&self) -> f64 {
+        self.reused.iter().sum::<f64>() + self.beyond
+    }
+
+    /// Adds another.
+    pub fn add(&mut self, other: &Self) {
+        if self.reused.len() < other.reused.len() {
+            self.reused.resize(other.reused.len(), 0.0);
+        }
+        self.reused.iter_mut().zip(&other.reused).for_each(|(sum, more)| *sum += more);
+        self.beyond += other.beyond;
+    }
+
+    fn put(&mut self, bin: usize, weight: f64) {
+        if self.reused.len() <= bin {
+            self.reused.resize(bin + 1, 0.0);
+        }
+        if let Some(sum) = self.reused.get_mut(bin) {
+            *sum += weight;
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        self.reused.iter_mut().for_each(|weight| *weight *= factor);
+        self.beyond *= factor;
+    }
+}
+
+/// Subjects prepared for estimates: groups and stretches are fixed, weights may be drawn anew.
+#[derive(Debug, Clone)]
+pub struct Study<'a> {
+    subjects: &'a [Subject],
+    groups: usize,
+    group_of: Vec<usize>,
+    stretch_of: Vec<usize>,
+    /// For each stretch the accesses that were left on average when its uses were made, if the end was seen.
+    horizons: Vec<Option<f64>>,
+}
+
+/// One draw: how often each sample counts, and by how much its rate is taken to be wrong.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw<'a> {
+    /// Factors of weights, by sample; missing ones are 1.
+    pub weights: &'a [f64],
+    /// Factors of distances that rest on the clock, by sample; missing ones are 1.
+    pub clocks: &'a [f64],
+}
+
+impl Draw<'_> {
+    /// As it was seen.
+    pub const SEEN: Self = Self { weights: &[], clocks: &[] };
+
+    fn weight(&self, subject: &Subject) -> f64 {
+        subject.weight * self.weights.get(subject.sample as usize).copied().unwrap_or(1.0)
+    }
+
+    fn at(&self, subject: &Subject, distance: u64) -> usize {
+        match self.clocks.get(subject.sample as usize) {
+            Some(factor) if *factor != 1.0 => {
+                bin(((distance as f64 * factor) as u64).max(subject.shown.at.saturating_add(1)))
+            }
+            _ => bin(distance),
+        }
+    }
+}
+
+impl<'a> Study<'a> {
+    /// `stretch_of` tells for each subject the stretch of the run that it belongs to, `horizons` as many as there are.
+    pub fn new(subjects: &'a [Subject], stretch_of: Vec<usize>, horizons: Vec<Option<f64>>) -> Self {
+        let mut contexts: BTreeMap<ContextId, (u64, u64, f64)> = BTreeMap::new();
+        for subject in subjects {
+            let (reuses, uses, weight) = contexts.entry(subject.context).or_default();
+            *reuses += u64::from(subject.reused());
+            *uses += 1;
+            *weight += subject.weight;
+        }
+        let mut own: Vec<(ContextId, f64)> = contexts
+            .into_iter()
+            .filter(|(_, (reuses, uses, _))| *reuses >= FEWEST_REUSES || *uses >= FEWEST_USES)
+            .map(|(context, (.., weight))| (context, weight))
+            .collect();
+        own.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        own.truncate(MOST_CURVES);
+        let group: HashMap<ContextId, usize> = own.iter().map(|own| own.0).zip(1..).collect();
+        let group_of = subjects.iter().map(|s| group.get(&s.context).copied().unwrap_or(0)).collect();
+        Self { subjects, groups: own.len() + 1, group_of, stretch_of, horizons }
+    }
+
+    /// Weight by distance for each stretch.
+    pub fn estimate(&self, estimator: Estimator, draw: Draw<'_>) -> Vec<Mass> {
+        match estimator {
+            Estimator::KaplanMeier => self.kaplan_meier(draw),
+            Estimator::HorvitzThompson => self.normalised(draw, self.horvitz_thompson(draw)),
+            Estimator::Proportional => self.normalised(draw, self.proportional(draw)),
+        }
+    }
+
+    /// Subjects with their stretches.
+    fn placed(&self) -> impl Iterator<Item = (&'a Subject, usize)> {
+        self.subjects.iter().zip(self.stretch_of.iter().copied())
+    }
+
+    fn kaplan_meier(&self, draw: Draw<'_>) -> Vec<Mass> {
+        let (curves, _) = self.curves(draw);
+        let mut masses = vec![Mass::default(); self.horizons.len()];
+        for (subject, stretch) in self.placed().filter(|(subject, _)| subject.shown.reused) {
+            if let Some(mass) = masses.get_mut(stretch) {
+                mass.put(bin(subject.shown.at), draw.weight(subject));
+            }
+        }
+        for ((stretch, group), (start, from)) in self.moving(draw) {
+            let last = self.horizon(stretch);
+            if let Some(mass) = masses.get_mut(stretch) {
+                mass.beyond += curves.redistribute(group, start, &from, last, &mut mass.reused);
+            }
+        }
+        masses
+    }
+
+    /// The curves, and the spells that they were fitted to with the subjects that they belong to.
+    fn curves(&self, draw: Draw<'_>) -> (Curves, Vec<(usize, Spell)>) {
+        let mut spells = Vec::with_capacity(self.subjects.len());
+        for (index, (subject, &group)) in self.subjects.iter().zip(&self.group_of).enumerate() {
+            let weight = draw.weight(subject);
+            let exit = bin(subject.shown.at);
+            let shown = Spell { group, weight, entry: None, exit, reused: subject.shown.reused };
+            if shown.reused || shown.exit > 0 {
+                spells.push((index, shown));
+            }
+            if let Some(followed) = subject.followed {
+                let entry = (shown.exit > 0).then_some(shown.exit);
+                let exit = draw.at(subject, followed.exit.at);
+                let weight = weight / followed.p_choice;
+                spells.push((index, Spell { weight, entry, exit, reused: followed.exit.reused, ..shown }));
+            }
+        }
+        (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
+    }
+
+    /// Weight that moves along the curves, by stretch and group: from the start, and from beyond each bin.
+    fn moving(&self, draw: Draw<'_>) -> BTreeMap<(usize, usize), (f64, Vec<f64>)> {
+        let mut moving: BTreeMap<(usize, usize), (f64, Vec<f64>)> = BTreeMap::new();
+        for ((subject, stretch), &group) in self.placed().zip(&self.group_of) {
+            if subject.shown.reused {
+                continue;
+            }
+            let (weight, at) = (draw.weight(subject), bin(subject.shown.at));
+            let (start, from) = moving.entry((stretch, group)).or_default();
+            if at == 0 {
+                *start += weight;
+                continue;
+            }
+            if from.len() <= at {
+                from.resize(at + 1, 0.0);
+            }
+            if let Some(sum) = from.get_mut(at) {
+                *sum += weight;
+            }
+        }
+        moving
+    }
+
+    fn horizon(&self, stretch: usize) -> usize {
+        let accesses = self.horizons.get(stretch).copied().flatten();
+        accesses.map_or(usize::MAX, |accesses| bin(accesses as u64))
+    }
+
+    /// What each subject's reuse stands for, 0 where none was seen: the same estimate, shared out among what was seen. Weight
+    /// that follows the pooled curve goes to the reuses of all contexts at its distance.
+    pub fn weights(&self, estimator: Estimator) -> Vec<f64> {
+        match estimator {
+            Estimator::KaplanMeier => self.kaplan_meier_weights(),
+            Estimator::HorvitzThompson => self.subjects.iter().map(Subject::horvitz_thompson).collect(),
+            Estimator::Proportional => {
+                let since = self.open_uses(Draw::SEEN);
+                let weight = |subject: &Subject| match (subject.shown.reused, subject.followed) {
+                    (true, _) => subject.weight,
+                    (_, Some(followed)) if followed.exit.reused => since.of(subject, followed.ended_ns),
+                    _ => 0.0,
+                };
+                self.subjects.iter().map(weight).collect()
+            }
+        }
+    }
+
+    fn kaplan_meier_weights(&self) -> Vec<f64> {
+        let (curves, spells) = self.curves(Draw::SEEN);
+        // Reused weight by group and bin: what arrives there, and what was seen there.
+        let mut arrives: Vec<Vec<f64>> = vec![Vec::new(); self.groups];
+        for ((stretch, group), (start, from)) in self.moving(Draw::SEEN) {
+            let last = self.horizon(stretch);
+            if let Some(arrives) = arrives.get_mut(group) {
+                curves.redistribute(group, start, &from, last, arrives);
+            }
+        }
+        let mut seen: HashMap<(usize, usize), f64> = HashMap::new();
+        let reuses = || spells.iter().filter(|(_, spell)| spell.reused);
+        for (_, spell) in reuses() {
+            *seen.entry((spell.group, spell.exit)).or_default() += spell.weight;
+        }
+        let mut pooled: HashMap<usize, (f64, f64)> = HashMap::new();
+        for (_, spell) in reuses() {
+            pooled.entry(spell.exit).or_default().1 += spell.weight;
+        }
+        for (group, arrives) in arrives.iter().enumerate() {
+            for (bin, weight) in arrives.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+                if !seen.contains_key(&(group, bin))
+                    && let Some(pooled) = pooled.get_mut(&bin)
+                {
+                    pooled.0 += weight;
+                }
+            }
+        }
+        let mut weights: Vec<f64> =
+            self.subjects.iter().map(|s| if s.shown.reused { s.weight } else { 0.0 }).collect();
+        for (index, spell) in reuses() {
+            let own = arrives.get(spell.group).and_then(|arrives| arrives.get(spell.exit)).copied();
+            let share = seen.get(&(spell.group, spell.exit)).map_or(0.0, |seen| spell.weight / seen);
+            let (extra, all) = pooled.get(&spell.exit).copied().unwrap_or_default();
+            if let Some(weight) = weights.get_mut(*index) {
+                *weight += own.unwrap_or(0.0) * share;
+                *weight += if all > 0.0 { extra * spell.weight / all } else { 0.0 };
+            }
+        }
+        weights
+    }
+
+    fn horvitz_thompson(&self, draw: Draw<'_>) -> Vec<Mass> {
+        let mut masses = vec![Mass::default(); self.horizons.len()];
+        for (subject, stretch) in self.placed() {
+            let Some(mass) = masses.get_mut(stretch) else { continue };
+            let times = draw.weight(subject) / subject.weight;
+            match (subject.shown.reused, subject.followed) {
+                (true, _) => mass.put(bin(subject.shown.at), times * subject.weight),
+                (_, Some(followed)) if followed.exit.reused => {
+                    mass.put(draw.at(subject, followed.exit.at), times * subject.horvitz_thompson());
+                }
+                (_, Some(followed)) if followed.to_the_end => {
+                    mass.beyond += times * subject.weight / (followed.p_arm * followed.p_survive);
+                }
+                _ => {}
+            }
+        }
+        masses
+    }
+
+    fn proportional(&self, draw: Draw<'_>) -> Vec<Mass> {
+        let since = self.open_uses(draw);
+        let mut masses = vec![Mass::default(); self.horizons.len()];
+        for (subject, stretch) in self.placed() {
+            let Some(mass) = masses.get_mut(stretch) else { continue };
+            let weight = draw.weight(subject);
+            match (subject.shown.reused, subject.followed) {
+                (true, _) => mass.put(bin(subject.shown.at), weight),
+                (_, Some(followed)) if weight > 0.0 => {
+                    if followed.exit.reused {
+                        let at = draw.at(subject, followed.exit.at);
+                        mass.put(at, since.of(subject, followed.ended_ns).max(weight));
+                    } else if followed.to_the_end {
+                        mass.beyond += since.of(subject, followed.ended_ns).max(weight);
+                    }
+                }
+                _ => {}
+            }
+        }
+        masses
+    }
+
+    /// Uses by context whose reuse no window showed, with running sums of their weights.
+    fn open_uses(&self, draw: Draw<'_>) -> OpenUses {
+        let mut uses: HashMap<ContextId, Vec<(u64, f64)>> = HashMap::new();
+        for subject in self.subjects.iter().filter(|subject| !subject.shown.reused) {
+            uses.entry(subject.context).or_default().push((subject.time_ns, draw.weight(subject)));
+        }
+        for uses in uses.values_mut() {
+            uses.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            let mut sum = 0.0;
+            for entry in uses {
+                sum += entry.1;
+                entry.1 = sum;
+            }
+        }
+        OpenUses(uses)
+    }
+
+    /// Scales all stretches to the weight of their uses, so that phases count for what they are; a stretch in which nothing
+    /// was seen is taken to be like the whole.
+    fn normalised(&self, draw: Draw<'_>, mut masses: Vec<Mass>) -> Vec<Mass> {
+        let mut uses = vec![0.0; masses.len()];
+        for (subject, stretch) in self.placed() {
+            if let Some(sum) = uses.get_mut(stretch) {
+                *sum += draw.weight(subject);
+            }
+        }
+        let (used, seen): (f64, f64) = (uses.iter().sum(), masses.iter().map(Mass::total).sum());
+        if seen > 0.0 {
+            masses.iter_mut().for_each(|mass| mass.scale(used / seen));
+        }
+        masses
+    }
+}
+
+/// By context: moments, and the weight of the uses up to each.
+struct OpenUses(HashMap<ContextId, Vec<(u64, f64)>>);
+
+impl OpenUses {
+    /// Weight of the uses of a subject's context from its sample until then; its own at least.
+    fn of(&self, subject: &Subject, until_ns: u64) -> f64 {
+        let uses = self.0.get(&subject.context).map_or(&[][..], Vec::as_slice);
+        let sum = |at: usize| at.checked_sub(1).and_then(|at| uses.get(at)).map_or(0.0, |entry| entry.1);
+        let from = uses.partition_point(|entry| entry.0 < subject.time_ns);
+        let until = uses.partition_point(|entry| entry.0 < until_ns.max(subject.time_ns.saturating_add(1)));
+        sum(until) - sum(from)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! Accesses per nanosecond along a run, and what follows from them: how many accesses a sample stands for, how many lie
+//! between two moments.
+//!
+//! A sample's rate is the one of its window. Between samples of a process the rate is taken to change evenly (trapezoid over
+//! CPU time, METHOD.md §3), whichever of its threads ran. CPU time along a run is the sum of the samples' periods.
+//!
+//! A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
+//! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
+//!
+//! Sources of error: what the rates' own intervals say, and more between samples than at them; a thread that ran for less
+//! than a period between two samples is not seen; wall time within a period is taken for CPU time.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Profile, Sample};
+
+/// Samples that a borrowed rate must rest on to be preferred to the process's.
+const ENOUGH: usize = 3;
+/// Width of a 95 % interval of the normal distribution in standard deviations.
+const WIDTH: f64 = 2.0 * 1.959_964;
+/// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
+const UNSURE: f64 = 0.2;
+
+/// What distances are counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unit {
+    /// Accesses.
+    Accesses,
+    /// Nanoseconds of CPU time, for want of a rate.
+    #[default]
+    CpuNs,
+}
+
+impl Unit {
+    /// As reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accesses => "accesses",
+            Self::CpuNs => "cpu_ns",
+        }
+    }
+}
+
+/// The rate at one sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Local {
+    /// Accesses per nanosecond of CPU time.
+    pub value: f64,
+    /// Standard deviation of its logarithm.
+    pub sigma: f64,
+    /// Index into [`Rates::sources`]; errors of one source are alike.
+    pub source: usize,
+}
+
+/// Rates of a profile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rates {
+    unit: Unit,
+    locals: Vec<Local>,
+    sources: Vec<(String, f64)>,
+    lines: BTreeMap<u32, Line>,
+    pids: Vec<u32>,
+}
+
+/// One process in order of time.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Line {
+    points: Vec<Point>,
+    /// The process was seen to end: nothing is touched afterwards.
+    ended: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    time_ns: u64,
+    cpu_ns: f64,
+    rate: f64,
+    accesses: f64,
+}
+
+impl Rates {
+    /// Reads a profile.
+    pub fn of(profile: &Profile) -> Self {
+        let known = known(profile);
+        let global = median(known.iter().flatten().map(|(rate, ..)| *rate));
+        let mut rates = Self {
+            unit: if global.is_some() { Unit::Accesses } else { Unit::CpuNs },
+            pids: profile.samples.iter().map(|sample| pid(profile, sample)).collect(),
+            ..Self::default()
+        };
+        let mut of_process: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        let mut of_stack: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
+        for ((sample, pid), known) in profile.samples.iter().zip(&rates.pids).zip(&known) {
+            if let Some((rate, ..)) = known {
+                of_process.entry(*pid).or_default().push(*rate);
+                of_stack.entry((*pid, sample.stack.0)).or_default().push(*rate);
+            }
+        }
+        let middle = |rates: Option<&Vec<f64>>, least: usize| {
+            rates.filter(|rates| rates.len() >= least).and_then(|rates| median(rates.iter().copied()))
+        };
+        let mut names: BTreeMap<String, f64> = BTreeMap::new();
+        let mut named: Vec<String> = Vec::new();
+        for ((sample, pid), known) in profile.samples.iter().zip(&rates.pids).zip(known) {
+            let (value, sigma, name) = known.unwrap_or_else(|| {
+                let stack = middle(of_stack.get(&(*pid, sample.stack.0)), ENOUGH);
+                let (value, name) = match (stack, middle(of_process.get(pid), 1), global) {
+                    (Some(value), ..) => (value, "same stack"),
+                    (_, Some(value), _) => (value, "median of the process"),
+                    (.., Some(value)) => (value, "median of all"),
+                    _ => (1.0, "none"),
+                };
+                (value, UNSURE, name.to_owned())
+            });
+            *names.entry(name.clone()).or_default() += sample.period_ns as f64;
+            named.push(name);
+            rates.locals.push(Local { value, sigma, source: 0 });
+        }
+        let total: f64 = names.values().sum();
+        for (local, name) in rates.locals.iter_mut().zip(named) {
+            local.source = names.keys().position(|other| *other == name).unwrap_or(0);
+        }
+        rates.sources = names.into_iter().map(|(name, ns)| (name, ns / total.max(1.0))).collect();
+        rates.lines = lines(profile, &rates.locals, &rates.pids);
+        rates
+    }
+
+    /// One rate for all, the mean of the samples': what a tool without local rates would use.
+    pub fn global(mut self, profile: &Profile) -> Self {
+        let periods = || profile.samples.iter().map(|sample| sample.period_ns as f64);
+        let cpu: f64 = periods().sum();
+        let accesses: f64 = self.locals.iter().zip(periods()).map(|(local, ns)| local.value * ns).sum();
+        if cpu > 0.0 {
+            self.locals.iter_mut().for_each(|local| local.value = accesses / cpu);
+            self.lines = lines(profile, &self.locals, &self.pids);
+        }
+        self
+    }
+
+    /// What distances are counted in.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// Where the rates come from, and each source's share of CPU time.
+    pub fn sources(&self) -> &[(String, f64)] {
+        &self.sources
+    }
+
+    /// The rate at a sample.
+    pub fn at(&self, sample: usize) -> Local {
+        self.locals.get(sample).copied().unwrap_or(Local { value: 1.0, sigma: UNSURE, source: 0 })
+    }
+
+    /// Accesses per CPU nanosecond between two moments of a sample's process.
+    pub fn between(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
+        let here = self.at(sample).value;
+        let Some(line) = self.line(sample) else { return here };
+        let ((cpu_a, a), (cpu_b, b)) = (line.position(from_ns), line.position(until_ns));
+        if cpu_b > cpu_a { (b - a) / (cpu_b - cpu_a) } else { here }
+    }
+
+    /// Accesses of a sample's process between two moments.
+    pub fn accesses(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
+        let Some(line) = self.line(sample) else { return 0.0 };
+        (line.position(until_ns).1 - line.position(from_ns).1).max(0.0)
+    }
+
+    /// Accesses of a sample's process from a moment on to the end of the trace.
+    pub fn left(&self, sample: usize, time_ns: u64) -> f64 {
+        self.line(sample).map_or(0.0, |line| (line.end() - line.position(time_ns).1).max(0.0))
+    }
+
+    /// Whether a sample's process was seen to end: nothing is touched afterwards.
+    pub fn ended(&self, sample: usize) -> bool {
+        self.line(sample).is_some_and(|line| line.ended)
+    }
+
+    /// Accesses per CPU nanosecond of the whole run.
+    pub fn mean(&self) -> f64 {
+        let ends = || self.lines.values().filter_map(|line| line.points.last());
+        let cpu: f64 = ends().map(|point| point.cpu_ns).sum();
+        if cpu > 0.0 { ends().map(|point| point.accesses).sum::<f64>() / cpu } else { 1.0 }
+    }
+
+    fn line(&self, sample: usize) -> Option<&Line> {
+        self.pids.get(sample).and_then(|pid| self.lines.get(pid))
+    }
+}
+
+impl Line {
+    /// CPU time and accesses up to a moment.
+    fn position(&self, time_ns: u64) -> (f64, f64) {
+        let next = self.points.partition_point(|point| point.time_ns <= time_ns);
+        let before = next.checked_sub(1).and_then(|i| self.points.get(i));
+        match (before, self.points.get(next)) {
+            (Some(a), Some(b)) => {
+                let part = (time_ns - a.time_ns) as f64 / (b.time_ns - a.time_ns).max(1) as f64;
+                let cpu = part * (b.cpu_ns - a.cpu_ns);
+                (a.cpu_ns + cpu, a.accesses + cpu * (a.rate + part * (b.rate - a.rate) / 2.0))
+            }
+            // Outside the samples the thread is taken to run on, for a period at most.
+            (Some(last), None) => {
+                let ns = ((time_ns - last.time_ns) as f64).min(self.tail_ns());
+                (last.cpu_ns + ns, last.accesses + ns * last.rate)
+            }
+            (None, Some(first)) => {
+                let ns = ((first.time_ns - time_ns) as f64).min(first.cpu_ns);
+                (first.cpu_ns - ns, first.accesses - ns * first.rate)
+            }
+            (None, None) => (0.0, 0.0),
+        }
+    }
+
+    /// The run ends half a period after its last sample on average.
+    fn tail_ns(&self) -> f64 {
+        match self.points.as_slice() {
+            [.., a, b] => b.cpu_ns - a.cpu_ns,
+            [only] => only.cpu_ns,
+            [] => 0.0,
+        }
+    }
+
+    fn end(&self) -> f64 {
+        self.points.last().map_or(0.0, |last| last.accesses + last.rate * self.tail_ns() / 2.0)
+    }
+}
+
+fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Line> {
+    let mut order: Vec<(u64, usize)> =
+        profile.samples.iter().enumerate().map(|(i, sample)| (sample.time_ns, i)).collect();
+    order.sort_unstable();
+    let mut lines: BTreeMap<u32, Line> = BTreeMap::new();
+    for (time_ns, index) in order {
+        let (Some(pid), Some(local), Some(sample)) =
+            (pids.get(index), locals.get(index), profile.samples.get(index))
+        else {
+            continue;
+        };
+        let line = lines.entry(*pid).or_default();
+        let period = sample.period_ns as f64;
+        let last = line.points.last().copied();
+        let before = last.unwrap_or(Point { time_ns, cpu_ns: 0.0, rate: local.value, accesses: 0.0 });
+        line.points.push(Point {
+            time_ns,
+            cpu_ns: before.cpu_ns + period,
+            rate: local.value,
+            accesses: before.accesses + period * (before.rate + local.value) / 2.0,
+        });
+    }
+    for (pid, line) in &mut lines {
+        let mut threads = profile.threads.iter().filter(|thread| thread.pid == *pid).peekable();
+        line.ended = threads.peek().is_some() && threads.all(|thread| thread.ended_ns.is_some());
+    }
+    lines
+}
+
+/// Rate, error and source of each sample whose window has a possible one.
+fn known(profile: &Profile) -> Vec<Option<(f64, f64, String)>> {
+    let mut known = vec![None; profile.samples.len()];
+    for window in &profile.windows {
+        let (Some(place), Some(rate)) = (known.get_mut(window.sample.0 as usize), &window.rate) else {
+            continue;
+        };
+        let possible = |value: f64| value.is_finite() && value > 1e-9 && value < 1e3;
+        if !possible(rate.value) {
+            continue;
+        }
+        let sigma = if possible(rate.low) && possible(rate.high) && rate.high >= rate.low {
+            ((rate.high / rate.low).ln() / WIDTH).min(2.0)
+        } else {
+            UNSURE
+        };
+        *place = Some((rate.value, sigma, rate.source.clone()));
+    }
+    known
+}
+
+fn pid(profile: &Profile, sample: &Sample) -> u32 {
+    profile.threads.get(sample.thread.0 as usize).map_or(0, |thread| thread.pid)
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = values.get(middle).copied()?;
+    let even = values.len().is_multiple_of(2);
+    Some(if even { (upper + values.get(middle - 1).copied().unwrap_or(upper)) / 2.0 } else { upper })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Rates by hand.
+
+use super::*;
+use crate::model::{AccessKind, Rate, SampleId};
+use crate::testing::{Maker, PERIOD_NS};
+
+/// Samples 10 ms apart with these rates.
+fn profile(rates: &[Option<f64>]) -> Profile {
+    let mut make = Maker::new();
+    for (index, value) in (0..).zip(rates) {
+        make.sample("main a.c:1", AccessKind::Load);
+        let rate =
+            value.map(|value| Rate { value, low: value / 1.1, high: value * 1.1, source: "test".to_owned() });
+        make.profile.windows.push(crate::model::Window {
+            sample: SampleId(index),
+            instructions: 2,
+            accesses: 1,
+            end: "whole".to_owned(),
+            touches: vec![(8, 1), (64, 1)],
+            rate,
+        });
+    }
+    make.profile
+}
+
+#[test]
+fn between_samples_the_rate_changes_evenly() {
+    let rates = Rates::of(&profile(&[Some(1.0), Some(3.0), Some(3.0)]));
+    assert_eq!(rates.unit(), Unit::Accesses);
+    // The integral of 1 + 2x over the first half and over the whole of the first period.
+    let half = rates.accesses(0, 0, PERIOD_NS / 2) / (PERIOD_NS as f64 / 2.0);
+    assert!((half - 1.5).abs() < 1e-9, "{half}");
+    assert!((rates.between(0, 0, PERIOD_NS) - 2.0).abs() < 1e-9);
+    assert!((rates.between(0, 0, 2 * PERIOD_NS) - 2.5).abs() < 1e-9);
+    // Near a sample it is the sample's.
+    assert!((rates.between(1, PERIOD_NS, PERIOD_NS + 10) - 3.0).abs() < 1e-6);
+    assert!((rates.at(0).sigma - (1.21_f64).ln() / WIDTH).abs() < 1e-9);
+    let global = rates.global(&profile(&[Some(1.0), Some(3.0), Some(3.0)]));
+    assert!((global.between(0, 0, PERIOD_NS) - 7.0 / 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn unknown_rates_are_borrowed_and_said_so() {
+    let rates = Rates::of(&profile(&[Some(1.0), Some(2.0), Some(4.0), None, Some(f64::NAN)]));
+    assert_eq!(rates.at(3).value, 2.0);
+    assert_eq!(rates.at(4).value, 2.0);
+    let shares: Vec<(&str, f64)> =
+        rates.sources().iter().map(|(name, share)| (name.as_str(), *share)).collect();
+    assert_eq!(shares, [("same stack", 0.4), ("test", 0.6)]);
+    let none = Rates::of(&profile(&[None, None]));
+    assert_eq!((none.unit(), none.at(1).value), (Unit::CpuNs, 1.0));
+}

@@ -1,0 +1,75 @@
+//! What windows add, as text: miss ratios by size, the histogram in accesses, where it all comes from.
+
+use crate::estimate::Estimate;
+use crate::findings::Windowed;
+use crate::model::Profile;
+use crate::rates::Unit;
+use crate::reuse::{FIXED_SIZES, Reuse};
+
+use super::units::{accesses, bytes, count, counted, percent, share};
+
+/// Rows of the histogram that are left out below this share.
+const SMALL: f64 = 0.002;
+
+/// The miss-ratio table and the histogram, a line each.
+pub(super) fn table(windowed: &Windowed) -> Vec<String> {
+    let mut lines = Vec::new();
+    let [words, rows] = windowed.whole.as_slice() else { return lines };
+    if !rows.curve.is_empty() {
+        lines.push("     cache             64-byte lines          8-byte words".to_owned());
+        let sizes =
+            rows.curve.iter().filter(|point| point.level.is_some() || FIXED_SIZES.contains(&point.bytes));
+        for point in sizes {
+            let level = point.level.map_or(String::new(), |level| format!(" (L{level})"));
+            let word = words.at(point.bytes).map_or(String::new(), |point| share(&point.ratio));
+            let size = format!("{}{level}", bytes(point.bytes));
+            lines.push(format!("     {size:<17} {:<22} {word}", share(&point.ratio)));
+        }
+        lines.push(format!("     {:<17} {:<22} {}", "never reused", share(&rows.cold), share(&words.cold)));
+        let footprint = |reuse: &Reuse| {
+            let Estimate { value, low, high, .. } = reuse.footprint_bytes;
+            format!("{} [{}–{}]", bytes(value as u64), bytes(low as u64), bytes(high as u64))
+        };
+        lines.push(format!("     {:<17} {:<22} {}", "touched in all", footprint(rows), footprint(words)));
+    }
+    lines
+}
+
+/// The time histogram at 8 bytes.
+pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
+    let Some(words) = windowed.whole.first() else { return Vec::new() };
+    let widest = words.time.iter().map(|bin| bin.fraction.value).fold(0.0, f64::max);
+    let row = |bin: &crate::reuse::Bin| {
+        let bar = "▪".repeat((bin.fraction.value / widest * 40.0).round() as usize);
+        let from =
+            if words.unit == Unit::Accesses { count(bin.low) } else { format!("{} ns", count(bin.low)) };
+        format!("     {from:>15}  {:<19} n {:<6} {bar}", share(&bin.fraction), bin.fraction.n)
+    };
+    words.time.iter().filter(|bin| bin.fraction.value >= SMALL).map(row).collect()
+}
+
+/// Windows and rates in a sentence each.
+pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static str, String)> {
+    let ends: Vec<String> = windowed.ends.iter().map(|(end, n)| format!("{end} {}", count(*n))).collect();
+    let windows = format!(
+        "{} of {} in all ({}); {} drawn in them, {} still open at the end of their window",
+        counted(profile.windows.len() as u64, "window"),
+        accesses(windowed.accesses as f64),
+        ends.join(", "),
+        counted(windowed.uses, "use"),
+        count(windowed.open),
+    );
+    let mut shares: Vec<&(String, f64)> = windowed.rates.iter().collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shares: Vec<String> =
+        shares.iter().map(|(source, share)| format!("{source} {}", percent(*share))).collect();
+    let known = windowed.whole.first().is_some_and(|reuse| reuse.unit == Unit::Accesses);
+    let rate = if known {
+        format!("{:.2} accesses per ns of CPU time; from {}", windowed.mean_rate, shares.join(", "))
+    } else {
+        "not known: distances are CPU time, and an access in a window counts as 1 ns; no stack distances, no miss \
+         ratios"
+            .to_owned()
+    };
+    vec![("Windows", windows), ("Rate", rate), ("Estimate", windowed.estimator.to_string())]
+}

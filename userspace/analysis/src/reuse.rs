@@ -1,0 +1,423 @@
+//! Reuse at one size of granule: time distances in accesses, what is never reused, stack distances, the miss-ratio curve and the
+//! footprint, each with its interval, for the whole of a profile or one thread.
+//!
+//! Subjects (`subjects`) are weighed by an estimator (`estimator`), by stretches of the run (`stretches`), whose time
+//! distances the conversion of `convert::phases` turns into stack distances. A miss ratio is that of a fully associative LRU
+//! cache (Mattson et al. 1970).
+//!
+//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws of samples (all uses of a sample together) in
+//! which each rate is wrong by its own error (half of the variance common to all rates of its source), taken ± 1.96, and
+//! not narrower than Wilson's interval at the number of samples behind it: of those with a window for distances that windows
+//! show, of watches beyond.
+//!
+//! Sources of error: those of the modules named; the intervals know nothing of the conversion's own error, nor of a line
+//! whose reuse came through a word that was not watched.
+
+use crate::context::Contexts;
+use crate::convert::distances::Distances;
+use crate::convert::{scale, survival::Survival};
+use crate::estimate::{Estimate, wilson};
+use crate::estimator::{Draw, Estimator, Mass, Study};
+use crate::model::{Profile, ThreadId};
+use crate::rates::{Rates, Unit};
+use crate::stretches::{MOST, Stretches, distances};
+use crate::subjects::{Subject, Subjects};
+
+/// Bootstrap draws.
+pub const REPLICATES: usize = 80;
+/// Stretches in a bootstrap draw: fewer, to be quick. The spread between draws hardly depends on it.
+const FEW_STRETCHES: usize = 12;
+const SEED: u64 = 0x5EED_10CA;
+const Z: f64 = 1.959_964;
+/// Sizes that every report has, so that reports of different machines can be compared.
+pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
+
+/// Reuses with low ≤ distance < high.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bin {
+    /// Lowest distance.
+    pub low: u64,
+    /// First distance beyond it.
+    pub high: u64,
+    /// Share of all reuses; its n counts the reuses seen there.
+    pub fraction: Estimate,
+}
+
+/// Miss ratio of one size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Capacity.
+    pub bytes: u64,
+    /// Level of this machine's caches that has that size, if one has.
+    pub level: Option<u8>,
+    /// Misses ÷ touches.
+    pub ratio: Estimate,
+}
+
+/// Reuse at one size of granule.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reuse {
+    /// Bytes of a granule.
+    pub bytes: u32,
+    /// What time distances are counted in.
+    pub unit: Unit,
+    /// Reuses seen.
+    pub n: u64,
+    /// Time distances, log2 bins from 0.
+    pub time: Vec<Bin>,
+    /// Median time distance.
+    pub median: Estimate,
+    /// 90 % of the reuses come sooner.
+    pub p90: Estimate,
+    /// Share of touches that are never followed by another, as far as is known.
+    pub cold: Estimate,
+    /// Stack distances in granules, log2 bins from 0; empty where distances are times.
+    pub stack: Vec<Bin>,
+    /// Miss ratios by size, ascending; empty where distances are times.
+    pub curve: Vec<Point>,
+    /// Distinct granules touched in the trace, in bytes.
+    pub footprint_bytes: Estimate,
+    /// Touches of granules in the trace.
+    pub touches: f64,
+    /// Which time distance has which stack distance, on average over the run.
+    survival: Option<Survival>,
+}
+
+impl Reuse {
+    /// Mean stack distance of a time distance, in granules.
+    pub fn stack_distance(&self, time: f64) -> Option<f64> {
+        self.survival.as_ref().map(|survival| survival.stack_distance(time))
+    }
+
+    /// Miss ratio at a size on the curve.
+    pub fn at(&self, bytes: u64) -> Option<&Point> {
+        self.curve.iter().find(|point| point.bytes == bytes)
+    }
+
+    /// Widest half of an interval over the bins of the time histogram: what `--until-ci` is about.
+    pub fn half_width(&self) -> Option<f64> {
+        let half = |bin: &Bin| (bin.fraction.high - bin.fraction.low) / 2.0;
+        (self.n > 0).then(|| self.time.iter().map(half).fold(0.0, f64::max))
+    }
+}
+
+/// What one draw gives.
+struct Numbers {
+    time: Vec<f64>,
+    cold: f64,
+    quantiles: [f64; 2],
+    stack: Vec<f64>,
+    ratios: Vec<f64>,
+    footprint: f64,
+}
+
+/// Everything that an estimate at one granule rests on.
+pub struct Case<'a> {
+    profile: &'a Profile,
+    rates: &'a Rates,
+    granule: u32,
+    subjects: Vec<Subject>,
+    fine: Stretches,
+    coarse: Stretches,
+}
+
+impl<'a> Case<'a> {
+    /// Of all threads, or of the uses of one.
+    pub fn new(
+        profile: &'a Profile,
+        contexts: &Contexts,
+        rates: &'a Rates,
+        granule: u32,
+        thread: Option<ThreadId>,
+    ) -> Self {
+        let fine = Stretches::of(profile, rates, granule, thread, MOST);
+        let coarse = Stretches::of(profile, rates, granule, thread, FEW_STRETCHES);
+        let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
+        subjects
+            .retain(|subject| fine.of_sample.get(subject.sample as usize).is_some_and(|s| *s != usize::MAX));
+        Self { profile, rates, granule, subjects, fine, coarse }
+    }
+
+    /// The subjects.
+    pub fn subjects(&self) -> &[Subject] {
+        &self.subjects
+    }
+
+    fn study(&self, stretches: &Stretches, ends: Vec<Option<f64>>) -> Study<'_> {
+        let of = |s: &Subject| stretches.of_sample.get(s.sample as usize).copied().unwrap_or(usize::MAX);
+        Study::new(&self.subjects, self.subjects.iter().map(of).collect(), ends)
+    }
+
+    /// What each subject's reuse stands for, by that estimator.
+    pub fn weights(&self, estimator: Estimator) -> Vec<f64> {
+        self.study(&self.fine, self.fine.ends()).weights(estimator)
+    }
+
+    /// The estimate with intervals from so many draws.
+    pub fn estimate(&self, estimator: Estimator, replicates: usize) -> Reuse {
+        let study = self.study(&self.fine, self.fine.ends());
+        let masses = study.estimate(estimator, Draw::SEEN);
+        let whole = sum(&masses);
+        let time = distances(&whole, 1.0);
+        let in_accesses = self.rates.unit() == Unit::Accesses;
+        let stack = if in_accesses { self.fine.stack_distances(&masses) } else { Distances::default() };
+        let sizes = if stack.touches() > 0.0 { self.sizes(&stack) } else { Vec::new() };
+        let within = self.study(&self.fine, self.fine.trace_ends()).estimate(estimator, Draw::SEEN);
+        let numbers = self.numbers(&whole, &stack, &sum(&within), &sizes);
+        let draws = self.draws(estimator, replicates, &sizes);
+        self.finish(&time, &numbers, &draws, &sizes)
+    }
+
+    fn draws(&self, estimator: Estimator, replicates: usize, sizes: &[(u64, Option<u8>)]) -> Vec<Numbers> {
+        let ends = self.coarse.ends();
+        let same = ends.iter().all(Option::is_some);
+        let study = self.study(&self.coarse, ends);
+        let within = self.study(&self.coarse, self.coarse.trace_ends());
+        let samples: Vec<usize> = (0..self.profile.samples.len())
+            .filter(|sample| self.fine.of_sample.get(*sample).is_some_and(|s| *s != usize::MAX))
+            .collect();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut drawn = Vec::with_capacity(replicates);
+        let (mut weights, mut clocks) = (Vec::new(), Vec::new());
+        for _ in 0..if samples.is_empty() { 0 } else { replicates } {
+            self.draw(&mut random, &samples, &mut weights, &mut clocks);
+            let draw = Draw { weights: &weights, clocks: &clocks };
+            let masses = study.estimate(estimator, draw);
+            let whole = sum(&masses);
+            let stack =
+                if sizes.is_empty() { Distances::default() } else { self.coarse.stack_distances(&masses) };
+            let footprint = if same { whole.clone() } else { sum(&within.estimate(estimator, draw)) };
+            drawn.push(self.numbers(&whole, &stack, &footprint, sizes));
+        }
+        drawn
+    }
+
+    /// Samples with replacement, and errors of their rates.
+    fn draw(
+        &self,
+        random: &mut fastrand::Rng,
+        samples: &[usize],
+        weights: &mut Vec<f64>,
+        clocks: &mut Vec<f64>,
+    ) {
+        let n = self.profile.samples.len();
+        weights.clear();
+        weights.resize(n, 0.0);
+        clocks.clear();
+        for _ in samples {
+            if let Some(times) = samples.get(random.usize(..samples.len())).and_then(|s| weights.get_mut(*s))
+            {
+                *times += 1.0;
+            }
+        }
+        let common: Vec<f64> = self.rates.sources().iter().map(|_| normal(random)).collect();
+        for (sample, weight) in weights.iter_mut().enumerate() {
+            let local = self.rates.at(sample);
+            let own = normal(random);
+            let common = common.get(local.source).copied().unwrap_or(0.0);
+            *weight *= (local.sigma * (own + common) * std::f64::consts::FRAC_1_SQRT_2).exp();
+            // Between use and trap lie other samples, whose own errors average out.
+            clocks.push((local.sigma * (0.5 * own + common) * std::f64::consts::FRAC_1_SQRT_2).exp());
+        }
+    }
+
+    fn numbers(
+        &self,
+        whole: &Mass,
+        stack: &Distances,
+        within: &Mass,
+        sizes: &[(u64, Option<u8>)],
+    ) -> Numbers {
+        let total = whole.total();
+        let reused: f64 = whole.reused.iter().sum();
+        let mut time = Vec::new();
+        for (at, weight) in whole.reused.iter().enumerate() {
+            add(&mut time, log2(scale::low(at)), weight / reused.max(f64::MIN_POSITIVE));
+        }
+        let mut far = Vec::new();
+        for bar in stack.bars() {
+            add(&mut far, log2(bar.low), bar.weight / stack.reuses());
+        }
+        let granule = f64::from(self.granule);
+        Numbers {
+            time,
+            cold: if total > 0.0 { whole.beyond / total } else { 0.0 },
+            quantiles: [0.5, 0.9].map(|q| quantile(&whole.reused, q)),
+            stack: far,
+            ratios: sizes.iter().map(|(bytes, _)| stack.miss_ratio(*bytes as f64 / granule)).collect(),
+            footprint: within.beyond * granule,
+        }
+    }
+
+    fn finish(
+        &self,
+        time: &Distances,
+        seen: &Numbers,
+        draws: &[Numbers],
+        sizes: &[(u64, Option<u8>)],
+    ) -> Reuse {
+        let n = self.subjects.iter().filter(|subject| subject.reused()).count() as u64;
+        let basis = Basis::of(&self.subjects);
+        let share = |value: f64, samples: f64, n: u64, of: &dyn Fn(&Numbers) -> f64| {
+            let value = if value.is_finite() { value } else { 0.0 };
+            let deviation = deviation(value, draws.iter().map(of));
+            let (low, high) = wilson(value.clamp(0.0, 1.0), samples);
+            Estimate {
+                value,
+                low: (value - Z * deviation).min(low).clamp(0.0, value.max(0.0)),
+                high: (value + Z * deviation).max(high).clamp(value, 1.0_f64.max(value)),
+                n,
+            }
+        };
+        let free = |value: f64, of: &dyn Fn(&Numbers) -> f64| {
+            let deviation = deviation(value, draws.iter().map(of));
+            Estimate { value, low: (value - Z * deviation).max(0.0), high: value + Z * deviation, n }
+        };
+        let bins =
+            |values: &[f64], what: fn(&Numbers) -> &Vec<f64>, counts: &[u64], timed: bool| -> Vec<Bin> {
+                let bin = |(index, value): (usize, &f64)| {
+                    let (low, high) = bounds(index);
+                    let samples = if timed { basis.samples(high) } else { basis.fewest() };
+                    let n = counts.get(index).copied().unwrap_or(0);
+                    let of = |numbers: &Numbers| what(numbers).get(index).copied().unwrap_or(0.0);
+                    Bin { low, high, fraction: share(*value, samples, n, &of) }
+                };
+                values.iter().enumerate().map(bin).collect()
+            };
+        let mut counts = Vec::new();
+        for subject in self.subjects.iter().filter(|subject| subject.reused()) {
+            add(&mut counts, log2(subject.distance()), 1);
+        }
+        let touches = time.touches();
+        let mean_touches = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
+        let in_accesses = self.rates.unit() == Unit::Accesses;
+        Reuse {
+            bytes: self.granule,
+            unit: self.rates.unit(),
+            n,
+            time: bins(&seen.time, |numbers| &numbers.time, &counts, true),
+            median: free(seen.quantiles[0], &|numbers| numbers.quantiles[0]),
+            p90: free(seen.quantiles[1], &|numbers| numbers.quantiles[1]),
+            cold: share(seen.cold, basis.fewest(), self.subjects.len() as u64, &|numbers| numbers.cold),
+            stack: bins(&seen.stack, |numbers| &numbers.stack, &[], false),
+            curve: (sizes.iter().zip(&seen.ratios).enumerate())
+                .map(|(index, ((bytes, level), ratio))| Point {
+                    bytes: *bytes,
+                    level: *level,
+                    ratio: share(*ratio, basis.windows.max(basis.watches), n, &|numbers| {
+                        numbers.ratios.get(index).copied().unwrap_or(*ratio)
+                    }),
+                })
+                .collect(),
+            footprint_bytes: free(seen.footprint, &|numbers| numbers.footprint),
+            touches,
+            survival: in_accesses.then(|| Survival::of(time, touches / mean_touches.max(1.0))).flatten(),
+        }
+    }
+
+    /// Powers of two from one granule to the first that only misses cold, this machine's caches, and the fixed sizes.
+    fn sizes(&self, stack: &Distances) -> Vec<(u64, Option<u8>)> {
+        let granule = u64::from(self.granule);
+        let powers =
+            stack.miss_ratio_curve().into_iter().map(|(granules, _)| granules.saturating_mul(granule));
+        let caches = &self.profile.run.host.caches;
+        let own = caches.iter().map(|cache| cache.bytes).filter(|bytes| *bytes >= granule);
+        let mut sizes: Vec<u64> = powers.chain(own).chain(FIXED_SIZES).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let level = |bytes: &u64| caches.iter().find(|cache| cache.bytes == *bytes).map(|cache| cache.level);
+        sizes.iter().map(|bytes| (*bytes, level(bytes))).collect()
+    }
+}
+
+/// How many samples stand behind what is known at a distance.
+struct Basis {
+    /// Samples with uses in a window.
+    windows: f64,
+    /// Watches.
+    watches: f64,
+    /// Distance up to which half of the uses in windows were seen.
+    reach: u64,
+}
+
+impl Basis {
+    fn of(subjects: &[Subject]) -> Self {
+        let shown = || subjects.iter().filter(|subject| subject.shown.at > 0);
+        let mut samples: Vec<u32> = shown().map(|subject| subject.sample).collect();
+        samples.dedup();
+        let mut reach: Vec<u64> = shown().filter(|s| !s.shown.reused).map(|s| s.shown.at).collect();
+        reach.sort_unstable();
+        Self {
+            windows: samples.len() as f64,
+            watches: subjects.iter().filter(|subject| subject.followed.is_some()).count() as f64,
+            reach: reach.get(reach.len() / 2).copied().unwrap_or(0),
+        }
+    }
+
+    fn samples(&self, distance: u64) -> f64 {
+        if distance <= self.reach { self.windows.max(self.watches) } else { self.fewest() }
+    }
+
+    fn fewest(&self) -> f64 {
+        if self.watches > 0.0 { self.watches } else { self.windows }
+    }
+}
+
+fn sum(masses: &[Mass]) -> Mass {
+    let mut whole = Mass::default();
+    masses.iter().for_each(|mass| whole.add(mass));
+    whole
+}
+
+fn add<T: Default + Clone + std::ops::AddAssign>(sums: &mut Vec<T>, index: usize, by: T) {
+    if sums.len() <= index {
+        sums.resize(index + 1, T::default());
+    }
+    if let Some(sum) = sums.get_mut(index) {
+        *sum += by;
+    }
+}
+
+/// 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, …
+fn log2(distance: u64) -> usize {
+    (u64::BITS - distance.leading_zeros()) as usize
+}
+
+fn bounds(index: usize) -> (u64, u64) {
+    match index {
+        0 => (0, 1),
+        64.. => (1 << 63, u64::MAX),
+        _ => (1 << (index - 1), 1 << index),
+    }
+}
+
+/// The distance that a share q of the weight does not exceed.
+fn quantile(reused: &[f64], q: f64) -> f64 {
+    let total: f64 = reused.iter().sum();
+    let mut below = 0.0;
+    for (bin, weight) in reused.iter().enumerate() {
+        if *weight > 0.0 && below + weight >= q * total {
+            let (low, high) = (scale::low(bin), scale::low(bin + 1));
+            let part = ((q * total - below) / weight).clamp(0.0, 1.0);
+            return low as f64 + part * (high - 1 - low) as f64;
+        }
+        below += weight;
+    }
+    0.0
+}
+
+/// Root mean square distance from the value, so that a draw's bias counts too.
+fn deviation(value: f64, draws: impl Iterator<Item = f64>) -> f64 {
+    let (n, sum) = draws
+        .filter(|drawn| drawn.is_finite())
+        .fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
+    if n > 0.0 { f64::sqrt(sum / n) } else { 0.0 }
+}
+
+/// Normal, by Irwin & Hall: the sum of twelve uniform ones, less six.
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Whole estimates on programs whose reuse is known in closed form, and independence of the order of rows.
+
+use super::*;
+use crate::model::{Access, AccessKind, Outcome, Rate, Seen, Use, UseId, Watch, Window};
+use crate::testing::{Maker, PERIOD_NS};
+
+/// A loop over `granules` words, a word an access, seen in windows of `window` accesses; what a window does not show a
+/// watch does, 1 access a nanosecond.
+fn looped(granules: u64, window: u64) -> Profile {
+    let mut make = Maker::new();
+    for n in 0..40_u32 {
+        let sample = make.sample("main a.c:1", AccessKind::Load);
+        let stack = make.stack("main a.c:1");
+        let rate = Rate { value: 1.0, low: 0.97, high: 1.03, source: "test".to_owned() };
+        make.profile.windows.push(Window {
+            sample,
+            instructions: 2 * window,
+            accesses: window,
+            end: "whole".to_owned(),
+            touches: vec![(8, window), (64, window)],
+            rate: Some(rate),
+        });
+        for skip in 0..4 {
+            let access = Access { ip: 1, address: 0x8000 + 8 * skip, size: 8, kind: AccessKind::Load };
+            let seen = if skip + granules < window {
+                Seen::Reused { distance: granules, access, stack }
+            } else {
+                Seen::Open { accesses: window - 1 - skip }
+            };
+            let seen = vec![(8, seen), (64, seen)];
+            make.profile.uses.push(Use { sample, skip, access, address: access.address, stack, seen });
+        }
+        if granules + 3 >= window {
+            let touch = crate::model::Touch {
+                time_ns: u64::from(n) * PERIOD_NS + granules,
+                ..make.touch("main a.c:1", AccessKind::Load)
+            };
+            make.profile.watches.push(Watch {
+                sample,
+                of_use: Some(UseId(4 * n)),
+                address: 0x8000,
+                bytes: 8,
+                armed_ns: u64::from(n) * PERIOD_NS,
+                ended_ns: touch.time_ns,
+                use_touch: None,
+                use_confirmed: true,
+                outcome: Outcome::Reused { touch, distance_ns: granules },
+                p_arm: 0.25,
+                p_survive: 1.0,
+                threads_armed: 1,
+                threads_alive: 1,
+            });
+        }
+    }
+    make.profile
+}
+
+fn estimate(profile: &Profile, estimator: Estimator) -> Reuse {
+    let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
+    Case::new(profile, &contexts, &rates, 8, None).estimate(estimator, 10)
+}
+
+#[test]
+fn a_loop_has_one_distance_however_it_was_seen() {
+    for (granules, window) in [(100, 1_000), (5_000, 1_000)] {
+        for estimator in Estimator::ALL {
+            let found = estimate(&looped(granules, window), estimator);
+            let bin = found.time.iter().find(|bin| (bin.low..bin.high).contains(&granules)).unwrap();
+            assert!((bin.fraction.value - 1.0).abs() < 1e-9, "{estimator} {granules}: {found:?}");
+            assert_eq!(found.cold.value, 0.0);
+            let median = found.median.value;
+            assert!((median / granules as f64 - 1.0).abs() < 0.02, "{median}");
+            // A loop over 100 words fits 1 KiB and misses 512 bytes each time.
+            let fits = 8 * granules.next_power_of_two();
+            let at = |bytes| found.at(bytes).unwrap().ratio;
+            assert!(at(fits).value < 0.01 && at(fits / 4).value > 0.99, "{estimator} {:?}", found.curve);
+            assert!(at(fits).low <= at(fits).value && at(fits).value <= at(fits).high);
+            assert!(found.half_width().unwrap() > 0.0);
+        }
+    }
+}
+
+/// Rows of watches in any order: the same numbers (ARCHITECTURE invariant 4).
+#[test]
+fn the_order_of_watches_does_not_matter() {
+    let profile = looped(5_000, 1_000);
+    let mut turned = profile.clone();
+    turned.watches.reverse();
+    assert_eq!(estimate(&profile, Estimator::KaplanMeier), estimate(&turned, Estimator::KaplanMeier));
+}
+
+#[test]
+fn nothing_gives_nothing() {
+    let mut profile = looped(100, 1_000);
+    profile.uses.clear();
+    profile.samples.clear();
+    let found = estimate(&profile, Estimator::KaplanMeier);
+    assert_eq!((found.n, found.half_width()), (0, None));
+}

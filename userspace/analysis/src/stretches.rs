@@ -1,0 +1,159 @@
+//! A run cut into stretches by time, and the conversion of their time distances to stack distances.
+//!
+//! `convert::phases` puts a distance into the phase of its reuse and first touches into theirs. Samples are uses: what is
+//! known is how long after the use the reuse comes. Read backwards, a use is a reuse and a last touch a first one, and the
+//! granules in between are the same; so the stretches are handed over in reverse order.
+//!
+//! Sources of error: a stretch has few samples (at least [`FEWEST`]) and shows only the average of what happened in it; those
+//! of `convert::phases`.
+
+use std::collections::BTreeMap;
+
+use crate::convert::distances::{Bar, Distances};
+use crate::convert::phases::{self, Phase, Reach};
+use crate::convert::scale;
+use crate::estimator::Mass;
+use crate::model::{Profile, ThreadId};
+use crate::rates::Rates;
+
+/// Samples in a stretch, at least (but for runs with fewer).
+pub const FEWEST: usize = 16;
+/// Stretches of a process, at most.
+pub const MOST: usize = 64;
+
+/// One stretch of a process's run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stretch {
+    /// The process.
+    pub pid: u32,
+    /// Accesses of the process in it.
+    pub accesses: f64,
+    /// Granule touches per access.
+    pub touches_per_access: f64,
+    /// Accesses from its middle to the end of the trace.
+    pub left: f64,
+    /// Whether the process was seen to end with it.
+    pub ended: bool,
+}
+
+/// A run in stretches.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Stretches {
+    /// In order of process and time.
+    pub all: Vec<Stretch>,
+    /// Stretch of each sample; `usize::MAX` for samples of other threads.
+    pub of_sample: Vec<usize>,
+}
+
+impl Stretches {
+    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a process at most.
+    pub fn of(profile: &Profile, rates: &Rates, granule: u32, thread: Option<ThreadId>, most: usize) -> Self {
+        let mut of_process: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
+        for (index, sample) in profile.samples.iter().enumerate() {
+            if thread.is_none_or(|thread| thread == sample.thread) {
+                let pid = profile.threads.get(sample.thread.0 as usize).map_or(0, |thread| thread.pid);
+                of_process.entry(pid).or_default().push((sample.time_ns, index));
+            }
+        }
+        let mut per_access: Vec<Option<f64>> = vec![None; profile.samples.len()];
+        for window in &profile.windows {
+            let touches = window.touches.iter().find(|(bytes, _)| *bytes == granule).map(|touches| touches.1);
+            if let (Some(place), Some(touches)) = (per_access.get_mut(window.sample.0 as usize), touches)
+                && window.accesses > 0
+            {
+                *place = Some(touches as f64 / window.accesses as f64);
+            }
+        }
+        let mut found = Self { all: Vec::new(), of_sample: vec![usize::MAX; profile.samples.len()] };
+        for (pid, mut samples) in of_process {
+            samples.sort_unstable();
+            let n = (samples.len() / FEWEST).clamp(1, most.max(1));
+            let mut from_ns = None;
+            for part in 0..n {
+                let cut = |part: usize| part * samples.len() / n;
+                let members = samples.get(cut(part)..cut(part + 1)).unwrap_or_default();
+                let (mut accesses, mut touches, mut counted) = (0.0, 0.0, 0.0);
+                for &(_, index) in members {
+                    let period = profile.samples.get(index).map_or(0, |sample| sample.period_ns);
+                    let here = rates.at(index).value * period as f64;
+                    accesses += here;
+                    if let Some(Some(per_access)) = per_access.get(index) {
+                        touches += here * per_access;
+                        counted += here;
+                    }
+                    if let Some(place) = found.of_sample.get_mut(index) {
+                        *place = found.all.len();
+                    }
+                }
+                let (Some(first), Some(last)) = (members.first(), members.last()) else { continue };
+                if thread.is_some() {
+                    accesses = rates.accesses(first.1, from_ns.unwrap_or(0), last.0).max(accesses);
+                }
+                from_ns = Some(last.0);
+                let middle = members.get(members.len() / 2).unwrap_or(first);
+                found.all.push(Stretch {
+                    pid,
+                    accesses,
+                    touches_per_access: if counted > 0.0 { touches / counted } else { 0.0 },
+                    left: rates.left(middle.1, middle.0),
+                    ended: rates.ended(middle.1),
+                });
+            }
+        }
+        found
+    }
+
+    /// For [`crate::estimator::Study::new`]: how far each stretch can be followed, because the process was over then.
+    pub fn ends(&self) -> Vec<Option<f64>> {
+        self.all.iter().map(|stretch| stretch.ended.then_some(stretch.left)).collect()
+    }
+
+    /// The same for what was reused within the trace.
+    pub fn trace_ends(&self) -> Vec<Option<f64>> {
+        self.all.iter().map(|stretch| Some(stretch.left)).collect()
+    }
+
+    /// Stack distances, from the weight by time distance of each stretch.
+    pub fn stack_distances(&self, masses: &[Mass]) -> Distances {
+        let mut whole = Mass::default();
+        masses.iter().for_each(|mass| whole.add(mass));
+        let mut parts: Vec<Distances> = Vec::new();
+        let mut rest: Vec<(&Stretch, &Mass)> = self.all.iter().zip(masses).collect();
+        while let Some(pid) = rest.first().map(|(stretch, _)| stretch.pid) {
+            let until = rest.iter().position(|(stretch, _)| stretch.pid != pid).unwrap_or(rest.len());
+            let of_process: Vec<(&Stretch, &Mass)> = rest.drain(..until).collect();
+            let phases: Vec<Phase> = of_process
+                .iter()
+                .rev()
+                .map(|(stretch, mass)| {
+                    let seen = if mass.total() > 0.0 { mass } else { &whole };
+                    let touches = if stretch.touches_per_access > 0.0 {
+                        stretch.touches_per_access * stretch.accesses
+                    } else {
+                        mass.total()
+                    };
+                    let time = distances(seen, touches / seen.total());
+                    Phase { time, accesses: stretch.accesses }
+                })
+                .collect();
+            parts.push(phases::stack_distances(&phases, Reach::All));
+        }
+        match parts.as_slice() {
+            [only] => only.clone(),
+            _ => Distances::union(&parts.iter().collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// Weights as a histogram, scaled.
+pub fn distances(mass: &Mass, factor: f64) -> Distances {
+    let factor = if factor.is_finite() { factor } else { 0.0 };
+    let bar = |(bin, weight): (usize, &f64)| Bar {
+        low: scale::low(bin),
+        high: scale::low(bin + 1),
+        weight: weight * factor,
+    };
+    let bars = mass.reused.iter().enumerate().filter(|(_, weight)| **weight > 0.0).map(bar).collect();
+    // Bins of the scale do not overlap, and weights are finite sums of positive ones.
+    Distances::new(bars, mass.beyond * factor).unwrap_or_default()
+}

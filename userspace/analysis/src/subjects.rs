@@ -1,0 +1,305 @@
+//! Subjects of the estimators: each use whose reuse was looked for, with the accesses it stands for and how far it was seen.
+//!
+//! A use of a window was seen exactly as far as the window reaches, and further if one of its words was watched; the use of
+//! a sample without a window only by its watch. A sample whose use nobody followed is a subject too (seen to 0): its weight
+//! counts for its context (METHOD.md §3, "context shares from all samples").
+//!
+//! Weight: w = ρ · period · granules / uses of the sample, where an access that spans several granules is drawn once by
+//! word: at 8 bytes it stands for all its words, at lines for its words over those in the drawn line.
+//!
+//! A line's outcome is the window's, else that of the watched words of the line: reused at the first trap, unless one of
+//! them was withdrawn before. Sources of error: with only the use's own word watched, a line is reused as late as the word,
+//! so that line distances beyond the window are too long; accesses between use and trap come from the rate; samples whose
+//! access is unknown are taken to be like the others.
+
+use std::collections::BTreeMap;
+
+use crate::context::{ContextId, Contexts};
+use crate::model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
+use crate::rates::Rates;
+
+/// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exit {
+    /// Distance to the reuse, else the last distance at which there was none.
+    pub at: u64,
+    /// Whether it was touched again.
+    pub reused: bool,
+}
+
+/// What a watch saw beyond the window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Followed {
+    /// How far, counted from the use.
+    pub exit: Exit,
+    /// Chance to be chosen among the uses of the sample that were open at the window's end.
+    pub p_choice: f64,
+    /// Chance to be chosen and armed at all.
+    pub p_arm: f64,
+    /// Chance to live until its end.
+    pub p_survive: f64,
+    /// When it ended.
+    pub ended_ns: u64,
+    /// Not withdrawn: it was watched until the trace or the process ended.
+    pub to_the_end: bool,
+}
+
+/// A use and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Subject {
+    /// Index of the sample; uses of one sample are alike.
+    pub sample: u32,
+    /// The row of the use; `None` for a sample's own access.
+    pub used: Option<u32>,
+    /// The row of the watch that decided.
+    pub watch: Option<u32>,
+    /// When the sample was taken.
+    pub time_ns: u64,
+    /// Calling context of the use.
+    pub context: ContextId,
+    /// Calling context of the reuse, where there was one.
+    pub reuse_context: Option<ContextId>,
+    /// Touches of granules that it stands for.
+    pub weight: f64,
+    /// What the window showed; nothing without one.
+    pub shown: Exit,
+    /// What a watch saw.
+    pub followed: Option<Followed>,
+}
+
+impl Subject {
+    /// True where a reuse was seen, by whatever.
+    pub fn reused(&self) -> bool {
+        self.shown.reused || self.followed.is_some_and(|followed| followed.exit.reused)
+    }
+
+    /// How far it was seen.
+    pub fn distance(&self) -> u64 {
+        match self.followed {
+            Some(followed) if !self.shown.reused => followed.exit.at,
+            _ => self.shown.at,
+        }
+    }
+
+    /// Inverse-probability weight of the reuse that was seen, 0 without one.
+    pub fn horvitz_thompson(&self) -> f64 {
+        match (self.shown.reused, self.followed) {
+            (true, _) => self.weight,
+            (_, Some(followed)) if followed.exit.reused => {
+                self.weight / (followed.p_arm * followed.p_survive)
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// The subjects at one size of granule, in the order of samples.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Subjects {
+    /// All of them.
+    pub all: Vec<Subject>,
+    /// Uses or watches that were left out because the profile has impossible values for them.
+    pub unusable: u64,
+}
+
+impl Subjects {
+    /// Reads a profile.
+    pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, granule: u32) -> Self {
+        let mut found = Self::default();
+        let mut uses: BTreeMap<u32, Vec<(u32, &Use)>> = BTreeMap::new();
+        for (index, used) in (0..).zip(&profile.uses) {
+            uses.entry(used.sample.0).or_default().push((index, used));
+        }
+        let mut of_use: BTreeMap<u32, Vec<(u32, &Watch)>> = BTreeMap::new();
+        let mut of_sample: BTreeMap<u32, (u32, &Watch)> = BTreeMap::new();
+        for (row, watch) in (0..).zip(&profile.watches) {
+            if watch.outcome == Outcome::Refused {
+                continue;
+            }
+            match watch.of_use {
+                Some(id) => of_use.entry(id.0).or_default().push((row, watch)),
+                None => {
+                    of_sample.entry(watch.sample.0).or_insert((row, watch));
+                }
+            }
+        }
+        let maker = Maker { profile, contexts, rates, granule };
+        for (index, sample) in (0..).zip(&profile.samples) {
+            let here = rates.at(index as usize).value * sample.period_ns as f64;
+            let mut add = |subject: Option<Subject>| match subject {
+                Some(subject) if subject.weight > 0.0 && subject.weight.is_finite() => {
+                    found.all.push(subject)
+                }
+                _ => found.unusable += 1,
+            };
+            match uses.get(&index) {
+                Some(uses) => {
+                    let weight = here / uses.len() as f64;
+                    let open = uses.iter().filter(|(_, used)| is_open(used, 8)).count();
+                    for (id, used) in uses {
+                        let watches = of_use.get(id).map_or(&[][..], Vec::as_slice);
+                        add(maker.of_use(index, (*id, used), watches, weight, open));
+                    }
+                }
+                None if sample.access.is_ok() => {
+                    add(maker.of_sample(index, of_sample.get(&index).copied(), here));
+                }
+                None => {}
+            }
+        }
+        found
+    }
+}
+
+struct Maker<'a> {
+    profile: &'a Profile,
+    contexts: &'a Contexts,
+    rates: &'a Rates,
+    granule: u32,
+}
+
+impl Maker<'_> {
+    fn of_use(
+        &self,
+        sample: u32,
+        (id, used): (u32, &Use),
+        watches: &[(u32, &Watch)],
+        weight: f64,
+        open: usize,
+    ) -> Option<Subject> {
+        let mut reuse_context = None;
+        let shown = match seen(used, self.granule) {
+            Some(Seen::Reused { distance, stack, .. }) => {
+                reuse_context = self.contexts.of(stack);
+                Exit { at: distance, reused: true }
+            }
+            Some(Seen::Open { accesses }) => Exit { at: accesses, reused: false },
+            None => Exit::default(),
+        };
+        let granule = u64::from(self.granule);
+        let mine = |watch: &&(u32, &Watch)| watch.1.address / granule == used.address / granule;
+        let (mut followed, mut row) = (None, None);
+        if !shown.reused && used.address != 0 {
+            // At 8 bytes a watch of one to eight bytes in the word is the word's.
+            for (number, watch) in watches.iter().filter(mine) {
+                let (next, context) = self.follow(sample, watch, shown, 1.0 / open.max(1) as f64)?;
+                let (so_far, first) = earlier(followed, next);
+                followed = Some(so_far);
+                if first {
+                    (reuse_context, row) = (context, Some(*number));
+                }
+            }
+        }
+        Some(Subject {
+            sample,
+            used: Some(id),
+            watch: row,
+            time_ns: self.profile.samples.get(sample as usize)?.time_ns,
+            context: self.contexts.of(used.stack)?,
+            reuse_context,
+            weight: weight * granules(&used.access, used.address, self.granule),
+            shown,
+            followed,
+        })
+    }
+
+    fn of_sample(&self, index: u32, watch: Option<(u32, &Watch)>, weight: f64) -> Option<Subject> {
+        let sample = self.profile.samples.get(index as usize)?;
+        let access = sample.access.as_ref().ok()?;
+        let stack =
+            watch.and_then(|watch| watch.1.use_touch).map_or(sample.stack, |touch: Touch| touch.stack);
+        let address = watch.map_or(access.address, |watch| watch.1.address.max(access.address));
+        // A watch that waited for its use in vain saw nothing.
+        let began = watch.filter(|watch| watch.1.use_touch.is_some() || is_reused(watch.1));
+        let (mut followed, mut reuse_context) = (None, None);
+        if let Some((_, watch)) = began {
+            let (next, context) = self.follow(index, watch, Exit::default(), 1.0)?;
+            (followed, reuse_context) = (Some(next), context);
+        }
+        Some(Subject {
+            sample: index,
+            used: None,
+            watch: began.map(|watch| watch.0),
+            time_ns: sample.time_ns,
+            context: self.contexts.of(stack)?,
+            reuse_context,
+            weight: weight * granules(access, address, self.granule),
+            shown: Exit::default(),
+            followed,
+        })
+    }
+
+    /// What a watch saw, and the context of the reuse. `None` for impossible probabilities and stacks.
+    fn follow(
+        &self,
+        sample: u32,
+        watch: &Watch,
+        shown: Exit,
+        p_choice: f64,
+    ) -> Option<(Followed, Option<ContextId>)> {
+        let possible = |p: f64| p > 0.0 && p <= 1.0;
+        if !possible(watch.p_arm) || !possible(watch.p_survive) {
+            return None;
+        }
+        let index = sample as usize;
+        let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
+        let (at, context) = match watch.outcome {
+            Outcome::Reused { touch, distance_ns } => {
+                let rate = self.rates.between(index, from_ns, touch.time_ns.max(from_ns));
+                let at = (distance_ns as f64 * rate).round().max(shown.at as f64 + 1.0);
+                (at as u64, Some(self.stack(touch.stack)?))
+            }
+            _ => {
+                let seen = self.rates.accesses(index, from_ns, watch.ended_ns.max(from_ns));
+                ((seen as u64).max(shown.at), None)
+            }
+        };
+        let followed = Followed {
+            exit: Exit { at, reused: context.is_some() },
+            p_choice: p_choice.max(watch.p_arm),
+            p_arm: watch.p_arm,
+            p_survive: watch.p_survive,
+            ended_ns: watch.ended_ns,
+            to_the_end: matches!(watch.outcome, Outcome::StillArmed | Outcome::Gone),
+        };
+        Some((followed, context))
+    }
+
+    fn stack(&self, stack: StackId) -> Option<ContextId> {
+        self.contexts.of(stack)
+    }
+}
+
+/// The first of two watches of one line to end decides, and whether that is the second one.
+fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
+    match before {
+        Some(before) if before.exit.at <= next.exit.at => (before, false),
+        _ => (next, true),
+    }
+}
+
+fn is_reused(watch: &Watch) -> bool {
+    matches!(watch.outcome, Outcome::Reused { .. })
+}
+
+fn seen(used: &Use, granule: u32) -> Option<Seen> {
+    used.seen.iter().find(|(bytes, _)| *bytes == granule).map(|(_, seen)| *seen)
+}
+
+fn is_open(used: &Use, granule: u32) -> bool {
+    matches!(seen(used, granule), Some(Seen::Open { .. }))
+}
+
+/// How many granules' touches a use stands for whose word was drawn at random among those of its access.
+fn granules(access: &Access, address: u64, granule: u32) -> f64 {
+    let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
+    let words = (last / 8 - access.address / 8 + 1) as f64;
+    let granule = u64::from(granule.max(8));
+    let line = address / granule * granule;
+    let (low, high) = (line.max(access.address), line.saturating_add(granule - 1).min(last));
+    // An address outside of its access (a damaged file) stands for one granule.
+    if low > high { 1.0 } else { words / (high / 8 - low / 8 + 1) as f64 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! Weights of uses against counting granules; what becomes of watches.
+
+use super::*;
+
+#[test]
+fn a_drawn_word_stands_for_the_granules_of_its_access() {
+    for (first, size) in [(0, 1), (0, 8), (4, 8), (60, 8), (56, 32), (8, 48), (63, 2)] {
+        let access = Access { ip: 0, address: first, size, kind: Default::default() };
+        let words: Vec<u64> = (first / 8..=(first + u64::from(size) - 1) / 8).collect();
+        for granule in [8_u32, 64] {
+            let bytes = u64::from(granule);
+            let touched = (first + u64::from(size) - 1) / bytes - first / bytes + 1;
+            // Each granule's weight over the draws of its words: 1 for each granule.
+            let mean: f64 =
+                words.iter().map(|word| granules(&access, (8 * word).max(first), granule)).sum::<f64>()
+                    / words.len() as f64;
+            assert!((mean - touched as f64).abs() < 1e-12, "{first} {size} {granule}: {mean}");
+        }
+    }
+}
+
+#[test]
+fn the_first_watch_of_a_line_to_end_decides() {
+    let end = |at, reused| Followed {
+        exit: Exit { at, reused },
+        p_choice: 1.0,
+        p_arm: 1.0,
+        p_survive: 1.0,
+        ended_ns: 0,
+        to_the_end: false,
+    };
+    let (both, second) = earlier(Some(end(50, true)), end(20, true));
+    assert_eq!((both.exit.at, second), (20, true));
+    let (both, second) = earlier(Some(end(10, false)), end(20, true));
+    assert_eq!((both.exit, second), (Exit { at: 10, reused: false }, false));
+}
