@@ -20,6 +20,10 @@ pub struct KernelOffsets {
     pub task_tgid: u32,
     /// `task_struct.start_boottime`.
     pub task_start_boottime: u32,
+    /// `task_struct.nvcsw`
+    pub task_voluntary_switches: u32,
+    /// `task_struct.nivcsw`
+    pub task_involuntary_switches: u32,
     /// `task_struct.sighand`.
     pub task_sighand: u32,
     /// `task_struct.signal`.
@@ -55,7 +59,7 @@ pub struct CgroupTarget {
 pub const HEARTBEAT_MAX_AGE_NS: u64 = 60_000_000;
 
 const _: () = {
-    assert!(size_of::<KernelOffsets>() == 40);
+    assert!(size_of::<KernelOffsets>() == 48);
     assert!(size_of::<CgroupTarget>() == 16);
 };
 

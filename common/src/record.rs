@@ -196,8 +196,8 @@ pub struct MeterRecord {
     pub header: Header,
     /// [`SampleRecord::sequence`] of the sample at whose stop the meter was started.
     pub sequence: u64,
-    /// CPU time of the thread since then; `u64::MAX` when it could not be read.
-    pub enabled_ns: u64,
+    /// How often the thread has left a CPU so far: between two readings with the same number, all time was its own.
+    pub switches: u64,
     /// User instruction pointer.
     pub ip: u64,
     /// User general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).

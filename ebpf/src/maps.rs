@@ -71,6 +71,8 @@ pub static OFFSETS: KernelOffsets = KernelOffsets {
     task_pid: 0,
     task_tgid: 0,
     task_start_boottime: 0,
+    task_voluntary_switches: 0,
+    task_involuntary_switches: 0,
     task_sighand: 0,
     task_signal: 0,
     task_blocked: 0,

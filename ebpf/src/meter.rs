@@ -1,7 +1,8 @@
 //! `meter`: runs a few times after a stop, each time that the thread has used a little more CPU time, and records how far it
 //! has come: its registers and a few words of its memory. User space tells from that how fast it makes accesses.
 //!
-//! The event is a task clock of that thread alone, so it counts CPU time and follows the thread from CPU to CPU. A non-zero
+//! The events are task clocks of that thread alone, so they count CPU time and follow the thread from CPU to CPU; there are two
+//! of different periods, because equal intervals would fall into step with a loop. A non-zero
 //! return lets the event's limit count, so that it ends by itself.
 
 use aya_ebpf::{
@@ -19,7 +20,7 @@ use locality_common::{
 use crate::{
     maps::{METERS, SCRATCH, Scratch},
     ring::{Wake, count, submit},
-    touch::enabled_ns,
+    task::Task,
 };
 
 /// Let the event limit count.
@@ -72,7 +73,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, pid_tgid: u64, 
         (*record).header.cpu = cpu;
         (*record).header.nested_traps = 0;
         (*record).sequence = meter.sequence;
-        (*record).enabled_ns = enabled_ns(data);
+        (*record).switches = Task::current().switches();
         (*record).ip = (*saved).rip;
         let registers = &raw mut (*record).registers;
         macro_rules! copy {

@@ -45,6 +45,14 @@ impl Task {
         read(self.0 + u64::from(offset!(task_start_boottime)))
     }
 
+    /// How often the thread has left a CPU.
+    #[inline(always)]
+    pub fn switches(self) -> u64 {
+        let voluntary: u64 = read(self.0 + u64::from(offset!(task_voluntary_switches)));
+        let involuntary: u64 = read(self.0 + u64::from(offset!(task_involuntary_switches)));
+        voluntary.wrapping_add(involuntary)
+    }
+
     /// A signal that the thread would not notice: not caught, not blocked, none pending. 0 when there is none.
     #[inline(always)]
     pub fn free_signal(self) -> u32 {

@@ -145,7 +145,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
 
 /// CPU time of this thread with the event enabled; `u64::MAX` when the kernel will not say.
 #[inline(always)]
-pub fn enabled_ns(data: *mut bpf_perf_event_data) -> u64 {
+fn enabled_ns(data: *mut bpf_perf_event_data) -> u64 {
     let mut value = bpf_perf_event_value { counter: 0, enabled: 0, running: 0 };
     // SAFETY: the destination is a local of the size given.
     let failed =

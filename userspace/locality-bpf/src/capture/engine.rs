@@ -102,6 +102,7 @@ pub struct Capture {
     pub(super) costs: Arc<Costs>,
     /// Absent where windows cannot be taken.
     pub(super) windows: Option<Windows>,
+    pub(super) random: fastrand::Rng,
     /// Room for a thread's vector registers.
     pub(super) extended_state: Vec<u8>,
     events: async_mpsc::Sender<Event>,
@@ -157,6 +158,7 @@ impl Capture {
             events,
             heartbeat,
             windows,
+            random: fastrand::Rng::new(),
             extended_state: Vec::new(),
             launched: None,
             had_targets: false,

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use locality_analysis::arbiter::{Arbiter, Policy};
 use locality_common::record::SampleRecord;
 
+use super::metering::METER_CLOCKS;
 use crate::kernel::perf::Event as PerfEvent;
 
 /// Debug registers of an x86 thread.
@@ -47,7 +48,7 @@ pub struct Thread {
     /// Stops that ptrace imposes on it without our asking.
     pub imposed: Imposed,
     /// Its meter, once there was a stop with a window.
-    pub meter: Option<PerfEvent>,
+    pub meter: [Option<PerfEvent>; METER_CLOCKS],
 }
 
 /// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows of a second.
@@ -94,7 +95,7 @@ impl Members {
             disturbance_ns: 0,
             announces_births: false,
             imposed: Imposed::default(),
-            meter: None,
+            meter: std::array::from_fn(|_| None),
         };
         self.threads.insert(tid, thread);
         let process = self.processes.entry(tgid).or_insert_with(|| Process {

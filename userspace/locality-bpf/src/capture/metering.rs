@@ -11,11 +11,18 @@ use super::{
 };
 use crate::kernel::{perf::Event as PerfEvent, ptrace};
 
-/// Readings after each stop.
-pub const READINGS: u32 = 5;
+/// CPU time between readings of the slower clock: at random, so that they fall into step with no loop.
+const PERIODS_NS: std::ops::Range<u64> = 400_000..800_000;
 
-/// CPU time between readings: at random, so that they fall into step with no loop.
-const PERIODS_NS: std::ops::Range<u64> = 200_000..500_000;
+/// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read after 2, 4, 5, 10 and 15
+/// fifths, so that intervals differ and no two readings come at once; the first when the thread's caches are its own again.
+const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (2, 2)];
+
+/// Clocks of a meter.
+pub const METER_CLOCKS: usize = 2;
+
+/// Readings after each stop.
+pub const READINGS: u32 = CLOCKS[0].1 + CLOCKS[1].1;
 
 /// Share of the longest stop that the window may take.
 const SHARE_OF_STOP: u64 = 2;
@@ -67,21 +74,22 @@ impl Capture {
 
     fn try_start_meter(&mut self, tid: u32, meter: &Meter) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
-        // Spread by the sample's own entropy.
-        let period_ns = PERIODS_NS.start
-            + (meter.sequence >> 14).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-                % (PERIODS_NS.end - PERIODS_NS.start);
         let Some(thread) = self.members.threads.get_mut(&tid) else { return Ok(()) };
-        match &thread.meter {
-            Some(event) => event.set_period(period_ns)?,
-            None => {
-                let event = PerfEvent::meter(tid, period_ns)?;
-                event.set_program(self.kernel.program_fd("meter")?)?;
-                thread.meter = Some(event);
-            }
-        }
-        if let Some(event) = &thread.meter {
-            event.enable_for(READINGS)?;
+        let drawn_ns = self.random.u64(PERIODS_NS);
+        for (clock, (fifths, readings)) in thread.meter.iter_mut().zip(CLOCKS) {
+            let period_ns = drawn_ns / 5 * fifths;
+            let event = match clock {
+                Some(event) => {
+                    event.set_period(period_ns)?;
+                    event
+                }
+                None => {
+                    let event = PerfEvent::meter(tid, period_ns)?;
+                    event.set_program(self.kernel.program_fd("meter")?)?;
+                    clock.insert(event)
+                }
+            };
+            event.enable_for(readings)?;
         }
         Ok(())
     }

@@ -102,18 +102,15 @@ impl Pace {
     /// Takes a reading.
     pub fn reading(&mut self, record: &MeterRecord, ready: &mut Vec<(u32, Window)>) {
         let Some(pending) = self.pending.get_mut(&record.sequence) else { return };
-        if record.enabled_ns != u64::MAX {
-            pending.readings.push(Reading {
-                // The thread's own clock: it stands still where the thread does.
-                time_ns: record.enabled_ns,
-                switches: 0,
-                ip: record.ip,
-                registers: record.registers,
-                words: record.words,
-                read: record.readable as u8,
-                wanted: pending.taken.wanted,
-            });
-        }
+        pending.readings.push(Reading {
+            time_ns: record.header.time_ns,
+            switches: record.switches,
+            ip: record.ip,
+            registers: record.registers,
+            words: record.words,
+            read: record.readable as u8,
+            wanted: pending.taken.wanted,
+        });
         if pending.readings.len() >= READINGS as usize {
             self.settle(record.sequence, ready);
         }
@@ -121,7 +118,9 @@ impl Pace {
 
     fn settle(&mut self, sequence: u64, ready: &mut Vec<(u32, Window)>) {
         let Some(pending) = self.pending.remove(&sequence) else { return };
-        let Pending { id, mut row, pid, tid, taken, readings, .. } = pending;
+        let Pending { id, mut row, pid, tid, taken, mut readings, .. } = pending;
+        // Those of another CPU may stand before earlier ones in the ring.
+        readings.sort_by_key(|reading| reading.time_ns);
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             rates: Rates::new(self.reading_cost_ns),
             rows: Vec::new(),
@@ -202,10 +201,10 @@ mod tests {
         Window { sample: SampleId(sample), instructions, accesses, end, touches, rate }
     }
 
-    fn reading(tid: u32, sequence: u64, enabled_ns: u64) -> MeterRecord {
-        let header = Header { tid, tgid: 1, ..Header::default() };
+    fn reading(tid: u32, sequence: u64, time_ns: u64) -> MeterRecord {
+        let header = Header { tid, tgid: 1, time_ns, ..Header::default() };
         let (registers, words) = ([0; 16], [0; 4]);
-        MeterRecord { header, sequence, enabled_ns, ip: 0, registers, words, readable: 0, kernel: 0 }
+        MeterRecord { header, sequence, switches: 0, ip: 0, registers, words, readable: 0, kernel: 0 }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub fn kernel_offsets() -> Result<KernelOffsets> {
         task_pid: find("task_struct.pid")?,
         task_tgid: find("task_struct.tgid")?,
         task_start_boottime: find("task_struct.start_boottime")?,
+        task_voluntary_switches: find("task_struct.nvcsw")?,
+        task_involuntary_switches: find("task_struct.nivcsw")?,
         task_sighand: find("task_struct.sighand")?,
         task_signal: find("task_struct.signal")?,
         task_blocked: find("task_struct.blocked")?,
