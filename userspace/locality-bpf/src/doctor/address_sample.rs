@@ -3,96 +3,33 @@
 //!
 //! Layouts are those of `perf_event_open(2)`. Not here: which event that is (`pmu`), and sampling in a trace.
 
-use std::{fs, io, os::fd::AsRawFd as _, path::Path, ptr::NonNull, sync::atomic::Ordering, time::Duration};
+use std::{io, os::fd::AsRawFd as _, ptr::NonNull, sync::atomic::Ordering, time::Duration};
 
 use perf_event_open_sys::bindings;
 
-use crate::kernel::{perf, sys};
+use crate::kernel::{
+    perf,
+    sources::{
+        Source,
+        open::{Opened, open_with},
+    },
+    sys,
+};
 
-/// An event as `perf_event_attr` wants it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct EventConfig {
-    pub(super) type_: u32,
-    /// `config`, `config1`, `config2`.
-    pub(super) config: [u64; 3],
-}
-
-impl EventConfig {
-    /// A device without further terms.
-    pub(super) fn plain(device: &Path) -> io::Result<Self> {
-        let type_ = fs::read_to_string(device.join("type"))?;
-        let type_ = type_.trim().parse().map_err(|_| invalid("the device's type is no number"))?;
-        Ok(Self { type_, config: [0; 3] })
-    }
-
-    /// A named event of a device, in terms of its formats.
-    pub(super) fn read(device: &Path, name: &str) -> io::Result<Self> {
-        let mut this = Self::plain(device)?;
-        for term in fs::read_to_string(device.join("events").join(name))?.trim().split(',') {
-            let (key, value) = term.split_once('=').unwrap_or((term, "1"));
-            let format = fs::read_to_string(device.join("format").join(key))?;
-            let value = match value.strip_prefix("0x") {
-                Some(digits) => u64::from_str_radix(digits, 16),
-                None => value.parse(),
-            };
-            let value = value.map_err(|_| invalid("an event's term is no number"))?;
-            let placed = place(format.trim(), value).ok_or_else(|| invalid("a format of unknown shape"))?;
-            this.config[placed.0] |= placed.1;
-        }
-        Ok(this)
-    }
-}
-
-fn invalid(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
-}
-
-/// Puts a value into the bits that a format names: `config:0-7`, `config1:0,4-7`. Returns which word, and its bits.
-fn place(format: &str, mut value: u64) -> Option<(usize, u64)> {
-    let (word, ranges) = format.split_once(':')?;
-    let word = ["config", "config1", "config2"].iter().position(|name| *name == word)?;
-    let mut bits = 0;
-    for range in ranges.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        for bit in first..=last.min(63) {
-            bits |= (value & 1) << bit;
-            value >>= 1;
-        }
-    }
-    Some((word, bits))
-}
-
-/// What to sample, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Source {
-    /// Event that must lead the group.
-    pub(super) leader: Option<EventConfig>,
-    /// Event that carries addresses.
-    pub(super) event: EventConfig,
-    pub(super) period: u64,
-    /// Ask for the most precise sampling that the event takes.
-    pub(super) precise: bool,
-    /// The unit samples a CPU with whatever runs there, the kernel included.
-    pub(super) whole_cpu: bool,
-    /// A CPU that has the unit; any when `None`.
-    pub(super) cpu: Option<u32>,
-}
-
-/// Samples with an address in the memory that was walked. On a thread of its own, because it binds itself to a CPU.
-pub(super) fn try_for_a_moment(source: &Source) -> io::Result<usize> {
+/// Samples with an address in the memory that was walked, one each `period` of the source. On a thread of its own,
+/// because it binds itself to a CPU.
+pub(super) fn try_for_a_moment(source: &Source, period: u64) -> io::Result<usize> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let cpu = bind(source.cpu)?;
-            let (leader, event) = open(source, cpu)?;
-            let ring = SampleRing::map(&event)?;
-            let walked = vec![0u64; WALKED_WORDS];
+            let cpu = bind(source.cpus.as_ref().and_then(|cpus| cpus.first().copied()))?;
+            let opened = open(source, cpu, period)?;
+            let ring = SampleRing::map(&opened.event)?;
+            let mut walked = vec![0u64; WALKED_WORDS];
             let start = walked.as_ptr() as u64;
             let of_us = start..start + size_of_val(walked.as_slice()) as u64;
-            let switch = leader.as_ref().unwrap_or(&event);
-            switch.enable()?;
-            walk(&walked);
-            switch.disable()?;
+            opened.enable()?;
+            walk(&mut walked);
+            opened.disable()?;
             Ok(samples(&ring.bytes()).filter(|sample| of_us.contains(&sample.address)).count())
         });
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the test's thread panicked")))
@@ -102,12 +39,15 @@ pub(super) fn try_for_a_moment(source: &Source) -> io::Result<usize> {
 /// 4 MiB: more than the second-level cache holds.
 const WALKED_WORDS: usize = 512 * 1024;
 
-/// Reads the memory again and again for 30 ms.
-fn walk(words: &[u64]) {
+/// Reads and writes the memory again and again for 30 ms.
+fn walk(words: &mut [u64]) {
     let end_ns = sys::monotonic_ns() + Duration::from_millis(30).as_nanos() as u64;
     while sys::monotonic_ns() < end_ns {
-        // One word per line; the value must be used for the load to stay.
-        std::hint::black_box(words.iter().step_by(8).fold(0, |sum, word| sum ^ std::hint::black_box(*word)));
+        // One word per line; the value must be used for the load and the store to stay.
+        for word in words.iter_mut().step_by(8) {
+            *word = std::hint::black_box(*word) + 1;
+        }
+        std::hint::black_box(&mut *words);
     }
 }
 
@@ -126,42 +66,10 @@ fn bind(cpu: Option<u32>) -> io::Result<u32> {
     }
 }
 
-fn attributes(config: &EventConfig, whole_cpu: bool) -> bindings::perf_event_attr {
-    let mut attr =
-        bindings::perf_event_attr { type_: config.type_, config: config.config[0], ..Default::default() };
-    attr.__bindgen_anon_3.config1 = config.config[1];
-    attr.__bindgen_anon_4.config2 = config.config[2];
-    attr.set_exclude_kernel(u64::from(!whole_cpu));
-    attr.set_exclude_hv(u64::from(!whole_cpu));
-    attr
-}
-
-/// Opens the leader, if there is one, and the sampling event.
-fn open(source: &Source, cpu: u32) -> io::Result<(Option<perf::Event>, perf::Event)> {
-    let (tid, cpu) = if source.whole_cpu { (-1, cpu as i32) } else { (0, -1) };
-    let leader = source.leader.map(|config| {
-        let mut attr = attributes(&config, source.whole_cpu);
-        attr.set_disabled(1);
-        perf::open(&mut attr, tid, cpu, None)
-    });
-    let leader = leader.transpose()?;
-    let mut attr = attributes(&source.event, source.whole_cpu);
-    attr.__bindgen_anon_1.sample_period = source.period;
-    attr.sample_type = SAMPLE_TYPE;
-    attr.set_disabled(u64::from(leader.is_none()));
-    let mut precision = if source.precise { 3 } else { 0 };
-    loop {
-        attr.set_precise_ip(precision);
-        match perf::open(&mut attr, tid, cpu, leader.as_ref()) {
-            // The event takes less precision, or the processor has less.
-            Err(error)
-                if precision > 1 && !matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) =>
-            {
-                precision -= 1
-            }
-            other => return Ok((leader, other?)),
-        }
-    }
+/// Of this thread, if the source can follow one, else of the CPU with whatever runs there.
+fn open(source: &Source, cpu: u32, period: u64) -> io::Result<Opened> {
+    let (tid, cpu) = if source.per_thread { (0, -1) } else { (-1, cpu as i32) };
+    open_with(source, tid, cpu, period, SAMPLE_TYPE)
 }
 
 const SAMPLE_TYPE: u64 =
@@ -221,7 +129,7 @@ impl SampleRing {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let start = NonNull::new(start.cast()).ok_or_else(|| invalid("mapped at 0"))?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
         Ok(Self { start, page_bytes })
     }
 
@@ -248,6 +156,7 @@ impl Drop for SampleRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::sources::EventConfig;
 
     /// A record with its header.
     fn record(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -289,32 +198,13 @@ mod tests {
         assert_eq!(samples(&[0; 64]).count(), 0);
     }
 
-    #[test]
-    fn formats_place_values() {
-        assert_eq!(place("config:0-7", 0xcd), Some((0, 0xcd)));
-        assert_eq!(place("config:8-15", 1), Some((0, 0x100)));
-        assert_eq!(place("config1:0-15", 0x12345), Some((1, 0x2345)));
-        assert_eq!(place("config2:0-3,8", 0x1f), Some((2, 0x10f)));
-        assert_eq!(place("config:0-7,32-35", 0xabc), Some((0, 0xa_0000_00bc)));
-        assert_eq!(place("config:19", 1), Some((0, 1 << 19)));
-        for format in ["", "config", "config9:0", "config:x", "config:0-"] {
-            assert_eq!(place(format, 1), None, "{format}");
-        }
-    }
-
     /// Page faults carry the faulting address in the same record, and every machine has them.
     #[test]
     fn the_ring_delivers_addresses() {
         let config = [u64::from(bindings::PERF_COUNT_SW_PAGE_FAULTS), 0, 0];
-        let source = Source {
-            leader: None,
-            event: EventConfig { type_: bindings::PERF_TYPE_SOFTWARE, config },
-            period: 1,
-            precise: false,
-            whole_cpu: false,
-            cpu: None,
-        };
-        match try_for_a_moment(&source) {
+        let event = EventConfig { type_: bindings::PERF_TYPE_SOFTWARE, config };
+        let source = Source { event, user_only: true, ..Source::clock() };
+        match try_for_a_moment(&source, 1) {
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
                 crate::doctor::skip(&format!("{error}"))
             }
@@ -327,7 +217,6 @@ mod tests {
     #[test]
     fn an_event_that_does_not_exist_is_an_error() {
         let event = EventConfig { type_: 0xffff, config: [0; 3] };
-        let source = Source { leader: None, event, period: 1, precise: true, whole_cpu: false, cpu: None };
-        assert!(try_for_a_moment(&source).is_err());
+        assert!(try_for_a_moment(&Source { event, ..Source::clock() }, 1).is_err());
     }
 }

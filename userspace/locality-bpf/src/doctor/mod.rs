@@ -151,7 +151,7 @@ pub fn examine(pid: Option<u32>) -> Report {
     machine.extend(limits::checks(&rights));
     machine.extend(probe::checks(offsets.as_ref().ok()));
     machine.push(windows::check());
-    machine.push(pmu::check());
+    machine.extend(pmu::checks());
     let target = pid.map(target::examine);
     let mut report = Report { schema: "locality-doctor/1", possible: true, machine, target };
     let possible = report.checks().all(|check| check.state != State::Missing);

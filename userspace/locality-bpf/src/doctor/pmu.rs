@@ -1,225 +1,180 @@
-//! Which performance monitoring unit the machine has, and whether it delivers samples with data addresses.
+//! What the machine's performance monitoring unit gives a trace: samples with data addresses, and counts of accesses.
 //!
-//! The kind is read from the kernel's list of event sources; a kind that samples addresses is then tried for a moment
-//! (`address_sample`), because virtual machines often show a unit that does not deliver.
+//! What is offered is read by `kernel::sources`; each source of the best choice is then tried for a moment
+//! (`address_sample`), and both counters are opened and closed, because virtual machines often show a unit that does not
+//! deliver. Not here: using them in a trace.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
-use super::{
-    Check,
-    address_sample::{self, EventConfig, Source},
+use super::{Check, address_sample};
+use crate::kernel::sources::{
+    Cpu, EVENT_SOURCES, Kind, Offer, PeriodUnit, Source, Vendor,
+    counters::{self, Encoding, Unit},
+    discover,
+    open::explain,
 };
 
-const EVENT_SOURCES: &str = "/sys/bus/event_source/devices";
+/// What replaces addresses from the hardware.
+const OTHERWISE: &str = "accesses are found by stopping the thread (zero-skid stop) and by decoding";
+/// What replaces counts from the hardware.
+const WITHOUT_COUNTS: &str = "accesses per CPU time are estimated from samples, with an interval";
+const ON_THE_HOST: &str = "qemu-system-x86_64 -cpu host,pmu=on …";
 
-/// What can sample data addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
-    /// Intel's Processor Event Based Sampling, in this device (`cpu`, or `cpu_core` on hybrid processors).
-    IntelPebs(String),
-    /// AMD's Instruction Based Sampling of micro-operations.
-    AmdIbs,
-    /// Arm's Statistical Profiling Extension.
-    ArmSpe(String),
-    /// Counters without addresses.
-    Counters(String),
-    /// Nothing.
-    None,
+pub(super) fn checks() -> Vec<Check> {
+    let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
+    let offer = discover(devices, &cpu);
+    let tried = best(&offer).iter().map(|source| (source.kind, try_one(source))).collect();
+    let counted = counters::encoding(&cpu).map(|encoding| (encoding, count(encoding, devices)));
+    vec![judge_addresses(&offer, tried, &cpu), judge_counters(counted, &cpu)]
 }
 
-fn kind(devices: &Path) -> Kind {
-    let names: Vec<String> = fs::read_dir(devices)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    let has = |name: &str| names.iter().any(|found| found == name);
-    if let Some(device) =
-        ["cpu_core", "cpu"].into_iter().find(|name| has(name) && has_pebs(&devices.join(name)))
-    {
-        return Kind::IntelPebs(device.to_owned());
-    }
-    if has("ibs_op") {
-        return Kind::AmdIbs;
-    }
-    if let Some(device) = names.iter().find(|name| name.starts_with("arm_spe")) {
-        return Kind::ArmSpe(device.clone());
-    }
-    let counters = |name: &&String| matches!(name.as_str(), "cpu" | "cpu_core") || name.starts_with("armv");
-    names.iter().find(counters).map_or(Kind::None, |device| Kind::Counters(device.clone()))
+/// The best choice that carries addresses; empty if none does.
+fn best(offer: &Offer) -> &[Source] {
+    offer.choices.iter().find(|choice| choice.iter().all(|source| source.address)).map_or(&[], |found| found)
 }
 
-/// Load latency needs its threshold as a format and the event; `caps/max_precise` is 0 where the hypervisor hides PEBS.
-fn has_pebs(device: &Path) -> bool {
-    let hidden = fs::read_to_string(device.join("caps/max_precise")).is_ok_and(|text| text.trim() == "0");
-    !hidden && device.join("format/ldlat").exists() && device.join("events/mem-loads").exists()
-}
-
-/// The event that samples addresses, for the kinds that can be tried here.
-fn source(kind: &Kind, devices: &Path) -> io::Result<Option<Source>> {
-    match kind {
-        Kind::IntelPebs(name) => {
-            let device = devices.join(name);
-            // Newer processors want the event in a group behind this one (`intel_pmu_hw_config`):
-            // https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/core.c
-            let leader = device.join("events/mem-loads-aux").exists().then_some("mem-loads-aux");
-            Ok(Some(Source {
-                leader: leader.map(|name| EventConfig::read(&device, name)).transpose()?,
-                event: EventConfig::read(&device, "mem-loads")?,
-                period: 1000,
-                precise: true,
-                whole_cpu: false,
-                cpu: fs::read_to_string(device.join("cpus")).ok().and_then(|list| first_cpu(&list)),
-            }))
-        }
-        Kind::AmdIbs => Ok(Some(Source {
-            leader: None,
-            event: EventConfig::plain(&devices.join("ibs_op"))?,
-            // A multiple of 16, as the unit counts.
-            period: 0x4000,
-            precise: false,
-            // Before Linux 6.2 the unit belongs to CPUs, not to threads, and cannot exclude the kernel.
-            whole_cpu: true,
-            cpu: None,
-        })),
-        _ => Ok(None),
-    }
-}
-
-/// First of a list like `0-15,32`.
-fn first_cpu(list: &str) -> Option<u32> {
-    list.trim().split(['-', ',']).next()?.parse().ok()
-}
-
-pub(super) fn check() -> Check {
-    let devices = Path::new(EVENT_SOURCES);
-    let kind = kind(devices);
-    let tried = source(&kind, devices)
-        .and_then(|source| source.map(|source| address_sample::try_for_a_moment(&source)).transpose());
-    judge(&kind, tried)
-}
-
-/// `tried`: samples with an address of the memory that was walked meanwhile; `None` when nothing can be tried.
-fn judge(kind: &Kind, tried: io::Result<Option<usize>>) -> Check {
-    let found = |text: String| Check::ok("pmu", "PMU", text);
-    let name = match kind {
-        Kind::IntelPebs(device) => format!("Intel PEBS ({device})"),
-        Kind::AmdIbs => "AMD IBS".to_owned(),
-        Kind::ArmSpe(device) => format!("Arm SPE ({device})"),
-        Kind::Counters(device) => format!("counters ({device}), no address samples"),
-        Kind::None => "no PMU".to_owned(),
+fn try_one(source: &Source) -> io::Result<usize> {
+    let period = match source.period_unit {
+        PeriodUnit::Ops | PeriodUnit::Cycles => 0x4000,
+        _ => 1000,
     };
-    let otherwise = "accesses are found by stopping the thread (zero-skid stop) and by decoding";
-    let on_the_host = "qemu-system-x86_64 -cpu host,pmu=on …";
-    match (kind, tried) {
-        (_, Ok(Some(samples @ 1..))) => found(format!("{name}: {samples} samples with an address in a test")),
-        (_, Ok(Some(_))) => {
-            found(format!("{name}: no sample with an address came in a test")).degraded(otherwise)
+    address_sample::try_for_a_moment(source, period)
+}
+
+/// Opens both counters for this thread. On hybrid processors those of the large cores.
+fn count(encoding: &Encoding, devices: &Path) -> io::Result<()> {
+    let hybrid = std::fs::read_to_string(devices.join("cpu_core/type"));
+    let type_ = hybrid.ok().and_then(|text| text.trim().parse().ok());
+    counters::open(encoding, type_.unwrap_or(counters::RAW), 0, -1).map(drop)
+}
+
+/// Each source that was tried, with its samples that had an address of the memory that was walked meanwhile.
+type Tried = Vec<(Kind, io::Result<usize>)>;
+
+fn judge_addresses(offer: &Offer, tried: Tried, cpu: &Cpu) -> Check {
+    let good = !tried.is_empty() && tried.iter().all(|(_, result)| matches!(result, Ok(1..)));
+    let of_one = |(kind, result): &(Kind, io::Result<usize>)| match result {
+        Ok(0) => format!("{kind}: no sample with an address came in a test"),
+        Ok(samples) => format!("{kind}: {samples} samples with an address in a test"),
+        Err(error) => format!("{kind}: refused: {}", explain(error)),
+    };
+    let absent = offer.absent.iter().map(|absent| format!("{}: {}", absent.kind, absent.why));
+    let mut found: Vec<String> = tried.iter().map(of_one).chain(absent).collect();
+    if found.is_empty() {
+        found.push("no PMU".to_owned());
+    }
+    let check = Check::ok("pmu", "PMU", found.join("; "));
+    if good {
+        return check;
+    }
+    if offer.absent.iter().any(|absent| absent.kind == Kind::ArmSpe) {
+        return check.degraded("this program is for x86-64 only");
+    }
+    // What is offered but refused is not the host's doing, unless it says that it cannot sample.
+    match (tried.is_empty() && cpu.is_virtual, cpu.vendor) {
+        (true, Vendor::Amd) => check.degraded(format!(
+            "{OTHERWISE}; most hosts do not hand IBS to virtual machines: trace on the host to have it"
+        )),
+        (true, _) => {
+            check.degraded(format!("{OTHERWISE}; a virtual machine's host may offer a PMU")).mend(ON_THE_HOST)
         }
-        (_, Err(error)) => found(format!("{name}: refused: {error}")).degraded(otherwise),
-        (Kind::ArmSpe(_), Ok(None)) => found(name).degraded("this program is for x86-64 only"),
-        (_, Ok(None)) if is_virtual() => found(name)
-            .degraded(format!("{otherwise}; a virtual machine's host may offer one"))
-            .mend(on_the_host),
-        (_, Ok(None)) => found(name).degraded(otherwise),
+        (false, _) => check.degraded(OTHERWISE),
     }
 }
 
-/// Whether the processor says that it runs under a hypervisor.
-fn is_virtual() -> bool {
-    fs::read_to_string("/proc/cpuinfo")
-        .is_ok_and(|text| text.split_whitespace().any(|word| word == "hypervisor"))
+/// `counted`: how this processor counts, if the table knows, and whether both counters opened.
+fn judge_counters(counted: Option<(&Encoding, io::Result<()>)>, cpu: &Cpu) -> Check {
+    let check = |found| Check::ok("access_counters", "access counters", found);
+    match counted {
+        None => check("this processor's counters of loads and stores are not known here".to_owned())
+            .degraded(WITHOUT_COUNTS),
+        Some((encoding, Ok(()))) => {
+            let found = check(format!("{}: both open", encoding.name));
+            match encoding.unit {
+                Unit::Instructions | Unit::Uops => found,
+                Unit::DispatchedOps => {
+                    found.degraded("they count at dispatch, so work that was thrown away is counted too")
+                }
+            }
+        }
+        Some((encoding, Err(error))) => {
+            let refused = check(format!("{}: {}", encoding.name, explain(&error))).degraded(WITHOUT_COUNTS);
+            let no_unit =
+                matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP));
+            if cpu.is_virtual && no_unit { refused.mend(ON_THE_HOST) } else { refused }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::State, *};
+    use crate::kernel::sources::Absent;
 
-    /// A tree of event sources: files with their contents.
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+    const REAL: Cpu = Cpu { vendor: Vendor::Intel, family: 6, model: 0x55, is_virtual: false };
+    const VIRTUAL: Cpu = Cpu { is_virtual: true, ..REAL };
+    const AMD: Cpu = Cpu { vendor: Vendor::Amd, family: 0x19, model: 1, is_virtual: true };
+
+    fn without(kind: Kind) -> Offer {
+        Offer {
+            choices: vec![vec![Source::clock()]],
+            absent: vec![Absent { kind, why: "the machine shows no PMU".to_owned() }],
         }
-        dir
     }
 
-    const PEBS: [(&str, &str); 6] = [
-        ("cpu/type", "4\n"),
-        ("cpu/caps/max_precise", "3\n"),
-        ("cpu/format/event", "config:0-7\n"),
-        ("cpu/format/umask", "config:8-15\n"),
-        ("cpu/format/ldlat", "config1:0-15\n"),
-        ("cpu/events/mem-loads", "event=0xcd,umask=0x1,ldlat=3\n"),
-    ];
-
-    #[test]
-    fn intel_with_pebs() {
-        let dir = tree(&PEBS);
-        let kind = kind(dir.path());
-        assert_eq!(kind, Kind::IntelPebs("cpu".into()));
-        let source = source(&kind, dir.path()).unwrap().unwrap();
-        assert_eq!(source.event, EventConfig { type_: 4, config: [0x1cd, 3, 0] });
-        assert_eq!((source.leader, source.cpu, source.precise), (None, None, true));
+    fn pair(loads: io::Result<usize>, stores: io::Result<usize>) -> Tried {
+        vec![(Kind::PebsLoads, loads), (Kind::PebsStores, stores)]
     }
 
     #[test]
-    fn intel_whose_pebs_the_hypervisor_hides() {
-        let mut files = PEBS;
-        files[1].1 = "0\n";
-        assert_eq!(kind(tree(&files).path()), Kind::Counters("cpu".into()));
-        assert_eq!(kind(tree(&PEBS[..4]).path()), Kind::Counters("cpu".into()));
-    }
-
-    #[test]
-    fn intel_hybrid_uses_its_large_cores_and_the_auxiliary_event() {
-        let mut files: Vec<(String, &str)> =
-            PEBS.iter().map(|(path, text)| (path.replacen("cpu/", "cpu_core/", 1), *text)).collect();
-        files.push(("cpu_core/cpus".into(), "2-15\n"));
-        files.push(("cpu_core/events/mem-loads-aux".into(), "event=0x03,umask=0x82\n"));
-        files.push(("cpu_atom/type".into(), "10\n"));
-        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        let dir = tree(&files);
-        let kind = kind(dir.path());
-        assert_eq!(kind, Kind::IntelPebs("cpu_core".into()));
-        let source = source(&kind, dir.path()).unwrap().unwrap();
-        assert_eq!(source.cpu, Some(2));
-        assert_eq!(source.leader, Some(EventConfig { type_: 4, config: [0x8203, 0, 0] }));
-    }
-
-    #[test]
-    fn amd_arm_and_nothing() {
-        let dir = tree(&[("cpu/type", "4"), ("ibs_op/type", "11\n"), ("ibs_fetch/type", "10\n")]);
-        assert_eq!(kind(dir.path()), Kind::AmdIbs);
-        let source = source(&Kind::AmdIbs, dir.path()).unwrap().unwrap();
-        assert_eq!((source.event.type_, source.whole_cpu, source.period % 16), (11, true, 0));
-        let dir = tree(&[("armv8_pmuv3_0/type", "8"), ("arm_spe_0/type", "9")]);
-        assert_eq!(kind(dir.path()), Kind::ArmSpe("arm_spe_0".into()));
-        assert_eq!(kind(tree(&[("armv8_pmuv3_0/type", "8")]).path()), Kind::Counters("armv8_pmuv3_0".into()));
-        assert_eq!(kind(tree(&[("software/type", "1"), ("breakpoint/type", "5")]).path()), Kind::None);
-        assert_eq!(kind(Path::new("/nonexistent")), Kind::None);
+    fn the_clock_is_no_source_of_addresses() {
+        assert_eq!(best(&without(Kind::PebsLoads)), []);
+        let ibs = Source { kind: Kind::IbsOp, address: true, ..Source::clock() };
+        let offer = Offer { choices: vec![vec![ibs.clone()], vec![Source::clock()]], absent: vec![] };
+        assert_eq!(best(&offer), [ibs]);
     }
 
     #[test]
     fn a_unit_that_does_not_deliver_is_not_called_good() {
-        let pebs = Kind::IntelPebs("cpu".into());
-        assert_eq!(judge(&pebs, Ok(Some(12))).state, State::Ok);
-        for tried in [Ok(Some(0)), Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))] {
-            let check = judge(&pebs, tried);
+        let judge = |tried| judge_addresses(&Offer::default(), tried, &REAL);
+        let good = judge(pair(Ok(12), Ok(3)));
+        assert_eq!((good.state, good.consequence), (State::Ok, None));
+        assert!(good.found.contains("loads: 12 samples") && good.found.contains("stores: 3 samples"));
+        let refused = || Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        for tried in
+            [pair(Ok(12), Ok(0)), pair(Ok(0), Ok(3)), pair(refused(), Ok(3)), pair(Ok(3), refused()), vec![]]
+        {
+            let check = judge(tried);
             assert_eq!(check.state, State::Degraded);
             assert!(check.consequence.unwrap().contains("zero-skid stop"));
         }
-        for kind in [Kind::None, Kind::Counters("cpu".into()), Kind::ArmSpe("arm_spe_0".into())] {
-            assert_eq!(judge(&kind, Ok(None)).state, State::Degraded);
-        }
+        let forbidden = vec![(Kind::IbsOp, Err(io::Error::from_raw_os_error(libc::EACCES)))];
+        assert!(judge(forbidden).found.contains("perf_event_paranoid"));
     }
 
     #[test]
-    fn a_cpu_list() {
-        assert_eq!(first_cpu("0-15\n"), Some(0));
-        assert_eq!(first_cpu("3,5\n"), Some(3));
-        assert_eq!(first_cpu("\n"), None);
+    fn what_is_missing_is_told_with_what_mends_it() {
+        let check = judge_addresses(&without(Kind::PebsLoads), vec![], &VIRTUAL);
+        assert_eq!(check.found, "Intel PEBS loads: the machine shows no PMU");
+        assert_eq!((check.state, check.mend.as_deref()), (State::Degraded, Some(ON_THE_HOST)));
+        assert_eq!(judge_addresses(&without(Kind::PebsLoads), vec![], &REAL).mend, None);
+        let ibs = judge_addresses(&without(Kind::IbsOp), vec![], &AMD);
+        assert!(ibs.mend.is_none() && ibs.consequence.unwrap().contains("on the host"));
+        let arm = judge_addresses(&without(Kind::ArmSpe), vec![], &Cpu { vendor: Vendor::Other, ..REAL });
+        assert!(arm.consequence.unwrap().contains("x86-64 only"));
+    }
+
+    #[test]
+    fn counters_are_judged_by_what_they_count() {
+        let (intel, amd) = (counters::encoding(&REAL).unwrap(), counters::encoding(&AMD).unwrap());
+        let open = |encoding| judge_counters(Some((encoding, Ok(()))), &REAL);
+        assert_eq!(open(intel).state, State::Ok);
+        assert!(open(amd).consequence.unwrap().contains("dispatch"));
+        let error = |number| Some((intel, Err(io::Error::from_raw_os_error(number))));
+        let missing = judge_counters(error(libc::ENOENT), &VIRTUAL);
+        assert_eq!((missing.state, missing.mend.as_deref()), (State::Degraded, Some(ON_THE_HOST)));
+        assert_eq!(judge_counters(error(libc::EACCES), &VIRTUAL).mend, None);
+        assert_eq!(judge_counters(error(libc::ENOENT), &REAL).mend, None);
+        assert_eq!(judge_counters(None, &REAL).state, State::Degraded);
     }
 }

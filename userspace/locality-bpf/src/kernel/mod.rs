@@ -8,4 +8,5 @@ pub mod perf;
 pub mod proc;
 pub mod ptrace;
 pub mod records;
+pub mod sources;
 pub mod sys;
