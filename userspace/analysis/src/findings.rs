@@ -17,6 +17,9 @@ use crate::reuse::{Case, REPLICATES, Reuse};
 use crate::subjects::Subjects;
 use crate::unseen::{Unseen, UnseenUses};
 
+/// Reuses after fewer accesses are near: a first-level cache of 32 KiB has so many lines, and they cannot have touched more.
+pub const NEAR_ACCESSES: u64 = 512;
+
 /// The findings of all analyses.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
@@ -92,7 +95,7 @@ impl Findings {
             let per_ns = if found.unit == Unit::Accesses { rates.mean() } else { 1.0 };
             found.far_from *= per_ns;
             found.windowed = Some(Windowed::of(profile, &contexts, &rates, estimator));
-            (seen, (resolution_ns as f64 * per_ns) as u64)
+            (seen, if found.unit == Unit::Accesses { NEAR_ACCESSES } else { resolution_ns })
         };
         Self {
             pairs: run(Pairs::new(&contexts, resolution), observations.reuses.clone()),

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use locality_analysis::arbiter::Policy;
+use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_stream::DataType;
 
 use crate::{exact, units};
@@ -54,6 +54,9 @@ pub enum Other {
     Report {
         /// The profile.
         file: PathBuf,
+        /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+        #[arg(long, default_value_t, value_name = "ESTIMATOR")]
+        estimator: Estimator,
         /// How to print.
         #[command(flatten)]
         output: OutputArgs,
@@ -193,6 +196,13 @@ pub struct TraceArgs {
     /// Who gets the debug registers: reservoir, or quick+reservoir.
     #[arg(long, default_value = "quick+reservoir", value_name = "POLICY")]
     pub policy: Policy,
+    /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+    #[arg(long, default_value_t, value_name = "ESTIMATOR")]
+    pub estimator: Estimator,
+    /// Stop as soon as the distribution of time distances is known so well: the widest half of a 95 % interval over its bins,
+    /// as a share (0.05 or 5%). With -d, whichever comes first.
+    #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with = "no_window")]
+    pub until_ci: Option<f64>,
     /// How to print.
     #[command(flatten)]
     pub print: OutputArgs,

@@ -5,6 +5,7 @@ use std::{io::IsTerminal as _, path::Path, process::ExitCode};
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
 use locality_analysis::{
+    estimator::Estimator,
     findings::{Findings, why_empty},
     model::Profile,
     report::{
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     });
     log_to_stderr(cli.verbose);
     let done = match cli.other {
-        Some(Other::Report { file, output }) => report(&file, &output),
+        Some(Other::Report { file, estimator, output }) => report(&file, estimator, &output),
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| write_page(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
@@ -80,7 +81,7 @@ fn log_to_stderr(verbose: u8) {
 fn trace(plan: &Plan) -> Result<ExitCode> {
     let outcome = session::run(plan)?;
     let launched = matches!(plan.targets, Targets::Command(_));
-    let printed = print(&outcome.profile, &plan.print, launched);
+    let printed = print(&outcome.profile, plan.estimator, &plan.print, launched);
     match &outcome.unwritten {
         Some(why) => eprintln!("locality-bpf: the profile is not complete: {why}"),
         None if plan.quiet => {}
@@ -117,13 +118,13 @@ fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) 
     put(&page, output, launched)
 }
 
-fn report(file: &Path, output: &OutputArgs) -> Result<ExitCode> {
+fn report(file: &Path, estimator: Estimator, output: &OutputArgs) -> Result<ExitCode> {
     if let Some(stored) = exact::stored(file) {
         print_exact(&stored, output, false)?;
         return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let profile = locality_profile::read(file)?;
-    print(&profile, output, false)?;
+    print(&profile, estimator, output, false)?;
     Ok(success(&profile))
 }
 
@@ -169,14 +170,14 @@ fn success(profile: &Profile) -> ExitCode {
 }
 
 /// Prints a report to the file asked for, else to stdout, which belongs to the command when one was launched.
-fn print(profile: &Profile, output: &OutputArgs, launched: bool) -> Result<()> {
+fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, launched: bool) -> Result<()> {
     let to_terminal = match (&output.report, launched) {
         (Some(_), _) => false,
         (None, true) => std::io::stderr().is_terminal(),
         (None, false) => std::io::stdout().is_terminal(),
     };
     let colour = wants_colour(to_terminal);
-    let findings = Findings::of(profile);
+    let findings = Findings::with(profile, estimator);
     let mut page = match output.format {
         Format::Json => json::print(profile, &findings),
         Format::Text => {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use locality_analysis::arbiter::Policy;
+use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_common::config::{CGROUPS_MAX, CgroupTarget};
 
 use crate::{
@@ -53,6 +53,10 @@ pub struct Plan {
     pub watch_unheld: bool,
     /// Who gets debug registers.
     pub policy: Policy,
+    /// How reuses are weighed.
+    pub estimator: Estimator,
+    /// Precision at which the trace ends: half of the widest interval over the bins of time distances.
+    pub until_ci: Option<f64>,
     /// How to print.
     pub print: OutputArgs,
     /// No progress and no remarks.
@@ -106,6 +110,8 @@ impl Plan {
             overhead_percent: args.overhead,
             max_stop: args.max_stop,
             policy: args.policy,
+            estimator: args.estimator,
+            until_ci: args.until_ci,
             print: args.print,
             quiet,
         })

@@ -31,6 +31,18 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses a share above 0 and below 1, also as a percentage, and returns it as a share.
+pub fn share(text: &str) -> Result<f64, String> {
+    let parsed = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+        None => text.parse(),
+    };
+    match parsed {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err("write a share above 0 and below 1, as in 0.05 or 5%".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +55,15 @@ mod tests {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         for bad in ["", "s", "-1", "0", "1d", "1e400", "99999999999999999999999h", "1.2.3"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(share("0.05"), Ok(0.05));
+        assert_eq!(share("5%"), Ok(0.05));
+        for bad in ["0", "1", "-0.1", "100%", "x", "", "NaN"] {
+            assert!(share(bad).is_err(), "{bad}");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::context::{PlaceId, base_name, function_name};
-use crate::findings::{Findings, causes, cost_percent, why_empty};
+use crate::findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
 use crate::model::{Outcome, Profile};
 use crate::pairs::Pair;
@@ -395,7 +395,9 @@ impl Page<'_> {
 
     fn pair(&mut self, index: usize, pair: &Pair, with_paths: bool) {
         let resolution_ns = self.profile.run.distance_resolution_ns;
-        let between = if pair.near {
+        let between = if pair.near && self.findings.unit == Unit::Accesses {
+            format!("{} between: near (cache-resident)", self.between(pair.median_ns.value))
+        } else if pair.near {
             format!("under {} between: near (cache-resident)", duration(resolution_ns as f64))
         } else {
             let far = if self.is_far(pair) { ": far" } else { "" };
@@ -503,11 +505,16 @@ impl Page<'_> {
 
     fn how_to_read(&mut self) {
         self.heading("How to read this", "");
-        let near = duration(self.profile.run.distance_resolution_ns as f64);
+        let (near, unit) = match self.findings.unit {
+            Unit::Accesses => (accesses(NEAR_ACCESSES as f64), "counted in memory accesses of the process"),
+            Unit::CpuNs => {
+                (duration(self.profile.run.distance_resolution_ns as f64), "CPU time of the process")
+            }
+        };
         self.paragraph(&format!(
             "A use is a sampled memory access; its reuse is the next access to the same location (8 bytes or less), by any \
              thread or by the kernel. Shares are estimates with their 95 % interval in brackets; n is what was seen. Time between use and \
-             reuse is CPU time of the process. Near pairs (under {near}) need no mending; far ones are where bringing use \
+             reuse is {unit}. Near pairs (under {near}) need no mending; far ones are where bringing use \
              and reuse closer together (fusing loops, blocking, reordering) saves cache misses."
         ));
     }

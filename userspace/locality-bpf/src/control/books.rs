@@ -180,10 +180,10 @@ impl Books<'_> {
     }
 
     /// One line for a person who waits.
-    pub fn progress(&self, spending: &Spending) -> String {
+    pub fn progress(&self, spending: &Spending, precision: &str) -> String {
         let costs = &self.costs;
         format!(
-            "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse, cost {:.2} % of {} % allowed (Ctrl-C ends)",
+            "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse{precision}, cost {:.2} % of {} % allowed (Ctrl-C ends)",
             (sys::monotonic_ns() - self.started.mono_ns) as f64 / 1e9,
             spending.samples,
             get(&costs.trapped),

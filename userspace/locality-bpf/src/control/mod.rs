@@ -13,6 +13,7 @@ pub mod host;
 pub mod launch;
 pub mod ledger;
 pub mod pace;
+mod precision;
 mod progress;
 pub mod session;
 pub mod sites;

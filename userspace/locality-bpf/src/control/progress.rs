@@ -15,6 +15,11 @@ impl Progress {
         Self { shown: false, wanted: !quiet && std::io::stderr().is_terminal() }
     }
 
+    /// Whether anybody sees the line.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
     /// Replaces the line.
     pub fn show(&mut self, line: &str) {
         if self.wanted {

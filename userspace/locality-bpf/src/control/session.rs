@@ -22,6 +22,7 @@ use super::{
     governor::{self, Governor, Prices, Spending},
     launch, ledger,
     pace::Pace,
+    precision::Precision,
     progress::Progress,
     store::{Store, Summary},
 };
@@ -133,6 +134,7 @@ struct Trace<'a> {
     /// What was asked for.
     pids: Vec<u32>,
     progress: Progress,
+    precision: Option<Precision>,
     command_status: Option<i32>,
 }
 
@@ -147,6 +149,10 @@ impl<'a> Trace<'a> {
         store: Store,
     ) -> Result<Self> {
         let (plan, prices) = (books.plan, books.calibration.prices);
+        let progress = Progress::new(plan.quiet);
+        let wanted = plan.until_ci.is_some() || progress.is_wanted();
+        let precision = (wanted && windows.is_some())
+            .then(|| Precision::new(store.path(), plan.estimator, plan.until_ci));
         let wanted = Wanted::default();
         let code = SharedCode::default();
         let pace = Pace::new(prices.meter_ns, Arc::clone(&wanted), Arc::clone(&code));
@@ -172,7 +178,8 @@ impl<'a> Trace<'a> {
         let (assembler, notables) =
             assembly::start(queue, store, books.started.mono_ns, pace, Arc::clone(&shown))?;
         Ok(Self {
-            progress: Progress::new(plan.quiet),
+            precision,
+            progress,
             books,
             clock,
             governor,
@@ -260,6 +267,9 @@ impl<'a> Trace<'a> {
                 },
                 _ = ticks.tick() => {
                     let over = until.is_some_and(|until| Instant::now() >= until);
+                    if self.precision.as_mut().is_some_and(Precision::turn) {
+                        return Ok("the asked precision".to_owned());
+                    }
                     let failed = lock(&self.shown).failed.clone();
                     match (over, failed) {
                         (true, _) => "the asked duration".to_owned(),
@@ -288,7 +298,8 @@ impl<'a> Trace<'a> {
         let rate = self.governor.steer(spending);
         let now = sys::monotonic_ns();
         self.clock.steer(governor::period_ns(rate, now), now);
-        self.progress.show(&self.books.progress(&spending));
+        let precision = self.precision.as_ref().map(Precision::words).unwrap_or_default();
+        self.progress.show(&self.books.progress(&spending, &precision));
         spending
     }
 
