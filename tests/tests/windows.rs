@@ -158,3 +158,47 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
     let last = &profile.windows[profile.windows.len() - 10..];
     assert!(last.iter().any(|window| window.end == "whole"), "{last:?}");
 }
+
+#[test]
+fn a_trace_ends_at_the_asked_precision() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("two_loops", &["90"]);
+    // Wide, because the distance of this program lies at the edge of a bin, and the error of the rate moves all across it.
+    let live = Live::trace(target.pid(), "60", &["--overhead", "5", "--until-ci", "40%"]);
+    assert_eq!(live.profile.run.ended_by, "the asked precision");
+    assert!(live.profile.run.wall_ns < 40_000_000_000, "{} ns", live.profile.run.wall_ns);
+    let bins = live.report["reuse"]["8"]["time"]["bins"].as_array().unwrap();
+    let half =
+        |bin: &serde_json::Value| (bin["ci95"][1].as_f64().unwrap() - bin["ci95"][0].as_f64().unwrap()) / 2.0;
+    // The report draws more often than the look that ended the trace.
+    assert!(bins.iter().map(half).fold(0.0, f64::max) < 0.45, "{bins:?}");
+    assert_eq!(live.report["reuse"]["8"]["time"]["unit"], "accesses");
+}
+
+#[test]
+fn each_estimator_reports_from_the_same_profile() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("two_loops", &["60"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.locality");
+    let traced = Tracer::attach(target.pid(), "3").args(["--overhead", "5", "-o"]).args([&file]).run();
+    assert!(traced.status.success(), "{}", traced.stderr);
+    for estimator in ["kaplan-meier", "horvitz-thompson", "proportional"] {
+        let report = Tracer::new()
+            .args(["report", "--estimator", estimator, "--format", "json"])
+            .args([&file])
+            .report();
+        assert_eq!(report["run"]["estimator"], estimator);
+        let sum: f64 = report["reuse"]["64"]["time"]["bins"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|bin| bin["fraction"].as_f64().unwrap())
+            .sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{estimator}: {sum}");
+    }
+    let refused = Tracer::new().args(["report", "--estimator", "best"]).args([&file]).run();
+    assert_eq!(refused.status.code(), Some(2));
+}
