@@ -26,8 +26,9 @@ use super::{
 const USES: usize = 8;
 
 /// Instructions of windows and the pages that they may read, each with the share of windows that are at least so long, in
-/// hundredths. A page costs about as much as sixty instructions, so that random accesses would make a short window dear.
-const LENGTHS: [(u64, u64, u8); 3] = [(60_000, 400, 3), (12_000, 200, 25), (3_000, 80, 100)];
+/// hundredths. A page costs about as much as sixty instructions, so that random accesses would make a short window dear. The
+/// long ones are what half of the default `--max-stop` has room for.
+const LENGTHS: [(u64, u64, u8); 2] = [(25_000, 300, 20), (3_000, 100, 100)];
 
 /// A word that is touched more often before its use is not watched: each touch is a trap.
 const EARLIER_MAX: u32 = 16;
