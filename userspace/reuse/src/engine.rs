@@ -262,7 +262,9 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt")]
+    #[target_feature(
+        enable = "avx512f,avx512vl,avx512bw,avx512dq,avx512cd,avx512vpopcntdq,bmi1,bmi2,lzcnt,popcnt"
+    )]
     fn take_v4(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
         self.take::<V4>(events, code)
     }
@@ -281,6 +283,7 @@ impl<A: Arena + ?Sized> Analysis for Engine<'_, A> {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512cd")
             && is_x86_feature_detected!("avx512vpopcntdq")
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
