@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::digest::Digest;
+use crate::digest::{Digest, Visit};
 use crate::quantity::Quantity;
-use crate::sequence::{Motion, motion};
+use crate::sequence::{LARGEST_STEP, Motion, motion, turns_too_often};
 
 /// Blocks remembered; beyond, those not seen for longest go.
 const MOST_BLOCKS: usize = 2048;
@@ -54,13 +54,16 @@ impl Blocks {
             block.last_seen = sample;
             let mut visited =
                 Visited { sample, accesses: last.access - first.access, weight: digest.weight, erratic: 0 };
+            let turns = Turns::of(visits, digest.registers);
             for register in 0..16_u8 {
-                points.clear();
-                points.extend(visits.iter().filter_map(|visit| {
-                    let values = digest.registers.get(visit.order as usize)?;
-                    Some((visit.access, *values.get(usize::from(register))?))
-                }));
-                let motion = motion(&points, 64);
+                let motion = turns.motion(usize::from(register)).unwrap_or_else(|| {
+                    points.clear();
+                    points.extend(visits.iter().filter_map(|visit| {
+                        let values = digest.registers.get(visit.order as usize)?;
+                        Some((visit.access, *values.get(usize::from(register))?))
+                    }));
+                    motion(&points, 64)
+                });
                 visited.erratic |= u16::from(motion == Motion::Erratic) << register;
                 block.learn(
                     sample,
@@ -91,6 +94,46 @@ impl Blocks {
             .next_back()
             .filter(|(_, block)| ip < block.end)
             .map_or(&[], |(_, block)| &block.registers)
+    }
+}
+
+/// How often each register grew and shrank from visit to visit: for most of them that says all.
+struct Turns {
+    up: [u64; 16],
+    down: [u64; 16],
+    /// Bits of all steps' sizes.
+    sizes: [u64; 16],
+}
+
+impl Turns {
+    fn of(visits: &[Visit], registers: &[[u64; 16]]) -> Turns {
+        let mut turns = Turns { up: [0; 16], down: [0; 16], sizes: [0; 16] };
+        let mut before: Option<&[u64; 16]> = None;
+        for now in visits.iter().filter_map(|visit| registers.get(visit.order as usize)) {
+            if let Some(before) = before {
+                // Without comparisons, since a processor's vectors do these at once.
+                let counts = turns.up.iter_mut().zip(&mut turns.down).zip(&mut turns.sizes);
+                for (((up, down), sizes), (before, now)) in counts.zip(before.iter().zip(now)) {
+                    let step = now.wrapping_sub(*before);
+                    let is_down = step >> 63;
+                    *up += step.wrapping_neg() >> 63;
+                    *down += is_down;
+                    *sizes |= step ^ is_down.wrapping_neg();
+                }
+            }
+            before = Some(now);
+        }
+        turns
+    }
+
+    /// The motion of a register that does not count; `None` for one that may.
+    fn motion(&self, register: usize) -> Option<Motion> {
+        let (up, down) = (*self.up.get(register)?, *self.down.get(register)?);
+        if up + down == 0 {
+            return Some(Motion::Constant);
+        }
+        let is_large = self.sizes.get(register).is_some_and(|sizes| *sizes >= 2 * LARGEST_STEP);
+        (is_large || turns_too_often(up as u32, down as u32)).then_some(Motion::Erratic)
     }
 }
 

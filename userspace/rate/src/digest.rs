@@ -2,10 +2,11 @@
 
 use locality_stream::Kind;
 
+use crate::table::Table;
 use crate::types::WindowView;
 
 /// A block begun.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Visit {
     pub start: u64,
     pub end: u64,
@@ -16,7 +17,7 @@ pub(crate) struct Visit {
 }
 
 /// An access to a word.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WordAccess {
     pub address: u64,
     pub access: u32,
@@ -29,34 +30,100 @@ pub(crate) struct WordAccess {
 #[derive(Debug)]
 pub(crate) struct Digest<'a> {
     /// By block, then in order.
-    pub visits: Vec<Visit>,
+    pub visits: &'a [Visit],
     pub registers: &'a [[u64; 16]],
     /// Of 4 and 8 bytes, aligned, to addresses that are stored to; by address, then in order.
-    pub words: Vec<WordAccess>,
+    pub words: &'a [WordAccess],
+    /// Where the window begins, where it has a block.
+    pub first: Option<u64>,
     /// In the window.
     pub accesses: f64,
     pub instructions: f64,
-    /// Nanoseconds per access by the model, unscaled.
-    pub model: f64,
     /// Accesses per nanosecond by the model, unscaled.
     pub weight: f64,
 }
 
-impl<'a> Digest<'a> {
-    pub fn new(window: &WindowView<'a>) -> Digest<'a> {
-        let (mut visits, mut words, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut access, mut order) = (0_u32, 0_u32);
+/// Makes windows ready, one after the other in the same memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Digester {
+    visits: Sorter<Visit>,
+    words: Sorter<WordAccess>,
+    lines: Table,
+}
+
+/// Sorts by groups in the order in which these came.
+#[derive(Debug, Clone, Default)]
+struct Sorter<T> {
+    groups: Table,
+    unsorted: Vec<(u32, T)>,
+    /// Where the next item of each group goes.
+    next: Vec<u32>,
+    sorted: Vec<T>,
+}
+
+impl<T: Copy + Default> Sorter<T> {
+    fn clear(&mut self) {
+        self.groups.clear();
+        self.unsorted.clear();
+    }
+
+    fn sort(&mut self) -> &[T] {
+        self.next.clear();
+        self.next.resize(self.groups.keys().len() + 1, 0);
+        for (group, _) in &self.unsorted {
+            if let Some(count) = self.next.get_mut(*group as usize + 1) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for next in &mut self.next {
+            sum += *next;
+            *next = sum;
+        }
+        self.sorted.clear();
+        self.sorted.resize(self.unsorted.len(), T::default());
+        for (group, item) in &self.unsorted {
+            if let Some(next) = self.next.get_mut(*group as usize)
+                && let Some(place) = self.sorted.get_mut(*next as usize)
+            {
+                *place = *item;
+                *next += 1;
+            }
+        }
+        &self.sorted
+    }
+}
+
+impl Digester {
+    pub fn digest<'a>(&'a mut self, window: &WindowView<'a>) -> Digest<'a> {
+        let Digester { visits, words, lines } = self;
+        visits.clear();
+        words.clear();
+        lines.clear();
+        // Words that are only loaded tell nothing.
+        for event in window.events {
+            if matches!(event.size, 4 | 8) && event.kind == Kind::STORE {
+                words.groups.insert(event.value);
+            }
+        }
+        let (mut access, mut order, mut first_block, mut last_line) = (0_u32, 0_u32, None, None);
         for event in window.events {
             if event.kind.is_access() {
                 let bits = u32::from(event.size) * 8;
-                let value = window.values.get(access as usize).copied();
-                if let (4 | 8, false, Some(value)) = (event.size, event.kind.is_flow(), value)
+                if let (4 | 8, false) = (event.size, event.kind.is_flow())
                     && event.value % u64::from(event.size) == 0
+                    && let Some(group) = words.groups.get(event.value)
+                    && let Some(value) = window.values.get(access as usize).copied()
                 {
                     let is_store = event.kind.is_store();
-                    words.push(WordAccess { address: event.value, access, bits, is_store, value });
+                    let word = WordAccess { address: event.value, access, bits, is_store, value };
+                    words.unsorted.push((group, word));
                 }
-                lines.push(event.value >> 6);
+                let line = event.value >> 6;
+                if last_line != Some(line) {
+                    lines.insert(line);
+                    last_line = Some(line);
+                }
                 access += 1;
             } else if event.kind == Kind::BLOCK {
                 if let Some((first, last)) = {
@@ -64,52 +131,79 @@ impl<'a> Digest<'a> {
                     block.first().zip(block.last())
                 } {
                     let end = last.address.wrapping_add(u64::from(last.length));
-                    visits.push(Visit { start: first.address, end, order, access });
+                    let visit = Visit { start: first.address, end, order, access };
+                    visits.unsorted.push((visits.groups.insert(first.address), visit));
+                    first_block.get_or_insert(first.address);
                 }
                 order += 1;
             }
         }
-        visits.sort_unstable_by_key(|visit| (visit.start, visit.order));
-        keep_stored(&mut words);
         let accesses = f64::from(access);
         let instructions = window.instructions as f64;
-        let model = model(instructions, &lines) / accesses.max(1.0);
+        let model = model(instructions, lines) / accesses.max(1.0);
         Digest {
-            visits,
+            visits: visits.sort(),
             registers: window.registers,
-            words,
+            words: words.sort(),
+            first: first_block,
             accesses,
             instructions,
-            model,
             weight: if model > 0.0 { 1.0 / model } else { 1.0 },
         }
     }
 }
 
-/// Sorts, and leaves out words that are only loaded.
-fn keep_stored(words: &mut Vec<WordAccess>) {
-    let mut stored: Vec<u64> = words.iter().filter(|word| word.is_store).map(|word| word.address).collect();
-    stored.sort_unstable();
-    stored.dedup();
-    words.retain(|word| stored.binary_search(&word.address).is_ok());
-    words.sort_unstable_by_key(|word| (word.address, word.access));
-}
-
 /// Nanoseconds, up to a factor that each process calibrates: instructions at three a cycle of 3 GHz, lines that the window
 /// touches for the first time at what a prefetched one or a missed one costs. The costs are round numbers of the order
 /// that this kind of machine shows; only their proportions matter.
-fn model(instructions: f64, lines: &[u64]) -> f64 {
+fn model(instructions: f64, lines: &Table) -> f64 {
     const INSTRUCTION: f64 = 0.11;
     const NEXT_LINE: f64 = 2.0;
     const OTHER_LINE: f64 = 8.0;
-    let mut distinct: Vec<u64> = lines.to_vec();
-    distinct.sort_unstable();
-    distinct.dedup();
-    let mut sum = instructions * INSTRUCTION;
-    for pair in distinct.windows(2) {
-        if let [a, b] = pair {
-            sum += if b - a <= 2 { NEXT_LINE } else { OTHER_LINE };
+    let has = |line: Option<u64>| line.is_some_and(|line| lines.get(line).is_some());
+    let follows = |line: u64| has(line.checked_sub(1)) || has(line.checked_sub(2));
+    let next = lines.keys().iter().filter(|line| follows(**line)).count() as f64;
+    // The first of all is there already.
+    let other = (lines.keys().len() as f64 - next - 1.0).max(0.0);
+    instructions * INSTRUCTION + next * NEXT_LINE + other * OTHER_LINE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sorted_by_group_and_then_in_order() {
+        let mut random = fastrand::Rng::with_seed(2);
+        let mut sorter = Sorter::<(u64, usize)>::default();
+        for length in [0, 1, 50, 3000] {
+            sorter.clear();
+            let mut truth: Vec<(u32, (u64, usize))> = Vec::new();
+            for n in 0..length {
+                let key = random.u64(0..200);
+                let item = (sorter.groups.insert(key), (key, n));
+                sorter.unsorted.push(item);
+                truth.push(item);
+            }
+            truth.sort_by_key(|item| item.0);
+            assert!(sorter.sort().iter().eq(truth.iter().map(|item| &item.1)));
         }
     }
-    sum
+
+    #[test]
+    fn lines_cost_by_their_neighbours() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut table = Table::default();
+        for _ in 0..20 {
+            table.clear();
+            let mut lines: Vec<u64> = (0..random.u64(1..200)).map(|_| random.u64(0..1000)).collect();
+            for line in &lines {
+                table.insert(*line);
+            }
+            lines.sort_unstable();
+            lines.dedup();
+            let costs = lines.windows(2).map(|pair| if pair[1] - pair[0] <= 2 { 2.0 } else { 8.0 });
+            assert!((model(100.0, &table) - 11.0 - costs.sum::<f64>()).abs() < 1e-6);
+        }
+    }
 }

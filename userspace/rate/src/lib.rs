@@ -1,13 +1,13 @@
-//! Accesses per CPU nanosecond around a sample, without hardware counters: by looking back (METHOD.md §2).
+//! Accesses per CPU nanosecond around a sample, without hardware counters: by looking at progress (METHOD.md §2).
 //!
-//! In the milliseconds before a stop the kernel side notes time, registers and some memory words of the thread at a few
+//! In the milliseconds around a stop the kernel side notes time, registers and some memory words of the thread at a few
 //! clock ticks ([`Reading`]); the window at the stop ([`WindowView`]) says what one step of a counting word or register is
 //! worth in accesses. [`Rates`] is one process: it takes samples in order, says which words to read from now on, and
 //! gives each sample's rate with its interval and [`Source`], at once and better at the end ([`Rates::rates`]).
 //!
-//! Modules in the order in which data flows: `types`, `digest` a window sorted, `sequence` a quantity in one window,
+//! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of `table`, `sequence` a quantity in one window,
 //! `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity over the readings,
-//! `combine` many tracks to a rate, `rates`.
+//! `combine` many tracks to a rate, `pace` what is known without them, `rates`.
 //!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows; hardware
 //! counters, which need none of this.
@@ -20,9 +20,11 @@
 mod blocks;
 mod combine;
 mod digest;
+mod pace;
 mod quantity;
 mod rates;
 mod sequence;
+mod table;
 mod track;
 mod types;
 mod words;

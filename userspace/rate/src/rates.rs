@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
 use crate::combine::{Candidate, combine};
-use crate::digest::Digest;
+use crate::digest::Digester;
+use crate::pace::{Prior, Scale, Shape, median};
 use crate::quantity::{Quantity, Slope};
 use crate::track::{Point, Track, reckon};
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
@@ -12,22 +13,18 @@ use crate::words::Words;
 
 /// Bytes of code that count as one place, as a shift.
 const REGION: u32 = 8;
-/// Standard deviation of ln(rate ÷ model), for a process without rates of its own.
-const UNSCALED: f64 = 1.1;
-/// The same, at least, where the model is scaled.
-const SCALED: f64 = 0.5;
-/// The same, at least, for a place that has rates of its own.
+/// Standard deviation of ln of rates, at least, at a place that has rates of its own.
 const SAME_PLACE: f64 = 0.3;
 /// Rates of a place from which it is believed.
 const FEWEST_OF_REGION: usize = 3;
-/// Standard deviations from the prior beyond which a track is an alias.
-const WIDTH: f64 = 2.3;
 /// Difference of log likelihoods from which a track is preferred to its rivals.
 const CLEAR: f64 = 3.0;
 /// Factor of uncertainty of the scaled model (METHOD.md §2).
 const MODEL: f64 = 0.4;
-/// Samples with rates of their own from which the model's scale is believed.
-const FEWEST_SCALES: usize = 3;
+/// Rounds in which all samples are looked at again.
+const ROUNDS: usize = 3;
+/// Number of samples after which this is done first.
+const FIRST_REVISION: usize = 8;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
@@ -43,32 +40,11 @@ struct Evidence {
     is_word: bool,
 }
 
-/// What is known of a sample's rate beforehand: ln of it, and the standard deviation of that.
-#[derive(Debug, Clone, Copy)]
-struct Prior {
-    centre: f64,
-    sigma: f64,
-}
-
-impl Prior {
-    /// Outside is what a sample's own evidence is not believed.
-    fn bracket(self) -> (f64, f64) {
-        ((self.centre - WIDTH * self.sigma).exp(), (self.centre + WIDTH * self.sigma).exp())
-    }
-
-    fn penalty(self, rate: f64) -> f64 {
-        ((rate.ln() - self.centre) / self.sigma).powi(2) / 2.0
-    }
-}
-
 /// What is kept of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
     region: u64,
-    /// Model's accesses per nanosecond, unscaled; 0 without a window.
-    model: f64,
-    /// Instructions per access in the window; 0 without.
-    instructions: f64,
+    shape: Shape,
     evidence: Vec<Evidence>,
 }
 
@@ -80,9 +56,16 @@ pub struct Rates {
     words: Words,
     quantities: Vec<Quantity>,
     samples: Vec<Kept>,
-    /// ln of rate ÷ model of samples with a source of their own.
-    scales: Vec<f64>,
-    /// Rates as they were first known, by place.
+    learnt: Learnt,
+    /// Number of samples at which all are looked at again.
+    revise_at: usize,
+    digester: Digester,
+}
+
+/// What samples with rates of their own tell of others.
+#[derive(Debug, Clone, Default)]
+struct Learnt {
+    scale: Scale,
     regions: Regions,
 }
 
@@ -95,8 +78,9 @@ impl Rates {
             words: Words::default(),
             quantities: Vec::new(),
             samples: Vec::new(),
-            scales: Vec::new(),
-            regions: Regions::new(),
+            learnt: Learnt::default(),
+            revise_at: FIRST_REVISION,
+            digester: Digester::default(),
         }
     }
 
@@ -118,57 +102,63 @@ impl Rates {
     /// Takes the next sample, and says what is known of its rate by now.
     pub fn observe(&mut self, sample: &Sample<'_>) -> SampleRate {
         let number = self.samples.len() as u32;
-        let digest = sample.window.as_ref().map(Digest::new);
-        if let Some(digest) = &digest {
-            self.blocks.learn(number, digest, &mut self.quantities);
-            self.words.learn(number, sample.thread, digest, &mut self.quantities);
+        let first = sample.readings.first().map(|reading| reading.ip);
+        let mut kept = Kept { region: first.unwrap_or(0), shape: Shape::default(), evidence: Vec::new() };
+        if let Some(window) = &sample.window {
+            let digest = self.digester.digest(window);
+            self.blocks.learn(number, &digest, &mut self.quantities);
+            self.words.learn(number, sample.thread, &digest, &mut self.quantities);
+            // Where it stopped: the window's weight is that of this place.
+            kept.region = digest.first.unwrap_or(kept.region);
+            if digest.accesses > 0.0 {
+                kept.shape =
+                    Shape { model: digest.weight, instructions: digest.instructions / digest.accesses };
+            }
         }
-        let mut kept = Kept {
-            region: sample.readings.last().map_or(0, |reading| reading.ip >> REGION),
-            model: 0.0,
-            instructions: 0.0,
-            evidence: Vec::new(),
-        };
-        if let Some(digest) = digest.as_ref().filter(|digest| digest.accesses > 0.0) {
-            kept.model = 1.0 / digest.model;
-            kept.instructions = digest.instructions / digest.accesses;
-        }
-        let bracket = self.prior(&kept).map(Prior::bracket);
+        kept.region >>= REGION;
+        let bracket = self.learnt.bracket(&kept);
         self.read_words(number, sample.readings, bracket, &mut kept.evidence);
         self.read_registers(number, sample.readings, bracket, &mut kept.evidence);
         self.words.choose(&self.quantities);
-        let own = self.own(number, &kept, &self.regions);
+        let own = self.own(number, &kept, &self.learnt);
         if let Some((rate, _)) = own {
-            if kept.model > 0.0 {
-                self.scales.push((rate.value / kept.model).ln());
-            }
-            self.regions.entry(kept.region).or_default().push((number, rate.value));
+            self.learnt.learn(number, &kept, rate.value);
+            self.learnt.scale.fit();
         }
-        let rate = self.settle(number, &kept, own, &self.regions);
+        let rate = self.learnt.settle(number, &kept, own);
         self.samples.push(kept);
+        if self.samples.len() >= self.revise_at {
+            // What was told before more was known may have been wrong.
+            self.revise_at = self.samples.len() * 3 / 2 + 1;
+            self.learnt = self.learn_again().1;
+        }
         rate
     }
 
     /// The rates of all samples so far, in the order in which they were observed, with all that is known by now.
     pub fn rates(&self) -> Vec<SampleRate> {
-        let own = |regions: &Regions| -> Vec<Option<(Estimate, Source)>> {
-            self.samples.iter().zip(0..).map(|(kept, number)| self.own(number, kept, regions)).collect()
-        };
-        let by_region = |own: &[Option<(Estimate, Source)>]| {
-            let mut regions: Regions = BTreeMap::new();
-            for ((kept, own), number) in self.samples.iter().zip(own).zip(0..) {
+        let (own, learnt) = self.learn_again();
+        let settle = |((kept, own), number)| learnt.settle(number, kept, own);
+        self.samples.iter().zip(own).zip(0..).map(settle).collect()
+    }
+
+    /// The rates that samples have of their own, with all that is known by now, and what they tell of others.
+    fn learn_again(&self) -> (Vec<Option<(Estimate, Source)>>, Learnt) {
+        let mut learnt = Learnt::default();
+        let mut own = Vec::new();
+        // What is clear without the others helps to clear the rest.
+        for _ in 0..ROUNDS {
+            let numbered = || self.samples.iter().zip(0..);
+            own = numbered().map(|(kept, number)| self.own(number, kept, &learnt)).collect();
+            learnt = Learnt::default();
+            for ((kept, number), own) in numbered().zip(&own) {
                 if let Some((rate, _)) = own {
-                    regions.entry(kept.region).or_default().push((number, rate.value));
+                    learnt.learn(number, kept, rate.value);
                 }
             }
-            regions
-        };
-        // What is clear without its neighbours helps to clear the rest.
-        let clear = by_region(&own(&Regions::new()));
-        let own = own(&clear);
-        let regions = by_region(&own);
-        let settle = |((kept, own), number)| self.settle(number, kept, own, &regions);
-        self.samples.iter().zip(own).zip(0..).map(settle).collect()
+            learnt.scale.fit();
+        }
+        (own, learnt)
     }
 
     /// What each quantity said of a sample: for those who look for mistakes.
@@ -197,29 +187,7 @@ impl Rates {
             ))
         };
         let texts: Vec<String> = kept.evidence.iter().filter_map(of).collect();
-        format!("model {:.3} {}", kept.model, texts.join(" "))
-    }
-
-    /// Median and scatter of the model's scale, in logarithms.
-    fn scale(&self) -> Option<(f64, f64)> {
-        (self.scales.len() >= FEWEST_SCALES).then(|| median(&self.scales)).flatten()
-    }
-
-    /// What the model says.
-    fn prior(&self, kept: &Kept) -> Option<Prior> {
-        (kept.model > 0.0).then(|| match self.scale() {
-            Some((scale, scatter)) => {
-                Prior { centre: kept.model.ln() + scale, sigma: SCALED.max(1.3 * scatter) }
-            }
-            None => Prior { centre: kept.model.ln(), sigma: UNSCALED },
-        })
-    }
-
-    /// What other samples of the same place say, where they agree.
-    fn local_prior(&self, number: u32, kept: &Kept, regions: &Regions) -> Option<Prior> {
-        let logs = nearest(regions, kept.region, number, FEWEST_OF_REGION)?;
-        let (centre, scatter) = median(&logs)?;
-        Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
+        format!("model {:.3} {}", kept.shape.model, texts.join(" "))
     }
 
     fn read_words(
@@ -291,9 +259,8 @@ impl Rates {
     }
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
-    fn own(&self, number: u32, kept: &Kept, regions: &Regions) -> Option<(Estimate, Source)> {
-        let prior = self.prior(kept);
-        let expected = self.local_prior(number, kept, regions).or(prior);
+    fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Option<(Estimate, Source)> {
+        let expected = learnt.local_prior(number, kept).or_else(|| learnt.scale.prior(kept.shape));
         let candidates: Vec<Candidate> = kept
             .evidence
             .iter()
@@ -309,37 +276,60 @@ impl Rates {
                 })
             })
             .collect();
-        combine(&candidates, prior.map(Prior::bracket))
+        let bracket = learnt.bracket(kept).unwrap_or((0.0, kept.shape.most()));
+        combine(&candidates, Some(bracket))
+    }
+}
+
+impl Learnt {
+    /// Takes the rate that a sample has of its own.
+    fn learn(&mut self, number: u32, kept: &Kept, rate: f64) {
+        self.scale.learn(kept.shape, rate);
+        self.regions.entry(kept.region).or_default().push((number, rate));
     }
 
-    fn settle(
-        &self,
-        number: u32,
-        kept: &Kept,
-        own: Option<(Estimate, Source)>,
-        regions: &Regions,
-    ) -> SampleRate {
+    /// Outside is what a sample's own evidence is not believed.
+    fn bracket(&self, kept: &Kept) -> Option<(f64, f64)> {
+        let (low, high) = self.scale.prior(kept.shape)?.bracket();
+        Some((low, high.min(kept.shape.most()).max(low)))
+    }
+
+    /// What other samples of the same place say, where they agree.
+    fn local_prior(&self, number: u32, kept: &Kept) -> Option<Prior> {
+        let logs = nearest(&self.regions, kept.region, number, FEWEST_OF_REGION)?;
+        let (centre, scatter) = median(&logs)?;
+        Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
+    }
+
+    fn settle(&self, number: u32, kept: &Kept, own: Option<(Estimate, Source)>) -> SampleRate {
         let of_region = || {
-            let logs = nearest(regions, kept.region, number, 2)?;
+            let logs = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs)?;
             // The speed of a place may change, and two or three neighbours may not have seen it.
             let half = 0.03_f64.max(2.0 * scatter) + 0.05 + 0.2 / logs.len() as f64;
             Some((Estimate::within(middle.exp(), half), Source::Region))
         };
         let of_model = || {
-            let (scale, scatter) = self.scale().filter(|_| kept.model > 0.0)?;
-            Some((Estimate::within(kept.model * scale.exp(), MODEL.max(2.0 * scatter)), Source::Model))
+            let (rate, scatter) = self.scale.scaled(kept.shape)?;
+            Some((Estimate::within(rate, MODEL.max(2.0 * scatter)), Source::Model))
         };
         let unknown = || {
-            let (low, high) = self.prior(kept)?.bracket();
+            let (low, high) = self.bracket(kept)?;
             Some((Estimate { value: (low * high).sqrt(), low, high }, Source::Unknown))
         };
-        match own.or_else(of_region).or_else(of_model).or_else(unknown) {
-            Some((rate, source)) => SampleRate {
-                accesses_per_ns: Some(rate),
-                instructions_per_ns: (kept.instructions > 0.0).then(|| rate.times(kept.instructions)),
-                source,
-            },
+        let most = kept.shape.most();
+        let possible = |rate: &(Estimate, Source)| rate.0.value <= most;
+        let told = own.or_else(of_region).filter(possible);
+        match told.or_else(|| of_model().filter(possible)).or_else(unknown) {
+            Some((rate, source)) => {
+                let rate = Estimate { high: rate.high.min(most).max(rate.value), ..rate };
+                SampleRate {
+                    accesses_per_ns: Some(rate),
+                    instructions_per_ns: (kept.shape.instructions > 0.0)
+                        .then(|| rate.times(kept.shape.instructions)),
+                    source,
+                }
+            }
             None => SampleRate::NONE,
         }
     }
@@ -382,15 +372,4 @@ fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option
     around.sort_unstable_by_key(|rate| (rate.0.abs_diff(number), rate.0));
     around.truncate(NEAREST);
     (around.len() >= fewest).then(|| around.into_iter().map(|rate| rate.1.ln()).collect())
-}
-
-/// Median, and the median absolute deviation as a standard deviation.
-fn median(values: &[f64]) -> Option<(f64, f64)> {
-    let middle = |mut values: Vec<f64>| {
-        values.sort_unstable_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
-    };
-    let centre = middle(values.to_vec())?;
-    let deviation = middle(values.iter().map(|value| (value - centre).abs()).collect())?;
-    Some((centre, deviation * 1.4826))
 }

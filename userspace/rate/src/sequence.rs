@@ -1,7 +1,7 @@
 //! How one quantity (a memory word, a register at one block) moves within one window.
 
 /// Steps larger than this are no counting.
-const LARGEST_STEP: u64 = 1 << 32;
+pub(crate) const LARGEST_STEP: u64 = 1 << 32;
 
 /// Steps back, a quarter of all so far, after which the rest is not looked at.
 const HOPELESS: u32 = 8;
@@ -54,6 +54,11 @@ pub(crate) fn whole(bits: u64) -> Option<u64> {
     (bits == 0 || (is_whole && value != 0.0)).then_some(value as i64 as u64)
 }
 
+/// True for so many steps forward and back that are no counting with wraps.
+pub(crate) fn turns_too_often(up: u32, down: u32) -> bool {
+    up.min(down) > 0 && up.max(down) < 3 * up.min(down)
+}
+
 /// `points`: (index of the access, value), in order. `bits`: width of the value.
 pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
     let steps = || {
@@ -73,7 +78,7 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
             down += 1;
         }
         // Hopeless already: most registers are.
-        if up.min(down) >= HOPELESS && up.max(down) < 3 * up.min(down) {
+        if up.min(down) >= HOPELESS && turns_too_often(up, down) {
             return Motion::Erratic;
         }
     }
@@ -92,7 +97,7 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
             even_jumps &= *jump.get_or_insert(size) == size;
         }
     }
-    if backward > 0 && (!even || !even_jumps || up.max(down) < 3 * backward) {
+    if backward > 0 && (!even || !even_jumps || turns_too_often(up, down)) {
         return Motion::Erratic;
     }
     let stride = stride.filter(|_| even);

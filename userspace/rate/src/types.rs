@@ -55,7 +55,7 @@ pub struct WindowView<'a> {
 pub struct Sample<'a> {
     /// The thread; any number that is its own within the process.
     pub thread: u32,
-    /// Light readings before the stop, oldest first, and last the stop itself.
+    /// Light readings within milliseconds of the stop, oldest first. The stop itself may be among them.
     pub readings: &'a [Reading],
     /// The window that began at the stop, where there was one.
     pub window: Option<WindowView<'a>>,
@@ -87,16 +87,16 @@ impl Estimate {
 /// Where a rate comes from, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
-    /// Memory words that count, read before the stop; the window says what one step is worth.
+    /// Memory words that count, read beside the stop; the window says what one step is worth.
     Words,
-    /// Registers that advance by a constant stride, read before the stop.
+    /// Registers that advance by a constant stride, read beside the stop.
     Registers,
     /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or by one reading alone;
     /// what a step is worth comes from several windows.
     Slopes,
     /// The median of other samples of the same 256 bytes of code.
     Region,
-    /// A timing model of the window, scaled to samples of the process that have a source of their own.
+    /// A timing model of the window, scaled to samples of the process that have a source of their own; never unscaled.
     Model,
     /// None; the interval is a bracket.
     Unknown,
