@@ -5,9 +5,9 @@
 //! worth in accesses. [`Rates`] is one process: it takes samples in order, says which words to read from now on, and
 //! gives each sample's rate with its interval and [`Source`], at once and better at the end ([`Rates::rates`]).
 //!
-//! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of `table`, `sequence` a quantity in one window,
-//! `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity over the readings,
-//! `combine` many tracks to a rate, `pace` what is known without them, `rates`.
+//! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of `table`, `sequence` a
+//! quantity in one window, `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity
+//! over the readings, `combine` many tracks to a rate, `pace` what is known without them, `rates`.
 //!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows; hardware
 //! counters, which need none of this.
