@@ -18,7 +18,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::context::ContextId;
-use crate::subjects::Subject;
+use crate::interval::{Spread, Spreads, Unsure};
+use crate::subjects::{Followed, Subject};
 use crate::survival::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
 
 /// How what was seen is extended to what was not.
@@ -108,6 +109,7 @@ pub struct Study<'a> {
     stretch_of: Vec<usize>,
     /// For each stretch the accesses that were left on average when its uses were made, if the end was seen.
     horizons: Vec<Option<f64>>,
+    spreads: Spreads,
 }
 
 /// One draw: how often each sample counts, and by how much its rate is taken to be wrong.
@@ -117,11 +119,16 @@ pub struct Draw<'a> {
     pub weights: &'a [f64],
     /// Factors of distances that rest on the clock, by sample; missing ones are 1.
     pub clocks: &'a [f64],
+    /// By sample: the share of a reuse's spread that lies before where this draw puts it; missing ones are not put anywhere
+    /// but spread.
+    pub picks: &'a [f64],
+    /// The same for all spreads that are guesses.
+    pub guess: f64,
 }
 
 impl Draw<'_> {
     /// As it was seen.
-    pub const SEEN: Self = Self { weights: &[], clocks: &[] };
+    pub const SEEN: Self = Self { weights: &[], clocks: &[], picks: &[], guess: 0.5 };
 
     fn weight(&self, subject: &Subject) -> f64 {
         subject.weight * self.weights.get(subject.sample as usize).copied().unwrap_or(1.0)
@@ -133,6 +140,16 @@ impl Draw<'_> {
                 bin(((distance as f64 * factor) as u64).max(subject.shown.at.saturating_add(1)))
             }
             _ => bin(distance),
+        }
+    }
+
+    /// Bins of a reuse that was followed, with shares.
+    fn places(&self, subject: &Subject, at: u64, spread: Option<&Spread>) -> Vec<(usize, f64)> {
+        match (spread, self.picks.get(subject.sample as usize)) {
+            (None, _) => vec![(self.at(subject, at), 1.0)],
+            (Some(spread), None) => spread.shares.clone(),
+            (Some(spread), Some(_)) if spread.guess => vec![(spread.quantile(self.guess), 1.0)],
+            (Some(spread), Some(pick)) => vec![(spread.quantile(*pick), 1.0)],
         }
     }
 }
@@ -156,7 +173,31 @@ impl<'a> Study<'a> {
         own.truncate(MOST_CURVES);
         let group: HashMap<ContextId, usize> = own.iter().map(|own| own.0).zip(1..).collect();
         let group_of = subjects.iter().map(|s| group.get(&s.context).copied().unwrap_or(0)).collect();
-        Self { subjects, groups: own.len() + 1, group_of, stretch_of, horizons }
+        let groups = own.len() + 1;
+        Self { subjects, groups, group_of, stretch_of, horizons, spreads: Spreads::default() }
+    }
+
+    /// With reuses in intervals spread like that.
+    pub fn spread(mut self, spreads: &Spreads) -> Self {
+        self.spreads = spreads.clone();
+        self
+    }
+
+    /// Finds how reuses that are known to lie in intervals are spread over them.
+    pub fn spreads(&self) -> Spreads {
+        let (mut shown, mut followed, mut unsure) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, spell) in self.spells(Draw::SEEN) {
+            let Some(subject) = self.subjects.get(index) else { continue };
+            let of_window = spell.entry.is_none() && subject.shown.at > 0;
+            match subject.followed.filter(|_| !of_window) {
+                None => shown.push(spell),
+                Some(Followed { within: Some((_, last)), .. }) => {
+                    unsure.push((index, Unsure { spell, last: bin(last) }));
+                }
+                Some(_) => followed.push(spell),
+            }
+        }
+        Spreads::find(&shown, &followed, &unsure, self.groups)
     }
 
     /// Weight by distance for each stretch.
@@ -192,6 +233,11 @@ impl<'a> Study<'a> {
 
     /// The curves, and the spells that they were fitted to with the subjects that they belong to.
     fn curves(&self, draw: Draw<'_>) -> (Curves, Vec<(usize, Spell)>) {
+        let spells = self.spells(draw);
+        (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
+    }
+
+    fn spells(&self, draw: Draw<'_>) -> Vec<(usize, Spell)> {
         let mut spells = Vec::with_capacity(self.subjects.len());
         for (index, (subject, &group)) in self.subjects.iter().zip(&self.group_of).enumerate() {
             let weight = draw.weight(subject);
@@ -202,12 +248,14 @@ impl<'a> Study<'a> {
             }
             if let Some(followed) = subject.followed {
                 let entry = (shown.exit > 0).then_some(shown.exit);
-                let exit = draw.at(subject, followed.exit.at);
-                let weight = weight / followed.p_choice;
-                spells.push((index, Spell { weight, entry, exit, reused: followed.exit.reused, ..shown }));
+                let reused = followed.exit.reused;
+                for (exit, share) in draw.places(subject, followed.exit.at, self.spreads.get(index)) {
+                    let weight = weight * share / followed.p_choice;
+                    spells.push((index, Spell { weight, entry, exit, reused, ..shown }));
+                }
             }
         }
-        (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
+        spells
     }
 
     /// Weight that moves along the curves, by stretch and group: from the start, and from beyond each bin.
@@ -300,13 +348,15 @@ impl<'a> Study<'a> {
 
     fn horvitz_thompson(&self, draw: Draw<'_>) -> Vec<Mass> {
         let mut masses = vec![Mass::default(); self.horizons.len()];
-        for (subject, stretch) in self.placed() {
+        for (index, (subject, stretch)) in self.placed().enumerate() {
             let Some(mass) = masses.get_mut(stretch) else { continue };
             let times = draw.weight(subject) / subject.weight;
             match (subject.shown.reused, subject.followed) {
                 (true, _) => mass.put(bin(subject.shown.at), times * subject.weight),
                 (_, Some(followed)) if followed.exit.reused => {
-                    mass.put(draw.at(subject, followed.exit.at), times * subject.horvitz_thompson());
+                    for (at, share) in draw.places(subject, followed.exit.at, self.spreads.get(index)) {
+                        mass.put(at, share * times * subject.horvitz_thompson());
+                    }
                 }
                 (_, Some(followed)) if followed.to_the_end => {
                     mass.beyond += times * subject.weight / (followed.p_arm * followed.p_survive);
@@ -320,15 +370,17 @@ impl<'a> Study<'a> {
     fn proportional(&self, draw: Draw<'_>) -> Vec<Mass> {
         let since = self.open_uses(draw);
         let mut masses = vec![Mass::default(); self.horizons.len()];
-        for (subject, stretch) in self.placed() {
+        for (index, (subject, stretch)) in self.placed().enumerate() {
             let Some(mass) = masses.get_mut(stretch) else { continue };
             let weight = draw.weight(subject);
             match (subject.shown.reused, subject.followed) {
                 (true, _) => mass.put(bin(subject.shown.at), weight),
                 (_, Some(followed)) if weight > 0.0 => {
                     if followed.exit.reused {
-                        let at = draw.at(subject, followed.exit.at);
-                        mass.put(at, since.of(subject, followed.ended_ns).max(weight));
+                        let all = since.of(subject, followed.ended_ns).max(weight);
+                        for (at, share) in draw.places(subject, followed.exit.at, self.spreads.get(index)) {
+                            mass.put(at, share * all);
+                        }
                     } else if followed.to_the_end {
                         mass.beyond += since.of(subject, followed.ended_ns).max(weight);
                     }

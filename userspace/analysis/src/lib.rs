@@ -17,6 +17,8 @@ pub mod rates;
 pub mod subjects;
 pub mod survival;
 
+pub mod interval;
+
 pub mod estimator;
 pub mod stretches;
 

@@ -28,6 +28,8 @@ pub struct Reuse {
     pub reuse_kind: AccessKind,
     /// CPU time between them; accesses in a profile with windows whose rate is known.
     pub distance_ns: u64,
+    /// It is somewhere in between, where a watch trapped sooner than its clock can tell.
+    pub within: Option<(u64, u64)>,
     /// The kernel touched on the thread's behalf, at either end.
     pub kernel: bool,
     /// Use and reuse came from different threads.
@@ -131,6 +133,7 @@ impl Observations {
                         use_kind: use_touch.kind,
                         reuse_kind: touch.kind,
                         distance_ns,
+                        within: None,
                         kernel: use_touch.kernel || touch.kernel,
                         cross_thread: use_touch.thread != touch.thread,
                     });
@@ -175,6 +178,10 @@ impl Observations {
                 use_kind: ends.use_kind,
                 reuse_kind: ends.reuse_kind,
                 distance_ns: subject.distance(),
+                within: subject
+                    .followed
+                    .filter(|_| !subject.shown.reused)
+                    .and_then(|followed| followed.within),
                 kernel: ends.kernel,
                 cross_thread: ends.cross_thread,
             });

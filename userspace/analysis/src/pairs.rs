@@ -96,21 +96,23 @@ impl Analysis for Pairs<'_> {
                 use_kind: agreed(members.iter().map(|reuse| reuse.use_kind)),
                 reuse_kind: agreed(members.iter().map(|reuse| reuse.reuse_kind)),
                 weight,
-                median_ns: quantile(&distances(&members), 0.5),
+                median_ns: between(&members, 0.5),
             });
         }
         let pair = |((use_place, reuse_place), weight, members): Group<'_, _>| {
-            let distances = distances(&members);
-            let median_ns = quantile(&distances, 0.5);
+            let median_ns = between(&members, 0.5);
+            // What nothing tells from far distances is not called near.
+            let unsure = members.iter().all(|reuse| reuse.within.is_some());
+            let near_if = if unsure { median_ns.high } else { median_ns.value };
             Pair {
                 use_place,
                 reuse_place,
                 weight,
                 median_ns,
-                p90_ns: quantile(&distances, 0.9),
+                p90_ns: between(&members, 0.9),
                 kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.weight))),
                 cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.weight))),
-                near: median_ns.value < self.resolution_ns as f64,
+                near: near_if < self.resolution_ns as f64,
                 contexts: by_place.remove(&(use_place, reuse_place)).unwrap_or_default(),
             }
         };
@@ -140,8 +142,16 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
     groups
 }
 
-fn distances(members: &[&Reuse]) -> Vec<(f64, f64)> {
-    members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.weight)).collect()
+/// Quantile of distances. Where all are known as intervals only, it is no better known than they are.
+fn between(members: &[&Reuse], q: f64) -> Estimate {
+    let distances: Vec<(f64, f64)> =
+        members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.weight)).collect();
+    let mut found = quantile(&distances, q);
+    let within: Option<Vec<(u64, u64)>> = members.iter().map(|reuse| reuse.within).collect();
+    for (low, high) in within.unwrap_or_default() {
+        (found.low, found.high) = (found.low.min(low as f64), found.high.max(high as f64));
+    }
+    found
 }
 
 fn agreed(mut kinds: impl Iterator<Item = AccessKind>) -> AccessKind {

@@ -5,28 +5,39 @@
 //! distances the conversion of `convert::phases` turns into stack distances. A miss ratio is that of a fully associative LRU
 //! cache (Mattson et al. 1970).
 //!
-//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws of samples (all uses of a sample together) in
-//! which each rate is wrong by its own error (half of the variance common to all rates of its source), taken ± 1.96, and
-//! not narrower than Wilson's interval at the number of samples behind it: of those with a window for distances that windows
-//! show, of watches beyond.
+//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of samples (all uses of a sample
+//! together) and half of blocks of successive samples, so that phases count; the wider of the two. In each draw each
+//! rate is wrong by its own error (half of the variance common to all rates of its source), and reuses in intervals are somewhere
+//! in them. Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples behind it
+//! (module `basis`): of those with a window for distances that windows show, of watches that lasted as long beyond.
 //!
-//! Sources of error: those of the modules named; the intervals know nothing of the conversion's own error, nor of a line
+//! Sources of error: those of the modules named; the intervals know the conversion's own error only on average, and nothing of a line
 //! whose reuse came through a word that was not watched.
+
+mod basis;
+
+use std::collections::BTreeMap;
 
 use crate::context::Contexts;
 use crate::convert::distances::Distances;
 use crate::convert::{scale, survival::Survival};
-use crate::estimate::{Estimate, wilson};
+use crate::estimate::Estimate;
 use crate::estimator::{Draw, Estimator, Mass, Study};
+use crate::interval::Spreads;
 use crate::model::{Profile, ThreadId};
 use crate::rates::{Rates, Unit};
 use crate::stretches::{MOST, Stretches, distances};
-use crate::subjects::{Subject, Subjects};
+use crate::subjects::{Followed, Subject, Subjects};
 
-/// Bootstrap draws.
-pub const REPLICATES: usize = 80;
+use basis::Basis;
+
+/// Bootstrap draws; few in tests, which are built to be slow.
+pub const REPLICATES: usize = if cfg!(test) { 8 } else { 80 };
 /// Stretches in a bootstrap draw: fewer, to be quick. The spread between draws hardly depends on it.
 const FEW_STRETCHES: usize = 12;
+/// Samples in a block, and blocks in a run at least.
+const BLOCK: usize = 16;
+const BLOCKS: usize = 24;
 const SEED: u64 = 0x5EED_10CA;
 const Z: f64 = 1.959_964;
 /// Sizes that every report has, so that reports of different machines can be compared.
@@ -75,7 +86,8 @@ pub struct Reuse {
     pub stack: Vec<Bin>,
     /// Miss ratios by size, ascending; empty where distances are times.
     pub curve: Vec<Point>,
-    /// Distinct granules touched in the trace, in bytes.
+    /// Distinct granules touched in the trace, in bytes: those last touched in it, or as many as the longest stack distance
+    /// passes, whichever are more; 0 where neither is known.
     pub footprint_bytes: Estimate,
     /// Touches of granules in the trace.
     pub touches: f64,
@@ -103,6 +115,8 @@ impl Reuse {
 
 /// What one draw gives.
 struct Numbers {
+    /// Drawn by blocks.
+    blocks: bool,
     time: Vec<f64>,
     cold: f64,
     quantiles: [f64; 2],
@@ -119,6 +133,7 @@ pub struct Case<'a> {
     subjects: Vec<Subject>,
     fine: Stretches,
     coarse: Stretches,
+    spreads: Spreads,
 }
 
 impl<'a> Case<'a> {
@@ -135,7 +150,31 @@ impl<'a> Case<'a> {
         let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
         subjects
             .retain(|subject| fine.of_sample.get(subject.sample as usize).is_some_and(|s| *s != usize::MAX));
-        Self { profile, rates, granule, subjects, fine, coarse }
+        let mut case = Self { profile, rates, granule, subjects, fine, coarse, spreads: Spreads::default() };
+        case.spreads = case.study(&case.fine, case.fine.ends()).spreads();
+        case.settle();
+        case
+    }
+
+    /// Gives reuses in intervals distances: to those between the same contexts evenly placed shares of their spreads, so
+    /// that together they are where the spreads are. The interval becomes the middle 95 % of the spread.
+    fn settle(&mut self) {
+        let mut alike: BTreeMap<_, Vec<(usize, &mut Followed)>> = BTreeMap::new();
+        for (index, subject) in self.subjects.iter_mut().enumerate() {
+            let key = (subject.context, subject.reuse_context);
+            if let Some(followed) = subject.followed.as_mut().filter(|followed| followed.within.is_some()) {
+                alike.entry(key).or_default().push((index, followed));
+            }
+        }
+        for members in alike.into_values() {
+            let n = members.len() as f64;
+            for (rank, (index, followed)) in members.into_iter().enumerate() {
+                let Some(spread) = self.spreads.get(index) else { continue };
+                let at = |q: f64| scale::low(spread.quantile(q));
+                followed.exit.at = at((rank as f64 + 0.5) / n);
+                followed.within = Some((at(0.025), at(0.975)));
+            }
+        }
     }
 
     /// The subjects.
@@ -145,7 +184,7 @@ impl<'a> Case<'a> {
 
     fn study(&self, stretches: &Stretches, ends: Vec<Option<f64>>) -> Study<'_> {
         let of = |s: &Subject| stretches.of_sample.get(s.sample as usize).copied().unwrap_or(usize::MAX);
-        Study::new(&self.subjects, self.subjects.iter().map(of).collect(), ends)
+        Study::new(&self.subjects, self.subjects.iter().map(of).collect(), ends).spread(&self.spreads)
     }
 
     /// What each subject's reuse stands for, by that estimator.
@@ -179,15 +218,18 @@ impl<'a> Case<'a> {
         let mut random = fastrand::Rng::with_seed(SEED);
         let mut drawn = Vec::with_capacity(replicates);
         let (mut weights, mut clocks) = (Vec::new(), Vec::new());
-        for _ in 0..if samples.is_empty() { 0 } else { replicates } {
-            self.draw(&mut random, &samples, &mut weights, &mut clocks);
-            let draw = Draw { weights: &weights, clocks: &clocks };
+        for number in 0..if samples.is_empty() { 0 } else { replicates } {
+            let blocks = number % 2 == 1;
+            let block = if blocks { (samples.len() / BLOCKS).clamp(1, BLOCK) } else { 1 };
+            self.draw(&mut random, &samples, block, &mut weights, &mut clocks);
+            let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
+            let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
             let masses = study.estimate(estimator, draw);
             let whole = sum(&masses);
             let stack =
                 if sizes.is_empty() { Distances::default() } else { self.coarse.stack_distances(&masses) };
             let footprint = if same { whole.clone() } else { sum(&within.estimate(estimator, draw)) };
-            drawn.push(self.numbers(&whole, &stack, &footprint, sizes));
+            drawn.push(Numbers { blocks, ..self.numbers(&whole, &stack, &footprint, sizes) });
         }
         drawn
     }
@@ -197,6 +239,7 @@ impl<'a> Case<'a> {
         &self,
         random: &mut fastrand::Rng,
         samples: &[usize],
+        block: usize,
         weights: &mut Vec<f64>,
         clocks: &mut Vec<f64>,
     ) {
@@ -204,10 +247,12 @@ impl<'a> Case<'a> {
         weights.clear();
         weights.resize(n, 0.0);
         clocks.clear();
-        for _ in samples {
-            if let Some(times) = samples.get(random.usize(..samples.len())).and_then(|s| weights.get_mut(*s))
-            {
-                *times += 1.0;
+        for _ in 0..samples.len().div_ceil(block) {
+            let first = random.usize(..samples.len());
+            for sample in samples.iter().cycle().skip(first).take(block) {
+                if let Some(times) = weights.get_mut(*sample) {
+                    *times += 1.0;
+                }
             }
         }
         let common: Vec<f64> = self.rates.sources().iter().map(|_| normal(random)).collect();
@@ -240,12 +285,13 @@ impl<'a> Case<'a> {
         }
         let granule = f64::from(self.granule);
         Numbers {
+            blocks: false,
             time,
             cold: if total > 0.0 { whole.beyond / total } else { 0.0 },
             quantiles: [0.5, 0.9].map(|q| quantile(&whole.reused, q)),
             stack: far,
             ratios: sizes.iter().map(|(bytes, _)| stack.miss_ratio(*bytes as f64 / granule)).collect(),
-            footprint: within.beyond * granule,
+            footprint: within.beyond.max(reach(stack)) * granule,
         }
     }
 
@@ -258,29 +304,38 @@ impl<'a> Case<'a> {
     ) -> Reuse {
         let n = self.subjects.iter().filter(|subject| subject.reused()).count() as u64;
         let basis = Basis::of(&self.subjects);
-        let share = |value: f64, samples: f64, n: u64, of: &dyn Fn(&Numbers) -> f64| {
+        let touches = time.touches();
+        let mean_touches = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
+        let in_accesses = self.rates.unit() == Unit::Accesses;
+        let survival = in_accesses.then(|| Survival::of(time, touches / mean_touches.max(1.0))).flatten();
+        // The time distance of a stack distance.
+        let when = |granules: f64| survival.as_ref().map_or(0.0, |survival| survival.fill_time(granules));
+        // Of a share at a distance, with the deviation that something else adds to that of the draws.
+        let wide = |value: f64, at: f64, n: u64, of: &dyn Fn(&Numbers) -> f64, more: fn(f64) -> f64| {
             let value = if value.is_finite() { value } else { 0.0 };
-            let deviation = deviation(value, draws.iter().map(of));
-            let (low, high) = wilson(value.clamp(0.0, 1.0), samples);
+            let half = basis.deviations(at) * more(deviation(value, draws, of));
+            let (low, high) = basis.interval(value, at);
             Estimate {
                 value,
-                low: (value - Z * deviation).min(low).clamp(0.0, value.max(0.0)),
-                high: (value + Z * deviation).max(high).clamp(value, 1.0_f64.max(value)),
+                low: (value - half).min(low).clamp(0.0, value.max(0.0)),
+                high: (value + half).max(high).clamp(value, 1.0_f64.max(value)),
                 n,
             }
         };
+        let share =
+            |value: f64, at: f64, n: u64, of: &dyn Fn(&Numbers) -> f64| wide(value, at, n, of, |same| same);
         let free = |value: f64, of: &dyn Fn(&Numbers) -> f64| {
-            let deviation = deviation(value, draws.iter().map(of));
-            Estimate { value, low: (value - Z * deviation).max(0.0), high: value + Z * deviation, n }
+            let half = basis.deviations(f64::INFINITY) * deviation(value, draws, of);
+            Estimate { value, low: (value - half).max(0.0), high: value + half, n }
         };
         let bins =
             |values: &[f64], what: fn(&Numbers) -> &Vec<f64>, counts: &[u64], timed: bool| -> Vec<Bin> {
                 let bin = |(index, value): (usize, &f64)| {
                     let (low, high) = bounds(index);
-                    let samples = if timed { basis.samples(high) } else { basis.fewest() };
+                    let at = if timed { high as f64 } else { when(low as f64) };
                     let n = counts.get(index).copied().unwrap_or(0);
                     let of = |numbers: &Numbers| what(numbers).get(index).copied().unwrap_or(0.0);
-                    Bin { low, high, fraction: share(*value, samples, n, &of) }
+                    Bin { low, high, fraction: share(*value, at, n, &of) }
                 };
                 values.iter().enumerate().map(bin).collect()
             };
@@ -288,9 +343,6 @@ impl<'a> Case<'a> {
         for subject in self.subjects.iter().filter(|subject| subject.reused()) {
             add(&mut counts, log2(subject.distance()), 1);
         }
-        let touches = time.touches();
-        let mean_touches = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
-        let in_accesses = self.rates.unit() == Unit::Accesses;
         Reuse {
             bytes: self.granule,
             unit: self.rates.unit(),
@@ -298,20 +350,24 @@ impl<'a> Case<'a> {
             time: bins(&seen.time, |numbers| &numbers.time, &counts, true),
             median: free(seen.quantiles[0], &|numbers| numbers.quantiles[0]),
             p90: free(seen.quantiles[1], &|numbers| numbers.quantiles[1]),
-            cold: share(seen.cold, basis.fewest(), self.subjects.len() as u64, &|numbers| numbers.cold),
+            cold: share(seen.cold, f64::INFINITY, self.subjects.len() as u64, &|numbers| numbers.cold),
             stack: bins(&seen.stack, |numbers| &numbers.stack, &[], false),
             curve: (sizes.iter().zip(&seen.ratios).enumerate())
                 .map(|(index, ((bytes, level), ratio))| Point {
                     bytes: *bytes,
                     level: *level,
-                    ratio: share(*ratio, basis.windows.max(basis.watches), n, &|numbers| {
-                        numbers.ratios.get(index).copied().unwrap_or(*ratio)
-                    }),
+                    ratio: wide(
+                        *ratio,
+                        when(*bytes as f64 / f64::from(self.granule)),
+                        n,
+                        &|numbers| numbers.ratios.get(index).copied().unwrap_or(*ratio),
+                        basis::with_conversion,
+                    ),
                 })
                 .collect(),
             footprint_bytes: free(seen.footprint, &|numbers| numbers.footprint),
             touches,
-            survival: in_accesses.then(|| Survival::of(time, touches / mean_touches.max(1.0))).flatten(),
+            survival,
         }
     }
 
@@ -330,37 +386,10 @@ impl<'a> Case<'a> {
     }
 }
 
-/// How many samples stand behind what is known at a distance.
-struct Basis {
-    /// Samples with uses in a window.
-    windows: f64,
-    /// Watches.
-    watches: f64,
-    /// Distance up to which half of the uses in windows were seen.
-    reach: u64,
-}
-
-impl Basis {
-    fn of(subjects: &[Subject]) -> Self {
-        let shown = || subjects.iter().filter(|subject| subject.shown.at > 0);
-        let mut samples: Vec<u32> = shown().map(|subject| subject.sample).collect();
-        samples.dedup();
-        let mut reach: Vec<u64> = shown().filter(|s| !s.shown.reused).map(|s| s.shown.at).collect();
-        reach.sort_unstable();
-        Self {
-            windows: samples.len() as f64,
-            watches: subjects.iter().filter(|subject| subject.followed.is_some()).count() as f64,
-            reach: reach.get(reach.len() / 2).copied().unwrap_or(0),
-        }
-    }
-
-    fn samples(&self, distance: u64) -> f64 {
-        if distance <= self.reach { self.windows.max(self.watches) } else { self.fewest() }
-    }
-
-    fn fewest(&self) -> f64 {
-        if self.watches > 0.0 { self.watches } else { self.windows }
-    }
+/// Granules that the longest reuse needs: those in between and its own. Traces of weight that rounding leaves do not count.
+fn reach(stack: &Distances) -> f64 {
+    let least = 1e-6 * stack.touches();
+    stack.bars().iter().rev().find(|bar| bar.weight > least).map_or(0.0, |bar| bar.low as f64 + 1.0)
 }
 
 fn sum(masses: &[Mass]) -> Mass {
@@ -406,12 +435,16 @@ fn quantile(reused: &[f64], q: f64) -> f64 {
     0.0
 }
 
-/// Root mean square distance from the value, so that a draw's bias counts too.
-fn deviation(value: f64, draws: impl Iterator<Item = f64>) -> f64 {
-    let (n, sum) = draws
-        .filter(|drawn| drawn.is_finite())
-        .fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
-    if n > 0.0 { f64::sqrt(sum / n) } else { 0.0 }
+/// Root mean square distance from the value, so that a draw's bias counts too; of the draws by samples or those by blocks,
+/// whichever is larger.
+fn deviation(value: f64, draws: &[Numbers], of: &dyn Fn(&Numbers) -> f64) -> f64 {
+    let kind = |blocks: bool| {
+        let drawn =
+            draws.iter().filter(|draw| draw.blocks == blocks).map(of).filter(|drawn| drawn.is_finite());
+        let (n, sum) = drawn.fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
+        if n > 0.0 { f64::sqrt(sum / n) } else { 0.0 }
+    };
+    kind(false).max(kind(true))
 }
 
 /// Normal, by Irwin & Hall: the sum of twelve uniform ones, less six.

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use crate::context::{ContextId, Contexts};
+use crate::interval::RESOLUTIONS;
 use crate::model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
 use crate::rates::Rates;
 
@@ -32,6 +33,8 @@ pub struct Exit {
 pub struct Followed {
     /// How far, counted from the use.
     pub exit: Exit,
+    /// Reused after more than the first and at most the second, where the clock cannot tell (module `interval`).
+    pub within: Option<(u64, u64)>,
     /// Chance to be chosen among the uses of the sample that were open at the window's end.
     pub p_choice: f64,
     /// Chance to be chosen and armed at all.
@@ -243,10 +246,15 @@ impl Maker<'_> {
         }
         let index = sample as usize;
         let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
+        let mut within = None;
         let (at, context) = match watch.outcome {
             Outcome::Reused { touch, distance_ns } => {
                 let rate = self.rates.between(index, from_ns, touch.time_ns.max(from_ns));
                 let at = (distance_ns as f64 * rate).round().max(shown.at as f64 + 1.0);
+                let blind_ns = RESOLUTIONS * self.profile.run.distance_resolution_ns as f64;
+                if (distance_ns as f64) < blind_ns {
+                    within = Some((shown.at, ((blind_ns * rate) as u64).max(at as u64)));
+                }
                 (at as u64, Some(self.stack(touch.stack)?))
             }
             _ => {
@@ -256,6 +264,7 @@ impl Maker<'_> {
         };
         let followed = Followed {
             exit: Exit { at, reused: context.is_some() },
+            within,
             p_choice: p_choice.max(watch.p_arm),
             p_arm: watch.p_arm,
             p_survive: watch.p_survive,

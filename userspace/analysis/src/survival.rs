@@ -93,6 +93,12 @@ impl Curves {
         Self { bins, hazards }
     }
 
+    /// Hazards of a group by bin.
+    pub(crate) fn hazards(&self, group: usize) -> &[f64] {
+        let row = (group * self.bins).min(self.hazards.len());
+        self.hazards.get(row..row + self.bins).unwrap_or_default()
+    }
+
     /// Moves weights that are known to lie beyond their bins along a group's curve. `from[b]` lies beyond bin b, `start`
     /// beyond none. Adds what is reused at each bin up to `last` to `to`, and returns what is not reused until then.
     pub fn redistribute(
@@ -103,8 +109,7 @@ impl Curves {
         last: usize,
         to: &mut Vec<f64>,
     ) -> f64 {
-        let row = (group * self.bins).min(self.hazards.len());
-        let hazards = self.hazards.get(row..row + self.bins).unwrap_or_default();
+        let hazards = self.hazards(group);
         if to.len() < self.bins {
             to.resize(self.bins, 0.0);
         }

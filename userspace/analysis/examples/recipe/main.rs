@@ -1,6 +1,6 @@
 //! How well a recipe of sampling and an estimator find the truth, on traces that are known in full.
 //!
-//! `recipe [KERNEL…] [recipe=NAME…] [estimator=NAME…] [samples=N] [accesses=N] [seeds=N] [draws=N] [rate-error=SIGMA]` samples each kernel's trace by every recipe, estimates with every estimator, and prints one line for each:
+//! `recipe [KERNEL…] [recipe=NAME…] [estimator=NAME…] [samples=N] [accesses=N] [seeds=N] [draws=N] [rate-error=SIGMA] [trap-ns=N] [told=false]` samples each kernel's trace by every recipe, estimates with every estimator, and prints one line for each:
 //! S, Slog2 and Slong of time distances at 8 bytes, S at 64, S of stack distances at both, and the mean absolute error of
 //! the miss-ratio curves, and with `draws` how many of the intervals (time bins, miss ratios) hold the truth. It is for tuning, and
 //! takes minutes.
@@ -40,6 +40,8 @@ struct Setup {
     seeds: u64,
     draws: usize,
     rate_error: f64,
+    trap_ns: u64,
+    told: bool,
     recipes: Vec<String>,
     estimators: Vec<Estimator>,
     kernels: Vec<String>,
@@ -53,6 +55,8 @@ impl Setup {
             seeds: 4,
             draws: 0,
             rate_error: 0.0,
+            trap_ns: 0,
+            told: true,
             recipes: Vec::new(),
             estimators: Vec::new(),
             kernels: Vec::new(),
@@ -64,6 +68,8 @@ impl Setup {
                 Some(("seeds", n)) => setup.seeds = n.parse()?,
                 Some(("draws", n)) => setup.draws = n.parse()?,
                 Some(("rate-error", n)) => setup.rate_error = n.parse()?,
+                Some(("trap-ns", n)) => setup.trap_ns = n.parse()?,
+                Some(("told", yes)) => setup.told = yes.parse()?,
                 Some(("recipe", name)) => setup.recipes.push(name.to_owned()),
                 Some(("estimator", name)) => setup.estimators.push(name.parse()?),
                 Some((other, _)) => return Err(format!("{other}= is nothing to set").into()),
@@ -86,6 +92,8 @@ impl Setup {
             policy: Policy::QuickReservoir,
             skip: 0,
             rate_error: Some(self.rate_error),
+            trap_ns: self.trap_ns,
+            told: self.told,
         };
         let with =
             |windows: &[(u64, u32)], uses: u32| Recipe { windows: windows.to_vec(), uses, ..base.clone() };
@@ -96,6 +104,7 @@ impl Setup {
             ("plain-rsv", Recipe { policy: Policy::Reservoir, skip: 1000, ..base.clone() }),
             ("plain-quick", Recipe { skip: 1000, ..base.clone() }),
             ("no-skip", base.clone()),
+            ("short/8", with(&[(120, 24), (1_000, 6), (10_000, 1)], 8)),
             ("1k/8", with(&[(1_000, 1)], 8)),
             ("10k/8", with(&[(10_000, 1)], 8)),
             ("10k/8/fill", Recipe { fill: Fill::Uses, ..with(&[(10_000, 1)], 8) }),

@@ -1,7 +1,7 @@
 //! A live trace of a program that is known in full: a clock, stops, windows, the real arbiter and watchpoints, written down
 //! as the tracer writes them.
 //!
-//! Not simulated: the cost of stops and traps, other threads, the kernel's touches.
+//! Not simulated: the cost of stops and traps (but for what it adds to measured distances), other threads, the kernel's touches.
 
 use locality_analysis::arbiter::{Arbiter, Policy, WatchKey};
 use locality_analysis::model::{
@@ -28,6 +28,10 @@ pub struct Recipe {
     pub skip: u64,
     /// Log standard deviation of the rate's error; none: no rate at all.
     pub rate_error: Option<f64>,
+    /// Cost of a trap, which measured distances are off by up to: uniform in 0..trap_ns.
+    pub trap_ns: u64,
+    /// Whether the profile says so.
+    pub told: bool,
 }
 
 /// What free registers are used for.
@@ -240,7 +244,8 @@ impl Simulation<'_> {
             let p_survive = self.arbiter.ended(armed.key).unwrap_or(1.0);
             let index = armed.traps as usize;
             let ns = self.trace.start[index];
-            let distance_ns = (ns - self.trace.start[armed.used]) as u64;
+            let noise = self.random.u64(..=self.recipe.trap_ns);
+            let distance_ns = (ns - self.trace.start[armed.used]) as u64 + noise;
             let touch = self.touch(index, ns);
             self.end(&armed, Outcome::Reused { touch, distance_ns }, p_survive, ns);
         }
@@ -254,6 +259,7 @@ impl Simulation<'_> {
     }
 
     fn finish(mut self) -> Profile {
+        self.profile.run.distance_resolution_ns = if self.recipe.told { self.recipe.trap_ns } else { 0 };
         self.trapped_until(self.trace.len());
         let end = self.trace.end_ns();
         for ended in self.arbiter.drain() {

@@ -20,8 +20,15 @@ fn subject(sample: u32, at: u64, reused: bool) -> Subject {
 fn follow(subject: &mut Subject, at: u64, reused: bool, p: f64) {
     let exit = Exit { at, reused };
     let ended_ns = subject.time_ns + 1_000;
-    subject.followed =
-        Some(Followed { exit, p_choice: p, p_arm: p, p_survive: 1.0, ended_ns, to_the_end: !reused });
+    subject.followed = Some(Followed {
+        exit,
+        within: None,
+        p_choice: p,
+        p_arm: p,
+        p_survive: 1.0,
+        ended_ns,
+        to_the_end: !reused,
+    });
 }
 
 fn estimate(subjects: &[Subject], estimator: Estimator) -> Mass {

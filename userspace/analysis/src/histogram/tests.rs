@@ -16,6 +16,7 @@ fn reuse(watch: u32, distance_ns: u64, weight: f64) -> Reuse {
         reuse_kind: AccessKind::Load,
         distance_ns,
         kernel: false,
+        within: None,
         cross_thread: false,
     }
 }

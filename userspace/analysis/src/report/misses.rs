@@ -28,9 +28,15 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
         lines.push(format!("     {:<17} {:<22} {}", "never reused", share(&rows.cold), share(&words.cold)));
         let footprint = |reuse: &Reuse| {
             let Estimate { value, low, high, .. } = reuse.footprint_bytes;
+            if value <= 0.0 {
+                return String::new();
+            }
             format!("{} [{}–{}]", bytes(value as u64), bytes(low as u64), bytes(high as u64))
         };
-        lines.push(format!("     {:<17} {:<22} {}", "touched in all", footprint(rows), footprint(words)));
+        let footprints = [footprint(rows), footprint(words)];
+        if footprints.iter().any(|footprint| !footprint.is_empty()) {
+            lines.push(format!("     {:<17} {:<22} {}", "touched in all", footprints[0], footprints[1]));
+        }
     }
     lines
 }

@@ -32,8 +32,10 @@ fn of(reuse: &Reuse) -> Value {
         object["stack"] = json!({ "unit": "granules", "bins": bins(&reuse.stack, false), "n": reuse.n });
         object["miss_ratio_curve"] = reuse.curve.iter().map(point).collect();
         object["at_caches"] = reuse.curve.iter().filter(|point| point.level.is_some()).map(point).collect();
-        object["footprint_bytes"] = json!(reuse.footprint_bytes.value.round());
-        object["footprint_bytes_ci95"] = ci95(&reuse.footprint_bytes);
+        if reuse.footprint_bytes.value > 0.0 {
+            object["footprint_bytes"] = json!(reuse.footprint_bytes.value.round());
+            object["footprint_bytes_ci95"] = ci95(&reuse.footprint_bytes);
+        }
     }
     object
 }

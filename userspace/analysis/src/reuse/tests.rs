@@ -8,6 +8,7 @@ use crate::testing::{Maker, PERIOD_NS};
 /// watch does, 1 access a nanosecond.
 fn looped(granules: u64, window: u64) -> Profile {
     let mut make = Maker::new();
+    make.profile.run.distance_resolution_ns = 0;
     for n in 0..40_u32 {
         let sample = make.sample("main a.c:1", AccessKind::Load);
         let stack = make.stack("main a.c:1");
@@ -76,6 +77,9 @@ fn a_loop_has_one_distance_however_it_was_seen() {
             assert!(at(fits).value < 0.01 && at(fits / 4).value > 0.99, "{estimator} {:?}", found.curve);
             assert!(at(fits).low <= at(fits).value && at(fits).value <= at(fits).high);
             assert!(found.half_width().unwrap() > 0.0);
+            // Nothing is cold, but the loop has touched what it comes back to.
+            let footprint = found.footprint_bytes.value / (8 * granules) as f64;
+            assert!((footprint - 1.0).abs() < 0.05, "{estimator} {footprint}");
         }
     }
 }

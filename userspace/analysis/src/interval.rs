@@ -1,0 +1,199 @@
+//! Reuses of which only an interval is known: the watch trapped sooner than its clock can tell.
+//!
+//! A trap costs what the program needs for tens of thousands of accesses, and what is taken off a measured time for it is wrong
+//! by as much. A distance below [`RESOLUTIONS`] resolutions therefore says only that the reuse came after what the window
+//! showed and before that limit. Where in between is told by the exact distances of other uses, whose windows were longer: the
+//! nonparametric maximum likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B 38(3), eq. 3.5–3.7; Efron 1967
+//! for the censored), by context. Each round spreads a reuse over its interval as its context's curve has it, and fits the curve to
+//! all of them again. It starts from what windows showed of the context, a little of what they showed of all contexts,
+//! and the log-uniform: as much as the windows left open beyond their ends, a trace elsewhere. It decides alone where no window tells.
+//!
+//! Sources of error: the likelihood prefers the few places where exact distances were seen to the many where none was; a start
+//! that is too thin is found in [`ROUNDS`] rounds only in part; where the log-uniform decides, the place is a guess, and
+//! intervals take it for one ([`Spread::guess`]).
+
+use std::collections::BTreeMap;
+
+use crate::convert::scale;
+use crate::survival::{Curves, Spell};
+
+/// Measured distances below so many resolutions (the cost of a trap) are not distances. The two traps, of the use and of the
+/// reuse, are each known to about half of their cost, and the clock's own reading adds the other half.
+pub const RESOLUTIONS: f64 = 1.5;
+/// Rounds of self-consistency at most; they end when no spread changes by more than [`STILL`] in all.
+pub const ROUNDS: usize = 40;
+const STILL: f64 = 1e-3;
+/// What windows leave open is at first taken to be spread evenly over so many e-foldings beyond them.
+const FOLDINGS: f64 = 10.0;
+/// How much the start believes other contexts, and squared how much the log-uniform.
+const THIN: f64 = 0.03;
+/// Shares below this are left out in the end.
+const SMALL: f64 = 1e-4;
+/// Ends of intervals are rounded up to so many bins, so that few intervals are distinct.
+const COARSE: usize = 8;
+
+/// A reuse in an interval: `spell` is present after its entry, and reused at one of `spell.entry + 1 ..= last`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Unsure {
+    /// Group, weight and entry; its exit is not looked at.
+    pub spell: Spell,
+    /// Last bin that is possible.
+    pub last: usize,
+}
+
+/// Where a reuse may have been, with what share.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Spread {
+    /// Bins and shares, ascending; shares sum to 1.
+    pub shares: Vec<(usize, f64)>,
+    /// Most of it lies where nothing was seen.
+    pub guess: bool,
+}
+
+impl Spread {
+    fn is_near(&self, other: &Self) -> bool {
+        let change = |(a, b): (&(usize, f64), &(usize, f64))| (a.1 - b.1).abs();
+        let changed: f64 = self.shares.iter().zip(&other.shares).map(change).sum();
+        self.shares.len() == other.shares.len() && changed < STILL
+    }
+
+    /// The bin that a share q does not exceed.
+    pub fn quantile(&self, q: f64) -> usize {
+        let mut below = 0.0;
+        for (bin, share) in &self.shares {
+            below += share;
+            if below >= q {
+                return *bin;
+            }
+        }
+        self.shares.last().map_or(0, |last| last.0)
+    }
+}
+
+/// Spreads of reuses, many of which are alike.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Spreads {
+    spreads: Vec<Spread>,
+    of: BTreeMap<usize, usize>,
+}
+
+impl Spreads {
+    /// Finds the spreads of reuses, each with its key, from spells that windows `shown` and those that were `followed` to a
+    /// known end.
+    pub fn find(shown: &[Spell], followed: &[Spell], unsure: &[(usize, Unsure)], groups: usize) -> Self {
+        // By group, entry and end: weight, and who.
+        type Classes = BTreeMap<(usize, Option<usize>, usize), (f64, Vec<usize>)>;
+        let mut classes = Classes::new();
+        for (key, one) in unsure {
+            let first = one.spell.entry.map_or(1, |entry| entry + 1);
+            let last = one.last.max(first).next_multiple_of(COARSE);
+            let class = classes.entry((one.spell.group, one.spell.entry, last)).or_default();
+            class.0 += one.spell.weight;
+            class.1.push(*key);
+        }
+        let alike: Vec<Unsure> = classes
+            .iter()
+            .map(|(&(group, entry, last), &(weight, _))| Unsure {
+                spell: Spell { group, weight, entry, exit: last, reused: true },
+                last,
+            })
+            .collect();
+        let of = (0..)
+            .zip(classes.values())
+            .flat_map(|(class, (_, keys))| keys.iter().map(move |key| (*key, class)));
+        Self { of: of.collect(), spreads: consistent(shown, followed, &alike, groups) }
+    }
+
+    /// The spread of a reuse.
+    pub fn get(&self, key: usize) -> Option<&Spread> {
+        self.of.get(&key).and_then(|class| self.spreads.get(*class))
+    }
+}
+
+fn consistent(shown: &[Spell], followed: &[Spell], unsure: &[Unsure], groups: usize) -> Vec<Spread> {
+    if unsure.is_empty() {
+        return Vec::new();
+    }
+    let exact = densities(&Curves::fit(shown.iter(), groups), groups);
+    let known = |group: usize, bin: usize| at(&exact, group, bin) + THIN * at(&exact, 0, bin);
+    let mut reach = vec![0; groups];
+    for spell in shown {
+        for group in [0, spell.group] {
+            if let Some(reach) = reach.get_mut(group) {
+                *reach = spell.exit.max(*reach);
+            }
+        }
+    }
+    let open: Vec<f64> = exact.iter().map(|density| 1.0 - density.iter().sum::<f64>()).collect();
+    let beyond = |group: usize, bin: usize| match (reach.get(group), open.get(group)) {
+        (Some(reach), Some(open)) if bin > *reach => open.max(0.0) * width(bin) / FOLDINGS,
+        _ => 0.0,
+    };
+    let start = |group: usize, bin: usize| known(group, bin) + beyond(group, bin) + THIN * THIN * width(bin);
+    let mut spreads: Vec<Spread> = unsure.iter().map(|one| spread(one, &start)).collect();
+    for _ in 0..ROUNDS {
+        let parts: Vec<Spell> = unsure.iter().zip(&spreads).flat_map(parts).collect();
+        let curves = Curves::fit(shown.iter().chain(followed).chain(&parts), groups);
+        let found = densities(&curves, groups);
+        let next: Vec<Spread> =
+            unsure.iter().map(|one| spread(one, &|group, bin| at(&found, group, bin))).collect();
+        let still = next.iter().zip(&spreads).all(|(next, before)| next.is_near(before));
+        spreads = next;
+        if still {
+            break;
+        }
+    }
+    for (one, spread) in unsure.iter().zip(&mut spreads) {
+        let seen = |share: &&(usize, f64)| known(one.spell.group, share.0) > 0.0;
+        spread.guess = spread.shares.iter().filter(seen).map(|share| share.1).sum::<f64>() < 0.5;
+        spread.shares.retain(|share| share.1 >= SMALL);
+        let sum: f64 = spread.shares.iter().map(|share| share.1).sum();
+        spread.shares.iter_mut().for_each(|share| share.1 /= sum);
+    }
+    spreads
+}
+
+/// A spell for each bin of a spread.
+fn parts<'a>((one, spread): (&'a Unsure, &'a Spread)) -> impl Iterator<Item = Spell> + 'a {
+    let part = |&(exit, share): &(usize, f64)| Spell { weight: one.spell.weight * share, exit, ..one.spell };
+    spread.shares.iter().map(part)
+}
+
+/// Over the interval in proportion to a density; log-uniform where that is 0 everywhere.
+fn spread(one: &Unsure, density: &dyn Fn(usize, usize) -> f64) -> Spread {
+    let bins = || one.spell.entry.map_or(1, |entry| entry + 1)..=one.last;
+    let of = |weigh: &dyn Fn(usize) -> f64| {
+        let shares: Vec<(usize, f64)> =
+            bins().map(|bin| (bin, weigh(bin))).filter(|share| share.1 > 0.0).collect();
+        let sum: f64 = shares.iter().map(|share| share.1).sum();
+        (sum > 0.0).then(|| shares.into_iter().map(|(bin, share)| (bin, share / sum)).collect())
+    };
+    let shares = of(&|bin| density(one.spell.group, bin)).or_else(|| of(&width));
+    Spread { shares: shares.unwrap_or_default(), guess: false }
+}
+
+/// P(reuse in a bin) by group, from the hazards.
+fn densities(curves: &Curves, groups: usize) -> Vec<Vec<f64>> {
+    let density = |group| {
+        let mut left = 1.0;
+        let step = |hazard: &f64| {
+            let here = left * hazard;
+            left -= here;
+            here
+        };
+        curves.hazards(group).iter().map(step).collect()
+    };
+    (0..groups).map(density).collect()
+}
+
+fn at(densities: &[Vec<f64>], group: usize, bin: usize) -> f64 {
+    densities.get(group).and_then(|density| density.get(bin)).copied().unwrap_or(0.0)
+}
+
+/// Width of a bin in logarithms.
+fn width(bin: usize) -> f64 {
+    (scale::low(bin + 1) as f64 / scale::low(bin).max(1) as f64).ln().max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests;
