@@ -163,6 +163,13 @@ impl Books<'_> {
                 longest_ns as f64 / 1e6
             ));
         }
+        let (armed, refused) = (get(&self.costs.armed), get(&self.costs.refused));
+        if refused > 0 && refused == armed && get(&self.costs.windows) > 0 {
+            notices.push(format!(
+                "Reuses beyond the windows are missing: the kernel refused all {refused} watchpoints, because the debug \
+                 registers of the traced threads are taken. End the debugger or profiler that uses them, and trace again."
+            ));
+        }
         let behind = get(&self.costs.controller_behind);
         if behind > 0 {
             notices
