@@ -4,8 +4,9 @@
 //! Limits: how far the model holds within one process is learnt from few samples.
 
 /// Standard deviation of ln(rate ÷ model), for a process without rates of its own, and its centre: latencies of memory that
-/// the model does not know make programs slower than it says, hardly anything makes them faster.
-const UNSCALED: (f64, f64) = (-0.8, 0.95);
+/// the model does not know make programs slower than it says, and prefetching, which it does not know either, makes a walk over
+/// many lines up to nine times faster (a naive matrix product, measured).
+const UNSCALED: (f64, f64) = (-0.3, 1.1);
 /// The same, at least, where the model is scaled.
 const SCALED: f64 = 0.5;
 /// Samples with rates of their own from which the scale is believed.
@@ -156,7 +157,7 @@ mod tests {
         scale.fit();
         assert!(scale.scaled(shape(1.0)).is_none() && scale.prior(Shape::default()).is_none());
         let (low, high) = scale.prior(shape(1.0)).map(Prior::bracket).unwrap_or_default();
-        assert!(low < 0.1 && high > 3.0 && high < 5.0);
+        assert!(low < 0.1 && high > 6.0 && high < 12.0);
     }
 
     #[test]
