@@ -34,4 +34,75 @@ impl Registers {
             self.r10, self.r11, self.r12, self.r13, self.r14, self.r15,
         ]
     }
+
+    /// General registers in the order of [`Registers::general`]; all else is 0.
+    pub fn of_general(general: [u64; 16]) -> Self {
+        let [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15] = general;
+        Registers {
+            rax,
+            rcx,
+            rdx,
+            rbx,
+            rsp,
+            rbp,
+            rsi,
+            rdi,
+            r8,
+            r9,
+            r10,
+            r11,
+            r12,
+            r13,
+            r14,
+            r15,
+            ..Registers::default()
+        }
+    }
+}
+
+/// [`Registers`] out of a value that has the kernel's names for them, `eflags` among these (`user_regs_struct`, `pt_regs`);
+/// with the two segment bases where it does not have those.
+#[macro_export]
+macro_rules! registers_of {
+    ($regs:expr) => {
+        $crate::registers_of!($regs, $regs.fs_base, $regs.gs_base)
+    };
+    ($regs:expr, $fs_base:expr, $gs_base:expr) => {
+        $crate::Registers {
+            rax: $regs.rax,
+            rcx: $regs.rcx,
+            rdx: $regs.rdx,
+            rbx: $regs.rbx,
+            rsp: $regs.rsp,
+            rbp: $regs.rbp,
+            rsi: $regs.rsi,
+            rdi: $regs.rdi,
+            r8: $regs.r8,
+            r9: $regs.r9,
+            r10: $regs.r10,
+            r11: $regs.r11,
+            r12: $regs.r12,
+            r13: $regs.r13,
+            r14: $regs.r14,
+            r15: $regs.r15,
+            rip: $regs.rip,
+            rflags: $regs.eflags,
+            fs_base: $fs_base,
+            gs_base: $gs_base,
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_general_registers_is_kept() {
+        let general = std::array::from_fn(|n| n as u64 + 1);
+        let registers = Registers::of_general(general);
+        assert_eq!(registers.general(), general);
+        assert_eq!((registers.rax, registers.rsp, registers.r15), (1, 5, 16));
+        assert_eq!((registers.rip, registers.rflags, registers.fs_base, registers.gs_base), (0, 0, 0, 0));
+    }
 }

@@ -109,15 +109,7 @@ pub(crate) fn results(instruction: &Instruction, known: &Known) -> Option<Result
 fn operand(instruction: &Instruction, index: u32, known: &Known) -> Option<u64> {
     match instruction.op_kind(index) {
         OpKind::Register => known.get(instruction.op_register(index)),
-        OpKind::Immediate8
-        | OpKind::Immediate16
-        | OpKind::Immediate32
-        | OpKind::Immediate64
-        | OpKind::Immediate8to16
-        | OpKind::Immediate8to32
-        | OpKind::Immediate8to64
-        | OpKind::Immediate32to64 => Some(instruction.immediate(index)),
-        _ => None,
+        _ => instruction.try_immediate(index).ok(),
     }
 }
 

@@ -173,28 +173,12 @@ fn enter(context: &mut crate::context::Context, layout: &Layout, state: &ThreadS
 }
 
 fn leave(context: &crate::context::Context, layout: &Layout, ip: u64, state: &mut ThreadState) {
-    let [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15] = context.general();
     state.registers = locality_isa::Registers {
-        rax,
-        rcx,
-        rdx,
-        rbx,
-        rsp,
-        rbp,
-        rsi,
-        rdi,
-        r8,
-        r9,
-        r10,
-        r11,
-        r12,
-        r13,
-        r14,
-        r15,
         rip: ip,
         rflags: context.rflags(),
         fs_base: context.fs_base,
         gs_base: context.gs_base,
+        ..locality_isa::Registers::of_general(context.general())
     };
     xstate::leave(context, layout, &mut state.extended);
 }

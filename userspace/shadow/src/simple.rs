@@ -127,17 +127,7 @@ pub(crate) fn integer(instruction: &Instruction, op: &mut Op) -> bool {
         OpKind::Register => low_register(instruction.op1_register()),
         _ => None,
     };
-    let value = match instruction.op1_kind() {
-        OpKind::Immediate8
-        | OpKind::Immediate16
-        | OpKind::Immediate32
-        | OpKind::Immediate64
-        | OpKind::Immediate8to16
-        | OpKind::Immediate8to32
-        | OpKind::Immediate8to64
-        | OpKind::Immediate32to64 => Some(instruction.immediate(1)),
-        _ => None,
-    };
+    let value = instruction.try_immediate(1).ok();
     let size = match instruction.op1_kind() {
         OpKind::Memory => instruction.memory_size().size() as u16,
         OpKind::Register => instruction.op1_register().size() as u16,

@@ -61,28 +61,7 @@ impl Tracee {
 
     pub(super) fn registers(&self) -> Registers {
         let r = ptrace::getregs(self.pid).unwrap();
-        Registers {
-            rax: r.rax,
-            rcx: r.rcx,
-            rdx: r.rdx,
-            rbx: r.rbx,
-            rsp: r.rsp,
-            rbp: r.rbp,
-            rsi: r.rsi,
-            rdi: r.rdi,
-            r8: r.r8,
-            r9: r.r9,
-            r10: r.r10,
-            r11: r.r11,
-            r12: r.r12,
-            r13: r.r13,
-            r14: r.r14,
-            r15: r.r15,
-            rip: r.rip,
-            rflags: r.eflags,
-            fs_base: r.fs_base,
-            gs_base: r.gs_base,
-        }
+        crate::registers_of!(r)
     }
 
     /// Sets the general registers, `rip` and `rflags`; the segment bases stay.

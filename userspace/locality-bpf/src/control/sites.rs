@@ -170,26 +170,5 @@ pub fn kind(kind: isa::AccessKind) -> AccessKind {
 
 /// Registers after an access, as the instruction-set package wants them. Segment bases are not recorded.
 pub fn registers(regs: &RawRegisters) -> isa::Registers {
-    isa::Registers {
-        rax: regs.rax,
-        rcx: regs.rcx,
-        rdx: regs.rdx,
-        rbx: regs.rbx,
-        rsp: regs.rsp,
-        rbp: regs.rbp,
-        rsi: regs.rsi,
-        rdi: regs.rdi,
-        r8: regs.r8,
-        r9: regs.r9,
-        r10: regs.r10,
-        r11: regs.r11,
-        r12: regs.r12,
-        r13: regs.r13,
-        r14: regs.r14,
-        r15: regs.r15,
-        rip: regs.rip,
-        rflags: regs.eflags,
-        fs_base: 0,
-        gs_base: 0,
-    }
+    isa::registers_of!(regs, 0, 0)
 }

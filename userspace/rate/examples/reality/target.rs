@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use locality_isa::Registers;
+use locality_isa::registers_of;
 use locality_rate::{Rates, Reading, Sample, Wanted, WindowView};
 use locality_shadow::{
     Counts, End, Executor, Limits, Log, Memory, Page, TableCounts, Tables, ThreadState, Trust,
@@ -247,28 +247,7 @@ impl Target {
             regs
         };
         extended.truncate(room.iov_len);
-        let registers = Registers {
-            rax: regs.rax,
-            rcx: regs.rcx,
-            rdx: regs.rdx,
-            rbx: regs.rbx,
-            rsp: regs.rsp,
-            rbp: regs.rbp,
-            rsi: regs.rsi,
-            rdi: regs.rdi,
-            r8: regs.r8,
-            r9: regs.r9,
-            r10: regs.r10,
-            r11: regs.r11,
-            r12: regs.r12,
-            r13: regs.r13,
-            r14: regs.r14,
-            r15: regs.r15,
-            rip: regs.rip,
-            rflags: regs.eflags,
-            fs_base: regs.fs_base,
-            gs_base: regs.gs_base,
-        };
+        let registers = registers_of!(regs);
         Ok(ThreadState { registers, extended })
     }
 

@@ -123,50 +123,8 @@ pub(super) fn flat(registers: &Registers) -> [u64; 20] {
 
 /// The inverse of [`flat`].
 pub(super) fn unflat(flat: &[u64; 20]) -> Registers {
-    let [
-        rax,
-        rcx,
-        rdx,
-        rbx,
-        rsp,
-        rbp,
-        rsi,
-        rdi,
-        r8,
-        r9,
-        r10,
-        r11,
-        r12,
-        r13,
-        r14,
-        r15,
-        rip,
-        rflags,
-        fs_base,
-        gs_base,
-    ] = *flat;
-    Registers {
-        rax,
-        rcx,
-        rdx,
-        rbx,
-        rsp,
-        rbp,
-        rsi,
-        rdi,
-        r8,
-        r9,
-        r10,
-        r11,
-        r12,
-        r13,
-        r14,
-        r15,
-        rip,
-        rflags,
-        fs_base,
-        gs_base,
-    }
+    let [general @ .., rip, rflags, fs_base, gs_base] = *flat;
+    Registers { rip, rflags, fs_base, gs_base, ..Registers::of_general(general) }
 }
 
 /// `count` values of `T`, `offset` bytes from the start.

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 
-use locality_isa::Registers;
+use locality_isa::registers_of;
 use locality_shadow::helper::{TextRange, ranges};
 use locality_shadow::{Memory, Page, ThreadState, Trust};
 
@@ -133,31 +133,7 @@ impl Target {
         const NT_X86_XSTATE: usize = 0x202;
         request(libc::PTRACE_GETREGSET, self.pid, NT_X86_XSTATE, &raw mut part as usize);
         extended.truncate(part.iov_len);
-        ThreadState {
-            registers: Registers {
-                rax: regs.rax,
-                rcx: regs.rcx,
-                rdx: regs.rdx,
-                rbx: regs.rbx,
-                rsp: regs.rsp,
-                rbp: regs.rbp,
-                rsi: regs.rsi,
-                rdi: regs.rdi,
-                r8: regs.r8,
-                r9: regs.r9,
-                r10: regs.r10,
-                r11: regs.r11,
-                r12: regs.r12,
-                r13: regs.r13,
-                r14: regs.r14,
-                r15: regs.r15,
-                rip: regs.rip,
-                rflags: regs.eflags,
-                fs_base: regs.fs_base,
-                gs_base: regs.gs_base,
-            },
-            extended,
-        }
+        ThreadState { registers: registers_of!(regs), extended }
     }
 
     pub fn resume(&self) {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use locality_isa::Registers;
+use locality_isa::{Registers, registers_of};
 use locality_shadow::{Memory, PAGE, Page, ThreadState, Trust};
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -186,28 +186,7 @@ pub fn pin() {
 /// General registers of a stopped thread.
 pub fn registers(tid: Pid) -> Option<Registers> {
     let r = ptrace::getregs(tid).ok()?;
-    Some(Registers {
-        rax: r.rax,
-        rcx: r.rcx,
-        rdx: r.rdx,
-        rbx: r.rbx,
-        rsp: r.rsp,
-        rbp: r.rbp,
-        rsi: r.rsi,
-        rdi: r.rdi,
-        r8: r.r8,
-        r9: r.r9,
-        r10: r.r10,
-        r11: r.r11,
-        r12: r.r12,
-        r13: r.r13,
-        r14: r.r14,
-        r15: r.r15,
-        rip: r.rip,
-        rflags: r.eflags,
-        fs_base: r.fs_base,
-        gs_base: r.gs_base,
-    })
+    Some(registers_of!(r))
 }
 
 /// All registers of a stopped thread.
