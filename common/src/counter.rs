@@ -26,12 +26,10 @@ pub const FILTERED_LIFECYCLE: u32 = 9;
 pub const STOP_SIGNALS: u32 = 10;
 /// A forked process did not fit into the target map. Not part of [`FATE`].
 pub const TARGETS_FULL: u32 = 11;
-/// Readings of meters. Part of [`SUBMITTED`] or of a loss; not of [`FATE`] itself.
-pub const METER_TICKS: u32 = 12;
 /// A reading of a meter that user space has withdrawn already.
-pub const FILTERED_STALE_METER: u32 = 13;
+pub const FILTERED_STALE_METER: u32 = 12;
 /// Number of counters.
-pub const COUNT: u32 = 14;
+pub const COUNT: u32 = 13;
 
 /// What can become of an event that was seen: exactly one of these per event.
 pub const FATE: [(u32, &str); 10] = [

@@ -206,8 +206,8 @@ pub struct MeterRecord {
     pub words: [u64; METER_WORDS],
     /// Bit i: word i could be read.
     pub readable: u32,
-    /// 1 when the thread was in the kernel.
-    pub kernel: u32,
+    /// Explicit padding.
+    pub reserved: u32,
 }
 
 /// Words of memory that a meter reads.

@@ -29,14 +29,13 @@ const COUNT_TICK: u32 = 1;
 /// Without aya's `#[perf_event]`, which would return 0.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "perf_event")]
-pub fn meter(data: *mut bpf_perf_event_data) -> u32 {
+pub fn meter(_: *mut bpf_perf_event_data) -> u32 {
     count(counter::SEEN);
-    count(counter::METER_TICKS);
     // SAFETY: helper calls without arguments.
     let (pid_tgid, cpu, now) =
         unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
     match SCRATCH.get_ptr_mut(cpu) {
-        Some(scratch) => record(data, scratch, pid_tgid, cpu, now),
+        Some(scratch) => record(scratch, pid_tgid, cpu, now),
         None => count(counter::LOST_SCRATCH),
     }
     COUNT_TICK
@@ -50,7 +49,7 @@ struct Room {
 }
 
 #[inline(always)]
-fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, pid_tgid: u64, cpu: u32, now: u64) {
+fn record(scratch: *mut Scratch, pid_tgid: u64, cpu: u32, now: u64) {
     let tid = pid_tgid as u32;
     // SAFETY: the entry may be replaced while it is read; then the reading belongs to a sample that is over.
     let Some(meter) = (unsafe { METERS.get(tid) }) else {
@@ -58,7 +57,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, pid_tgid: u64, 
         return;
     };
     let room = scratch.cast::<Room>();
-    // SAFETY: `scratch` is this CPU's map value, larger than `Room`; the context is valid; the helpers check their sources.
+    // SAFETY: `scratch` is this CPU's map value, larger than `Room`; the helpers check their sources.
     // The saved registers of a thread that was interrupted in user mode are those of the interrupt.
     unsafe {
         let saved = &raw mut (*room).saved;
@@ -89,7 +88,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, pid_tgid: u64, 
             }
         }
         (*record).readable = readable;
-        (*record).kernel = u32::from((*data).regs.cs & 3 == 0);
+        (*record).reserved = 0;
         submit(scratch, size_of::<MeterRecord>() as u32, Wake::NextTurn);
     }
 }

@@ -9,7 +9,10 @@ use super::{
     stops::{Arming, registers},
     windows::{Taken, Windows},
 };
-use crate::kernel::{perf::Event as PerfEvent, ptrace};
+use crate::{
+    control::lock,
+    kernel::{perf::Event as PerfEvent, ptrace},
+};
 
 /// CPU time between readings of the slower clock: at random, so that they fall into step with no loop.
 const PERIODS_NS: std::ops::Range<u64> = 400_000..800_000;
@@ -43,8 +46,8 @@ impl Capture {
         let time_ns = left_ns.min(self.settings.max_stop_ns / SHARE_OF_STOP);
         let mut state =
             ThreadState { registers: registers(regs), extended: std::mem::take(&mut self.extended_state) };
-        ptrace::extended_state(tid, &mut state.extended).ok()?;
-        let taken = windows.take(record.header.tgid, &state, regs, time_ns);
+        let read = ptrace::extended_state(tid, &mut state.extended);
+        let taken = read.ok().and_then(|()| windows.take(record.header.tgid, &state, regs, time_ns));
         self.extended_state = state.extended;
         add(&self.costs.windows, u64::from(taken.is_some()));
         taken
@@ -62,7 +65,7 @@ impl Capture {
 
     /// Has the thread tell its progress a few times; returns the number of the list of words that is read.
     pub(super) fn start_meter(&mut self, tid: u32, record: &SampleRecord) -> Option<u32> {
-        let wanted = self.settings.wanted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let wanted = lock(&self.settings.wanted);
         let (number, words) = wanted.get(&record.header.tgid).copied().unwrap_or_default();
         drop(wanted);
         let started = self.try_start_meter(tid, &Meter { sequence: record.sequence, words });
@@ -100,7 +103,7 @@ impl Capture {
             windows.forget(tgid);
         }
         // What was learnt of its words is of no use any more.
-        self.settings.wanted.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&tgid);
+        lock(&self.settings.wanted).remove(&tgid);
     }
 
     pub(super) fn on_meter(&mut self, record: Box<MeterRecord>) {

@@ -3,12 +3,9 @@
 //! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a signal that we sent
 //! ourselves is swallowed.
 
-use locality_analysis::{
-    arbiter::WatchKey as ArbiterKey,
-    model::{Access, AccessKind},
-};
+use locality_analysis::{arbiter::WatchKey as ArbiterKey, model::Access};
 use locality_common::{record::SampleRecord, rules};
-use locality_isa::{Code, KnownAccess, Registers, first_access};
+use locality_isa::{Code, KnownAccess, Registers, first_access, registers_of};
 
 use super::{
     choice::Candidate,
@@ -16,9 +13,11 @@ use super::{
     event::{EndOutcome, Event, SampleEvent, add, get},
     holding::Holding,
     watching::Watch,
-    windows::Taken,
 };
-use crate::kernel::{proc, ptrace, ptrace::Status, sys};
+use crate::{
+    control::sites::kind,
+    kernel::{proc, ptrace, ptrace::Status, sys},
+};
 
 /// `si_code` of a signal that the kernel sent, as `bpf_send_signal_thread` does.
 const SI_KERNEL: i32 = 0x80;
@@ -140,8 +139,8 @@ impl Capture {
         let (mut access, wish) = match (&taken, &regs) {
             (_, Err(_)) => (Err("thread gone"), None),
             // What it is, is read after the resume.
-            (Some(Taken { has_accesses: true, candidate, .. }), _) => {
-                (Err("stopped too late"), candidate.map(Wish::from))
+            (Some(taken), _) if taken.has_accesses() => {
+                (Err("stopped too late"), taken.candidate.map(Wish::from))
             }
             (_, Ok(regs)) => {
                 let found = find_use(&record, &registers(regs));
@@ -492,36 +491,10 @@ pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<K
 
 /// An access as the model has it.
 pub(super) fn model_access(access: &KnownAccess) -> Access {
-    let kind = match access.kind {
-        locality_isa::AccessKind::Load => AccessKind::Load,
-        locality_isa::AccessKind::Store => AccessKind::Store,
-        locality_isa::AccessKind::ReadWrite => AccessKind::ReadWrite,
-    };
-    Access { ip: access.ip, address: access.address, size: access.size, kind }
+    Access { ip: access.ip, address: access.address, size: access.size, kind: kind(access.kind) }
 }
 
 /// Registers as the instruction-set package wants them.
 pub(super) fn registers(regs: &libc::user_regs_struct) -> Registers {
-    Registers {
-        rax: regs.rax,
-        rcx: regs.rcx,
-        rdx: regs.rdx,
-        rbx: regs.rbx,
-        rsp: regs.rsp,
-        rbp: regs.rbp,
-        rsi: regs.rsi,
-        rdi: regs.rdi,
-        r8: regs.r8,
-        r9: regs.r9,
-        r10: regs.r10,
-        r11: regs.r11,
-        r12: regs.r12,
-        r13: regs.r13,
-        r14: regs.r14,
-        r15: regs.r15,
-        rip: regs.rip,
-        rflags: regs.eflags,
-        fs_base: regs.fs_base,
-        gs_base: regs.gs_base,
-    }
+    registers_of!(regs)
 }

@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use locality_common::record::METER_WORDS;
@@ -13,7 +13,7 @@ use locality_shadow::{
     helper::{Error, Helper, Kept, Settings, Window, ranges},
 };
 
-use crate::kernel::sys;
+use crate::{control::lock, kernel::sys};
 
 use super::{
     choice::{Candidate, Choice, Found, View, first_access},
@@ -49,13 +49,16 @@ pub struct Taken<'a> {
     window: Result<Window<'a>, End>,
     /// The uses drawn in it.
     choice: Choice,
-    /// Whether there is any access in it.
-    pub has_accesses: bool,
     /// The use to be watched.
     pub candidate: Option<Candidate>,
 }
 
 impl Taken<'_> {
+    /// Whether there is any access in it.
+    pub fn has_accesses(&self) -> bool {
+        self.window.as_ref().is_ok_and(|window| window.counts.accesses > 0)
+    }
+
     /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that its meter reads, if it
     /// has one.
     pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
@@ -67,7 +70,7 @@ impl Taken<'_> {
                 let tables = window.code();
                 let view =
                     View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
-                code.lock().unwrap_or_else(PoisonError::into_inner).follow(kept.generation, &tables);
+                lock(code).follow(kept.generation, &tables);
                 (end, gone, self.choice.finish(&view), first_access(&view))
             }
             Err(why) => (why, false, Found::default(), None),
@@ -151,7 +154,7 @@ impl Windows {
         }
         if let Some(why) = why_none(regs) {
             let choice = Choice::default();
-            return Some(Taken { window: Err(why), choice, has_accesses: false, candidate: None });
+            return Some(Taken { window: Err(why), choice, candidate: None });
         }
         let die = self.random.u8(..100);
         let (instructions, pages, _) =
@@ -161,7 +164,7 @@ impl Windows {
         let accesses = window.counts.accesses as usize;
         let choice = Choice::draw(window.events(), accesses, USES, &mut self.random);
         let candidate = choice.first_open(|| window.events()).filter(|open| open.earlier <= EARLIER_MAX);
-        Some(Taken { window: Ok(window), choice, has_accesses: accesses > 0, candidate })
+        Some(Taken { window: Ok(window), choice, candidate })
     }
 
     /// What the windows of a process need now that nobody waits.

@@ -56,7 +56,7 @@ impl Notable {
 /// Ends with the store when the queue is closed and empty.
 pub type AssemblerThread = std::thread::JoinHandle<Store>;
 
-/// Locks what is shown; a panic of the other side does not matter for plain values.
+/// Locks what threads share; a panic of the other side does not matter for plain values.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,3 +18,5 @@ mod progress;
 pub mod session;
 pub mod sites;
 pub mod store;
+
+pub use assembly::lock;

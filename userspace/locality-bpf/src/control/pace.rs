@@ -3,13 +3,14 @@
 //!
 //! Not here: how a rate follows from them (`locality_rate`).
 
-use std::{collections::HashMap, sync::PoisonError};
+use std::collections::HashMap;
 
 use locality_analysis::model::{Rate, Window};
 use locality_common::record::MeterRecord;
 use locality_rate::{Rates, Reading, Sample, SampleRate, WindowView};
 use locality_stream::Code;
 
+use super::lock;
 use crate::capture::{
     READINGS, SharedCode, Wanted,
     event::{WindowLog, WindowTaken},
@@ -126,7 +127,7 @@ impl Pace {
             rows: Vec::new(),
             wanted: 0,
         });
-        let code = self.code.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = lock(&self.code);
         let WindowLog { events, values, registers, generation } = &taken.log;
         let window = (*generation == code.generation && !events.is_empty()).then(|| WindowView {
             events,
@@ -143,7 +144,7 @@ impl Pace {
         let words = process.rates.words();
         if words.number != process.wanted {
             process.wanted = words.number;
-            let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut wanted = lock(&self.wanted);
             wanted.insert(pid, (words.number, words.addresses));
         }
         ready.push((id, row));
@@ -204,7 +205,7 @@ mod tests {
     fn reading(tid: u32, sequence: u64, time_ns: u64) -> MeterRecord {
         let header = Header { tid, tgid: 1, time_ns, ..Header::default() };
         let (registers, words) = ([0; 16], [0; 4]);
-        MeterRecord { header, sequence, switches: 0, ip: 0, registers, words, readable: 0, kernel: 0 }
+        MeterRecord { header, sequence, switches: 0, ip: 0, registers, words, readable: 0, reserved: 0 }
     }
 
     #[test]

@@ -5,13 +5,15 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use locality_analysis::{
     context::Contexts, convergence::seconds_left, estimator::Estimator, rates::Rates, reuse::Case,
 };
+
+use super::lock;
 
 /// Bootstrap draws: enough for a width, not for a report.
 const DRAWS: usize = 60;
@@ -53,7 +55,7 @@ impl Precision {
 
     /// Begins a look if it is time to. True when the asked precision is reached.
     pub fn turn(&mut self) -> bool {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = lock(&self.latest);
         let Some(look) = *latest else { return false };
         if let Some(width) = look.width {
             self.known = Some((width, look.seconds));
@@ -74,7 +76,7 @@ impl Precision {
         let looked = std::thread::Builder::new().name("precision".into()).spawn(move || {
             let width = width(&file, estimator);
             let look = Look { width, seconds, took: began.elapsed() };
-            *latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(look);
+            *lock(&latest) = Some(look);
         });
         if let Err(error) = looked {
             tracing::debug!("the precision is not looked at: {error}");
