@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use locality_tests::live::{Live, alone};
 use locality_tests::{Target, known, markers, requires};
 
-/// Enough budget for a hundred samples a second, so that four seconds tell pairs of 25 % and 10 % apart.
+/// Enough budget for some thirty samples a second with their windows, so that six seconds tell pairs of 25 % and 10 % apart.
 const BUDGET: [&str; 2] = ["--overhead", "3"];
 
 /// Traces `program`, running with `arguments`, until its pair `name` is on top; the second time for longer, as on a busy
@@ -14,7 +14,7 @@ const BUDGET: [&str; 2] = ["--overhead", "3"];
 fn top_pair(program: &str, arguments: &[&str], name: &str) -> Live {
     let _alone = alone();
     let target = Target::start(program, arguments);
-    let mut live = Live::trace(target.pid(), "4", &BUDGET);
+    let mut live = Live::trace(target.pid(), "6", &BUDGET);
     if known::top_is(&live.report, &markers(program)[name]).is_err() {
         live = Live::trace(target.pid(), "12", &BUDGET);
     }
@@ -106,7 +106,7 @@ fn generated_code_without_a_map_has_a_reason_for_each_name() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let target = Target::start("jit_loop", &[]);
-    let live = Live::trace(target.pid(), "4", &BUDGET);
+    let live = Live::trace(target.pid(), "6", &BUDGET);
     sound(&live);
     for end in ["use", "reuse"] {
         let frames = top(&live)[end]["frames"].as_array().unwrap();
