@@ -91,9 +91,22 @@ impl Traced {
     /// The JSON report on stdout; panics unless the tracer succeeded.
     pub fn report(&self) -> Value {
         assert!(self.status.success(), "the tracer failed: {}\n{}", self.status, self.stderr);
+        self.report_or_empty()
+    }
+
+    /// The JSON report on stdout, also that of a trace that failed because it could watch nothing, which says why in
+    /// `empty`; panics when there is none.
+    pub fn report_or_empty(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout)
             .unwrap_or_else(|e| panic!("the report is not JSON: {e}\n{}\n{}", self.stdout, self.stderr));
         assert_eq!(report["schema"], "locality-report/1");
+        assert_eq!(
+            report["empty"].is_null(),
+            self.status.success(),
+            "{}: {:#}",
+            self.status,
+            report["empty"]
+        );
         report
     }
 
