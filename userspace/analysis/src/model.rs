@@ -6,6 +6,13 @@
 //! Units: `_ns` nanoseconds; times are on the monotonic clock, counted from [`Run::started_mono_ns`]; addresses are
 //! the traced process's virtual addresses.
 
+mod data;
+
+pub use data::{
+    Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Object, ObjectId, ObjectKind, Record,
+    RecordId,
+};
+
 /// One traced run, whole.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
@@ -27,6 +34,16 @@ pub struct Profile {
     pub windows: Vec<Window>,
     /// Uses chosen in windows, indexed by [`UseId`], in the order of samples.
     pub uses: Vec<Use>,
+    /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.
+    pub objects: Vec<Object>,
+    /// Structure types of objects, indexed by [`RecordId`].
+    pub records: Vec<Record>,
+    /// Parts of objects, indexed by [`FieldId`].
+    pub fields: Vec<Field>,
+    /// Which object each access lies in, where it was looked for.
+    pub located: Vec<Located>,
+    /// What was seen of the heap; `None` where allocations were not recorded.
+    pub heap: Option<Heap>,
     /// What was seen, filtered, lost and refused.
     pub ledger: Ledger,
     /// What the measurement cost the targets.
@@ -57,6 +74,8 @@ index_types! {
     SampleId,
     /// Index into [`Profile::uses`].
     UseId,
+    /// Index into [`Profile::watches`].
+    WatchId,
 }
 
 /// What was run, on what, for how long.

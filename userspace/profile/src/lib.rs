@@ -6,6 +6,8 @@
 //! Limits: one writer per file. Rows wait in memory until [`Writer::commit`], so a killed tracer loses what came after
 //! its last commit.
 
+mod data_rows;
+mod data_tables;
 mod error;
 mod place;
 mod reader;

@@ -4,14 +4,15 @@
 //! unchanged.
 
 use locality_analysis::model::{
-    Frame, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch, UseId,
+    Accessed, Frame, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch, UseId,
+    WatchId,
 };
 
 use crate::reader::Decoded;
 
 /// Closes gaps and adds the notice.
 pub(crate) fn finish(decoded: Decoded) -> Profile {
-    let Decoded { mut profile, sample_ids, use_ids, damage, .. } = decoded;
+    let Decoded { mut profile, sample_ids, use_ids, watch_ids, damage, .. } = decoded;
     let find = |id: &mut SampleId| match sample_ids.binary_search(&id.0) {
         Ok(index) => {
             id.0 = index as u32;
@@ -20,7 +21,16 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
         Err(_) => false,
     };
     let watches_before = profile.watches.len();
-    profile.watches.retain_mut(|watch| find(&mut watch.sample));
+    let mut kept_watches = Vec::with_capacity(watch_ids.len());
+    let mut ids = watch_ids.iter();
+    profile.watches.retain_mut(|watch| {
+        let id = ids.next();
+        let found = find(&mut watch.sample);
+        if found {
+            kept_watches.extend(id);
+        }
+        found
+    });
     let orphans = watches_before - profile.watches.len();
     profile.windows.retain_mut(|window| find(&mut window.sample));
     // Uses are known by their ids, so those that stay must be counted anew.
@@ -37,6 +47,16 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     for watch in &mut profile.watches {
         watch.of_use = watch.of_use.and_then(|id| Some(UseId(kept.binary_search(&id.0).ok()? as u32)));
     }
+    let use_of = |id: UseId| Some(UseId(kept.binary_search(&id.0).ok()? as u32));
+    let watch_of =
+        |id: WatchId| Some(WatchId(kept_watches.binary_search(&(i64::from(id.0) + 1)).ok()? as u32));
+    settle_objects(&mut profile, |of| match of {
+        Accessed::Sample(mut id) => find(&mut id).then_some(Accessed::Sample(id)),
+        Accessed::Use(id) => use_of(id).map(Accessed::Use),
+        Accessed::Seen(id, granule) => use_of(id).map(|id| Accessed::Seen(id, granule)),
+        Accessed::WatchUse(id) => watch_of(id).map(Accessed::WatchUse),
+        Accessed::WatchReuse(id) => watch_of(id).map(Accessed::WatchReuse),
+    });
     let placeholders = add_placeholders(&mut profile);
 
     if !damage.is_empty() {
@@ -61,6 +81,27 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
         ));
     }
     profile
+}
+
+/// Ids of objects, members and accesses that lead nowhere are forgotten: what is left of an access is that its object is not known.
+fn settle_objects(profile: &mut Profile, find: impl Fn(Accessed) -> Option<Accessed>) {
+    let (objects, fields, records) = (profile.objects.len(), profile.fields.len(), profile.records.len());
+    profile.located.retain_mut(|located| {
+        located.field = located.field.filter(|field| (field.0 as usize) < fields);
+        match find(located.of) {
+            Some(of) if (located.object.0 as usize) < objects => {
+                located.of = of;
+                true
+            }
+            _ => false,
+        }
+    });
+    for object in &mut profile.objects {
+        object.module = object.module.filter(|module| (module.0 as usize) < profile.modules.len());
+    }
+    for field in &mut profile.fields {
+        field.record = field.record.filter(|record| (record.0 as usize) < records);
+    }
 }
 
 /// Points ids that lead nowhere to one placeholder per table. Returns how many ids led nowhere.
@@ -102,6 +143,11 @@ fn add_placeholders(profile: &mut Profile) -> usize {
                 stack |= check(id, stacks);
             }
         }
+    }
+    let sites = profile.objects.iter_mut().filter_map(|object| object.site.as_mut());
+    let of_heap = profile.heap.iter_mut().flat_map(|heap| &mut heap.sites).map(|site| &mut site.stack);
+    for StackId(id) in sites.chain(of_heap) {
+        stack |= check(id, stacks);
     }
     for id in profile.stacks.iter_mut().flat_map(|stack| &mut stack.frames) {
         frame |= check(&mut id.0, frames);

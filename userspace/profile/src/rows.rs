@@ -1,13 +1,15 @@
-//! One row of the profile, and the SQL that stores it. All but watches and uses replace a row of the same id.
+//! One row of the profile, and the SQL that stores it. All but watches, uses and `located` replace a row of the same id.
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
 use locality_analysis::model::{
-    Access, Frame, FrameId, Ledger, Module, ModuleId, Outcome, Overhead, Run, Sample, SampleId, Seen, Stack,
-    StackId, Thread, ThreadId, Touch, Use, UseId, Watch, Window,
+    Access, Field, FieldId, Frame, FrameId, Heap, Ledger, Located, Module, ModuleId, Object, ObjectId,
+    Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, Stack, StackId, Thread, ThreadId,
+    Touch, Use, UseId, Watch, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
+use crate::data_rows;
 use crate::value::{json_numbers, json_pairs, kind_name, mode_name, signed};
 
 /// Something to be written.
@@ -26,12 +28,25 @@ pub(crate) enum Row {
     Watch(Box<Watch>),
     Window(u32, Box<Window>),
     Use(UseId, Box<Use>),
+    Object(ObjectId, Box<Object>),
+    Record(RecordId, Record),
+    Field(FieldId, Field),
+    Located(Located),
+    Heap(Box<Heap>),
 }
 
 impl Row {
     /// Whether there is one such row in a file, however long the trace.
     pub(crate) fn is_header(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Ledger(_) | Self::Overhead(_) | Self::Notices(_) | Self::Finished)
+        matches!(
+            self,
+            Self::Run(_)
+                | Self::Ledger(_)
+                | Self::Overhead(_)
+                | Self::Notices(_)
+                | Self::Heap(_)
+                | Self::Finished
+        )
     }
 }
 
@@ -90,6 +105,11 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Watch(watch) => write_watch(to, watch),
         Row::Window(id, window) => write_window(to, *id, window),
         Row::Use(id, of_use) => write_use(to, *id, of_use),
+        Row::Object(id, object) => data_rows::write_object(to, *id, object),
+        Row::Record(id, record) => data_rows::write_record(to, *id, record),
+        Row::Field(id, field) => data_rows::write_field(to, *id, field),
+        Row::Located(located) => data_rows::write_located(to, located),
+        Row::Heap(heap) => data_rows::write_heap(to, heap),
     }
 }
 

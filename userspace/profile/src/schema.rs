@@ -1,10 +1,10 @@
-//! The tables of format version 2. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 3. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 2;
+pub const SCHEMA_VERSION: i64 = 3;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not enforced: a killed tracer may
 /// leave a row whose partner was never written, and the reader mends that.
@@ -76,6 +76,34 @@ CREATE TABLE seen (
     id INTEGER PRIMARY KEY,
     of_use INTEGER NOT NULL, granule INTEGER NOT NULL, accesses INTEGER NOT NULL,
     stack INTEGER, ip INTEGER, access_address INTEGER, access_bytes INTEGER, access_kind TEXT
+);
+CREATE TABLE object (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL, name TEXT NOT NULL, type TEXT, module INTEGER,
+    declared_file TEXT, declared_line INTEGER, bytes INTEGER, function TEXT, site INTEGER,
+    inferred INTEGER NOT NULL, unknown TEXT
+);
+CREATE TABLE record (id INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes INTEGER NOT NULL);
+CREATE TABLE field (
+    id INTEGER PRIMARY KEY,
+    path TEXT NOT NULL, type TEXT, offset INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    record INTEGER, record_offset INTEGER NOT NULL
+);
+CREATE TABLE member (
+    id INTEGER PRIMARY KEY,
+    record INTEGER NOT NULL, path TEXT NOT NULL, type TEXT, offset INTEGER NOT NULL, bytes INTEGER NOT NULL
+);
+CREATE TABLE located (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER, of_use INTEGER, granule INTEGER, watch INTEGER, reuse INTEGER,
+    object INTEGER NOT NULL, object_offset INTEGER, field INTEGER
+);
+CREATE TABLE heap (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    seen INTEGER NOT NULL, made INTEGER NOT NULL, folded INTEGER NOT NULL
+);
+CREATE TABLE allocation_site (
+    id INTEGER PRIMARY KEY, stack INTEGER NOT NULL, allocations INTEGER NOT NULL, bytes INTEGER NOT NULL
 );
 CREATE TABLE ledger (
     id INTEGER PRIMARY KEY CHECK (id = 0),

@@ -1,4 +1,5 @@
-//! Decoder of format versions 1 and 2: one function per table. Version 1 has neither windows nor uses. A table that cannot be read to its end gives the rows before the
+//! Decoder of format versions 1 to 3: one function per table. Version 1 has neither windows nor uses, version 2 no data objects
+//! (`data_tables`). A table that cannot be read to its end gives the rows before the
 //! damage, and a sentence.
 
 use locality_analysis::model::{
@@ -9,6 +10,7 @@ use locality_analysis::model::{
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
+use crate::data_tables;
 use crate::reader::Decoded;
 use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_json, unsigned};
 
@@ -46,25 +48,34 @@ pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
         }
     }
     let use_ids = use_ids.into_iter().map(narrow::<u32>).collect();
-    let profile = Profile {
+    let (watch_ids, watches) = tables
+        .rows_with_ids("watch", if has_windows { watch } else { watch_without_use })
+        .into_iter()
+        .unzip();
+    let mut profile = Profile {
         run,
         threads: tables.dense("thread", thread),
         modules: tables.dense("module", module),
         frames: tables.dense("frame", frame),
         stacks: tables.dense("stack", stack),
         samples,
-        watches: tables.rows("watch", if has_windows { watch } else { watch_without_use }),
+        watches,
         windows,
         uses,
         ledger,
         overhead: tables.rows("overhead", overhead).pop().unwrap_or_default(),
         notices: tables.rows("notice", |row| row.get()),
         partial: finished != Some(true),
+        ..Profile::default()
     };
-    Decoded { profile, sample_ids, use_ids, has_run, damage: tables.damage }
+    if version >= 3 {
+        data_tables::decode(&mut tables, &mut profile);
+    }
+    Decoded { profile, sample_ids, use_ids, watch_ids, has_run, damage: tables.damage }
 }
 
-struct Tables<'a> {
+/// Reads tables and keeps what went wrong.
+pub(crate) struct Tables<'a> {
     database: &'a Connection,
     damage: Vec<String>,
 }
@@ -79,7 +90,7 @@ impl Tables<'_> {
         values
     }
 
-    fn rows<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
+    pub(crate) fn rows<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
         self.rows_with_ids(table, decode).into_iter().map(|(_, value)| value).collect()
     }
 
@@ -94,7 +105,7 @@ impl Tables<'_> {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             // Column 0 is the id in every table.
-            let id = row.get(0)?;
+            let id = get(row, 0)?;
             values.push((id, decode(&mut Columns { row, next: 1 })?));
         }
         Ok(())
@@ -102,7 +113,7 @@ impl Tables<'_> {
 
     /// A table whose ids are indices. Gaps are filled with default values: a killed tracer may have written a row before
     /// one with a smaller id.
-    fn dense<T: Default>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
+    pub(crate) fn dense<T: Default>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
         let rows = self.rows_with_ids(table, decode);
         let mut values = Vec::with_capacity(rows.len());
         for (id, value) in rows {
@@ -118,26 +129,34 @@ impl Tables<'_> {
     }
 }
 
+/// As `Row::get`, which panics over a wrong value where a damaged schema has made the column's name no text.
+fn get<T: FromSql>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
+    let value = row.get_ref(at)?;
+    T::column_result(value)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, value.data_type(), error.into()))
+}
+
 /// Reads columns one after the other, in the order of the schema: looking each up by name costs more than reading it.
 /// Struct literals below are in column order for that reason; the round-trip tests notice a swap.
-struct Columns<'r> {
+pub(crate) struct Columns<'r> {
     row: &'r Row<'r>,
     next: usize,
 }
 
-type Decode<T> = fn(&mut Columns<'_>) -> rusqlite::Result<T>;
+pub(crate) type Decode<T> = fn(&mut Columns<'_>) -> rusqlite::Result<T>;
 
 impl Columns<'_> {
-    fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+    pub(crate) fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        let at = self.next;
         self.next += 1;
-        self.row.get(self.next - 1)
+        get(self.row, at)
     }
 
-    fn number(&mut self) -> rusqlite::Result<u64> {
+    pub(crate) fn number(&mut self) -> rusqlite::Result<u64> {
         self.get().map(unsigned)
     }
 
-    fn small<T: TryFrom<i64> + Bounded>(&mut self) -> rusqlite::Result<T> {
+    pub(crate) fn small<T: TryFrom<i64> + Bounded>(&mut self) -> rusqlite::Result<T> {
         self.get().map(narrow)
     }
 

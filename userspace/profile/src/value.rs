@@ -2,7 +2,7 @@
 //!
 //! Numbers above `i64::MAX` (kernel-half addresses) wrap to negative ones; `printf('%x', …)` in SQL shows them right.
 
-use locality_analysis::model::{AccessKind, Mode};
+use locality_analysis::model::{AccessKind, Mode, ObjectKind};
 
 /// An unsigned number as SQLite stores it.
 pub(crate) fn signed(value: u64) -> i64 {
@@ -61,6 +61,25 @@ pub(crate) fn mode_named(name: &str) -> Mode {
     if name == "exact" { Mode::Exact } else { Mode::Live }
 }
 
+/// Kinds of objects and their words.
+const OBJECT_KINDS: [(ObjectKind, &str); 7] = [
+    (ObjectKind::Static, "static"),
+    (ObjectKind::ThreadLocal, "thread-local"),
+    (ObjectKind::Stack, "stack"),
+    (ObjectKind::Heap, "heap"),
+    (ObjectKind::Mapped, "mapped"),
+    (ObjectKind::File, "file"),
+    (ObjectKind::Unknown, "unknown"),
+];
+
+pub(crate) fn object_kind_name(kind: ObjectKind) -> &'static str {
+    OBJECT_KINDS.iter().find(|(known, _)| *known == kind).map_or("unknown", |(_, name)| name)
+}
+
+pub(crate) fn object_kind_named(name: &str) -> ObjectKind {
+    OBJECT_KINDS.iter().find(|(_, known)| *known == name).map_or(ObjectKind::Unknown, |(kind, _)| *kind)
+}
+
 /// `[1,2,3]`, which SQLite's `json_each` reads.
 pub(crate) fn json_numbers(numbers: impl Iterator<Item = u32>) -> String {
     let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
@@ -103,6 +122,9 @@ mod tests {
     fn words_and_numbers_round_trip() {
         for kind in [AccessKind::Load, AccessKind::Store, AccessKind::ReadWrite, AccessKind::Unknown] {
             assert_eq!(kind_named(kind_name(kind)), kind);
+        }
+        for (kind, name) in OBJECT_KINDS {
+            assert_eq!((object_kind_named(name), object_kind_name(kind)), (kind, name));
         }
         for mode in [Mode::Live, Mode::Exact] {
             assert_eq!(mode_named(mode_name(mode)), mode);

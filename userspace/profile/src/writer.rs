@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use locality_analysis::model::{
-    Frame, FrameId, Ledger, Module, ModuleId, Overhead, Profile, Run, Sample, SampleId, Stack, StackId,
-    Thread, ThreadId, Use, UseId, Watch, Window,
+    Field, FieldId, Frame, FrameId, Heap, Ledger, Located, Module, ModuleId, Object, ObjectId, Overhead,
+    Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId, Watch,
+    Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -146,6 +147,31 @@ impl Writer {
     /// Adds a use with what its window showed. Each id once.
     pub fn append_use(&mut self, id: UseId, of_use: &Use) -> Result<(), Error> {
         self.put(Row::Use(id, Box::new(of_use.clone())))
+    }
+
+    /// Stores or replaces a data object; more may be known of it later.
+    pub fn put_object(&mut self, id: ObjectId, object: &Object) -> Result<(), Error> {
+        self.put(Row::Object(id, Box::new(object.clone())))
+    }
+
+    /// Stores or replaces a structure type.
+    pub fn put_record(&mut self, id: RecordId, record: &Record) -> Result<(), Error> {
+        self.put(Row::Record(id, record.clone()))
+    }
+
+    /// Stores or replaces a member of a structure.
+    pub fn put_field(&mut self, id: FieldId, field: &Field) -> Result<(), Error> {
+        self.put(Row::Field(id, field.clone()))
+    }
+
+    /// Says in which object an access lies. Each access once. Watches are numbered in the order in which they are appended.
+    pub fn append_located(&mut self, located: Located) -> Result<(), Error> {
+        self.put(Row::Located(located))
+    }
+
+    /// Stores or replaces what was seen of the heap.
+    pub fn put_heap(&mut self, heap: &Heap) -> Result<(), Error> {
+        self.put(Row::Heap(Box::new(heap.clone())))
     }
 
     /// Takes a row; writes all of them when a second has passed or too many wait. After an error everything taken so far

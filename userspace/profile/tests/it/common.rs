@@ -84,6 +84,70 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         touches: (0..rng.usize(..3)).map(|_| (rng.u32(..), number(rng))).collect(),
         rate: maybe(rng, |rng| Rate { value: rng.f64(), low: rng.f64(), high: rng.f64(), source: text(rng) }),
     };
+    let (objects, records, fields) = (rng.u32(..6), rng.u32(..4), rng.u32(..6));
+    let object = |rng: &mut Rng| Object {
+        kind: [
+            ObjectKind::Static,
+            ObjectKind::ThreadLocal,
+            ObjectKind::Stack,
+            ObjectKind::Heap,
+            ObjectKind::Mapped,
+            ObjectKind::File,
+            ObjectKind::Unknown,
+        ][rng.usize(..7)],
+        name: text(rng),
+        type_name: maybe(rng, text),
+        module: maybe(rng, |rng| ModuleId(rng.u32(..modules))),
+        declared: maybe(rng, |rng| (text(rng), maybe(rng, |rng| rng.u32(..)))),
+        bytes: maybe(rng, number),
+        function: maybe(rng, text),
+        site: maybe(rng, |rng| StackId(rng.u32(..stacks))),
+        inferred: rng.bool(),
+        unknown: maybe(rng, text),
+    };
+    let member = |rng: &mut Rng| Member {
+        path: text(rng),
+        type_name: maybe(rng, text),
+        offset: number(rng),
+        bytes: number(rng),
+    };
+    let record = |rng: &mut Rng| Record {
+        name: text(rng),
+        bytes: number(rng),
+        members: (0..rng.usize(..4)).map(|_| member(rng)).collect(),
+    };
+    let field = |rng: &mut Rng| Field {
+        path: text(rng),
+        type_name: maybe(rng, text),
+        offset: number(rng),
+        bytes: number(rng),
+        record: if records > 0 { maybe(rng, |rng| RecordId(rng.u32(..records))) } else { None },
+        record_offset: number(rng),
+    };
+    let located = |rng: &mut Rng| Located {
+        of: match rng.u8(..if samples / 2 > 0 { 5 } else { 3 }) {
+            0 => Accessed::Sample(SampleId(rng.u32(..samples as u32))),
+            1 => Accessed::Use(UseId(rng.u32(..samples as u32))),
+            2 => Accessed::Seen(UseId(rng.u32(..samples as u32)), rng.u32(..)),
+            3 => Accessed::WatchUse(WatchId(rng.u32(..samples as u32 / 2))),
+            _ => Accessed::WatchReuse(WatchId(rng.u32(..samples as u32 / 2))),
+        },
+        object: ObjectId(rng.u32(..objects)),
+        offset: maybe(rng, number),
+        field: if fields > 0 { maybe(rng, |rng| FieldId(rng.u32(..fields))) } else { None },
+    };
+    let heap = |rng: &mut Rng| Heap {
+        seen: number(rng),
+        made: number(rng),
+        folded: number(rng),
+        sites: (0..rng.usize(..3))
+            .map(|_| AllocationSite {
+                stack: StackId(rng.u32(..stacks)),
+                allocations: number(rng),
+                bytes: number(rng),
+            })
+            .collect(),
+    };
     let of_use = |rng: &mut Rng| Use {
         sample: SampleId(rng.u32(..samples as u32)),
         skip: number(rng),
@@ -166,6 +230,11 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         watches: if samples == 0 { Vec::new() } else { (0..samples / 2).map(|_| watch(rng)).collect() },
         windows: if samples == 0 { Vec::new() } else { (0..samples / 3).map(|_| window(rng)).collect() },
         uses: (0..samples).map(|_| of_use(rng)).collect(),
+        objects: (0..objects).map(|_| object(rng)).collect(),
+        records: (0..records).map(|_| record(rng)).collect(),
+        fields: (0..fields).map(|_| field(rng)).collect(),
+        located: if objects == 0 { Vec::new() } else { (0..samples).map(|_| located(rng)).collect() },
+        heap: maybe(rng, heap),
         ledger: Ledger {
             seen: number(rng),
             filtered: number(rng),
@@ -222,6 +291,21 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for watch in &profile.watches {
         writer.append_watch(watch)?;
+    }
+    for (id, object) in (0..).zip(&profile.objects) {
+        writer.put_object(ObjectId(id), object)?;
+    }
+    for (id, record) in (0..).zip(&profile.records) {
+        writer.put_record(RecordId(id), record)?;
+    }
+    for (id, field) in (0..).zip(&profile.fields) {
+        writer.put_field(FieldId(id), field)?;
+    }
+    for located in &profile.located {
+        writer.append_located(*located)?;
+    }
+    if let Some(heap) = &profile.heap {
+        writer.put_heap(heap)?;
     }
     writer.put_ledger(&profile.ledger)?;
     writer.put_overhead(&profile.overhead)?;

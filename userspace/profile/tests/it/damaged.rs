@@ -95,7 +95,7 @@ fn a_newer_format_is_refused_by_number() {
     let database = rusqlite::Connection::open(&path).unwrap();
     database.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
-    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 2, .. })));
+    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 3, .. })));
 }
 
 #[test]
@@ -155,5 +155,30 @@ fn version_1_is_read() {
     profile.windows.clear();
     profile.uses.clear();
     profile.watches.iter_mut().for_each(|watch| watch.of_use = None);
+    without_objects(&mut profile);
     assert_eq!(read(&path).unwrap(), profile);
+}
+
+/// A file of version 2 knows no objects.
+#[test]
+fn version_2_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(6, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let older = "DROP TABLE object; DROP TABLE record; DROP TABLE member; DROP TABLE field; DROP TABLE located; DROP TABLE heap;
+        DROP TABLE allocation_site; PRAGMA user_version = 2;";
+    database.execute_batch(older).unwrap();
+    drop(database);
+    without_objects(&mut profile);
+    assert_eq!(read(&path).unwrap(), profile);
+}
+
+fn without_objects(profile: &mut Profile) {
+    profile.objects.clear();
+    profile.records.clear();
+    profile.fields.clear();
+    profile.located.clear();
+    profile.heap = None;
 }

@@ -42,6 +42,15 @@ fn example(directory: &Path) -> PathBuf {
         watch.outcome = Outcome::Reused { touch, distance_ns: 1_000 };
         (watch.armed_ns, watch.ended_ns) = (1, 1_000);
     }
+    profile.objects = vec![Object { name: "cells".to_owned(), ..Object::default() }];
+    profile.fields = vec![Field { path: "[].vx".to_owned(), ..Field::default() }];
+    let located = |id| Located {
+        of: Accessed::Use(UseId(id)),
+        object: ObjectId(0),
+        offset: Some(8),
+        field: Some(FieldId(0)),
+    };
+    profile.located = (0..40).map(located).collect();
     profile.ledger = Ledger { seen: 3, filtered: 1, submitted: 1, received: 1, ..Ledger::default() };
     profile.ledger.lost = vec![("ring full".to_owned(), 1)];
     write_file(&path, &profile);

@@ -87,9 +87,26 @@ fn gaps_and_dangling_ids_are_mended_and_said() {
         };
         writer.append_watch(&watch).unwrap();
     }
+    let object = Object { module: Some(ModuleId(3)), site: Some(StackId(70)), ..Object::default() };
+    writer.put_object(ObjectId(0), &object).unwrap();
+    for (of, object) in [
+        (Accessed::Sample(SampleId(4)), 0),
+        (Accessed::WatchReuse(WatchId(0)), 0),
+        // Its sample is missing.
+        (Accessed::WatchReuse(WatchId(1)), 0),
+        (Accessed::Sample(SampleId(2)), 0),
+        (Accessed::Sample(SampleId(1)), 1),
+    ] {
+        let field = Some(FieldId(0));
+        writer.append_located(Located { of, object: ObjectId(object), offset: None, field }).unwrap();
+    }
     writer.finish().unwrap();
     let profile = read(&path).unwrap();
     assert!(profile.partial);
+    let located = |of| Located { of, object: ObjectId(0), offset: None, field: None };
+    let whole = [Accessed::Sample(SampleId(1)), Accessed::WatchReuse(WatchId(0))].map(located);
+    assert_eq!(profile.located, whole);
+    assert_eq!((profile.objects[0].module, profile.objects[0].site), (None, Some(StackId(3))));
     assert_eq!(profile.samples.len(), 2);
     assert_eq!(profile.watches.len(), 1);
     assert_eq!(profile.watches[0].sample, SampleId(1));

@@ -1,0 +1,96 @@
+//! SQL of the tables about data objects: `object`, `record`, `member`, `field`, `located`, `heap`, `allocation_site`. Columns stand in the
+//! order of `schema`.
+//!
+//! Not here: when rows are written (`writer`), and how they are read (`data_tables`).
+
+use locality_analysis::model::{
+    Accessed, Field, FieldId, Heap, Located, Member, Object, ObjectId, Record, RecordId,
+};
+use rusqlite::{Transaction, params};
+
+use crate::value::{object_kind_name, signed};
+
+pub(crate) fn write_object(to: &Transaction<'_>, id: ObjectId, object: &Object) -> rusqlite::Result<()> {
+    let declared = object.declared.as_ref();
+    to.prepare_cached("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            id.0,
+            object_kind_name(object.kind),
+            object.name,
+            object.type_name,
+            object.module.map(|module| module.0),
+            declared.map(|declared| &declared.0),
+            declared.and_then(|declared| declared.1),
+            object.bytes.map(signed),
+            object.function,
+            object.site.map(|site| site.0),
+            object.inferred,
+            object.unknown
+        ])
+        .map(drop)
+}
+
+pub(crate) fn write_record(to: &Transaction<'_>, id: RecordId, record: &Record) -> rusqlite::Result<()> {
+    to.prepare_cached("INSERT OR REPLACE INTO record VALUES (?, ?, ?)")?.execute(params![
+        id.0,
+        record.name,
+        signed(record.bytes)
+    ])?;
+    to.prepare_cached("DELETE FROM member WHERE record = ?")?.execute([id.0])?;
+    let mut insert = to.prepare_cached("INSERT INTO member VALUES (NULL, ?, ?, ?, ?, ?)")?;
+    for Member { path, type_name, offset, bytes } in &record.members {
+        insert.execute(params![id.0, path, type_name, signed(*offset), signed(*bytes)])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_field(to: &Transaction<'_>, id: FieldId, field: &Field) -> rusqlite::Result<()> {
+    to.prepare_cached("INSERT OR REPLACE INTO field VALUES (?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            id.0,
+            field.path,
+            field.type_name,
+            signed(field.offset),
+            signed(field.bytes),
+            field.record.map(|record| record.0),
+            signed(field.record_offset)
+        ])
+        .map(drop)
+}
+
+/// A watch's row has the number of its index and one more.
+pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite::Result<()> {
+    let (sample, of_use, granule, watch, reuse) = match located.of {
+        Accessed::Sample(sample) => (Some(sample.0), None, None, None, None),
+        Accessed::Use(of_use) => (None, Some(of_use.0), None, None, None),
+        Accessed::Seen(of_use, granule) => (None, Some(of_use.0), Some(granule), None, None),
+        Accessed::WatchUse(watch) => (None, None, None, Some(i64::from(watch.0) + 1), Some(false)),
+        Accessed::WatchReuse(watch) => (None, None, None, Some(i64::from(watch.0) + 1), Some(true)),
+    };
+    to.prepare_cached("INSERT INTO located VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            sample,
+            of_use,
+            granule,
+            watch,
+            reuse,
+            located.object.0,
+            located.offset.map(signed),
+            located.field.map(|field| field.0)
+        ])
+        .map(drop)
+}
+
+pub(crate) fn write_heap(to: &Transaction<'_>, heap: &Heap) -> rusqlite::Result<()> {
+    to.prepare_cached("INSERT OR REPLACE INTO heap VALUES (0, ?, ?, ?)")?.execute(params![
+        signed(heap.seen),
+        signed(heap.made),
+        signed(heap.folded)
+    ])?;
+    to.execute("DELETE FROM allocation_site", [])?;
+    let mut insert = to.prepare_cached("INSERT INTO allocation_site VALUES (NULL, ?, ?, ?)")?;
+    for site in &heap.sites {
+        insert.execute(params![site.stack.0, signed(site.allocations), signed(site.bytes)])?;
+    }
+    Ok(())
+}
