@@ -5,6 +5,7 @@
 //!
 //! Limits: x86-64 Linux; a test that needs root, a program or the kernel begins with [`requires!`].
 
+pub mod callgrind;
 pub mod known;
 pub mod live;
 pub mod markers;
