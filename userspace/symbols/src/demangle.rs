@@ -1,7 +1,7 @@
 //! Names as people write them. Not here: Swift, D, OCaml; their names stay mangled.
 
 /// Demangles Rust and C++ names; others are returned as they are.
-pub(crate) fn demangle(name: &str) -> String {
+pub fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         // The alternate form leaves out the hash.
         return format!("{rust:#}");

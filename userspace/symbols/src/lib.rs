@@ -19,8 +19,10 @@ mod process;
 mod symbolize;
 mod unwind;
 
+pub use demangle::demangle;
 pub use frame::{ModuleInfo, SourceFrame, Unknown};
 pub use maps::{Mapping, Mappings};
+pub use module::ModuleFile;
 pub use process::Processes;
 pub use symbolize::Symbolizer;
-pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackSlice, Unwinder};
+pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackFrame, StackSlice, Unwinder};

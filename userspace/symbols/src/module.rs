@@ -76,6 +76,28 @@ impl Module {
     }
 }
 
+/// A handle on an opened ELF file, for those who read more of it than code: keeps its bytes mapped.
+#[derive(Debug, Clone)]
+pub struct ModuleFile(pub(crate) Arc<Module>);
+
+impl ModuleFile {
+    /// Path and build id.
+    pub fn info(&self) -> &Arc<ModuleInfo> {
+        &self.0.info
+    }
+
+    /// The file that is mapped.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.elf.bytes
+    }
+
+    /// The separate debug file, where one was found by build id or debug link; `None` as well when the file has its
+    /// own debug information.
+    pub fn debug_bytes(&self) -> Option<&[u8]> {
+        self.0.debug_elf.as_ref().map(|elf| &*elf.bytes)
+    }
+}
+
 /// All opened modules, shared among processes.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {

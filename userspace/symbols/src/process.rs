@@ -15,7 +15,7 @@ use crate::cfi;
 use crate::frame::Unknown;
 use crate::jit::PerfMap;
 use crate::maps::{Mapping, Mappings};
-use crate::module::{Module, Modules};
+use crate::module::{Module, ModuleFile, Modules};
 
 /// Addresses that keep missing must not make us read a long maps file all the time: reading may take this part of the
 /// time (one in twenty), and there are at least [`MIN_INTERVAL`] between two readings. Not longer: the maps read at exec
@@ -71,6 +71,19 @@ impl Processes {
     pub fn mappings(&self, pid: u32) -> Option<Mappings> {
         let process = self.process(pid).ok()?;
         Some(lock(&process).mappings.clone())
+    }
+
+    /// Opens the ELF file behind a mapping of the process, executable or not. Open files are shared, so asking again is
+    /// cheap while one handle lives.
+    pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
+        if mapping.inode == 0 {
+            return Err(Unknown::NotElf);
+        }
+        let process = self.process(pid).map_err(|_| Unknown::Unmapped)?;
+        if !lock(&process).is_alive() {
+            return Err(Unknown::FileGone);
+        }
+        self.modules.open(pid, mapping).map(ModuleFile)
     }
 
     /// Number of modules that are open at this moment, over all processes.

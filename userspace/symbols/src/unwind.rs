@@ -117,6 +117,20 @@ impl fmt::Display for CutReason {
     }
 }
 
+/// A frame of a call stack with what its variables' places are told from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackFrame {
+    /// Where the frame's function stands.
+    pub at: CodeAddress,
+    /// Its stack pointer there: the frame's lowest byte.
+    pub sp: u64,
+    /// rbp there.
+    pub bp: u64,
+    /// Canonical frame address: the first byte behind the frame and its return address. `None` for the frame where the
+    /// walk ended, and for one that a signal interrupted it from (its end is not known).
+    pub cfa: Option<u64>,
+}
+
 /// Unwinds the stacks of one process. Can be sent to another thread.
 pub struct Unwinder {
     process: Arc<Mutex<Process>>,
@@ -145,6 +159,35 @@ impl Unwinder {
         stack: &StackSlice<'_>,
         out: &mut Vec<CodeAddress>,
     ) -> Option<CutReason> {
+        self.walk(registers, stack, &mut |at, _| out.push(at))
+    }
+
+    /// The same walk, with each frame's extent on the stack.
+    pub fn unwind_frames(
+        &mut self,
+        registers: Registers,
+        stack: &StackSlice<'_>,
+        out: &mut Vec<StackFrame>,
+    ) -> Option<CutReason> {
+        let first = out.len();
+        self.walk(registers, stack, &mut |at, registers| {
+            // What a signal interrupted lies behind the context that the kernel stored, not behind this frame.
+            if out.len() > first
+                && let CodeAddress::Return(_) = at
+                && let Some(inner) = out.last_mut()
+            {
+                inner.cfa = Some(registers.rsp);
+            }
+            out.push(StackFrame { at, sp: registers.rsp, bp: registers.rbp, cfa: None });
+        })
+    }
+
+    fn walk(
+        &mut self,
+        registers: Registers,
+        stack: &StackSlice<'_>,
+        found: &mut dyn FnMut(CodeAddress, &Registers),
+    ) -> Option<CutReason> {
         let process = Arc::clone(&self.process);
         let mut process = lock(&process);
         if self.generation != process.generation || self.rules.len() > MAX_RULES {
@@ -153,7 +196,7 @@ impl Unwinder {
         }
         let mut registers = registers;
         let mut at = CodeAddress::Exact(registers.rip);
-        out.push(at);
+        found(at, &registers);
         let Some(mut rule) = self.rule(&mut process, at) else { return Some(CutReason::Unmapped) };
         for _ in 1..MAX_FRAMES {
             let interrupted = matches!(at, CodeAddress::Exact(_));
@@ -192,7 +235,7 @@ impl Unwinder {
             {
                 return Some(reason);
             }
-            out.push(at);
+            found(at, &registers);
             rule = next_rule;
         }
         Some(CutReason::TooDeep)

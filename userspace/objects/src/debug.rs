@@ -1,0 +1,443 @@
+//! The index over a module's DWARF: which units there are, where variables and functions lie. One pass over the entries,
+//! made when the first address of the module asks for it; the entries themselves are read again when one is needed.
+//!
+//! A unit that cannot be read is skipped and counted. Units whose entries lie elsewhere (split DWARF) are counted too.
+//!
+//! Source: DWARF 5, §2.6 (locations), §3.3 (subroutines), §4.1 (variables), §7.5.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use gimli::{
+    Abbreviations, AttributeValue, DebugInfoOffset, DebugTypes, DebuggingInformationEntry, Dwarf,
+    DwarfSections, Section, Unit, UnitOffset, UnitType, constants as dw,
+};
+use locality_symbols::ModuleFile;
+
+use crate::definitions::Definitions;
+use crate::elf::{DataElf, SectionBytes, Slice, dwarf};
+use crate::named::Declared;
+
+/// Abbreviation tables that are kept parsed.
+const MAX_ABBREVIATIONS: usize = 64;
+
+/// An entry: which unit, and where in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Die {
+    pub(crate) unit: u32,
+    pub(crate) offset: u32,
+}
+
+/// Where a unit's header lies in its section.
+#[derive(Debug, Clone, Copy)]
+enum UnitPlace {
+    Info(usize),
+    Types(usize),
+}
+
+/// A variable with a fixed place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Variable {
+    /// Address in the module, or offset in its thread-local segment.
+    pub(crate) address: u64,
+    pub(crate) die: Die,
+    /// The function it is declared in, in the same unit; 0 outside functions.
+    pub(crate) function: u32,
+    pub(crate) thread_local: bool,
+}
+
+/// A stretch of a function's code.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Function {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) die: Die,
+}
+
+/// What could not be read of a module's debug information.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DebugFaults {
+    /// Units read.
+    pub units: u32,
+    /// Units skipped from their first entry that could not be read on.
+    pub broken: u32,
+    /// Units whose entries lie in `.dwo` or `.dwp` files.
+    pub split: u32,
+}
+
+/// The index.
+#[derive(Debug)]
+pub(crate) struct Debug {
+    sections: DwarfSections<SectionBytes>,
+    /// Offsets of the unit headers, `.debug_info` first, ascending; then `.debug_types`.
+    units: Vec<UnitPlace>,
+    /// By address.
+    pub(crate) variables: Vec<Variable>,
+    /// By start.
+    pub(crate) functions: Vec<Function>,
+    /// Type units by signature.
+    signatures: HashMap<u64, Die>,
+    pub(crate) faults: DebugFaults,
+    pub(crate) trouble: Vec<String>,
+    abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
+    definitions: OnceCell<Definitions>,
+}
+
+impl Debug {
+    /// Makes the pass.
+    pub(crate) fn index(elf: &DataElf, file: &ModuleFile) -> Self {
+        let (sections, trouble) = elf.load_dwarf(file);
+        let mut this = Self {
+            sections,
+            units: Vec::new(),
+            variables: Vec::new(),
+            functions: Vec::new(),
+            signatures: HashMap::new(),
+            faults: DebugFaults::default(),
+            trouble,
+            abbreviations: RefCell::default(),
+            definitions: OnceCell::new(),
+        };
+        let sections = std::mem::take(&mut this.sections);
+        let dwarf = dwarf(&sections, file);
+        let mut pass = Pass { elf, dwarf: &dwarf, index: &mut this, cached: None };
+        pass.run();
+        drop(dwarf);
+        this.sections = sections;
+        this.variables.sort_by_key(|variable| (variable.thread_local, variable.address, variable.die));
+        this.functions.sort_by_key(|function| (function.start, function.die));
+        this.variables.shrink_to_fit();
+        this.functions.shrink_to_fit();
+        this
+    }
+
+    /// The function whose code contains the address of the module.
+    pub(crate) fn function(&self, address: u64) -> Option<Function> {
+        let behind = self.functions.partition_point(|function| function.start <= address);
+        // Of code that identical functions were folded into, the first is told.
+        let mut before = self.functions.get(..behind)?.iter().rev().take(8);
+        before.find(|function| address < function.end).copied()
+    }
+
+    /// For reading entries.
+    pub(crate) fn session<'a>(&'a self, file: &'a ModuleFile) -> Session<'a> {
+        Session { dwarf: dwarf(&self.sections, file), debug: self, units: RefCell::default() }
+    }
+}
+
+/// One reading of entries: units stay parsed for as long as it lives.
+pub(crate) struct Session<'a> {
+    pub(crate) dwarf: Dwarf<Slice<'a>>,
+    debug: &'a Debug,
+    units: RefCell<HashMap<u32, Rc<Unit<Slice<'a>>>>>,
+}
+
+impl<'a> Session<'a> {
+    /// A parsed unit.
+    pub(crate) fn unit(&self, index: u32) -> Option<Rc<Unit<Slice<'a>>>> {
+        if let Some(unit) = self.units.borrow().get(&index) {
+            return Some(Rc::clone(unit));
+        }
+        let header = match *self.debug.units.get(index as usize)? {
+            UnitPlace::Info(offset) => self.dwarf.debug_info.header_from_offset(DebugInfoOffset(offset)),
+            UnitPlace::Types(offset) => {
+                // gimli finds them only by walking from the start of the section, so it gets one that starts there.
+                let section = self.dwarf.debug_types.reader().slice().get(offset..)?;
+                let mut units = DebugTypes::new(section, gimli::LittleEndian).units();
+                Ok(units.next().ok()??)
+            }
+        };
+        let header = header.ok()?;
+        let table = header.debug_abbrev_offset().0;
+        let kept = self.debug.abbreviations.borrow().get(&table).cloned();
+        let abbreviations = match kept {
+            Some(kept) => kept,
+            None => {
+                let parsed = self.dwarf.abbreviations(&header).ok()?;
+                let mut kept = self.debug.abbreviations.borrow_mut();
+                if kept.len() >= MAX_ABBREVIATIONS {
+                    kept.clear();
+                }
+                kept.insert(table, Arc::clone(&parsed));
+                parsed
+            }
+        };
+        let unit = Rc::new(Unit::new_with_abbreviations(&self.dwarf, header, abbreviations).ok()?);
+        self.units.borrow_mut().insert(index, Rc::clone(&unit));
+        Some(unit)
+    }
+
+    /// Drops a unit that was read to its end.
+    pub(crate) fn forget(&self, index: u32) {
+        self.units.borrow_mut().remove(&index);
+    }
+
+    /// The entry that a reference leads to.
+    pub(crate) fn follow(&self, from: u32, reference: &AttributeValue<Slice<'a>>) -> Option<Die> {
+        match *reference {
+            AttributeValue::UnitRef(offset) => {
+                Some(Die { unit: from, offset: u32::try_from(offset.0).ok()? })
+            }
+            AttributeValue::DebugInfoRef(offset) => self.at_section_offset(offset),
+            AttributeValue::DebugTypesRef(signature) => self.debug.signatures.get(&signature.0).copied(),
+            _ => None,
+        }
+    }
+
+    /// A text attribute.
+    pub(crate) fn text(&self, unit: &Unit<Slice<'a>>, value: AttributeValue<Slice<'a>>) -> Option<String> {
+        Some(self.dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// The place that an entry of the unit says it is declared at.
+    pub(crate) fn declared(
+        &self,
+        unit: &Unit<Slice<'a>>,
+        entry: &DebuggingInformationEntry<Slice<'a>>,
+    ) -> Option<Declared> {
+        let AttributeValue::FileIndex(file) = entry.attr_value(dw::DW_AT_decl_file)? else { return None };
+        let line = entry.attr_value(dw::DW_AT_decl_line)?.udata_value()?;
+        let header = unit.line_program.as_ref()?.header();
+        let file = header.file(file)?;
+        let mut path = self.text(unit, file.path_name())?;
+        if !path.starts_with('/')
+            && let Some(directory) = file.directory(header).and_then(|value| self.text(unit, value))
+        {
+            path = format!("{directory}/{path}");
+        }
+        if !path.starts_with('/')
+            && let Some(directory) = unit.comp_dir
+        {
+            path = format!("{}/{path}", directory.to_string_lossy());
+        }
+        Some(Declared { file: path.into(), line: u32::try_from(line).ok()? })
+    }
+
+    /// The definition of a struct that is only declared where it is needed.
+    pub(crate) fn definition(&self, name: &str) -> Option<Die> {
+        self.debug.definitions.get_or_init(|| Definitions::find(self, self.debug.units.len())).get(name)
+    }
+
+    fn at_section_offset(&self, offset: DebugInfoOffset) -> Option<Die> {
+        let start = |unit: &UnitPlace| match *unit {
+            UnitPlace::Info(start) => start,
+            UnitPlace::Types(_) => usize::MAX,
+        };
+        let behind = self.debug.units.partition_point(|unit| start(unit) <= offset.0);
+        let unit = behind.checked_sub(1)?;
+        let inside = offset.0.checked_sub(start(self.debug.units.get(unit)?))?;
+        Some(Die { unit: u32::try_from(unit).ok()?, offset: u32::try_from(inside).ok()? })
+    }
+}
+
+struct Pass<'p, 'a> {
+    elf: &'p DataElf,
+    dwarf: &'p Dwarf<Slice<'a>>,
+    index: &'p mut Debug,
+    /// The last abbreviation table: many units share one (`ld -r`, link-time optimisation).
+    cached: Option<(usize, Arc<Abbreviations>)>,
+}
+
+impl<'a> Pass<'_, 'a> {
+    fn run(&mut self) {
+        let mut units = self.dwarf.units();
+        loop {
+            match units.next() {
+                Ok(Some(header)) => self.unit(header),
+                Ok(None) => break,
+                Err(_) => {
+                    // Without this unit's length the next one's start is not known.
+                    self.index.faults.broken += 1;
+                    break;
+                }
+            }
+        }
+        let mut units = self.dwarf.type_units();
+        while let Ok(Some(header)) = units.next() {
+            self.unit(header);
+        }
+    }
+
+    fn unit(&mut self, header: gimli::UnitHeader<Slice<'a>>) {
+        let Ok(index) = u32::try_from(self.index.units.len()) else { return };
+        self.index.units.push(match (header.debug_info_offset(), header.debug_types_offset()) {
+            (_, Some(offset)) => UnitPlace::Types(offset.0),
+            (Some(offset), None) => UnitPlace::Info(offset.0),
+            (None, None) => return,
+        });
+        match header.type_() {
+            UnitType::Type { type_signature, type_offset } => {
+                if let Ok(offset) = u32::try_from(type_offset.0) {
+                    self.index.signatures.insert(type_signature.0, Die { unit: index, offset });
+                }
+                self.index.faults.units += 1;
+                return;
+            }
+            UnitType::Skeleton(_) | UnitType::SplitCompilation(_) | UnitType::SplitType { .. } => {
+                self.index.faults.split += 1;
+                return;
+            }
+            UnitType::Compilation | UnitType::Partial => {}
+        }
+        self.index.faults.units += 1;
+        let table = header.debug_abbrev_offset().0;
+        let abbreviations = match &self.cached {
+            Some((at, kept)) if *at == table => Ok(Arc::clone(kept)),
+            _ => self.dwarf.abbreviations(&header),
+        };
+        let unit = abbreviations.and_then(|abbreviations| {
+            self.cached = Some((table, Arc::clone(&abbreviations)));
+            Unit::new_with_abbreviations(self.dwarf, header, abbreviations)
+        });
+        let read = match unit {
+            // GNU's split DWARF before version 5.
+            Ok(unit) if unit.dwo_id.is_some() => {
+                self.index.faults.split += 1;
+                self.index.faults.units -= 1;
+                Ok(())
+            }
+            Ok(unit) => self.entries(index, &unit),
+            Err(error) => Err(error),
+        };
+        if read.is_err() {
+            self.index.faults.broken += 1;
+        }
+    }
+
+    fn entries(&mut self, index: u32, unit: &Unit<Slice<'a>>) -> Result<(), gimli::Error> {
+        let mut entries = unit.entries_raw(None)?;
+        // Functions around the entry, and their depths.
+        let mut functions: Vec<(isize, u32)> = Vec::new();
+        // The members of a common block are fields of it.
+        let mut common = isize::MAX;
+        let mut ranges: [Option<AttributeValue<Slice<'a>>>; 3];
+        while !entries.is_empty() {
+            let (offset, depth) = (entries.next_offset(), entries.next_depth());
+            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
+            let tag = abbreviation.tag();
+            if !matches!(tag, dw::DW_TAG_variable | dw::DW_TAG_subprogram | dw::DW_TAG_common_block) {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            if depth > common {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            common = if tag == dw::DW_TAG_common_block { depth } else { isize::MAX };
+            while functions.last().is_some_and(|(outer, _)| *outer >= depth) {
+                functions.pop();
+            }
+            let offset = u32::try_from(offset.0).map_err(|_| gimli::Error::UnsupportedOffset)?;
+            let die = Die { unit: index, offset };
+            if tag == dw::DW_TAG_subprogram {
+                ranges = [None; 3];
+                for spec in abbreviation.attributes() {
+                    let attribute = entries.read_attribute(*spec)?;
+                    let slot = match attribute.name() {
+                        dw::DW_AT_low_pc => 0,
+                        dw::DW_AT_high_pc => 1,
+                        dw::DW_AT_ranges => 2,
+                        _ => continue,
+                    };
+                    ranges[slot] = Some(attribute.value());
+                }
+                self.function(unit, die, &ranges);
+                if abbreviation.has_children() {
+                    functions.push((depth, offset));
+                }
+                continue;
+            }
+            let mut location = None;
+            for spec in abbreviation.attributes() {
+                if spec.name() == dw::DW_AT_location {
+                    location = Some(entries.read_attribute(*spec)?.value());
+                } else {
+                    entries.skip_attributes(std::slice::from_ref(spec))?;
+                }
+            }
+            let Some(AttributeValue::Exprloc(expression)) = location else { continue };
+            let Some((address, thread_local)) = fixed_place(self.dwarf, unit, expression.0.slice()) else {
+                continue;
+            };
+            // Of variables that the linker dropped, the place is 0 or out of the file.
+            if thread_local || address != 0 && self.elf.holds(address) {
+                let function = functions.last().map_or(0, |(_, offset)| *offset);
+                self.index.variables.push(Variable { address, die, function, thread_local });
+            }
+        }
+        Ok(())
+    }
+
+    fn function(
+        &mut self,
+        unit: &Unit<Slice<'a>>,
+        die: Die,
+        ranges: &[Option<AttributeValue<Slice<'a>>>; 3],
+    ) {
+        let mut push = |start: u64, end: u64| {
+            if start != 0 && start < end && self.elf.holds(start) {
+                self.index.functions.push(Function { start, end, die });
+            }
+        };
+        if let [Some(low), Some(high), _] = ranges {
+            let Ok(Some(start)) = self.dwarf.attr_address(unit, *low) else { return };
+            let end = match self.dwarf.attr_address(unit, *high) {
+                Ok(Some(end)) => Some(end),
+                _ => high.udata_value().map(|len| start.saturating_add(len)),
+            };
+            if let Some(end) = end {
+                push(start, end);
+            }
+        } else if let Some(list) = ranges[2]
+            && let Ok(Some(mut list)) = self.dwarf.attr_ranges(unit, list)
+        {
+            while let Ok(Some(range)) = list.next() {
+                push(range.begin, range.end);
+            }
+        }
+    }
+}
+
+/// The address that an expression without any state names, and whether it is an offset in the thread-local segment.
+pub(crate) fn fixed_place(
+    dwarf: &Dwarf<Slice<'_>>,
+    unit: &Unit<Slice<'_>>,
+    bytes: &[u8],
+) -> Option<(u64, bool)> {
+    let expression = gimli::Expression(gimli::EndianSlice::new(bytes, gimli::LittleEndian));
+    let mut operations = expression.operations(unit.encoding());
+    let mut address = match operations.next().ok()?? {
+        gimli::Operation::Address { address } => address,
+        gimli::Operation::AddressIndex { index } => dwarf.address(unit, index).ok()?,
+        gimli::Operation::UnsignedConstant { value } => {
+            return is_tls(&mut operations).then_some((value, true));
+        }
+        gimli::Operation::SignedConstant { value } => {
+            return is_tls(&mut operations).then_some((value.cast_unsigned(), true));
+        }
+        gimli::Operation::ConstantIndex { index } => {
+            let value = dwarf.address(unit, index).ok()?;
+            return is_tls(&mut operations).then_some((value, true));
+        }
+        _ => return None,
+    };
+    match operations.next().ok()? {
+        None => return Some((address, false)),
+        Some(gimli::Operation::TLS) => return Some((address, true)),
+        // Members of a Fortran common block.
+        Some(gimli::Operation::PlusConstant { value }) => address = address.wrapping_add(value),
+        Some(_) => return None,
+    }
+    matches!(operations.next(), Ok(None)).then_some((address, false))
+}
+
+fn is_tls(operations: &mut gimli::OperationIter<Slice<'_>>) -> bool {
+    matches!(operations.next(), Ok(Some(gimli::Operation::TLS))) && matches!(operations.next(), Ok(None))
+}
+
+/// An offset in a unit for gimli.
+pub(crate) fn at(die: Die) -> UnitOffset {
+    UnitOffset(die.offset as usize)
+}

@@ -1,0 +1,118 @@
+//! A module of the process as the resolver keeps it: its file, where it lies, and what was indexed of it so far.
+
+use std::sync::Arc;
+
+use locality_symbols::ModuleFile;
+
+use crate::debug::{Debug, DebugFaults};
+use crate::elf::DataElf;
+use crate::named::{Kind, Object, ObjectId};
+use crate::statics::Statics;
+use crate::types::Types;
+
+/// A loaded ELF file.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) file: ModuleFile,
+    pub(crate) elf: DataElf,
+    /// Process address minus module address (wrapping).
+    pub(crate) bias: u64,
+    pub(crate) path: Arc<str>,
+    /// Device and inode.
+    pub(crate) key: ((u32, u32), u64),
+    indexed: Option<(Option<Debug>, Statics)>,
+}
+
+/// What describing an object of a module needs beside its index.
+pub(crate) struct Context<'c> {
+    pub(crate) file: &'c ModuleFile,
+    pub(crate) path: &'c Arc<str>,
+    pub(crate) module: u32,
+    pub(crate) faults: Option<DebugFaults>,
+    pub(crate) types: &'c mut Types,
+    pub(crate) objects: &'c mut Vec<Arc<Object>>,
+}
+
+impl Module {
+    pub(crate) fn new(file: ModuleFile, elf: DataElf, bias: u64, key: ((u32, u32), u64)) -> Self {
+        let path = Arc::from(file.info().path.as_str());
+        Self { file, elf, bias, path, key, indexed: None }
+    }
+
+    /// Makes the index, the first time.
+    pub(crate) fn index(&mut self) {
+        if self.indexed.is_none() {
+            let debug = self.elf.has_dwarf.then(|| Debug::index(&self.elf, &self.file));
+            let statics = Statics::new(&self.elf, &self.file, debug.as_ref());
+            self.indexed = Some((debug, statics));
+        }
+    }
+
+    /// What was indexed; the index is made the first time.
+    pub(crate) fn parts(
+        &mut self,
+    ) -> (&ModuleFile, &Arc<str>, &DataElf, Option<&Debug>, Option<&mut Statics>) {
+        self.index();
+        match &mut self.indexed {
+            Some((debug, statics)) => (&self.file, &self.path, &self.elf, debug.as_ref(), Some(statics)),
+            None => (&self.file, &self.path, &self.elf, None, None),
+        }
+    }
+
+    /// The index over its DWARF, if it has any and was indexed.
+    pub(crate) fn debug(&self) -> Option<&Debug> {
+        self.indexed.as_ref()?.0.as_ref()
+    }
+}
+
+impl Context<'_> {
+    /// An object of this module that nothing is known of yet.
+    pub(crate) fn blank(&self, kind: Kind) -> Object {
+        Object { module: Some(Arc::clone(self.path)), ..blank(kind) }
+    }
+
+    /// Gives the object its number.
+    pub(crate) fn add(&mut self, object: Object) -> Arc<Object> {
+        add(self.objects, object)
+    }
+
+    /// Why something is not described, with what would help.
+    pub(crate) fn undescribed(&self, what: &str) -> Arc<str> {
+        match self.faults {
+            None => format!("{what}: no debug info (install its -dbgsym package or build with -g)").into(),
+            Some(faults) if faults.split > 0 => {
+                format!("{what}: its debug info is split into .dwo or .dwp files, which are not read").into()
+            }
+            Some(faults) if faults.broken > 0 => {
+                format!("{what}: {} units of its debug info cannot be read", faults.broken).into()
+            }
+            Some(_) => what.into(),
+        }
+    }
+}
+
+/// An object that nothing is known of yet.
+pub(crate) fn blank(kind: Kind) -> Object {
+    Object {
+        id: ObjectId(u32::MAX),
+        kind,
+        name: Arc::from(""),
+        function: None,
+        type_name: None,
+        ty: None,
+        module: None,
+        declared: None,
+        bytes: 0,
+        site: None,
+        inferred: false,
+        unknown: None,
+    }
+}
+
+/// Gives the object its number.
+pub(crate) fn add(objects: &mut Vec<Arc<Object>>, mut object: Object) -> Arc<Object> {
+    object.id = ObjectId(u32::try_from(objects.len()).unwrap_or(u32::MAX));
+    let object = Arc::new(object);
+    objects.push(Arc::clone(&object));
+    object
+}

@@ -1,0 +1,133 @@
+//! The values that a [`crate::Resolver`] answers with. Cheap to clone: texts are shared.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where an object lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A variable at a fixed place of a module, or a section of one.
+    Static,
+    /// A local variable or parameter, or a frame of the stack.
+    Stack,
+    /// One thread's copy of a variable.
+    ThreadLocal,
+    /// A block that an allocator handed out.
+    Heap,
+    /// Memory without a file: anonymous, named by its owner, or of the kernel.
+    Mapped,
+    /// A file that is mapped as data.
+    File,
+}
+
+impl Kind {
+    /// As the report's JSON has it. `ThreadLocal` is `"thread-local"`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Stack => "stack",
+            Self::ThreadLocal => "thread-local",
+            Self::Heap => "heap",
+            Self::Mapped => "mapped",
+            Self::File => "file",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Distinguishes objects of one [`crate::Resolver`]: equal for every access to the same variable, or to heap blocks of
+/// one allocation site; a stack variable is one object whatever frame of the function it lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(pub u32);
+
+/// A type of one [`crate::Resolver`]. Types of several modules and compilation units with the same name, size and
+/// declaration are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeId(pub u32);
+
+/// A place in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Declared {
+    /// As the debug information has it, absolute where it says the directory.
+    pub file: Arc<str>,
+    /// 1-based; 0 where only the file is known.
+    pub line: u32,
+}
+
+/// A data object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Of its resolver.
+    pub id: ObjectId,
+    /// Where it lives.
+    pub kind: Kind,
+    /// The variable's name, qualified and demangled (`ns::Grid::count`); `main [stack]` for a place in a frame that no
+    /// variable covers; a section (`[.rodata]`), a path, or a mapping in brackets where there is no variable. A heap
+    /// block that nothing names yet is `[heap]`: whoever knows its allocation site names it.
+    pub name: Arc<str>,
+    /// The function of a stack variable or function-local static.
+    pub function: Option<Arc<str>>,
+    /// As in the source, without `const` and `volatile`: `cell [100]`, `node *`. Of a heap block, its element's type.
+    pub type_name: Option<Arc<str>>,
+    /// Of a variable its type; of a heap block the type of its elements.
+    pub ty: Option<TypeId>,
+    /// Path of the module that has the variable, as the process sees it; a stack variable's is its function's.
+    pub module: Option<Arc<str>>,
+    /// Where the source declares it.
+    pub declared: Option<Declared>,
+    /// Size in bytes; 0 where it is not known. Of a heap object the size of the block that was first seen.
+    pub bytes: u64,
+    /// Allocation site, as [`crate::HeapBlock::site`] has it.
+    pub site: Option<u64>,
+    /// Name and type come from a pointer that leads here (or its allocator's bookkeeping), not from a record.
+    pub inferred: bool,
+    /// Why name, type or declaration are missing, as a sentence for the user.
+    pub unknown: Option<Arc<str>>,
+}
+
+/// The part of an object that an address lies in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// From the object's name on: `[].vx`, `.head.next`, `.u.(a|b)`. Every array index is left out, so all elements share
+    /// one field. Empty when the object has no parts. Padding is `.<padding>`.
+    pub path: Arc<str>,
+    /// Offset of the field in the object with all indices 0.
+    pub offset: u64,
+    /// Size of the field in bytes; of padding, of the hole.
+    pub bytes: u64,
+    /// Type of the field; `None` for padding.
+    pub type_name: Option<Arc<str>>,
+    /// The struct to lay out better when this field is hot or cold: the innermost struct passed that is an element of an
+    /// array, or else the object's own; see [`crate::Layout`].
+    pub within: Option<TypeId>,
+    /// The field's path in that struct, as [`crate::LayoutField::path`] has it.
+    pub path_within: Arc<str>,
+    /// Offset in that struct.
+    pub offset_within: u64,
+}
+
+/// The answer for one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// What lies there.
+    pub object: Arc<Object>,
+    /// Offset of the address in the object (in a file: file offset), in bytes.
+    pub offset: u64,
+    /// The part of it, where its type is known.
+    pub field: Option<Arc<Field>>,
+}
+
+impl Named {
+    /// The object's name and the field's path, as a report shows it: `cells[].vx`.
+    pub fn full_name(&self) -> String {
+        match &self.field {
+            Some(field) => format!("{}{}", self.object.name, field.path),
+            None => self.object.name.to_string(),
+        }
+    }
+}

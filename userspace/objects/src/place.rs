@@ -1,0 +1,96 @@
+//! What a [`crate::Resolver`] is told about a sample beside its address.
+//!
+//! Traits, so that tests and profiles can stand in for a live process; [`ProcessMemory`] is the live one.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use locality_symbols::StackFrame;
+
+/// A block that an allocator handed out and has not got back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeapBlock {
+    /// Its address.
+    pub start: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Names the allocating context; blocks with the same site are one object.
+    pub site: u64,
+}
+
+/// Recorded allocations of the process at the moment of the sample.
+pub trait HeapBlocks {
+    /// The live block that contains the address.
+    fn block(&self, address: u64) -> Option<HeapBlock>;
+}
+
+/// Reads the process's memory. What it says may be newer than the sample, so names that rest on it are inferred.
+pub trait Memory {
+    /// Fills `into` from `address`. False when any byte of it cannot be read.
+    fn read(&self, address: u64, into: &mut [u8]) -> bool;
+
+    /// An aligned or unaligned 8-byte word.
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).then(|| u64::from_le_bytes(bytes))
+    }
+}
+
+/// The memory of a live process through `/proc/PID/mem`, read-only. Asks for the right to ptrace the process. May wait
+/// for the process's page faults: not for threads that must not.
+#[derive(Debug)]
+pub struct ProcessMemory(File);
+
+impl ProcessMemory {
+    /// Opens it; stays with the program that runs now (an exec makes every read fail).
+    pub fn open(pid: u32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/mem")).map(Self)
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.0.read_exact_at(into, address).is_ok()
+    }
+}
+
+/// Where and by whom an address was accessed. Everything but the address itself may be missing; what it would have told
+/// is then unknown, not guessed.
+#[derive(Clone, Copy, Default)]
+pub struct Place<'a> {
+    /// The accessing instruction; 0 when it is not known.
+    pub ip: u64,
+    /// The call stack, innermost first, from [`locality_symbols::Unwinder::unwind_frames`].
+    pub frames: &'a [StackFrame],
+    /// Bounds of the thread's stack, where they are known otherwise than by the mapping named `[stack]`.
+    pub stack: Option<(u64, u64)>,
+    /// The thread's fs base (its thread pointer).
+    pub fs_base: Option<u64>,
+    /// Recorded allocations.
+    pub heap: Option<&'a dyn HeapBlocks>,
+    /// The process's memory.
+    pub memory: Option<&'a dyn Memory>,
+}
+
+impl Place<'_> {
+    /// True when the stack's bounds say that the address is on it.
+    pub(crate) fn on_stack(&self, address: u64) -> bool {
+        self.stack.is_some_and(|(start, end)| Range { start, end }.contains(&address))
+    }
+}
+
+impl fmt::Debug for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("ip", &self.ip)
+            .field("frames", &self.frames)
+            .field("stack", &self.stack)
+            .field("fs_base", &self.fs_base)
+            .field("heap", &self.heap.is_some())
+            .field("memory", &self.memory.is_some())
+            .finish()
+    }
+}

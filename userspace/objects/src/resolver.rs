@@ -1,0 +1,167 @@
+//! The resolver: from an address and where it was accessed to the object, by the rules of the address space.
+//!
+//! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local blocks is
+//! thread-local; what lies in a frame, or in a mapping that is a stack, is a stack variable; then recorded heap blocks;
+//! then the mapping itself. An address of another thread's stack is told by its mapping only.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use locality_symbols::Processes;
+
+use crate::debug::DebugFaults;
+use crate::module::{Context, add, blank};
+use crate::named::{Field, Kind, Named, Object, TypeId};
+use crate::path::Fields;
+use crate::place::Place;
+use crate::space::Space;
+use crate::types::Types;
+
+/// Names the objects of one process. Reads files of the process's modules when the first address falls in them; keeps
+/// what it has read for as long as it lives. Can be sent to another thread.
+#[derive(Debug)]
+pub struct Resolver {
+    pub(crate) processes: Processes,
+    pub(crate) pid: u32,
+    pub(crate) space: Space,
+    pub(crate) types: Types,
+    pub(crate) fields: Fields,
+    pub(crate) objects: Vec<Arc<Object>>,
+    /// Objects by allocation site.
+    heap: HashMap<u64, Arc<Object>>,
+    unmapped: Option<Arc<Object>>,
+}
+
+impl Resolver {
+    /// For a process; attaches it to `processes` unless that was done before. Fails when the process does not exist or may
+    /// not be inspected.
+    pub fn new(processes: &Processes, pid: u32) -> io::Result<Self> {
+        if processes.mappings(pid).is_none() {
+            processes.attach(pid)?;
+        }
+        let mut this = Self {
+            processes: processes.clone(),
+            pid,
+            space: Space::default(),
+            types: Types::default(),
+            fields: Fields::default(),
+            objects: Vec::new(),
+            heap: HashMap::new(),
+            unmapped: None,
+        };
+        this.take_mappings();
+        Ok(this)
+    }
+
+    /// Reads the mappings again, for instance after the process has unmapped or executed something; addresses outside of
+    /// the known mappings do this on their own. True when they were read (they are not when that was done a moment ago).
+    pub fn refresh(&mut self) -> io::Result<bool> {
+        let read = self.processes.refresh(self.pid)?;
+        // Somebody else may have had them read.
+        self.take_mappings();
+        Ok(read)
+    }
+
+    /// Names what lies at an address of the process. Never fails: what is not known is said in [`Object::unknown`].
+    pub fn resolve(&mut self, address: u64, at: &Place<'_>) -> Named {
+        let region = self.region(address);
+        if let Some(region) = region
+            && let Some(module) = self.space.module(region, &self.processes, self.pid)
+            && let Some(named) = self.in_module(module, address)
+        {
+            return named;
+        }
+        if let Some(named) = self.in_heap(address, at) {
+            return named;
+        }
+        let plain = region.and_then(|region| self.space.plain(region, address, &mut self.objects));
+        match plain {
+            Some((object, offset)) => Named { object, offset, field: None },
+            None => self.nothing(address),
+        }
+    }
+
+    /// An object by its number.
+    pub fn object(&self, id: crate::ObjectId) -> Option<&Arc<Object>> {
+        self.objects.get(id.0 as usize)
+    }
+
+    /// The field at an offset of an object of this type, or of a block of such elements when `repeated`.
+    pub fn field(&mut self, ty: TypeId, repeated: bool, offset: u64) -> Option<Arc<Field>> {
+        self.fields.at(&self.types, ty, repeated, offset)
+    }
+
+    /// What could not be read of the debug information of the modules that were needed so far, by path.
+    pub fn debug_faults(&self) -> Vec<(Arc<str>, DebugFaults)> {
+        let indexed = self.space.modules.iter().filter_map(|module| Some((module, module.debug()?)));
+        indexed.map(|(module, debug)| (Arc::clone(&module.path), debug.faults)).collect()
+    }
+
+    fn take_mappings(&mut self) {
+        if let Some(mappings) = self.processes.mappings(self.pid) {
+            self.space.update(&mappings);
+        }
+    }
+
+    fn region(&mut self, address: u64) -> Option<usize> {
+        let found = self.space.find(address);
+        if found.is_none() && self.processes.refresh(self.pid).is_ok_and(|read| read) {
+            self.take_mappings();
+            return self.space.find(address);
+        }
+        found
+    }
+
+    fn in_module(&mut self, index: u32, address: u64) -> Option<Named> {
+        let module = self.space.modules.get_mut(index as usize)?;
+        let inside = address.wrapping_sub(module.bias);
+        if !module.elf.holds(inside) {
+            return None;
+        }
+        let (file, path, elf, debug, statics) = module.parts();
+        let mut context = Context {
+            file,
+            path,
+            module: index,
+            faults: debug.map(|debug| debug.faults),
+            types: &mut self.types,
+            objects: &mut self.objects,
+        };
+        let statics = statics?;
+        if let Some((object, offset)) = statics.find(inside, false, debug, &mut context) {
+            let field = object.ty.and_then(|ty| self.fields.at(&self.types, ty, false, offset));
+            return Some(Named { object, offset, field });
+        }
+        let (object, start) = statics.section(inside, elf, &mut context);
+        Some(Named { object, offset: inside.wrapping_sub(start), field: None })
+    }
+
+    fn in_heap(&mut self, address: u64, at: &Place<'_>) -> Option<Named> {
+        let block = at.heap?.block(address)?;
+        let offset = address.checked_sub(block.start).filter(|offset| *offset < block.bytes)?;
+        let object = self.heap.get(&block.site).cloned().unwrap_or_else(|| {
+            let object = add(
+                &mut self.objects,
+                Object {
+                    name: "[heap]".into(),
+                    bytes: block.bytes,
+                    site: Some(block.site),
+                    ..blank(Kind::Heap)
+                },
+            );
+            self.heap.insert(block.site, Arc::clone(&object));
+            object
+        });
+        Some(Named { object, offset, field: None })
+    }
+
+    fn nothing(&mut self, address: u64) -> Named {
+        let objects = &mut self.objects;
+        let object = self.unmapped.get_or_insert_with(|| {
+            let unknown = Some("nothing is mapped there, or not any more".into());
+            add(objects, Object { name: "[unmapped]".into(), unknown, ..blank(Kind::Mapped) })
+        });
+        Named { object: Arc::clone(object), offset: address, field: None }
+    }
+}

@@ -1,0 +1,178 @@
+//! The variables at fixed places of a module, from its symbol tables and its DWARF, by address.
+//!
+//! Both sources are merged by address: a variable that only the symbols know has a name and a size, one that only DWARF
+//! knows (local to a function, folded) has a type. Which one covers an address is told by its size: the symbol's where
+//! there is one, because it is what the linker laid out, otherwise the type's.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use locality_symbols::{ModuleFile, demangle};
+
+use crate::debug::Debug;
+use crate::debug::Variable;
+use crate::elf::{DataElf, DataSymbol};
+use crate::module::Context;
+use crate::named::{Kind, Object};
+use crate::types::TypeReader;
+use crate::variable::{Described, common_block};
+
+/// Entries before an address that may reach it: variables rarely overlap, and then little.
+const LOOK_BACK: usize = 16;
+
+/// One place.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    address: u64,
+    symbol: Option<DataSymbol>,
+    variable: Option<Variable>,
+    object: Option<Arc<Object>>,
+}
+
+/// All of a module: variables of the process, and those of each thread (by offset in the thread-local segment).
+#[derive(Debug)]
+pub(crate) struct Statics {
+    shared: Vec<Entry>,
+    thread_local: Vec<Entry>,
+    /// Objects for the sections, by start.
+    sections: HashMap<u64, Arc<Object>>,
+}
+
+impl Statics {
+    pub(crate) fn new(elf: &DataElf, file: &ModuleFile, debug: Option<&Debug>) -> Self {
+        let mut all: Vec<(bool, Entry)> = Vec::new();
+        for symbol in elf.data_symbols(file) {
+            let entry = Entry { address: symbol.address, symbol: Some(symbol), variable: None, object: None };
+            all.push((symbol.thread_local, entry));
+        }
+        for variable in debug.map_or(&[][..], |debug| &debug.variables) {
+            let entry =
+                Entry { address: variable.address, symbol: None, variable: Some(*variable), object: None };
+            all.push((variable.thread_local, entry));
+        }
+        // Symbols first, the largest before all, then the plainest name.
+        all.sort_by_cached_key(|(thread_local, entry)| {
+            let symbol = entry.symbol.map(|symbol| (u64::MAX - symbol.bytes, symbol.rank(file)));
+            let symbol = symbol.unwrap_or((u64::MAX, (0, 0)));
+            (*thread_local, entry.address, symbol, entry.variable.map(|variable| variable.die))
+        });
+        all.dedup_by(|(later_local, later), (local, kept)| {
+            let same = later_local == local && later.address == kept.address;
+            if same {
+                kept.variable = kept.variable.or(later.variable);
+                kept.symbol = kept.symbol.or(later.symbol);
+            }
+            same
+        });
+        let (thread_local, shared): (Vec<_>, Vec<_>) = all.into_iter().partition(|(local, _)| *local);
+        let strip = |entries: Vec<(bool, Entry)>| entries.into_iter().map(|(_, entry)| entry).collect();
+        Self { shared: strip(shared), thread_local: strip(thread_local), sections: HashMap::new() }
+    }
+
+    /// The variable around an address of the module, or around an offset in its thread-local segment, and the offset
+    /// in the variable.
+    pub(crate) fn find(
+        &mut self,
+        address: u64,
+        thread_local: bool,
+        debug: Option<&Debug>,
+        context: &mut Context<'_>,
+    ) -> Option<(Arc<Object>, u64)> {
+        let entries = if thread_local { &mut self.thread_local } else { &mut self.shared };
+        let behind = entries.partition_point(|entry| entry.address <= address);
+        let first = behind.saturating_sub(LOOK_BACK);
+        for entry in entries.get_mut(first..behind)?.iter_mut().rev() {
+            let object =
+                entry.object.get_or_insert_with(|| describe(entry.symbol, entry.variable, debug, context));
+            let offset = address - entry.address;
+            if offset < object.bytes {
+                return Some((Arc::clone(object), offset));
+            }
+        }
+        None
+    }
+
+    /// The section around an address that no variable covers, and its start.
+    pub(crate) fn section(
+        &mut self,
+        address: u64,
+        elf: &DataElf,
+        context: &mut Context<'_>,
+    ) -> (Arc<Object>, u64) {
+        let section = elf.section(address);
+        let start = section.map_or(0, |section| section.address);
+        let object = self.sections.entry(start).or_insert_with(|| {
+            let mut object = context.blank(Kind::Static);
+            let name = section.map_or("module", |section| &*section.name);
+            object.name = format!("[{name}]").into();
+            object.bytes = section.map_or(0, |section| section.bytes);
+            object.unknown = Some(context.undescribed("no variable covers this place"));
+            context.add(object)
+        });
+        (Arc::clone(object), start)
+    }
+
+    /// Places, and the objects there, of all variables that may hold pointers: those with debug information.
+    pub(crate) fn typed(&mut self, debug: &Debug, context: &mut Context<'_>) -> Vec<(u64, Arc<Object>)> {
+        let typed = self.shared.iter_mut().filter(|entry| entry.variable.is_some());
+        typed
+            .map(|entry| {
+                let object = entry
+                    .object
+                    .get_or_insert_with(|| describe(entry.symbol, entry.variable, Some(debug), context));
+                (entry.address, Arc::clone(object))
+            })
+            .collect()
+    }
+}
+
+fn describe(
+    symbol: Option<DataSymbol>,
+    variable: Option<Variable>,
+    debug: Option<&Debug>,
+    context: &mut Context<'_>,
+) -> Arc<Object> {
+    let mut object = context.blank(Kind::Static);
+    let thread_local =
+        variable.map(|variable| variable.thread_local).or(symbol.map(|symbol| symbol.thread_local));
+    if thread_local == Some(true) {
+        object.kind = Kind::ThreadLocal;
+    }
+    let symbol_name = symbol.and_then(|symbol| symbol.name(context.file)).map(demangle);
+    let symbol_bytes = symbol.map_or(0, |symbol| symbol.bytes);
+    object.bytes = symbol_bytes;
+    let mut name = None;
+    match (variable, debug) {
+        (Some(variable), Some(debug)) => {
+            let session = debug.session(context.file);
+            let described = Described::read(&session, variable.die);
+            name = match (described.full_name(), variable.function) {
+                (Some(_), 1..) if described.name.is_some() => described.name.clone(),
+                (name, _) => name,
+            };
+            if variable.function > 0 {
+                let function = crate::debug::Die { unit: variable.die.unit, offset: variable.function };
+                object.function = Described::read(&session, function).full_name().map(Into::into);
+            }
+            object.declared = described.declared.clone();
+            let mut reader = TypeReader::new(&session, context.types, context.module);
+            let ty = if described.tag == Some(gimli::DW_TAG_common_block) {
+                let name = described.name.as_deref().unwrap_or("");
+                common_block(&mut reader, variable.die, variable.address, name)
+            } else {
+                described.ty.and_then(|ty| reader.read(ty))
+            };
+            object.ty = ty;
+            if let Some(ty) = ty.and_then(|ty| context.types.get(ty)) {
+                object.type_name = Some(Arc::clone(&ty.name));
+                object.bytes = symbol_bytes.max(ty.bytes.unwrap_or(0));
+            } else {
+                object.unknown = Some("its type cannot be read from the debug info".into());
+            }
+        }
+        (_, Some(_)) => object.unknown = Some(context.undescribed("the debug info does not describe it")),
+        (_, None) => object.unknown = Some(context.undescribed("name from the symbol table, type unknown")),
+    }
+    object.name = name.or(symbol_name).unwrap_or_else(|| "?".to_owned()).into();
+    context.add(object)
+}
