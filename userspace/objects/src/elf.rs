@@ -74,6 +74,8 @@ pub(crate) struct DataElf {
     /// Loaded sections by address.
     pub(crate) sections: Vec<Section>,
     pub(crate) tls: Option<TlsSegment>,
+    /// Address in the module of its dynamic section.
+    pub(crate) dynamic: Option<u64>,
     /// The file or its debug file has `.debug_info`.
     pub(crate) has_dwarf: bool,
     /// The DWARF lies in the separate debug file.
@@ -85,7 +87,7 @@ impl DataElf {
         let own = ElfFile64::<Endianness>::parse(file.bytes());
         let endian = Endianness::Little;
         let header = elf::FileHeader64::<Endianness>::parse(file.bytes()).ok()?;
-        let (mut segments, mut tls) = (Vec::new(), None);
+        let (mut segments, mut tls, mut dynamic) = (Vec::new(), None, None);
         for program in header.program_headers(endian, file.bytes()).ok()? {
             let (address, memory_bytes) = (program.p_vaddr(endian), program.p_memsz(endian));
             match program.p_type(endian) {
@@ -103,6 +105,7 @@ impl DataElf {
                         align: program.p_align(endian).max(1),
                     });
                 }
+                elf::PT_DYNAMIC => dynamic = Some(address),
                 _ => {}
             }
         }
@@ -134,7 +137,14 @@ impl DataElf {
         };
         let in_own = has(file.bytes());
         let dwarf_in_debug_file = !in_own && file.debug_bytes().is_some_and(has);
-        Some(Self { segments, sections, tls, has_dwarf: in_own || dwarf_in_debug_file, dwarf_in_debug_file })
+        Some(Self {
+            segments,
+            sections,
+            tls,
+            dynamic,
+            has_dwarf: in_own || dwarf_in_debug_file,
+            dwarf_in_debug_file,
+        })
     }
 
     /// Address in the file's own space of what a mapping shows that begins at this file offset and has this many bytes.

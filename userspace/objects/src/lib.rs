@@ -24,8 +24,11 @@ mod named;
 mod path;
 mod place;
 mod resolver;
+mod scope;
 mod space;
+mod stack;
 mod statics;
+mod tls;
 mod types;
 mod variable;
 

@@ -27,6 +27,7 @@ pub(crate) struct Module {
 pub(crate) struct Context<'c> {
     pub(crate) file: &'c ModuleFile,
     pub(crate) path: &'c Arc<str>,
+    pub(crate) elf: &'c DataElf,
     pub(crate) module: u32,
     pub(crate) faults: Option<DebugFaults>,
     pub(crate) types: &'c mut Types,
@@ -48,15 +49,21 @@ impl Module {
         }
     }
 
-    /// What was indexed; the index is made the first time.
-    pub(crate) fn parts(
-        &mut self,
-    ) -> (&ModuleFile, &Arc<str>, &DataElf, Option<&Debug>, Option<&mut Statics>) {
+    /// What describing its objects needs: the index is made the first time. `number` is the module's own.
+    pub(crate) fn context<'c>(
+        &'c mut self,
+        number: u32,
+        types: &'c mut Types,
+        objects: &'c mut Vec<Arc<Object>>,
+    ) -> (Context<'c>, Option<&'c Debug>, Option<&'c mut Statics>) {
         self.index();
-        match &mut self.indexed {
-            Some((debug, statics)) => (&self.file, &self.path, &self.elf, debug.as_ref(), Some(statics)),
-            None => (&self.file, &self.path, &self.elf, None, None),
-        }
+        let (debug, statics) = match &mut self.indexed {
+            Some((debug, statics)) => (debug.as_ref(), Some(statics)),
+            None => (None, None),
+        };
+        let faults = debug.map(|debug| debug.faults);
+        let (file, path, elf) = (&self.file, &self.path, &self.elf);
+        (Context { file, path, elf, module: number, faults, types, objects }, debug, statics)
     }
 
     /// The index over its DWARF, if it has any and was indexed.

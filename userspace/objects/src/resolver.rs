@@ -11,11 +11,13 @@ use std::sync::Arc;
 use locality_symbols::Processes;
 
 use crate::debug::DebugFaults;
-use crate::module::{Context, add, blank};
+use crate::module::{add, blank};
 use crate::named::{Field, Kind, Named, Object, TypeId};
 use crate::path::Fields;
 use crate::place::Place;
 use crate::space::Space;
+use crate::stack::Stacks;
+use crate::tls::Threads;
 use crate::types::Types;
 
 /// Names the objects of one process. Reads files of the process's modules when the first address falls in them; keeps
@@ -31,6 +33,8 @@ pub struct Resolver {
     /// Objects by allocation site.
     heap: HashMap<u64, Arc<Object>>,
     unmapped: Option<Arc<Object>>,
+    pub(crate) stacks: Stacks,
+    pub(crate) threads: Threads,
 }
 
 impl Resolver {
@@ -49,6 +53,8 @@ impl Resolver {
             objects: Vec::new(),
             heap: HashMap::new(),
             unmapped: None,
+            stacks: Stacks::default(),
+            threads: Threads::default(),
         };
         this.take_mappings();
         Ok(this)
@@ -70,6 +76,12 @@ impl Resolver {
             && let Some(module) = self.space.module(region, &self.processes, self.pid)
             && let Some(named) = self.in_module(module, address)
         {
+            return named;
+        }
+        if let Some(named) = self.thread_local(address, at) {
+            return named;
+        }
+        if let Some(named) = self.on_stack(address, at, region) {
             return named;
         }
         if let Some(named) = self.in_heap(address, at) {
@@ -101,6 +113,7 @@ impl Resolver {
     fn take_mappings(&mut self) {
         if let Some(mappings) = self.processes.mappings(self.pid) {
             self.space.update(&mappings);
+            self.threads = Threads::default();
         }
     }
 
@@ -119,21 +132,13 @@ impl Resolver {
         if !module.elf.holds(inside) {
             return None;
         }
-        let (file, path, elf, debug, statics) = module.parts();
-        let mut context = Context {
-            file,
-            path,
-            module: index,
-            faults: debug.map(|debug| debug.faults),
-            types: &mut self.types,
-            objects: &mut self.objects,
-        };
+        let (mut context, debug, statics) = module.context(index, &mut self.types, &mut self.objects);
         let statics = statics?;
         if let Some((object, offset)) = statics.find(inside, false, debug, &mut context) {
             let field = object.ty.and_then(|ty| self.fields.at(&self.types, ty, false, offset));
             return Some(Named { object, offset, field });
         }
-        let (object, start) = statics.section(inside, elf, &mut context);
+        let (object, start) = statics.section(inside, &mut context);
         Some(Named { object, offset: inside.wrapping_sub(start), field: None })
     }
 

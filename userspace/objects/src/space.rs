@@ -81,6 +81,17 @@ impl Space {
         self.regions.get(index)
     }
 
+    /// The first mapping of a file.
+    pub(crate) fn first_of_inode(&self, inode: u64) -> Option<usize> {
+        self.regions.iter().position(|region| region.mapping.inode == inode)
+    }
+
+    /// True when a file whose name begins so is mapped.
+    pub(crate) fn maps_file_named(&self, prefix: &str) -> bool {
+        let name = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with(prefix));
+        self.regions.iter().any(|region| region.mapping.inode != 0 && name(&region.mapping.path))
+    }
+
     /// The module of a mapping, and none for what is no module's.
     pub(crate) fn module(&mut self, index: usize, processes: &Processes, pid: u32) -> Option<u32> {
         if let Slot::Unseen = self.regions.get(index)?.slot {

@@ -93,13 +93,8 @@ impl Statics {
     }
 
     /// The section around an address that no variable covers, and its start.
-    pub(crate) fn section(
-        &mut self,
-        address: u64,
-        elf: &DataElf,
-        context: &mut Context<'_>,
-    ) -> (Arc<Object>, u64) {
-        let section = elf.section(address);
+    pub(crate) fn section(&mut self, address: u64, context: &mut Context<'_>) -> (Arc<Object>, u64) {
+        let section = context.elf.section(address);
         let start = section.map_or(0, |section| section.address);
         let object = self.sections.entry(start).or_insert_with(|| {
             let mut object = context.blank(Kind::Static);
@@ -110,6 +105,18 @@ impl Statics {
             context.add(object)
         });
         (Arc::clone(object), start)
+    }
+
+    /// For a place in the module's thread-local segment that no variable covers.
+    pub(crate) fn thread_local_segment(&mut self, bytes: u64, context: &mut Context<'_>) -> Arc<Object> {
+        let object = self.sections.entry(u64::MAX).or_insert_with(|| {
+            let mut object = context.blank(Kind::ThreadLocal);
+            object.name = "[thread-local data]".into();
+            object.bytes = bytes;
+            object.unknown = Some(context.undescribed("no variable covers this place"));
+            context.add(object)
+        });
+        Arc::clone(object)
     }
 
     /// Places, and the objects there, of all variables that may hold pointers: those with debug information.

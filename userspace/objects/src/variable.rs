@@ -21,6 +21,8 @@ pub(crate) struct Described {
     pub(crate) ty: Option<Die>,
     pub(crate) declared: Option<Declared>,
     pub(crate) tag: Option<gimli::DwTag>,
+    /// The entry that all instances of an inlined function's variable go back to.
+    pub(crate) origin: Option<Die>,
 }
 
 impl Described {
@@ -33,6 +35,7 @@ impl Described {
             let Some(unit) = session.unit(here.unit) else { break };
             let Ok(entry) = unit.entry(at(here)) else { break };
             let text = |name| session.text(&unit, entry.attr_value(name)?);
+            this.origin = Some(here);
             this.tag = this.tag.or(Some(entry.tag()));
             this.name = this.name.or_else(|| text(dw::DW_AT_name));
             this.linkage = this

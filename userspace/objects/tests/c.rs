@@ -28,3 +28,39 @@ fn static_variables() {
     assert_eq!((field.offset, field.bytes, field.offset_within), (8, 8, 8));
     assert_eq!(&*field.path_within, "vx");
 }
+
+#[test]
+fn stack_and_thread_local_variables() {
+    let workshop = Workshop::new();
+    for flags in ["-g -O0", "-g -O0 -fomit-frame-pointer", "-g -O1", "-g -O2 -gdwarf-4", "-g -O2"] {
+        let program = workshop.compile("kinds", "gcc", &["kinds.c", "kinds_hidden.c"], flags);
+        let target = Target::start(&program);
+        let mut look = target.look();
+        let local = |kind: &str| kind == "stack" || kind == "thread-local";
+        let checked = check(&target, &mut look, |truth| local(&truth.kind));
+        assert_eq!(checked, 6, "{flags}");
+        let own = target.truths.iter().find(|truth| truth.name == "own").unwrap();
+        let own = look.resolve(own.address);
+        assert_eq!(own.object.function.as_deref(), Some("inner"), "{flags}");
+        assert_eq!(own.object.declared.as_ref().unwrap().line, line_of("kinds.c", "own"), "{flags}");
+    }
+}
+
+/// The C library's `errno` is found through the thread's vector of blocks.
+#[test]
+fn thread_local_of_a_library() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("tls", "gcc", &["library_tls.c"], "-g");
+    let target = Target::start(&program);
+    let mut look = target.look();
+    for truth in &target.truths {
+        let named = look.resolve(truth.address);
+        assert_eq!(
+            (named.object.kind.as_str(), &*named.object.name),
+            ("thread-local", &*truth.name),
+            "{named:?}"
+        );
+        assert_eq!(named.offset, 0);
+    }
+    assert_eq!(target.truths.len(), 2);
+}

@@ -91,6 +91,11 @@ impl ModuleFile {
         &self.0.elf.bytes
     }
 
+    /// Mangled name of the function around an address of the module, from its symbol tables.
+    pub fn function(&self, address: u64) -> Option<&str> {
+        self.0.function(address).map(|(_, name, _)| name)
+    }
+
     /// The separate debug file, where one was found by build id or debug link; `None` as well when the file has its
     /// own debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {

@@ -1,0 +1,347 @@
+//! The variables of the stack frame at one instruction: which are alive there, and where each lies relative to the frame.
+//!
+//! Blocks and inlined calls that do not contain the instruction are not alive there: others may use their room. A
+//! location is evaluated once per instruction with marks in the place of the frame's registers, and kept as "mark plus
+//! offset"; what needs a register beside rsp and rbp, or memory, has no such form and is left out. A variable in a register
+//! has no address, so nothing can be missed by that.
+//!
+//! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8 (inlined subroutines).
+//! Limits: variable-length arrays and variables behind a reference held in the frame are told as a place in the frame.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::{
+    AttributeValue, Evaluation, EvaluationResult, Expression, Location, Register, Unit, Value, X86_64,
+    constants as dw,
+};
+
+use crate::debug::{Debug, Die, Session, at};
+use crate::elf::Slice;
+use crate::module::Context;
+use crate::named::{Kind, Object};
+use crate::types::TypeReader;
+use crate::variable::Described;
+
+/// Nested blocks and inlined calls that are followed.
+const MAX_DEPTH: u16 = 64;
+/// Steps of an expression: tables may hold endless loops.
+const MAX_STEPS: u32 = 1000;
+
+/// What a variable's place is counted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Anchor {
+    Cfa,
+    Bp,
+    Sp,
+}
+
+/// A variable, or a part of one, that lies in the frame.
+#[derive(Debug, Clone)]
+pub(crate) struct Local {
+    pub(crate) anchor: Anchor,
+    pub(crate) start: i64,
+    pub(crate) bytes: u64,
+    /// Offset in the variable of this part.
+    pub(crate) skipped: u64,
+    /// Blocks around it: the innermost is asked first.
+    depth: u16,
+    pub(crate) object: Arc<Object>,
+}
+
+/// A frame at one instruction.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// For places that no variable covers.
+    pub(crate) frame: Arc<Object>,
+    /// The innermost first.
+    pub(crate) locals: Vec<Local>,
+}
+
+/// Objects that scopes share.
+#[derive(Debug, Default)]
+pub(crate) struct StackObjects {
+    variables: HashMap<(u32, Die), Arc<Object>>,
+    frames: HashMap<(u32, Arc<str>), Arc<Object>>,
+}
+
+impl Scope {
+    /// For an address in the module's code.
+    pub(crate) fn at(
+        pc: u64,
+        debug: Option<&Debug>,
+        context: &mut Context<'_>,
+        shared: &mut StackObjects,
+    ) -> Self {
+        let function = debug.and_then(|debug| debug.function(pc));
+        let session = debug.map(|debug| debug.session(context.file));
+        let mut name = None;
+        let mut locals = Vec::new();
+        if let (Some(function), Some(session)) = (function, &session) {
+            name = Described::read(session, function.die).full_name();
+            let mut walk = Walk { session, pc, context, shared, frame_base: None, locals: &mut locals };
+            walk.function(function.die, name.as_deref());
+        }
+        locals.sort_by_key(|local: &Local| std::cmp::Reverse(local.depth));
+        let symbol = || context.file.function(pc).map(locality_symbols::demangle);
+        let name: Arc<str> = name.or_else(symbol).unwrap_or_else(|| "?".to_owned()).into();
+        let key = (context.module, Arc::clone(&name));
+        let frame = match shared.frames.get(&key) {
+            Some(frame) => Arc::clone(frame),
+            None => {
+                let mut object = context.blank(Kind::Stack);
+                object.name = format!("{name} [stack]").into();
+                object.function = Some(name);
+                object.unknown = Some(match function {
+                    Some(_) => {
+                        "no variable's place covers it: a saved register, a temporary, or a variable that \
+                                the debug info does not place there"
+                            .into()
+                    }
+                    None => context.undescribed("the frame's variables are not known"),
+                });
+                let frame = context.add(object);
+                shared.frames.insert(key, Arc::clone(&frame));
+                frame
+            }
+        };
+        Self { frame, locals }
+    }
+}
+
+struct Walk<'w, 'c, 'a> {
+    session: &'w Session<'a>,
+    pc: u64,
+    context: &'w mut Context<'c>,
+    shared: &'w mut StackObjects,
+    /// As a marked address.
+    frame_base: Option<u64>,
+    locals: &'w mut Vec<Local>,
+}
+
+type Units<'a> = Unit<Slice<'a>>;
+
+impl<'a> Walk<'_, '_, 'a> {
+    fn function(&mut self, die: Die, name: Option<&str>) {
+        let Some(unit) = self.session.unit(die.unit) else { return };
+        let Ok(entry) = unit.entry(at(die)) else { return };
+        self.frame_base = entry.attr_value(dw::DW_AT_frame_base).and_then(|value| {
+            let expression = self.expression(&unit, value)?;
+            self.evaluate(&unit, expression)?.first().map(|piece| piece.0 & !REGISTER)
+        });
+        let name = name.map(Arc::from);
+        self.block(&unit, die, name.as_ref(), 0);
+    }
+
+    fn block(&mut self, unit: &Units<'a>, die: Die, function: Option<&Arc<str>>, depth: u16) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        let mut inside = Vec::new();
+        {
+            let Ok(mut tree) = unit.entries_tree(Some(at(die))) else { return };
+            let Ok(root) = tree.root() else { return };
+            let mut children = root.children();
+            while let Ok(Some(child)) = children.next() {
+                let entry = child.entry();
+                let Ok(offset) = u32::try_from(entry.offset().0) else { continue };
+                let child = Die { unit: die.unit, offset };
+                match entry.tag() {
+                    dw::DW_TAG_variable | dw::DW_TAG_formal_parameter => {
+                        let Some(place) = entry.attr_value(dw::DW_AT_location) else { continue };
+                        if let Some(expression) = self.expression(unit, place) {
+                            let pieces = self.evaluate(unit, expression).unwrap_or_default();
+                            inside.push((child, Inside::Variable(pieces)));
+                        }
+                    }
+                    dw::DW_TAG_lexical_block
+                    | dw::DW_TAG_inlined_subroutine
+                    | dw::DW_TAG_try_block
+                    | dw::DW_TAG_catch_block
+                    | dw::DW_TAG_with_stmt
+                        if self.contains_pc(unit, entry) =>
+                    {
+                        let inlined = entry.tag() == dw::DW_TAG_inlined_subroutine;
+                        inside.push((child, Inside::Block { inlined }));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (child, what) in inside {
+            match what {
+                Inside::Variable(pieces) => self.variable(child, &pieces, function, depth),
+                Inside::Block { inlined: false } => self.block(unit, child, function, depth + 1),
+                Inside::Block { inlined: true } => {
+                    let name = Described::read(self.session, child).full_name().map(Arc::from);
+                    self.block(unit, child, name.as_ref(), depth + 1);
+                }
+            }
+        }
+    }
+
+    fn contains_pc(&self, unit: &Units<'a>, entry: &gimli::DebuggingInformationEntry<Slice<'a>>) -> bool {
+        let Ok(mut ranges) = self.session.dwarf.die_ranges(unit, entry) else { return false };
+        let mut some = false;
+        while let Ok(Some(range)) = ranges.next() {
+            some = true;
+            if (range.begin..range.end).contains(&self.pc) {
+                return true;
+            }
+        }
+        // A block without code of its own is only there for its names.
+        !some && entry.tag() == dw::DW_TAG_lexical_block
+    }
+
+    fn variable(&mut self, die: Die, pieces: &[(u64, u64)], function: Option<&Arc<str>>, depth: u16) {
+        let placed: Vec<(Anchor, i64, u64, u64)> = {
+            let mut skipped = 0;
+            let mut placed = Vec::new();
+            for (address, bytes) in pieces {
+                if let Some((anchor, start)) = unmark(*address) {
+                    placed.push((anchor, start, *bytes, skipped));
+                }
+                skipped += bytes;
+            }
+            placed
+        };
+        if placed.is_empty() {
+            return;
+        }
+        let described = Described::read(self.session, die);
+        let key = (self.context.module, described.origin.unwrap_or(die));
+        let object = match self.shared.variables.get(&key) {
+            Some(object) => Arc::clone(object),
+            None => {
+                let mut object = self.context.blank(Kind::Stack);
+                let mut reader = TypeReader::new(self.session, self.context.types, self.context.module);
+                object.ty = described.ty.and_then(|ty| reader.read(ty));
+                let ty = object.ty.and_then(|ty| self.context.types.get(ty));
+                object.type_name = ty.map(|ty| Arc::clone(&ty.name));
+                object.bytes = ty.and_then(|ty| ty.bytes).unwrap_or(0);
+                object.name = described.name.unwrap_or_else(|| "?".to_owned()).into();
+                object.function = function.cloned();
+                object.declared = described.declared;
+                let object = self.context.add(object);
+                self.shared.variables.insert(key, Arc::clone(&object));
+                object
+            }
+        };
+        for (anchor, start, bytes, skipped) in placed {
+            // A single piece has the size of its type.
+            let bytes = if bytes > 0 { bytes } else { object.bytes };
+            self.locals.push(Local { anchor, start, bytes, skipped, depth, object: Arc::clone(&object) });
+        }
+    }
+
+    /// The expression that holds at the instruction.
+    fn expression(
+        &self,
+        unit: &Units<'a>,
+        value: AttributeValue<Slice<'a>>,
+    ) -> Option<Expression<Slice<'a>>> {
+        if let AttributeValue::Exprloc(expression) = value {
+            return Some(expression);
+        }
+        let mut list = self.session.dwarf.attr_locations(unit, value).ok()??;
+        while let Ok(Some(entry)) = list.next() {
+            if (entry.range.begin..entry.range.end).contains(&self.pc) {
+                return Some(entry.data);
+            }
+        }
+        None
+    }
+
+    /// Marked addresses and sizes (0: the whole variable) of the pieces; address 0 for one that is not in memory.
+    fn evaluate(&self, unit: &Units<'a>, expression: Expression<Slice<'a>>) -> Option<Vec<(u64, u64)>> {
+        let mut evaluation = Evaluation::new(expression.0, unit.encoding());
+        evaluation.set_max_iterations(MAX_STEPS);
+        let mut state = evaluation.evaluate().ok()?;
+        loop {
+            state = match state {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    evaluation.resume_with_register(Value::Generic(mark_of(register)?))
+                }
+                EvaluationResult::RequiresFrameBase => evaluation.resume_with_frame_base(self.frame_base?),
+                EvaluationResult::RequiresCallFrameCfa => {
+                    evaluation.resume_with_call_frame_cfa(mark(Anchor::Cfa))
+                }
+                // Addresses and constants of the file may take part, but then it is no place in the frame.
+                EvaluationResult::RequiresRelocatedAddress(address) => {
+                    evaluation.resume_with_relocated_address(address)
+                }
+                _ => return None,
+            }
+            .ok()?;
+        }
+        let pieces = evaluation.as_result().iter().map(|piece| {
+            let address = match piece.location {
+                Location::Address { address } => address,
+                // `DW_AT_frame_base` may name a register for what is in it.
+                Location::Register { register } if piece.size_in_bits.is_none() => {
+                    mark_of(register).unwrap_or(0)
+                }
+                _ => 0,
+            };
+            let in_register = matches!(piece.location, Location::Register { .. });
+            (if in_register { address | REGISTER } else { address }, piece.size_in_bits.unwrap_or(0) / 8)
+        });
+        Some(pieces.collect())
+    }
+}
+
+enum Inside {
+    Variable(Vec<(u64, u64)>),
+    Block { inlined: bool },
+}
+
+/// Marks lie far from each other and from every address of a file: offsets in a frame cannot lead from one to another.
+const MARK_SHIFT: u32 = 58;
+/// Set in what is a register itself and no place in memory.
+const REGISTER: u64 = 1 << 63;
+
+fn mark(anchor: Anchor) -> u64 {
+    match anchor {
+        Anchor::Cfa => 1 << MARK_SHIFT,
+        Anchor::Bp => 2 << MARK_SHIFT,
+        Anchor::Sp => 3 << MARK_SHIFT,
+    }
+}
+
+fn mark_of(register: Register) -> Option<u64> {
+    match register {
+        X86_64::RBP => Some(mark(Anchor::Bp)),
+        X86_64::RSP => Some(mark(Anchor::Sp)),
+        _ => None,
+    }
+}
+
+/// The anchor and offset of a marked address.
+fn unmark(address: u64) -> Option<(Anchor, i64)> {
+    if address & REGISTER != 0 {
+        return None;
+    }
+    let nearest = address.wrapping_add(1 << (MARK_SHIFT - 1)) >> MARK_SHIFT;
+    let anchor = [Anchor::Cfa, Anchor::Bp, Anchor::Sp]
+        .into_iter()
+        .find(|anchor| mark(*anchor) == nearest << MARK_SHIFT)?;
+    Some((anchor, address.wrapping_sub(mark(anchor)).cast_signed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_keep_offsets() {
+        for anchor in [Anchor::Cfa, Anchor::Bp, Anchor::Sp] {
+            for offset in [0, 1, -1, 4096, -(1 << 30), 1 << 30] {
+                assert_eq!(unmark(mark(anchor).wrapping_add_signed(offset)), Some((anchor, offset)));
+            }
+        }
+        for address in [0, 0x40_1000, 0x7fff_ffff_f000, mark(Anchor::Bp) | REGISTER] {
+            assert_eq!(unmark(address), None);
+        }
+    }
+}
