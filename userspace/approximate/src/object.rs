@@ -1,0 +1,99 @@
+//! A named object: a variable, or the memory that a pointer variable points at.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::program::TypeRef;
+
+/// What a variable's name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// The static variable itself.
+    Static,
+    /// The thread-local variable itself.
+    ThreadLocal,
+    /// The variable in its function's frame itself.
+    Stack,
+    /// What the pointer of that name points at: in most programs a heap block.
+    Pointee,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Static => "static",
+            Kind::ThreadLocal => "thread-local",
+            Kind::Stack => "stack",
+            Kind::Pointee => "pointee",
+        })
+    }
+}
+
+/// Order and equality are those of the object: kind, name, and where its variable stands.
+#[derive(Clone)]
+pub(crate) struct Named {
+    /// As the source would say it: `grid->cells`.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Whether the variable that the name begins with outlives its function.
+    pub(crate) is_global: bool,
+    /// Where that variable is declared.
+    pub(crate) file: Option<Arc<str>>,
+    pub(crate) line: u32,
+    pub(crate) function: Option<Arc<str>>,
+    /// Type of the object; of what is pointed at, that of one element.
+    pub(crate) of: Option<TypeRef>,
+    /// Other names that hold the same pointer.
+    pub(crate) aliases: BTreeSet<String>,
+    /// The function whose result it is, and the place of that call.
+    pub(crate) made_by: Option<(String, String)>,
+}
+
+impl Named {
+    /// Something of which only the name is known.
+    pub(crate) fn bare(name: String, kind: Kind) -> Self {
+        Named {
+            name,
+            kind,
+            is_global: true,
+            file: None,
+            line: 0,
+            function: None,
+            of: None,
+            aliases: BTreeSet::new(),
+            made_by: None,
+        }
+    }
+
+    fn key(&self) -> (Kind, &str, Option<&str>, u32, Option<&str>) {
+        (self.kind, &self.name, self.file.as_deref(), self.line, self.function.as_deref())
+    }
+}
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Named {}
+
+impl PartialOrd for Named {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Named {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.key())
+    }
+}
