@@ -13,6 +13,8 @@
 //! Sources of error: Kaplan–Meier takes withdrawal to be unrelated to the distance within a context; Horvitz–Thompson has
 //! few and heavy observations; the proportional estimate takes every use since the arming for one that is reused as late.
 
+mod beyond;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;

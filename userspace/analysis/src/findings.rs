@@ -10,6 +10,7 @@ use crate::estimator::Estimator;
 use crate::histogram::{FAR_NS, Histogram, TimeDistances};
 use crate::hot::{Hot, HotAccesses};
 use crate::model::{Outcome, Profile, Seen, ThreadId, Use};
+use crate::objects::Objects;
 use crate::observation::Observations;
 use crate::pairs::{Pair, Pairs};
 use crate::rates::{Rates, Unit};
@@ -35,6 +36,8 @@ pub struct Findings {
     pub unseen: Unseen,
     /// Reuse in accesses, stack distances and miss ratios; `None` for a profile without windows.
     pub windowed: Option<Windowed>,
+    /// Data objects that accesses and misses fall on; `None` for a profile that does not know any.
+    pub objects: Option<Objects>,
     /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the program makes meanwhile.
     pub far_from: f64,
     /// What distances of pairs are counted in.
@@ -82,11 +85,12 @@ impl Findings {
     pub fn with(profile: &Profile, estimator: Estimator) -> Self {
         let contexts = Contexts::new(profile);
         let resolution_ns = profile.run.distance_resolution_ns;
+        let rates = Rates::of(profile);
         let mut found = Self { far_from: FAR_NS as f64, ..Self::default() };
+        found.objects = Objects::of(profile, &contexts, &rates, estimator);
         let (observations, resolution) = if profile.windows.is_empty() {
             (Observations::of(profile, &contexts), resolution_ns)
         } else {
-            let rates = Rates::of(profile);
             let words = Case::new(profile, &contexts, &rates, 8, None);
             let weights = words.weights(estimator);
             let mut seen = Observations::of_subjects(profile, &contexts, words.subjects(), &weights);

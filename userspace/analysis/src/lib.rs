@@ -33,6 +33,8 @@ pub mod unseen;
 
 pub mod convert;
 
+pub mod objects;
+
 pub mod similarity;
 
 pub mod findings;

@@ -2,6 +2,8 @@
 
 pub mod json;
 mod misses;
+pub mod objects;
+mod objects_text;
 mod reuse;
 pub mod text;
 mod tree;

@@ -182,6 +182,16 @@ impl<'a> Case<'a> {
         &self.subjects
     }
 
+    /// The run in stretches.
+    pub(crate) fn stretches(&self) -> &Stretches {
+        &self.fine
+    }
+
+    /// Weight by time distance for each stretch.
+    pub(crate) fn masses(&self, estimator: Estimator) -> Vec<Mass> {
+        self.study(&self.fine, self.fine.ends()).estimate(estimator, Draw::SEEN)
+    }
+
     fn study(&self, stretches: &Stretches, ends: Vec<Option<f64>>) -> Study<'_> {
         let of = |s: &Subject| stretches.of_sample.get(s.sample as usize).copied().unwrap_or(usize::MAX);
         Study::new(&self.subjects, self.subjects.iter().map(of).collect(), ends).spread(&self.spreads)
@@ -235,7 +245,7 @@ impl<'a> Case<'a> {
     }
 
     /// Samples with replacement, and errors of their rates.
-    fn draw(
+    pub(crate) fn draw(
         &self,
         random: &mut fastrand::Rng,
         samples: &[usize],

@@ -115,14 +115,31 @@ impl Stretches {
 
     /// Stack distances, from the weight by time distance of each stretch.
     pub fn stack_distances(&self, masses: &[Mass]) -> Distances {
+        let parts: Vec<Distances> =
+            self.phases(masses).iter().map(|phases| phases::stack_distances(phases, Reach::All)).collect();
+        match parts.as_slice() {
+            [only] => only.clone(),
+            _ => Distances::union(&parts.iter().collect::<Vec<_>>()),
+        }
+    }
+
+    /// For each stretch the time distances, as bins of the fine scale, from which on so many granules lie between use and reuse
+    /// ([`phases::fill_times`]).
+    pub fn fill_times(&self, masses: &[Mass], granules: f64) -> Vec<Vec<usize>> {
+        let of_process = |phases: Vec<Phase>| phases::fill_times(&phases, granules).into_iter().rev();
+        self.phases(masses).into_iter().flat_map(of_process).collect()
+    }
+
+    /// The stretches of each process as phases, the last first.
+    fn phases(&self, masses: &[Mass]) -> Vec<Vec<Phase>> {
         let mut whole = Mass::default();
         masses.iter().for_each(|mass| whole.add(mass));
-        let mut parts: Vec<Distances> = Vec::new();
+        let mut parts = Vec::new();
         let mut rest: Vec<(&Stretch, &Mass)> = self.all.iter().zip(masses).collect();
         while let Some(pid) = rest.first().map(|(stretch, _)| stretch.pid) {
             let until = rest.iter().position(|(stretch, _)| stretch.pid != pid).unwrap_or(rest.len());
             let of_process: Vec<(&Stretch, &Mass)> = rest.drain(..until).collect();
-            let phases: Vec<Phase> = of_process
+            let phases = of_process
                 .iter()
                 .rev()
                 .map(|(stretch, mass)| {
@@ -136,12 +153,9 @@ impl Stretches {
                     Phase { time, accesses: stretch.accesses }
                 })
                 .collect();
-            parts.push(phases::stack_distances(&phases, Reach::All));
+            parts.push(phases);
         }
-        match parts.as_slice() {
-            [only] => only.clone(),
-            _ => Distances::union(&parts.iter().collect::<Vec<_>>()),
-        }
+        parts
     }
 }
 

@@ -37,9 +37,9 @@ pub(crate) fn write_record(to: &Transaction<'_>, id: RecordId, record: &Record) 
         signed(record.bytes)
     ])?;
     to.prepare_cached("DELETE FROM member WHERE record = ?")?.execute([id.0])?;
-    let mut insert = to.prepare_cached("INSERT INTO member VALUES (NULL, ?, ?, ?, ?, ?)")?;
-    for Member { path, type_name, offset, bytes } in &record.members {
-        insert.execute(params![id.0, path, type_name, signed(*offset), signed(*bytes)])?;
+    let mut insert = to.prepare_cached("INSERT INTO member VALUES (NULL, ?, ?, ?, ?, ?, ?)")?;
+    for Member { path, type_name, offset, bytes, align } in &record.members {
+        insert.execute(params![id.0, path, type_name, signed(*offset), signed(*bytes), signed(*align)])?;
     }
     Ok(())
 }

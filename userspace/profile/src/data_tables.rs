@@ -55,7 +55,8 @@ fn record(row: &mut Columns<'_>) -> rusqlite::Result<Record> {
 fn member(row: &mut Columns<'_>) -> rusqlite::Result<(RecordId, Member)> {
     let record = RecordId(row.small()?);
     let (path, type_name) = (row.get()?, row.get()?);
-    Ok((record, Member { path, type_name, offset: row.number()?, bytes: row.number()? }))
+    let (offset, bytes, align) = (row.number()?, row.number()?, row.number()?);
+    Ok((record, Member { path, type_name, offset, bytes, align }))
 }
 
 fn field(row: &mut Columns<'_>) -> rusqlite::Result<Field> {

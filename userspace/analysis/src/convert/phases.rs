@@ -11,7 +11,7 @@
 
 use super::distances::Distances;
 use super::mean::parts;
-use super::scale::Sums;
+use super::scale::{self, Sums};
 use super::survival::Survival;
 
 /// One stretch of a run, of any length.
@@ -55,6 +55,25 @@ pub fn stack_distances(phases: &[Phase], reach: Reach) -> Distances {
         }
     }
     sums.finish(phases.iter().map(|phase| phase.time.cold()).sum())
+}
+
+/// For each phase, as bins of the fine scale, the shortest time distance at which a reuse in it has that many other granules between:
+/// one for each place within the phase that is tried; `usize::MAX` where no window reaches so far. As [`Reach::All`].
+pub fn fill_times(phases: &[Phase], granules: f64) -> Vec<Vec<usize>> {
+    let timeline = Timeline::of(phases);
+    let run: f64 = phases.iter().map(|phase| phase.accesses).sum();
+    let last = scale::index(run.min(9e18) as u64) + 1;
+    let fill = |index: usize, place: u32| {
+        let at = (f64::from(place) + 0.5) / f64::from(PLACES);
+        let fills = |bin: usize| timeline.all(index, at, scale::low(bin) as f64) >= granules;
+        let (mut low, mut high) = (0, last);
+        while low < high {
+            let middle = low.midpoint(high);
+            if fills(middle) { high = middle } else { low = middle + 1 }
+        }
+        if low < last || fills(last) { low } else { usize::MAX }
+    };
+    (0..phases.len()).map(|index| (0..PLACES).map(|place| fill(index, place)).collect()).collect()
 }
 
 struct Timeline {

@@ -73,6 +73,8 @@ pub struct Member {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
+    /// What its address is a multiple of; a power of two.
+    pub align: u64,
 }
 
 /// A part of an object that accesses lie in.

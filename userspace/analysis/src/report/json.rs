@@ -1,6 +1,7 @@
 //! The report for programs: one object, `"schema": "locality-report/1"` (DESIGN.md, outside contract).
 //!
-//! Fields are added, never changed in meaning. What is not measured yet is left out, not faked: no instruction mix, objects or cache use. `pairs` are by source place, heaviest first; their `use` and `reuse`
+//! Fields are added, never changed in meaning. What is not measured is left out, not faked: no instruction mix, no cache use,
+//! no objects where nobody looked for them. `pairs` are by source place, heaviest first; their `use` and `reuse`
 //! frames are those of the pair's heaviest calling context, further contexts follow under `contexts`.
 
 use serde_json::{Map, Value, json};
@@ -43,6 +44,11 @@ pub fn value(profile: &Profile, findings: &Findings) -> Value {
             Some(json!({ "pid": thread.pid, "tid": thread.tid, "name": thread.name, "reuse": reuse }))
         });
         report["threads"]["reuse"] = Value::Array(threads.collect());
+    }
+    if let Some(objects) = &findings.objects {
+        let frame = |id| json.frame(id);
+        let json = super::objects::Json { profile, contexts: &findings.contexts, objects, frame: &frame };
+        (report["objects"], report["objects_summary"]) = (json.rows(), json.summary());
     }
     if let Some(why) = why_empty(profile) {
         report["empty"] = Value::String(why);

@@ -5,19 +5,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::context::{PlaceId, base_name, function_name};
+use crate::context::{Contexts, PlaceId, base_name, function_name};
 use crate::findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
 use crate::model::{Outcome, Profile};
 use crate::pairs::Pair;
 use crate::rates::Unit;
 
+use super::objects_text::Text;
 use super::units::{accesses, bytes, count, counted, duration, percent, share, shorten, timestamp};
 use super::wrap::wrap;
 use super::{misses, tree};
 
 /// Columns of the report.
 const WIDTH: usize = 100;
+/// Objects in the whole report; `locality-bpf objects` has more.
+const OBJECTS_SHOWN: usize = 5;
 /// Lines that are not worth a row of their own.
 const SMALL_SHARE: f64 = 0.005;
 
@@ -51,6 +54,7 @@ pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String
     let mut page = Page { profile, findings, options, text: String::new() };
     page.headline();
     page.verdict();
+    page.objects();
     page.facts();
     page.notices();
     page.misses();
@@ -58,6 +62,14 @@ pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String
     page.unseen();
     page.hot();
     page.how_to_read();
+    page.text
+}
+
+/// Prints the page of `locality-bpf objects`: data objects with their lines, fields, layout and conflicts.
+pub fn objects(profile: &Profile, findings: &Findings, options: Options) -> String {
+    let mut page = Page { profile, findings, options, text: String::new() };
+    page.headline();
+    page.all_objects();
     page.text
 }
 
@@ -437,24 +449,46 @@ impl Page<'_> {
         }
     }
 
-    /// "fill demo.c:31", "main demo.c:12 (memcpy)".
     fn place(&self, id: PlaceId) -> String {
-        let place = self.findings.contexts.place(id);
-        let frame = place.frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
-        let Some(frame) = frame else { return "unknown".to_owned() };
-        let mut text = shorten(&function_name(self.profile, frame), 36);
-        match (&frame.file, frame.line) {
-            (Some(file), Some(line)) => text.push_str(&format!(" {}:{line}", base_name(file))),
-            _ if frame.function.is_some() => {
-                let location = tree::location(self.profile, frame, 30);
-                text.push_str(&format!(" {location}"));
-            }
-            _ => {}
+        place_name(self.profile, &self.findings.contexts, id)
+    }
+
+    /// Data objects: sentences on the heaviest, and a short table.
+    fn objects(&mut self) {
+        let Some(text) = self.data() else { return };
+        let (sentences, (title, remark)) = (text.sentences(), text.heading());
+        let rows = text.table(self.options.top.min(OBJECTS_SHOWN), false);
+        let remarks = text.remarks();
+        self.heading(title, &remark);
+        sentences.iter().for_each(|sentence| self.paragraph(sentence));
+        rows.iter().for_each(|line| self.line(line));
+        remarks.iter().for_each(|remark| self.paragraph(remark));
+    }
+
+    fn data(&self) -> Option<Text<'_>> {
+        let objects = self.findings.objects.as_ref()?;
+        Some(Text { profile: self.profile, contexts: &self.findings.contexts, objects })
+    }
+
+    /// Data objects with all that is known of them.
+    fn all_objects(&mut self) {
+        let Some(text) = self.data() else { return };
+        let (sentences, (title, remark)) = (text.sentences(), text.heading());
+        let rows = text.table(self.options.top, true);
+        let (conflicts, remarks) = (text.conflicts(self.options.top), text.remarks());
+        self.line("");
+        sentences.iter().for_each(|sentence| self.paragraph(sentence));
+        self.heading(title, &remark);
+        rows.iter().for_each(|line| self.line(line));
+        if !conflicts.is_empty() {
+            let remark = "(share of misses; by what is fetched before the reuse)";
+            self.heading("Objects that displace each other", remark);
+            conflicts.iter().for_each(|line| self.line(line));
         }
-        if let Some(via) = place.via {
-            text.push_str(&format!(" (in {})", shorten(&via, 24)));
+        if !remarks.is_empty() {
+            self.line("");
         }
-        text.trim_end().to_owned()
+        remarks.iter().for_each(|remark| self.paragraph(remark));
     }
 
     fn unseen(&mut self) {
@@ -518,6 +552,26 @@ impl Page<'_> {
              and reuse closer together (fusing loops, blocking, reordering) saves cache misses."
         ));
     }
+}
+
+/// "fill demo.c:31", "main demo.c:12 (memcpy)".
+pub(super) fn place_name(profile: &Profile, contexts: &Contexts, id: PlaceId) -> String {
+    let place = contexts.place(id);
+    let frame = place.frame.and_then(|frame| profile.frames.get(frame.0 as usize));
+    let Some(frame) = frame else { return "unknown".to_owned() };
+    let mut text = shorten(&function_name(profile, frame), 36);
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => text.push_str(&format!(" {}:{line}", base_name(file))),
+        _ if frame.function.is_some() => {
+            let location = tree::location(profile, frame, 30);
+            text.push_str(&format!(" {location}"));
+        }
+        _ => {}
+    }
+    if let Some(via) = place.via {
+        text.push_str(&format!(" (in {})", shorten(&via, 24)));
+    }
+    text.trim_end().to_owned()
 }
 
 fn hot_row(row_share: &crate::estimate::Estimate, loads: f64, stores: f64, what: &str) -> String {

@@ -110,6 +110,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         type_name: maybe(rng, text),
         offset: number(rng),
         bytes: number(rng),
+        align: number(rng),
     };
     let record = |rng: &mut Rng| Record {
         name: text(rng),

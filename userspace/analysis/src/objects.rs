@@ -1,0 +1,263 @@
+//! Which data objects the accesses, the predicted misses and the CPU time fall on: direct data-centric attribution ("The direct
+//! method": Cache Scope and HPCToolkit as told by Liu & Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
+//!
+//! Each sampled use has the object of its address and three weights: the accesses that it stands for, the cache-line misses that are
+//! predicted for it at each cache level, and (of a sample's own access) CPU time. A use misses at a level where the stack
+//! distance of its line to the next touch is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds the line
+//! gone. So a miss is charged to the object of the line, whichever of its two touches is called the miss; at lines of 64 bytes. What
+//! becomes of uses whose reuse was not seen is told by Kaplan–Meier curves (module `survival`) of the uses of the same object at the
+//! same line of code; `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the whole.
+//!
+//! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses` (observations), `shares` (the
+//! analysis, which merges), `conflicts`, `layout`.
+//!
+//! Intervals are 95 %: linearised variance over samples (`shares`), for misses the deviation over [`DRAWS`] bootstrap draws where
+//! that is more.
+//!
+//! Sources of error: an object is that of the access's first byte; the object of an address is what lay there when it was asked, a
+//! moment after the access; the conversion's and the rates' errors (module `reuse`); a sample's CPU time is told of the access
+//! at or after the interrupted instruction, though a slow access before it may have taken it; caches are taken as fully associative, private and LRU.
+
+mod conflicts;
+mod layout;
+mod rows;
+mod shares;
+mod uses;
+
+use crate::analysis::Analysis;
+use crate::context::{ContextId, Contexts, PlaceId};
+use crate::estimate::Estimate;
+use crate::estimator::{Draw, Estimator, Study};
+use crate::model::{AccessKind, FieldId, ObjectId, Profile, RecordId};
+use crate::rates::{Rates, Unit};
+use crate::reuse::{Case, FIXED_SIZES};
+
+pub use conflicts::{Conflict, NEAREST};
+pub use layout::{Change, HOT_SHARE, Layout};
+pub use rows::Rows;
+pub use shares::Shares;
+pub use uses::{DataUse, LEVELS, Locations};
+
+/// Bootstrap draws for the intervals of misses.
+pub const DRAWS: usize = if cfg!(test) { 6 } else { 40 };
+/// Draws are made for this many uses in all at most, so that a long trace is reported quickly.
+const DRAWN_USES: usize = 2_000_000;
+const SEED: u64 = 0x0B1E_C75D;
+/// Bytes of a cache line.
+pub const LINE: u64 = 64;
+
+/// A cache level.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// 1, 2, 3.
+    pub level: u8,
+    /// Capacity.
+    pub bytes: u64,
+    /// Predicted misses ÷ touches of lines.
+    pub miss_ratio: f64,
+}
+
+/// Objects by what falls on them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Objects {
+    /// Cache levels for which misses are predicted, smallest first; none where distances are times.
+    pub levels: Vec<Level>,
+    /// Index into [`Objects::levels`] of the level by which rows are ordered: the last one at which enough was seen to miss.
+    pub ranked_by: Option<usize>,
+    /// Rows, heaviest first: by misses at that level, else by accesses.
+    pub rows: Vec<Row>,
+    /// Share of the accesses whose object was not looked for or is not known at all.
+    pub unknown: Estimate,
+    /// Which object displaces which, heaviest first.
+    pub conflicts: Vec<Conflict>,
+    /// Uses behind it.
+    pub n: u64,
+}
+
+/// One object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// One of the objects that it stands for.
+    pub object: Option<ObjectId>,
+    /// Size of the largest.
+    pub bytes: Option<u64>,
+    /// Accesses in the trace; `None` where the rate is not known.
+    pub accesses: Option<f64>,
+    /// Share of all accesses.
+    pub access_share: Estimate,
+    /// Share of CPU time.
+    pub cpu_share: Estimate,
+    /// Share of all predicted misses, by level.
+    pub miss_share: Vec<Estimate>,
+    /// Predicted misses ÷ touches of its lines, by level.
+    pub miss_ratio: Vec<f64>,
+    /// Shares of its accesses that load and that store.
+    pub loads: f64,
+    /// …
+    pub stores: f64,
+    /// By line of code, the most misses first.
+    pub lines: Vec<Line>,
+    /// By part, the most accesses first.
+    pub fields: Vec<FieldUse>,
+    /// How its structures lie in cache lines.
+    pub layouts: Vec<Layout>,
+}
+
+/// An object at a line of code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// Where.
+    pub place: PlaceId,
+    /// What most of its accesses do.
+    pub kind: AccessKind,
+    /// Share of all accesses of the trace.
+    pub access_share: Estimate,
+    /// Share of all predicted misses of the trace, by level.
+    pub miss_share: Vec<Estimate>,
+}
+
+/// A part of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldUse {
+    /// One of the fields that it stands for.
+    pub field: FieldId,
+    /// The structure whose layout matters.
+    pub record: Option<RecordId>,
+    /// Share of the object's accesses.
+    pub access_share: Estimate,
+    /// Share of the object's predicted misses, by level.
+    pub miss_share: Vec<Estimate>,
+    /// Among the fields that together take [`HOT_SHARE`] of the object's accesses.
+    pub hot: bool,
+}
+
+impl Objects {
+    /// Attributes a profile's uses; `None` where no access has an object.
+    pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, estimator: Estimator) -> Option<Self> {
+        if profile.located.is_empty() {
+            return None;
+        }
+        let rows = Rows::of(profile, contexts);
+        let locations = Locations::of(profile, &rows);
+        let case = Case::new(profile, contexts, rates, LINE as u32, None);
+        let levels = if rates.unit() == Unit::Accesses { levels(profile) } else { Vec::new() };
+        let masses = case.masses(estimator);
+        let limits: Vec<Vec<Vec<usize>>> = levels
+            .iter()
+            .map(|(_, bytes)| case.stretches().fill_times(&masses, (*bytes / LINE) as f64))
+            .collect();
+        let study = ByObject::of(profile, contexts, &case, &locations);
+        let ends = case.stretches().ends();
+        let prepared = Study::new(&study.subjects, study.stretch_of.clone(), ends);
+        let spreads = prepared.spreads();
+        let prepared = prepared.spread(&spreads);
+        let misses = prepared.beyond(Draw::SEEN, &limits);
+
+        let uses = uses::all(profile, contexts, rates, &study.subjects, &locations, (&misses, levels.len()));
+        let mut analysis = Shares::new(profile, &rows, &levels, rates.unit() == Unit::Accesses);
+        uses.into_iter().for_each(|one| analysis.observe(one));
+        let mut found = analysis.finish();
+        let draws = DRAWS.min(DRAWN_USES / study.subjects.len().max(1));
+        study.widen(&mut found, (&case, &prepared, &limits), &locations, draws);
+        Some(found)
+    }
+}
+
+/// This machine's caches, else the fixed sizes.
+fn levels(profile: &Profile) -> Vec<(u8, u64)> {
+    let caches = &profile.run.host.caches;
+    let mut levels: Vec<(u8, u64)> =
+        caches.iter().filter(|cache| cache.bytes >= LINE).map(|cache| (cache.level, cache.bytes)).collect();
+    if levels.is_empty() {
+        levels = (1..).zip(FIXED_SIZES).collect();
+    }
+    levels.sort_by_key(|(_, bytes)| *bytes);
+    levels.truncate(LEVELS);
+    levels
+}
+
+/// The subjects with object × line of code in place of their calling contexts, so that curves are those of the object there.
+struct ByObject {
+    subjects: Vec<crate::subjects::Subject>,
+    stretch_of: Vec<usize>,
+    samples: Vec<usize>,
+}
+
+impl ByObject {
+    fn of(profile: &Profile, contexts: &Contexts, case: &Case<'_>, locations: &Locations) -> Self {
+        let stretches = case.stretches();
+        let mut ids = std::collections::BTreeMap::new();
+        let subjects: Vec<_> = case
+            .subjects()
+            .iter()
+            .map(|subject| {
+                let row = locations.of_subject(subject).map(|at| at.row);
+                let next = ContextId(ids.len() as u32);
+                let context = *ids.entry((row, contexts.place_of(subject.context))).or_insert(next);
+                crate::subjects::Subject { context, ..*subject }
+            })
+            .collect();
+        let of = |sample: usize| stretches.of_sample.get(sample).copied().unwrap_or(usize::MAX);
+        Self {
+            stretch_of: subjects.iter().map(|subject| of(subject.sample as usize)).collect(),
+            samples: (0..profile.samples.len()).filter(|sample| of(*sample) != usize::MAX).collect(),
+            subjects,
+        }
+    }
+
+    /// Widens the intervals of miss shares to what bootstrap draws show: other samples, other rates, other curves.
+    fn widen(
+        &self,
+        found: &mut Objects,
+        (case, study, limits): (&Case<'_>, &Study<'_>, &[Vec<Vec<usize>>]),
+        locations: &Locations,
+        draws: usize,
+    ) {
+        let levels = limits.len();
+        if levels == 0 || self.samples.is_empty() || draws < 2 {
+            return;
+        }
+        let row_of: Vec<Option<usize>> =
+            self.subjects.iter().map(|subject| locations.of_subject(subject).map(|at| at.row)).collect();
+        let place = |row: &Row| row.object.and_then(|object| locations.row_of_object(object));
+        let places: Vec<Option<usize>> = found.rows.iter().map(place).collect();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let (mut weights, mut clocks) = (Vec::new(), Vec::new());
+        let mut squares = vec![0.0; found.rows.len() * levels];
+        for number in 0..draws {
+            let block = if number % 2 == 1 { (self.samples.len() / 24).clamp(1, 16) } else { 1 };
+            case.draw(&mut random, &self.samples, block, &mut weights, &mut clocks);
+            let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
+            let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
+            let misses = study.beyond(draw, limits);
+            let mut sums = vec![0.0; locations.rows() * levels];
+            let mut totals = vec![0.0; levels];
+            for (misses, row) in misses.chunks(levels).zip(&row_of) {
+                for (level, misses) in misses.iter().enumerate() {
+                    totals[level] += misses;
+                    if let Some(sum) = row.and_then(|row| sums.get_mut(row * levels + level)) {
+                        *sum += misses;
+                    }
+                }
+            }
+            for (index, (row, place)) in found.rows.iter().zip(&places).enumerate() {
+                let Some(place) = place else { continue };
+                for (level, seen) in row.miss_share.iter().enumerate() {
+                    let sum = sums.get(place * levels + level).copied().unwrap_or(0.0);
+                    let drawn = if totals[level] > 0.0 { sum / totals[level] } else { seen.value };
+                    squares[index * levels + level] += (drawn - seen.value).powi(2);
+                }
+            }
+        }
+        for (index, row) in found.rows.iter_mut().enumerate() {
+            for (level, seen) in row.miss_share.iter_mut().enumerate() {
+                let half = 1.959_964 * (squares[index * levels + level] / draws as f64).sqrt();
+                seen.low = (seen.value - half).min(seen.low).max(0.0);
+                seen.high = (seen.value + half).max(seen.high).min(1.0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

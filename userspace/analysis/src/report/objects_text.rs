@@ -1,0 +1,307 @@
+//! Data objects as text: the report's second block, and the whole page of `locality-bpf objects`.
+
+use crate::context::{Contexts, base_name};
+use crate::estimate::Estimate;
+use crate::model::{AccessKind, Object, ObjectId, ObjectKind, Profile};
+use crate::objects::{Layout, Objects, Row};
+
+use super::text::place_name;
+use super::units::{bytes, count, counted, percent, share, shorten};
+
+/// Objects that a sentence is worth.
+const SAID: f64 = 0.10;
+/// Sentences.
+const SENTENCES: usize = 3;
+/// Rows, lines and fields below this share are left out.
+const SMALL: f64 = 0.005;
+/// Lines of code and fields shown with an object on the page of its own.
+const DETAILS: usize = 6;
+/// A change of layout that saves less of the lines is not worth a word.
+const WORTH: f64 = 0.10;
+
+/// What is printed of.
+pub(super) struct Text<'a> {
+    pub profile: &'a Profile,
+    pub contexts: &'a Contexts,
+    pub objects: &'a Objects,
+}
+
+impl Text<'_> {
+    /// Sentences on the heaviest objects.
+    pub fn sentences(&self) -> Vec<String> {
+        let worth = |row: &&Row| self.weight(row).value >= SAID;
+        self.objects
+            .rows
+            .iter()
+            .filter(worth)
+            .take(SENTENCES)
+            .filter_map(|row| {
+                let (share, what) = (self.weight(row).value * 100.0, self.what());
+                Some(format!("{share:.0} % of the {what} fall on {}.", self.told(row)?))
+            })
+            .collect()
+    }
+
+    /// `grid->cells`, allocated at sim.c:88, read at step.c:140
+    fn told(&self, row: &Row) -> Option<String> {
+        let object = self.object(row.object?)?;
+        let mut told = format!("`{}`", shorten(&object.name, 60));
+        if let Some(origin) = self.origin(object) {
+            told.push_str(&format!(", {origin}"));
+        }
+        if object.inferred {
+            told.push_str(" (inferred)");
+        }
+        if let Some(line) = row.lines.first() {
+            told.push_str(&format!(", {} at {}", verb(line.kind), self.line_of(line.place)));
+        }
+        Some(told)
+    }
+
+    /// The share that rows are ordered by.
+    fn weight(&self, row: &Row) -> Estimate {
+        let misses = self.objects.ranked_by.and_then(|level| row.miss_share.get(level));
+        misses.copied().unwrap_or(row.access_share)
+    }
+
+    /// What that is a share of.
+    fn what(&self) -> String {
+        let Some(index) = self.objects.ranked_by else { return "accesses".to_owned() };
+        match self.objects.levels.get(index) {
+            Some(level) if index + 1 < self.objects.levels.len() => format!("L{} misses", level.level),
+            _ => "last-level misses".to_owned(),
+        }
+    }
+
+    /// The table's heading and its remark.
+    pub fn heading(&self) -> (&'static str, String) {
+        let remark = match self.objects.ranked_by.and_then(|level| self.objects.levels.get(level)) {
+            Some(level) => format!(
+                "(shares of predicted misses of {} (L{}), of accesses and of CPU time)",
+                bytes(level.bytes),
+                level.level
+            ),
+            None if self.objects.levels.is_empty() => "(shares of accesses and of CPU time)".to_owned(),
+            None => "(shares of accesses and of CPU time; hardly any access misses a cache)".to_owned(),
+        };
+        ("Data objects", remark)
+    }
+
+    /// The table, a line each.
+    pub fn table(&self, top: usize, with_details: bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        let worth = |row: &&Row| self.weight(row).value >= SMALL || row.access_share.value >= SMALL;
+        let rows: Vec<&Row> = self.objects.rows.iter().filter(worth).collect();
+        if !rows.is_empty() {
+            let misses = self.objects.ranked_by.map_or(String::new(), |_| format!("{:<17} ", self.what()));
+            lines.push(format!("     {misses}{:<17} {:>6}  {:<8} object", "accesses", "CPU", "n"));
+        }
+        for (index, row) in rows.iter().enumerate().take(top) {
+            let Some(object) = row.object.and_then(|id| self.object(id)) else { continue };
+            let misses = match self.objects.ranked_by {
+                Some(_) => format!("{:<17} ", share(&self.weight(row))),
+                None => String::new(),
+            };
+            let number = format!("{}.", index + 1);
+            lines.push(format!(
+                "{number:>4} {misses}{:<17} {:>6}  n {:<6} {}",
+                share(&row.access_share),
+                percent(row.cpu_share.value),
+                row.access_share.n,
+                shorten(&object.name, 40),
+            ));
+            lines.push(format!("        {}", self.described(object, row)));
+            for line in row.lines.iter().take(if with_details { DETAILS } else { 1 }) {
+                let misses = self.objects.ranked_by.and_then(|level| line.miss_share.get(level));
+                let of = match misses {
+                    Some(misses) => {
+                        format!(
+                            "{} of misses, {} of accesses",
+                            percent(misses.value),
+                            percent(line.access_share.value)
+                        )
+                    }
+                    None => format!("{} of accesses", percent(line.access_share.value)),
+                };
+                lines.push(format!(
+                    "        {} at {}: {of}",
+                    verb(line.kind),
+                    shorten(&place_name(self.profile, self.contexts, line.place), 48)
+                ));
+            }
+            if with_details {
+                self.fields(row, &mut lines);
+                row.layouts.iter().for_each(|layout| self.layout(layout, &mut lines));
+                if let Some(why) = &object.unknown {
+                    lines.push(format!("        {why}"));
+                }
+            }
+        }
+        if rows.len() > top {
+            let rest = rows.get(top..).unwrap_or_default();
+            let weight: f64 = rest.iter().map(|row| self.weight(row).value).sum();
+            let more = counted(rest.len() as u64, "more object");
+            lines.push(format!("     … {more} with {} together", percent(weight)));
+        }
+        lines
+    }
+
+    fn fields(&self, row: &Row, lines: &mut Vec<String>) {
+        let named = |used: &&crate::objects::FieldUse| {
+            self.profile.fields.get(used.field.0 as usize).is_some_and(|field| !field.path.is_empty())
+        };
+        let worth = row.fields.iter().filter(named).filter(|field| field.access_share.value >= SMALL);
+        for used in worth.take(DETAILS) {
+            let Some(field) = self.profile.fields.get(used.field.0 as usize) else { continue };
+            let kind = shorten(field.type_name.as_deref().unwrap_or("type unknown"), 20);
+            lines.push(format!(
+                "        {:<28} {:>7} of its accesses, {kind}, offset {}, {}",
+                shorten(&field.path, 28),
+                percent(used.access_share.value),
+                field.offset,
+                bytes(field.bytes),
+            ));
+        }
+    }
+
+    fn layout(&self, layout: &Layout, lines: &mut Vec<String>) {
+        let Some(record) = self.profile.records.get(layout.record.0 as usize) else { return };
+        let members = |indices: &[usize]| {
+            let names: Vec<&str> = indices
+                .iter()
+                .filter_map(|index| record.members.get(*index))
+                .map(|member| member.path.as_str())
+                .collect();
+            shorten(&names.join(", "), 32)
+        };
+        lines.push(format!(
+            "        {} has {}: {} hot within {} ({}), {} of padding",
+            shorten(&record.name, 36),
+            bytes(record.bytes),
+            bytes(layout.hot_bytes),
+            bytes(layout.hot_span),
+            members(&layout.hot),
+            bytes(layout.padding),
+        ));
+        let saved = |(before, after): (f64, f64)| if before > 0.0 { 1.0 - after / before } else { 0.0 };
+        let split = &layout.split;
+        let sweep = saved(split.sweep_lines);
+        if !layout.cold.is_empty() && sweep >= WORTH {
+            lines.push(format!(
+                "        without {} {} are left: a sweep fetches {} fewer lines",
+                members(&layout.cold),
+                bytes(split.bytes.1),
+                percent(sweep)
+            ));
+        }
+        let (visit, smaller) = (saved(layout.reorder.visit_lines), layout.reorder.bytes);
+        if visit >= WORTH || smaller.1 < smaller.0 {
+            let size = if smaller.1 < smaller.0 {
+                format!("{} in place of {}, ", bytes(smaller.1), bytes(smaller.0))
+            } else {
+                String::new()
+            };
+            lines.push(format!(
+                "        hot members first: {size}{:.2} lines a visit in place of {:.2}",
+                layout.reorder.visit_lines.1, layout.reorder.visit_lines.0
+            ));
+        }
+    }
+
+    /// Who displaces whom.
+    pub fn conflicts(&self, top: usize) -> Vec<String> {
+        let name = |id: ObjectId| self.object(id).map_or("unknown", |object| object.name.as_str());
+        let pairs = self.objects.conflicts.iter().take(top).map(|pair| {
+            let (victim, by) = (shorten(name(pair.victim), 36), shorten(name(pair.by), 36));
+            let whom = if pair.victim == pair.by { "by itself".to_owned() } else { format!("by {by}") };
+            format!("     {:>7}  n {:<6} {victim} displaced {whom}", percent(pair.share), pair.n)
+        });
+        pairs.collect()
+    }
+
+    /// What a reader must know of how much is known.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let unknown = &self.objects.unknown;
+        if unknown.value >= SMALL {
+            remarks.push(format!("The object of {} of the accesses is not known.", share(unknown)));
+        }
+        if let Some(heap) = &self.profile.heap
+            && let Some(seen) = heap.share_seen()
+        {
+            let folded = match heap.folded {
+                0 => String::new(),
+                n => format!("; records of {} were dropped to bound memory", counted(n, "block")),
+            };
+            remarks.push(format!(
+                "Heap: {} of {} allocations recorded ({}){folded}.",
+                count(heap.seen),
+                count(heap.made),
+                percent(seen)
+            ));
+        }
+        remarks
+    }
+
+    fn object(&self, id: ObjectId) -> Option<&Object> {
+        self.profile.objects.get(id.0 as usize)
+    }
+
+    /// "heap, 35 MiB, struct cell, allocated at sim.c:88"
+    fn described(&self, object: &Object, row: &Row) -> String {
+        let mut words = vec![kind_word(object.kind).to_owned()];
+        words.extend(row.bytes.filter(|size| *size > 0).map(bytes));
+        words.extend(object.type_name.as_ref().map(|name| shorten(name, 32)));
+        words.extend(self.origin(object));
+        if object.inferred {
+            words.push("inferred".to_owned());
+        }
+        words.join(", ")
+    }
+
+    /// Where an object comes from.
+    fn origin(&self, object: &Object) -> Option<String> {
+        if let Some(context) = object.site.and_then(|site| self.contexts.of(site)) {
+            return Some(format!("allocated at {}", self.line_of(self.contexts.place_of(context))));
+        }
+        if let Some((file, line)) = &object.declared {
+            let line = line.map_or(String::new(), |line| format!(":{line}"));
+            return Some(format!("declared at {}{line}", base_name(file)));
+        }
+        object.function.as_ref().map(|function| format!("in {}", shorten(function, 36)))
+    }
+
+    /// "step.c:140"; the function where the line is not known.
+    fn line_of(&self, place: crate::context::PlaceId) -> String {
+        let frame = self.contexts.place(place).frame;
+        let frame = frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
+        match frame.and_then(|frame| frame.file.as_deref().zip(frame.line)) {
+            Some((file, line)) => format!("{}:{line}", base_name(file)),
+            None => place_name(self.profile, self.contexts, place),
+        }
+    }
+}
+
+fn verb(kind: AccessKind) -> &'static str {
+    match kind {
+        AccessKind::Load => "read",
+        AccessKind::Store => "written",
+        AccessKind::ReadWrite => "updated",
+        AccessKind::Unknown => "touched",
+    }
+}
+
+fn kind_word(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Static => "static",
+        ObjectKind::ThreadLocal => "thread-local",
+        ObjectKind::Stack => "stack",
+        ObjectKind::Heap => "heap",
+        ObjectKind::Mapped => "mapped memory",
+        ObjectKind::File => "mapped file",
+        ObjectKind::Unknown => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests;
