@@ -26,6 +26,7 @@ pub(crate) struct Segment {
     offset: u64,
     file_bytes: u64,
     executable: bool,
+    writable: bool,
 }
 
 /// A section that is loaded.
@@ -40,7 +41,6 @@ pub(crate) struct Section {
 /// The thread-local segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TlsSegment {
-    pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) align: u64,
 }
@@ -97,13 +97,10 @@ impl DataElf {
                     offset: program.p_offset(endian),
                     file_bytes: program.p_filesz(endian),
                     executable: program.p_flags(endian) & elf::PF_X != 0,
+                    writable: program.p_flags(endian) & elf::PF_W != 0,
                 }),
                 elf::PT_TLS => {
-                    tls = Some(TlsSegment {
-                        address,
-                        bytes: memory_bytes,
-                        align: program.p_align(endian).max(1),
-                    });
+                    tls = Some(TlsSegment { bytes: memory_bytes, align: program.p_align(endian).max(1) });
                 }
                 elf::PT_DYNAMIC => dynamic = Some(address),
                 _ => {}
@@ -180,6 +177,16 @@ impl DataElf {
     pub(crate) fn holds(&self, address: u64) -> bool {
         self.segments.iter().any(|segment| {
             address.checked_sub(segment.address).is_some_and(|distance| distance < segment.memory_bytes)
+        })
+    }
+
+    /// True when the program may write there; what only the dynamic linker writes counts, too.
+    pub(crate) fn is_writable(&self, address: u64) -> bool {
+        self.segments.iter().any(|segment| {
+            segment.writable
+                && address
+                    .checked_sub(segment.address)
+                    .is_some_and(|distance| distance < segment.memory_bytes)
         })
     }
 

@@ -112,7 +112,7 @@ impl Layout {
         }
         let found = types.get(id)?;
         let bytes = found.bytes?;
-        let Shape::Record { members } = &found.shape else { return None };
+        let Shape::Record { members, .. } = &found.shape else { return None };
         let mut fields = Vec::new();
         leaves(types, members, 0, "", &mut fields, 0);
         let align = fields.iter().map(|field| field.align).max().unwrap_or(1);
@@ -333,7 +333,7 @@ fn leaves(
             continue;
         }
         match &ty.shape {
-            Shape::Record { members: inner }
+            Shape::Record { members: inner, .. }
                 if level < MAX_LEVELS && !inner.is_empty() && !is_union(inner) =>
             {
                 leaves(types, inner, offset, &path, into, level + 1);
@@ -371,7 +371,7 @@ fn alignment(types: &Types, ty: TypeId, level: usize) -> u64 {
     match &found.shape {
         _ if level > MAX_LEVELS => 1,
         Shape::Array { element, .. } => alignment(types, *element, level + 1),
-        Shape::Record { members } => {
+        Shape::Record { members, .. } => {
             members.iter().map(|member| alignment(types, member.ty, level + 1)).max().unwrap_or(1)
         }
         _ => match found.bytes.unwrap_or(1) {

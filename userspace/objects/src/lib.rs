@@ -13,16 +13,16 @@
 //!
 //! Limits: x86-64 ELF. An address alone says nothing about the width of the access, so bit-fields and union members that
 //! share the byte are told together (`a|b`). Split DWARF (`.dwo`, `.dwp`) and dwz supplements are not read, which is said.
-#![expect(dead_code, reason = "what the stack and thread-local parts, which follow, will read")]
-
 mod debug;
 mod definitions;
 mod elf;
+mod infer;
 mod layout;
 mod module;
 mod named;
 mod path;
 mod place;
+mod pointers;
 mod resolver;
 mod scope;
 mod space;

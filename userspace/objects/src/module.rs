@@ -29,7 +29,10 @@ pub(crate) struct Context<'c> {
     pub(crate) path: &'c Arc<str>,
     pub(crate) elf: &'c DataElf,
     pub(crate) module: u32,
+    /// `None` without debug information.
     pub(crate) faults: Option<DebugFaults>,
+    /// Debug sections that cannot be read, with the reason.
+    pub(crate) trouble: &'c [String],
     pub(crate) types: &'c mut Types,
     pub(crate) objects: &'c mut Vec<Arc<Object>>,
 }
@@ -63,7 +66,8 @@ impl Module {
         };
         let faults = debug.map(|debug| debug.faults);
         let (file, path, elf) = (&self.file, &self.path, &self.elf);
-        (Context { file, path, elf, module: number, faults, types, objects }, debug, statics)
+        let trouble = debug.map_or(&[][..], |debug| &debug.trouble);
+        (Context { file, path, elf, module: number, faults, trouble, types, objects }, debug, statics)
     }
 
     /// The index over its DWARF, if it has any and was indexed.
@@ -87,6 +91,9 @@ impl Context<'_> {
     pub(crate) fn undescribed(&self, what: &str) -> Arc<str> {
         match self.faults {
             None => format!("{what}: no debug info (install its -dbgsym package or build with -g)").into(),
+            _ if !self.trouble.is_empty() => {
+                format!("{what}: its debug info cannot be read ({})", self.trouble.join(", ")).into()
+            }
             Some(faults) if faults.split > 0 => {
                 format!("{what}: its debug info is split into .dwo or .dwp files, which are not read").into()
             }

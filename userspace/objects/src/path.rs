@@ -147,7 +147,7 @@ fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_
                 visit(Step::Element { dimensions: *dimensions, element: *element }, base);
                 at = *element;
             }
-            Shape::Record { members } => {
+            Shape::Record { members, .. } => {
                 let mut here = covering(members, rest);
                 let first = here.next();
                 let Some(first) = first else {
@@ -225,7 +225,7 @@ fn has_data(types: &Types, member: &Member, offset: u64, level: usize) -> bool {
         return true;
     }
     match types.get(types.strip(member.ty)).map(|ty| &ty.shape) {
-        Some(Shape::Record { members }) => {
+        Some(Shape::Record { members, .. }) => {
             covering(members, rest).any(|member| has_data(types, member, rest, level + 1))
         }
         _ => true,

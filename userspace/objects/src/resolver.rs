@@ -11,10 +11,11 @@ use std::sync::Arc;
 use locality_symbols::Processes;
 
 use crate::debug::DebugFaults;
+use crate::infer::Inferred;
 use crate::module::{add, blank};
 use crate::named::{Field, Kind, Named, Object, TypeId};
 use crate::path::Fields;
-use crate::place::Place;
+use crate::place::{HeapBlock, Place};
 use crate::space::Space;
 use crate::stack::Stacks;
 use crate::tls::Threads;
@@ -31,10 +32,19 @@ pub struct Resolver {
     pub(crate) fields: Fields,
     pub(crate) objects: Vec<Arc<Object>>,
     /// Objects by allocation site.
-    heap: HashMap<u64, Arc<Object>>,
+    heap: HashMap<u64, Site>,
     unmapped: Option<Arc<Object>>,
     pub(crate) stacks: Stacks,
     pub(crate) threads: Threads,
+    pub(crate) inferred: Inferred,
+}
+
+/// What is known of an allocation site.
+#[derive(Debug)]
+struct Site {
+    object: Arc<Object>,
+    /// How often a block of it was asked for.
+    asked: u32,
 }
 
 impl Resolver {
@@ -55,6 +65,7 @@ impl Resolver {
             unmapped: None,
             stacks: Stacks::default(),
             threads: Threads::default(),
+            inferred: Inferred::default(),
         };
         this.take_mappings();
         Ok(this)
@@ -87,6 +98,12 @@ impl Resolver {
         if let Some(named) = self.in_heap(address, at) {
             return named;
         }
+        if let Some(region) = region
+            && self.space.is_private_memory(region)
+            && let Some(named) = self.infer(address, at, region)
+        {
+            return named;
+        }
         let plain = region.and_then(|region| self.space.plain(region, address, &mut self.objects));
         match plain {
             Some((object, offset)) => Named { object, offset, field: None },
@@ -94,7 +111,7 @@ impl Resolver {
         }
     }
 
-    /// An object by its number.
+    /// An object by its number, as it is known by now: a heap object may have got its name after the first answers.
     pub fn object(&self, id: crate::ObjectId) -> Option<&Arc<Object>> {
         self.objects.get(id.0 as usize)
     }
@@ -145,20 +162,35 @@ impl Resolver {
     fn in_heap(&mut self, address: u64, at: &Place<'_>) -> Option<Named> {
         let block = at.heap?.block(address)?;
         let offset = address.checked_sub(block.start).filter(|offset| *offset < block.bytes)?;
-        let object = self.heap.get(&block.site).cloned().unwrap_or_else(|| {
-            let object = add(
-                &mut self.objects,
-                Object {
-                    name: "[heap]".into(),
-                    bytes: block.bytes,
-                    site: Some(block.site),
-                    ..blank(Kind::Heap)
-                },
-            );
-            self.heap.insert(block.site, Arc::clone(&object));
-            object
+        let objects = &mut self.objects;
+        let site = self.heap.entry(block.site).or_insert_with(|| {
+            let (bytes, site) = (block.bytes, Some(block.site));
+            let object = add(objects, Object { name: "[heap]".into(), bytes, site, ..blank(Kind::Heap) });
+            Site { object, asked: 0 }
         });
-        Some(Named { object, offset, field: None })
+        site.asked = site.asked.saturating_add(1);
+        // Asked again ever more rarely: most sites that have no name at first never get one.
+        if !site.object.inferred && at.memory.is_some() && site.asked.is_power_of_two() {
+            self.name_site(&block, at);
+        }
+        let object = Arc::clone(&self.heap.get(&block.site)?.object);
+        let field = object.ty.and_then(|ty| self.field_in_block(ty, block.bytes, offset));
+        Some(Named { object, offset, field })
+    }
+
+    /// Names the site's object by a pointer to one of its blocks.
+    fn name_site(&mut self, block: &HeapBlock, at: &Place<'_>) {
+        let Some(target) = self.name_block(block, at) else { return };
+        let Some(site) = self.heap.get(&block.site) else { return };
+        let mut object = (*site.object).clone();
+        self.describe_target(target, &mut object);
+        let object = Arc::new(object);
+        if let Some(known) = self.objects.get_mut(object.id.0 as usize) {
+            *known = Arc::clone(&object);
+        }
+        if let Some(site) = self.heap.get_mut(&block.site) {
+            site.object = object;
+        }
     }
 
     fn nothing(&mut self, address: u64) -> Named {

@@ -175,6 +175,16 @@ impl Space {
         }
     }
 
+    /// True for memory that an allocator may have taken: writable, without a file, no stack.
+    pub(crate) fn is_private_memory(&self, index: usize) -> bool {
+        self.regions.get(index).is_some_and(|region| {
+            let mapping = &region.mapping;
+            let named = mapping.path.starts_with('[');
+            let heap = &*mapping.path == "[heap]" || mapping.path.starts_with("[anon:");
+            mapping.inode == 0 && mapping.writable && (!named || heap)
+        })
+    }
+
     /// The mapping itself as an object, and the offset of an address in it.
     pub(crate) fn plain(
         &mut self,

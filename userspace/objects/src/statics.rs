@@ -121,8 +121,14 @@ impl Statics {
 
     /// Places, and the objects there, of all variables that may hold pointers: those with debug information.
     pub(crate) fn typed(&mut self, debug: &Debug, context: &mut Context<'_>) -> Vec<(u64, Arc<Object>)> {
-        let typed = self.shared.iter_mut().filter(|entry| entry.variable.is_some());
+        let writable = |address| context.elf.is_writable(address);
+        let typed: Vec<&mut Entry> = self
+            .shared
+            .iter_mut()
+            .filter(|entry| entry.variable.is_some() && writable(entry.address))
+            .collect();
         typed
+            .into_iter()
             .map(|entry| {
                 let object = entry
                     .object
@@ -153,9 +159,15 @@ fn describe(
         (Some(variable), Some(debug)) => {
             let session = debug.session(context.file);
             let described = Described::read(&session, variable.die);
-            name = match (described.full_name(), variable.function) {
-                (Some(_), 1..) if described.name.is_some() => described.name.clone(),
-                (name, _) => name,
+            name = if variable.function > 0 && described.name.is_some() {
+                described.name.clone()
+            } else if described.linkage.is_none()
+                && symbol_name.as_ref().is_some_and(|name| name.contains("::"))
+            {
+                // Of a variable that only its file sees, the symbol alone is qualified.
+                symbol_name.clone()
+            } else {
+                described.full_name()
             };
             if variable.function > 0 {
                 let function = crate::debug::Die { unit: variable.die.unit, offset: variable.function };
@@ -180,6 +192,14 @@ fn describe(
         (_, Some(_)) => object.unknown = Some(context.undescribed("the debug info does not describe it")),
         (_, None) => object.unknown = Some(context.undescribed("name from the symbol table, type unknown")),
     }
-    object.name = name.or(symbol_name).unwrap_or_else(|| "?".to_owned()).into();
+    object.name = name.or(symbol_name).map(thread_local_name).unwrap_or_else(|| "?".to_owned()).into();
     context.add(object)
+}
+
+/// `thread_local!` puts the variable into a closure of a constant of the name that the source has.
+fn thread_local_name(name: String) -> String {
+    match name.split_once("::{{constant}}") {
+        Some((name, rest)) if rest.contains("__RUST_STD_INTERNAL") => name.to_owned(),
+        _ => name,
+    }
 }

@@ -6,6 +6,7 @@
 //! allocatable arrays, C99's variable-length arrays) are unknown.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Unit, constants as dw};
@@ -43,7 +44,8 @@ pub(crate) enum Shape {
     /// `None`: to nothing that has a type.
     Pointer { to: Option<TypeDie> },
     /// Struct, class, union, Fortran type, Rust enum. By offset; members may overlap.
-    Record { members: Vec<Member> },
+    /// `element` is the template parameter `T` of Rust's containers, which forget it in the pointers they have.
+    Record { members: Vec<Member>, element: Option<TypeDie> },
     /// `count` over all dimensions.
     Array { element: TypeId, stride: u64, count: Option<u64>, dimensions: u8 },
     /// A name for another type.
@@ -79,7 +81,7 @@ struct Identity {
     name: Arc<str>,
     bytes: u64,
     declared: Option<Declared>,
-    members: Vec<(Arc<str>, u64, u64)>,
+    members: Vec<(Arc<str>, u64, u64, u64)>,
 }
 
 /// All types of one resolver.
@@ -111,7 +113,7 @@ impl Types {
     /// True when objects of the type may be longer than it.
     pub(crate) fn is_flexible(&self, id: TypeId) -> bool {
         match self.get(self.strip(id)).map(|ty| &ty.shape) {
-            Some(Shape::Record { members }) => members.last().is_some_and(Member::is_flexible),
+            Some(Shape::Record { members, .. }) => members.last().is_some_and(Member::is_flexible),
             _ => false,
         }
     }
@@ -122,21 +124,25 @@ impl Types {
     }
 
     pub(crate) fn add(&mut self, ty: Type) -> TypeId {
-        if let Shape::Record { members } = &ty.shape {
-            let identity = Identity {
-                name: Arc::clone(&ty.name),
-                bytes: ty.bytes.unwrap_or(0),
-                declared: ty.declared.clone(),
-                members: members.iter().map(|m| (Arc::clone(&m.name), m.offset, m.bytes)).collect(),
-            };
-            if let Some(known) = self.records.get(&identity) {
-                return *known;
-            }
-            let id = self.push(ty);
-            self.records.insert(identity, id);
-            return id;
-        }
         self.push(ty)
+    }
+
+    /// Adds a record, or finds the same one from another unit. `signatures` tell apart what members point to.
+    fn add_record(&mut self, ty: Type, signatures: &[u64]) -> TypeId {
+        let Shape::Record { members, .. } = &ty.shape else { return self.push(ty) };
+        let member = |(m, signature): (&Member, &u64)| (Arc::clone(&m.name), m.offset, m.bytes, *signature);
+        let identity = Identity {
+            name: Arc::clone(&ty.name),
+            bytes: ty.bytes.unwrap_or(0),
+            declared: ty.declared.clone(),
+            members: members.iter().zip(signatures).map(member).collect(),
+        };
+        if let Some(known) = self.records.get(&identity) {
+            return *known;
+        }
+        let id = self.push(ty);
+        self.records.insert(identity, id);
+        id
     }
 
     fn push(&mut self, ty: Type) -> TypeId {
@@ -239,6 +245,10 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         if is_anonymous(&ty.name) {
             // `typedef struct { … } cell;`: the typedef is the struct's name.
             let declared = ty.declared.or_else(|| self.declared(unit, entry));
+            if let Shape::Record { members, .. } = &ty.shape {
+                let signatures: Vec<u64> = members.iter().map(|member| self.signature(member.ty)).collect();
+                return Some(self.types.add_record(Type { name, declared, ..ty }, &signatures));
+            }
             return Some(self.types.add(Type { name, declared, ..ty }));
         }
         Some(self.types.add(Type { name, bytes: ty.bytes, declared: None, shape: Shape::Alias { of } }))
@@ -323,9 +333,68 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         {
             last.bytes = FLEXIBLE;
         }
-        let name = self.name(die, 0).into();
+        let name: Arc<str> = self.name(die, 0).into();
         let declared = self.declared(unit, entry);
-        Some(self.types.add(Type { name, bytes, declared, shape: Shape::Record { members } }))
+        let element = is_vector(&name).then(|| self.parameter(unit, die)).flatten();
+        let signatures: Vec<u64> = members.iter().map(|member| self.signature(member.ty)).collect();
+        let shape = Shape::Record { members, element: element.map(|element| (self.module, element)) };
+        Some(self.types.add_record(Type { name, bytes, declared, shape }, &signatures))
+    }
+
+    /// Equal for types that are the same in the source, seen from different units. Of what a pointer leads to, name, size
+    /// and the names of the members and their types count: nested types of templates share their names.
+    fn signature(&self, id: TypeId) -> u64 {
+        let mut hash = DefaultHasher::new();
+        let id = self.types.strip(id);
+        match self.types.get(id) {
+            Some(Type { shape: Shape::Record { .. }, .. }) => id.0.hash(&mut hash),
+            Some(Type { shape: Shape::Array { element, count, .. }, .. }) => {
+                (self.signature(*element), count).hash(&mut hash);
+            }
+            Some(Type { name, bytes, shape, .. }) => {
+                (name, bytes).hash(&mut hash);
+                if let Shape::Pointer { to: Some((module, to)) } = shape
+                    && *module == self.module
+                {
+                    self.hash_pointee(*to, &mut hash);
+                }
+            }
+            None => {}
+        }
+        hash.finish()
+    }
+
+    fn hash_pointee(&self, to: Die, hash: &mut DefaultHasher) {
+        let Some(unit) = self.session.unit(to.unit) else { return };
+        let Ok(mut tree) = unit.entries_tree(Some(at(to))) else { return };
+        let Ok(root) = tree.root() else { return };
+        udata(root.entry(), dw::DW_AT_byte_size).hash(hash);
+        if !root.entry().has_attr(dw::DW_AT_byte_size) {
+            return;
+        }
+        let mut children = root.children();
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            if matches!(entry.tag(), dw::DW_TAG_member | dw::DW_TAG_inheritance) {
+                self.own_name(&unit, entry).hash(hash);
+                self.target(to.unit, entry).map(|target| self.name(target, 0)).hash(hash);
+            }
+        }
+    }
+
+    /// The type that a record was instantiated for.
+    fn parameter(&self, unit: &Unit<Slice<'a>>, die: Die) -> Option<Die> {
+        let mut tree = unit.entries_tree(Some(at(die))).ok()?;
+        let mut children = tree.root().ok()?.children();
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            if entry.tag() == dw::DW_TAG_template_type_parameter
+                && self.own_name(unit, entry).as_deref() == Some("T")
+            {
+                return self.target(die.unit, entry);
+            }
+        }
+        None
     }
 
     /// Appends the members below an entry: of a record, or of the variants of a Rust enum.
@@ -437,6 +506,12 @@ impl<'r, 'a> TypeReader<'r, 'a> {
                 dw::DW_TAG_rvalue_reference_type => pointer("&&"),
                 dw::DW_TAG_array_type => {
                     let mut name = target();
+                    if language(&unit) == Some(dw::DW_LANG_Rust) {
+                        for count in self.dimensions(&unit, die) {
+                            name = format!("[{name}; {}]", count.map_or("_".to_owned(), |n| n.to_string()));
+                        }
+                        return Some(name);
+                    }
                     name.push(' ');
                     for count in self.dimensions(&unit, die) {
                         name += &count.map_or("[]".to_owned(), |count| format!("[{count}]"));
@@ -454,6 +529,11 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         })();
         found.unwrap_or_else(|| "?".to_owned())
     }
+}
+
+/// Rust's containers of elements side by side.
+fn is_vector(name: &str) -> bool {
+    ["Vec<", "VecDeque<"].iter().any(|start| name.starts_with(start))
 }
 
 fn is_anonymous(name: &str) -> bool {
@@ -482,14 +562,16 @@ fn constant_offset(unit: &Unit<Slice<'_>>, expression: gimli::Expression<Slice<'
     }
 }
 
+fn language(unit: &Unit<Slice<'_>>) -> Option<gimli::DwLang> {
+    match unit.entry(unit.header.root_offset()).ok()?.attr_value(dw::DW_AT_language)? {
+        AttributeValue::Language(language) => Some(language),
+        _ => None,
+    }
+}
+
 /// Fortran counts from 1 unless told otherwise (DWARF 5, table 7.17).
 fn is_one_based(unit: &Unit<Slice<'_>>) -> bool {
-    let language = unit.entry(unit.header.root_offset()).ok().and_then(|root| {
-        match root.attr_value(dw::DW_AT_language) {
-            Some(AttributeValue::Language(language)) => Some(language),
-            _ => None,
-        }
-    });
+    let language = language(unit);
     matches!(
         language,
         Some(

@@ -108,6 +108,6 @@ pub(crate) fn common_block(
         name: format!("common /{name}/").into(),
         bytes: Some(bytes),
         declared: None,
-        shape: Shape::Record { members },
+        shape: Shape::Record { members, element: None },
     }))
 }

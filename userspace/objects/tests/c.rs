@@ -64,3 +64,17 @@ fn thread_local_of_a_library() {
     }
     assert_eq!(target.truths.len(), 2);
 }
+
+/// Blocks without records are named by the pointers to them; files and mappings by themselves.
+#[test]
+fn heap_files_and_mappings() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("kinds", "gcc", &["kinds.c", "kinds_hidden.c"], "-g -O0");
+    let target = Target::start(&program);
+    let mut look = target.look();
+    let kinds = ["heap", "file", "mapped"];
+    assert_eq!(check(&target, &mut look, |truth| kinds.contains(&truth.kind.as_str())), 9);
+    for truth in target.truths.iter().filter(|truth| truth.kind == "heap") {
+        assert!(look.resolve(truth.address).object.inferred);
+    }
+}

@@ -2,7 +2,10 @@
 
 /// Demangles Rust and C++ names; others are returned as they are.
 pub fn demangle(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+    // Rust's older names look like C++ but for the hash at their end.
+    if (!name.starts_with("_ZN") || name.contains("17h"))
+        && let Ok(rust) = rustc_demangle::try_demangle(name)
+    {
         // The alternate form leaves out the hash.
         return format!("{rust:#}");
     }
@@ -30,6 +33,7 @@ mod tests {
         assert_eq!(demangle("_RNvCskwGfYPst2Cb_3foo16example_function"), "foo::example_function");
         assert_eq!(demangle("_Z3fooIiET_S0_"), "int foo<int>(int)");
         assert_eq!(demangle("qsort"), "qsort");
+        assert_eq!(demangle("_ZN5space12_GLOBAL__N_1L4hereE"), "space::(anonymous namespace)::here");
         assert_eq!(demangle("_Znonsense"), "_Znonsense");
     }
 }

@@ -102,7 +102,11 @@ int main(int argc, char **argv) {
     TELL("file", as_file + 5000, "EXE", "-", "-");
     char *nameless = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     nameless[70] = 1;
-    TELL("mapped", nameless + 70, "[anonymous memory]", "-", "-");
+    TELL("mapped", nameless + 70, "nameless", "[]", "char");
+    size_t no_pointer = (size_t)mmap(NULL, 1 << 20, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    TELL("mapped", no_pointer + 4096, "/dev/zero", "-", "-");
+    no_pointer = (size_t)mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TELL("mapped", no_pointer + 4096, "[anonymous memory]", "-", "-");
     int shared = memfd_create("shared words", 0);
     if (ftruncate(shared, 4096) != 0) return 1;
     char *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shared, 0);

@@ -1,0 +1,387 @@
+//! Names for heap blocks that no record names: by the pointer variables that lead to them.
+//!
+//! Roots are the static variables with debug information and the variables of the sample's frames; from there pointers are
+//! followed through blocks whose type is known, so that `grid->cells` has its name. What is read may be newer than the
+//! sample, and a pointer may be left over from a block that was freed: every name from here is marked as inferred.
+//!
+//! A block's bounds come from the allocation record, or from glibc's own bookkeeping before the block (glibc 2.36,
+//! malloc/malloc.c, `struct malloc_chunk`: size and flags in the word before the block), which is checked against the
+//! next chunk; otherwise only the first element counts, or, for a pointer to the start of an anonymous mapping, the
+//! mapping.
+//!
+//! Reading may take [`READING_SHARE`] of the time; between two readings, new blocks are not found.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use locality_symbols::StackFrame;
+
+use crate::module::{add, blank};
+use crate::named::{Declared, Kind, Named, Object, TypeId};
+use crate::place::{HeapBlock, HeapBlocks, Memory, Place};
+use crate::pointers::{Pointer, pointers};
+use crate::resolver::Resolver;
+use crate::stack::place;
+use crate::types::TypeReader;
+
+/// One part in this many of the time may go into reading pointers.
+const READING_SHARE: u32 = 20;
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
+/// Pointers that one reading follows.
+const MAX_FOLLOWED: usize = 1 << 16;
+/// Elements of an array that are followed.
+const MAX_ELEMENTS: u64 = 4096;
+/// Pointers on the way from a variable, those to a node of the same type not counted.
+const MAX_HOPS: u8 = 3;
+/// Known pointers below an address that may lead to its block.
+const LOOK_BACK: usize = 8;
+
+/// What pointers of one name lead to.
+#[derive(Debug)]
+struct Target {
+    object: Arc<Object>,
+    /// The same for a mapping that no allocator had a part in.
+    mapping: Option<Arc<Object>>,
+    /// The type of the elements, where the pointer says one.
+    ty: Option<TypeId>,
+    /// The name without the last step through nodes of one type.
+    root: Arc<str>,
+    declared: Option<Declared>,
+    module: Option<Arc<str>>,
+    hops: u8,
+}
+
+/// A block without a record.
+struct Block {
+    start: u64,
+    bytes: u64,
+    target: u32,
+    /// It is all of a mapping.
+    is_mapping: bool,
+}
+
+/// What is known of pointers.
+#[derive(Debug, Default)]
+pub(crate) struct Inferred {
+    /// Values and what they lead to, by value.
+    known: Vec<(u64, u32)>,
+    targets: Vec<Target>,
+    by_name: HashMap<(Arc<str>, Option<TypeId>), u32>,
+    next_reading: Option<Instant>,
+    of_types: HashMap<TypeId, Arc<[Pointer]>>,
+    glibc: Option<bool>,
+}
+
+/// A place that holds pointers.
+struct Root {
+    address: u64,
+    ty: TypeId,
+    name: Arc<str>,
+    declared: Option<Declared>,
+    module: Option<Arc<str>>,
+}
+
+impl Resolver {
+    /// The name of a recorded block: of a pointer to its start, or of one into it. `None` when none is known.
+    pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<u32> {
+        let find = |this: &Self| {
+            let known = &this.inferred.known;
+            let first = known.partition_point(|(value, _)| *value < block.start);
+            let (value, target) = known.get(first)?;
+            (*value - block.start < block.bytes.max(1)).then_some((*target, *value == block.start))
+        };
+        let mut found = find(self);
+        if !found.is_some_and(|(_, exact)| exact) && self.read_pointers(at) {
+            found = find(self).or(found);
+        }
+        found.map(|(target, _)| target)
+    }
+
+    /// Names a place in a block that was never recorded.
+    pub(crate) fn infer(&mut self, address: u64, at: &Place<'_>, region: usize) -> Option<Named> {
+        let memory = at.memory?;
+        let found = self.block_below(address, memory, region);
+        let found = match found {
+            Some(found) => Some(found),
+            None if self.read_pointers(at) => self.block_below(address, memory, region),
+            None => None,
+        };
+        let Block { start, bytes, target, is_mapping } = found?;
+        let target = self.inferred.targets.get_mut(target as usize)?;
+        let objects = &mut self.objects;
+        let object = match is_mapping {
+            false => &target.object,
+            true => target.mapping.get_or_insert_with(|| {
+                add(objects, Object { kind: Kind::Mapped, bytes, ..(*target.object).clone() })
+            }),
+        };
+        let (object, ty) = (Arc::clone(object), target.ty);
+        let offset = address - start;
+        let field = ty.and_then(|ty| self.field_in_block(ty, bytes, offset));
+        Some(Named { object, offset, field })
+    }
+
+    /// The field at an offset of a block of elements of one type.
+    pub(crate) fn field_in_block(
+        &mut self,
+        ty: TypeId,
+        bytes: u64,
+        offset: u64,
+    ) -> Option<Arc<crate::Field>> {
+        let one = self.types.bytes(ty).filter(|&one| one > 0)?;
+        let repeated = bytes / one >= 2 && !self.types.is_flexible(ty);
+        self.fields.at(&self.types, ty, repeated, offset)
+    }
+
+    /// Name, type, declaration and module that pointers give a block.
+    pub(crate) fn describe_target(&self, target: u32, object: &mut Object) {
+        let Some(target) = self.inferred.targets.get(target as usize) else { return };
+        object.name = Arc::clone(&target.object.name);
+        object.type_name = target.object.type_name.clone();
+        object.ty = target.ty;
+        object.declared = target.declared.clone();
+        object.module = target.module.clone();
+        object.inferred = true;
+    }
+
+    fn block_below(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
+        let region = self.space.region(region)?;
+        let (first, end) = (region.mapping.start, region.mapping.end);
+        let behind = self.inferred.known.partition_point(|(value, _)| *value <= address);
+        let glibc = *self.inferred.glibc.get_or_insert_with(|| self.space.maps_file_named("libc.so"));
+        let before = self.inferred.known.get(behind.saturating_sub(LOOK_BACK)..behind)?;
+        before.iter().rev().find_map(|&(value, target)| {
+            if value < first {
+                return None;
+            }
+            let chunk = if glibc { chunk_bytes(value, end, memory) } else { None };
+            let ty = self.inferred.targets.get(target as usize)?.ty;
+            let is_mapping = chunk.is_none() && value - first < 4096 && region.mapping.path.is_empty();
+            let bytes =
+                chunk.or_else(|| if is_mapping { Some(end - value) } else { self.types.bytes(ty?) })?;
+            (address - value < bytes).then_some(Block { start: value, bytes, target, is_mapping })
+        })
+    }
+
+    /// Reads all pointers again, unless that was done a moment ago.
+    fn read_pointers(&mut self, at: &Place<'_>) -> bool {
+        let Some(memory) = at.memory else { return false };
+        let started = Instant::now();
+        if self.inferred.next_reading.is_some_and(|next| started < next) {
+            return false;
+        }
+        let mut roots = self.static_roots();
+        roots.extend(self.stack_roots(at.frames));
+        let mut reading = Reading { found: Vec::new(), queue: Vec::new(), seen: HashSet::new() };
+        for root in roots {
+            self.follow_root(&root, memory, &mut reading);
+        }
+        let mut next = 0;
+        while let Some((value, target)) = reading.queue.get(next).copied() {
+            next += 1;
+            self.follow_block(value, target, memory, at.heap, &mut reading);
+        }
+        let mut found = reading.found;
+        found.sort_unstable();
+        found.dedup_by_key(|(value, _)| *value);
+        self.inferred.known = found;
+        let took = started.elapsed();
+        self.inferred.next_reading = Some(Instant::now() + (took * READING_SHARE).max(MIN_INTERVAL));
+        true
+    }
+
+    /// The static variables of the indexed modules that can be written and have pointers.
+    fn static_roots(&mut self) -> Vec<Root> {
+        let mut roots = Vec::new();
+        for index in 0..self.space.modules.len() {
+            let Some(module) = self.space.modules.get_mut(index) else { break };
+            let bias = module.bias;
+            let Ok(number) = u32::try_from(index) else { break };
+            let (mut context, debug, statics) = module.context(number, &mut self.types, &mut self.objects);
+            let (Some(debug), Some(statics)) = (debug, statics) else { continue };
+            for (address, object) in statics.typed(debug, &mut context) {
+                let Some(ty) = object.ty else { continue };
+                roots.push(Root {
+                    address: address.wrapping_add(bias),
+                    ty,
+                    name: Arc::clone(&object.name),
+                    declared: object.declared.clone(),
+                    module: object.module.clone(),
+                });
+            }
+        }
+        roots
+    }
+
+    fn stack_roots(&mut self, frames: &[StackFrame]) -> Vec<Root> {
+        let mut roots = Vec::new();
+        for frame in frames {
+            let Some(scope) = self.scope(frame) else { continue };
+            for local in scope.locals.iter().filter(|local| local.skipped == 0) {
+                if let (Some(address), Some(ty)) = (place(local, frame), local.object.ty)
+                    && local.bytes >= self.types.bytes(ty).unwrap_or(u64::MAX)
+                {
+                    roots.push(Root {
+                        address,
+                        ty,
+                        name: Arc::clone(&local.object.name),
+                        declared: local.object.declared.clone(),
+                        module: local.object.module.clone(),
+                    });
+                }
+            }
+        }
+        roots
+    }
+
+    fn follow_root(&mut self, root: &Root, memory: &dyn Memory, reading: &mut Reading) {
+        for pointer in self.pointers_of(root.ty).iter() {
+            let name: Arc<str> = format!("{}{}", root.name, pointer.path).into();
+            let target = self.target(&name, &name, pointer, 0, (root.declared.clone(), root.module.clone()));
+            self.take(root.address, pointer, target, memory, reading);
+        }
+    }
+
+    /// Follows the pointers in the elements of a block.
+    fn follow_block(
+        &mut self,
+        start: u64,
+        target: u32,
+        memory: &dyn Memory,
+        heap: Option<&dyn HeapBlocks>,
+        reading: &mut Reading,
+    ) {
+        let Some(from) = self.inferred.targets.get(target as usize) else { return };
+        let Some(ty) = from.ty else { return };
+        let (name, root, hops) = (Arc::clone(&from.object.name), Arc::clone(&from.root), from.hops);
+        let about = (from.declared.clone(), from.module.clone());
+        let inside = self.pointers_of(ty);
+        let Some(one) = self.types.bytes(ty).filter(|&one| one > 0 && !inside.is_empty()) else { return };
+        let bytes = heap.and_then(|heap| heap.block(start)).filter(|block| block.start == start);
+        let bytes = bytes.map(|block| block.bytes).or_else(|| {
+            let region = self.space.find(start)?;
+            chunk_bytes(start, self.space.region(region)?.mapping.end, memory)
+        });
+        let elements = (bytes.unwrap_or(one) / one).clamp(1, MAX_ELEMENTS);
+        for pointer in inside.iter() {
+            let same = self.pointee(pointer) == Some(ty);
+            if !same && hops + 1 >= MAX_HOPS {
+                continue;
+            }
+            let arrow = if elements > 1 { "[]." } else { "->" };
+            let path = pointer.path.trim_start_matches('.');
+            // A chain of nodes is `list->next` however long it is.
+            let base = if same { &root } else { &name };
+            let named: Arc<str> = match path {
+                "" => format!("*{base}").into(),
+                path if path.starts_with('[') => format!("{base}{path}").into(),
+                path => format!("{base}{arrow}{path}").into(),
+            };
+            let root = if same { Arc::clone(&root) } else { Arc::clone(&named) };
+            let target = self.target(&named, &root, pointer, hops + u8::from(!same), about.clone());
+            for element in 0..elements {
+                self.take(start.wrapping_add(element * one), pointer, target, memory, reading);
+            }
+        }
+    }
+
+    /// Reads a pointer, or an array of them.
+    fn take(&self, base: u64, pointer: &Pointer, target: u32, memory: &dyn Memory, reading: &mut Reading) {
+        for index in 0..pointer.count.min(MAX_ELEMENTS) {
+            if reading.found.len() >= MAX_FOLLOWED {
+                return;
+            }
+            let address = base.wrapping_add(pointer.offset).wrapping_add(index * pointer.stride);
+            let Some(value) = memory.word(address).filter(|&value| value >= 4096) else { continue };
+            if reading.seen.insert(value) {
+                reading.found.push((value, target));
+                reading.queue.push((value, target));
+            }
+        }
+    }
+
+    fn pointers_of(&mut self, ty: TypeId) -> Arc<[Pointer]> {
+        let types = &self.types;
+        Arc::clone(self.inferred.of_types.entry(ty).or_insert_with(|| pointers(types, ty).into()))
+    }
+
+    /// The type that a pointer points to.
+    pub(crate) fn pointee(&mut self, pointer: &Pointer) -> Option<TypeId> {
+        if let Some(known) = self.types.known(pointer.to) {
+            return Some(known);
+        }
+        let module = self.space.modules.get(pointer.to.0 as usize)?;
+        let session = module.debug()?.session(&module.file);
+        TypeReader::new(&session, &mut self.types, pointer.to.0).read(pointer.to.1)
+    }
+
+    fn target(
+        &mut self,
+        name: &Arc<str>,
+        root: &Arc<str>,
+        pointer: &Pointer,
+        hops: u8,
+        (declared, module): (Option<Declared>, Option<Arc<str>>),
+    ) -> u32 {
+        let ty = self.pointee(pointer).filter(|ty| self.types.bytes(*ty).is_some_and(|bytes| bytes > 0));
+        let key = (Arc::clone(name), ty);
+        if let Some(known) = self.inferred.by_name.get(&key) {
+            return *known;
+        }
+        let object = add(
+            &mut self.objects,
+            Object {
+                name: Arc::clone(name),
+                type_name: ty.and_then(|ty| self.types.get(ty)).map(|ty| Arc::clone(&ty.name)),
+                ty,
+                declared: declared.clone(),
+                module: module.clone(),
+                inferred: true,
+                ..blank(Kind::Heap)
+            },
+        );
+        let number = u32::try_from(self.inferred.targets.len()).unwrap_or(u32::MAX);
+        self.inferred.targets.push(Target {
+            object,
+            mapping: None,
+            ty,
+            root: Arc::clone(root),
+            declared,
+            module,
+            hops,
+        });
+        self.inferred.by_name.insert(key, number);
+        number
+    }
+}
+
+/// One reading.
+struct Reading {
+    found: Vec<(u64, u32)>,
+    /// Blocks to be followed.
+    queue: Vec<(u64, u32)>,
+    seen: HashSet<u64>,
+}
+
+/// Usable bytes of the glibc block at an address, when the words around it say that there is one in use.
+fn chunk_bytes(block: u64, mapping_end: u64, memory: &dyn Memory) -> Option<u64> {
+    const PREVIOUS_IN_USE: u64 = 1;
+    const MAPPED: u64 = 2;
+    if !block.is_multiple_of(16) {
+        return None;
+    }
+    let chunk = block.checked_sub(16)?;
+    let word = memory.word(chunk + 8)?;
+    let bytes = word & !7;
+    let end = chunk.checked_add(bytes).filter(|&end| end <= mapping_end)?;
+    if word & MAPPED != 0 {
+        let pages = (chunk | bytes).is_multiple_of(4096);
+        return (pages && bytes >= 4096).then(|| bytes - 16);
+    }
+    if bytes < 32 || !bytes.is_multiple_of(16) {
+        return None;
+    }
+    let next = memory.word(end.checked_add(8)?)?;
+    (next & PREVIOUS_IN_USE != 0 && next & !7 >= 16).then(|| bytes - 8)
+}
