@@ -196,6 +196,11 @@ impl<'r, 'a> TypeReader<'r, 'a> {
     fn read_new(&mut self, die: Die) -> Option<TypeId> {
         let unit = self.session.unit(die.unit)?;
         let entry = unit.entry(at(die)).ok()?;
+        // It stands for one that has a unit of its own.
+        let signed = entry.attr_value(dw::DW_AT_signature);
+        if let Some(elsewhere) = signed.and_then(|signature| self.session.follow(die.unit, &signature)) {
+            return self.read(elsewhere);
+        }
         match entry.tag() {
             dw::DW_TAG_const_type
             | dw::DW_TAG_volatile_type
@@ -311,10 +316,7 @@ impl<'r, 'a> TypeReader<'r, 'a> {
 
     fn record(&mut self, die: Die, unit: &Unit<Slice<'a>>, entry: &Entry<'a>) -> Option<TypeId> {
         if entry.has_attr(dw::DW_AT_declaration) {
-            let signed = entry.attr_value(dw::DW_AT_signature);
-            let elsewhere = signed.and_then(|signature| self.session.follow(die.unit, &signature));
-            let elsewhere = elsewhere.or_else(|| self.session.definition(&self.own_name(unit, entry)?));
-            return match elsewhere {
+            return match self.session.definition(&self.own_name(unit, entry).unwrap_or_default()) {
                 Some(elsewhere) if elsewhere != die => self.read(elsewhere),
                 _ => Some(self.scalar(die, entry, None)),
             };
@@ -369,6 +371,9 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         let Ok(mut tree) = unit.entries_tree(Some(at(to))) else { return };
         let Ok(root) = tree.root() else { return };
         udata(root.entry(), dw::DW_AT_byte_size).hash(hash);
+        if let Some(AttributeValue::DebugTypesRef(signature)) = root.entry().attr_value(dw::DW_AT_signature) {
+            signature.0.hash(hash);
+        }
         if !root.entry().has_attr(dw::DW_AT_byte_size) {
             return;
         }
@@ -491,6 +496,11 @@ impl<'r, 'a> TypeReader<'r, 'a> {
             let entry = unit.entry(at(die)).ok()?;
             if let Some(name) = self.own_name(&unit, &entry) {
                 return Some(name);
+            }
+            if let Some(signature) = entry.attr_value(dw::DW_AT_signature)
+                && let Some(elsewhere) = self.session.follow(die.unit, &signature)
+            {
+                return Some(self.name(elsewhere, depth + 1));
             }
             let target = || match self.target(die.unit, &entry) {
                 Some(target) => self.name(target, depth + 1),
