@@ -1,0 +1,257 @@
+//! What follows from the program's code: which lines a block's instructions lie in, stubs, targets of calls.
+//!
+//! Derived, so it lies outside the arena and is made again by whoever goes on.
+
+use locality_stream::{Code, InstructionRecord};
+
+/// Set in the recorded address of an instruction whose function's costs go to its caller.
+pub const SKIPPED: u64 = 1 << 62;
+/// Bits of a recorded address that are marks: [`SKIPPED`], and the one above, which other analyses use.
+const MARKS: u64 = 3 << 62;
+
+/// The address of an instruction without marks.
+pub(crate) fn address(record: &InstructionRecord) -> u64 {
+    record.address & !MARKS
+}
+
+/// Whether a function that begins with this instruction is skipped.
+pub(crate) fn is_skipped(record: &InstructionRecord) -> bool {
+    record.address & SKIPPED != 0
+}
+
+/// Instructions of a block that follow one another in one line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The line's number.
+    pub(crate) line: u64,
+    /// First and last byte within the line.
+    pub(crate) first_byte: u32,
+    pub(crate) last_byte: u32,
+    /// The first instruction.
+    pub(crate) first: u32,
+    /// Number of instructions.
+    pub(crate) count: u32,
+    /// The run is one instruction that goes on in the next run: both together are one fetch.
+    pub(crate) continues: bool,
+}
+
+/// Facts found out so far.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// By block: where its runs begin and end in `runs`; `None` where nobody asked yet.
+    plans: Vec<Option<(u32, u32)>>,
+    runs: Vec<Run>,
+    /// By block: whether it is a stub.
+    stubs: Vec<Option<bool>>,
+}
+
+fn slot<T: Copy>(list: &mut Vec<Option<T>>, index: usize) -> Option<&mut Option<T>> {
+    if list.len() <= index {
+        list.resize(index + 1, None);
+    }
+    list.get_mut(index)
+}
+
+impl Facts {
+    /// The runs of a block for lines of 2^`line_bits` bytes: their number, for [`Facts::run`].
+    pub(crate) fn plan(&mut self, code: &Code<'_>, block: u32, line_bits: u32) -> (u32, u32) {
+        if let Some(Some(known)) = self.plans.get(block as usize) {
+            return *known;
+        }
+        let begin = self.runs.len();
+        let first = code.blocks.get(block as usize).map_or(0, |block| block.first);
+        for (index, record) in (first..).zip(code.block(block)) {
+            self.add(index, record, begin, line_bits);
+        }
+        let plan = (begin as u32, self.runs.len() as u32);
+        if (block as usize) < code.blocks.len()
+            && let Some(slot) = slot(&mut self.plans, block as usize)
+        {
+            *slot = Some(plan);
+        }
+        plan
+    }
+
+    fn add(&mut self, index: u32, record: &InstructionRecord, begin: usize, line_bits: u32) {
+        let start = address(record);
+        let end = start + u64::from(record.length.max(1)) - 1;
+        let within = |address: u64| (address & ((1 << line_bits) - 1)) as u32;
+        for line in start >> line_bits..=end >> line_bits {
+            let first_byte = if line == start >> line_bits { within(start) } else { 0 };
+            let last_byte = if line == end >> line_bits { within(end) } else { (1 << line_bits) - 1 };
+            let goes_on = line != start >> line_bits;
+            // A jump over a part of the line ends a block, so what is between two instructions of a run was fetched.
+            let known = self.runs.len() > begin && !goes_on;
+            match self.runs.last_mut().filter(|_| known) {
+                Some(run) if run.line == line && run.last_byte + 1 == first_byte => {
+                    run.last_byte = last_byte;
+                    run.count += 1;
+                }
+                _ => self.runs.push(Run {
+                    line,
+                    first_byte,
+                    last_byte,
+                    first: index,
+                    count: 1,
+                    continues: false,
+                }),
+            }
+            if goes_on {
+                let at = self.runs.len() - 2;
+                if let Some(before) = self.runs.get_mut(at.max(begin)) {
+                    before.continues = before.count == 1;
+                }
+            }
+        }
+    }
+
+    /// A run of a plan.
+    pub(crate) fn run(&self, number: u32) -> Option<&Run> {
+        self.runs.get(number as usize)
+    }
+
+    /// Whether a block is a stub: it only jumps to where memory tells, as a procedure linkage table's entries do, or pushes
+    /// a number and jumps, as they do before their symbol is resolved.
+    #[inline(always)]
+    pub(crate) fn is_stub(&mut self, code: &Code<'_>, block: u32) -> bool {
+        match self.stubs.get(block as usize) {
+            Some(Some(known)) => *known,
+            _ => self.look_at(code, block),
+        }
+    }
+
+    #[cold]
+    fn look_at(&mut self, code: &Code<'_>, block: u32) -> bool {
+        let is = is_stub(code.block(block));
+        if (block as usize) < code.blocks.len()
+            && let Some(slot) = slot(&mut self.stubs, block as usize)
+        {
+            *slot = Some(is);
+        }
+        is
+    }
+}
+
+/// As [`Facts::is_stub`], of a block's instructions. A source that tells of few blocks must tell of those behind stubs.
+pub fn is_stub(block: &[InstructionRecord]) -> bool {
+    let mut rest =
+        block.iter().map(InstructionRecord::code).filter(|code| !matches!(code, [0xf3, 0x0f, 0x1e, 0xfa]));
+    // With the prefix that marks jumps to bounds-checked targets (`bnd`), or without.
+    let bare = |code: &'_ [u8]| -> Option<[u8; 2]> {
+        match code {
+            [0xf2, first, second, ..] | [first, second, ..] => Some([*first, *second]),
+            _ => None,
+        }
+    };
+    let jumps_through_memory = |code: [u8; 2]| code == [0xff, 0x25];
+    let pushes = |code: [u8; 2]| code[0] == 0x68 || code == [0xff, 0x35];
+    let jumps = |code: [u8; 2]| code[0] == 0xe9 || jumps_through_memory(code);
+    let Some(first) = rest.next().and_then(bare) else { return false };
+    let second = rest.next();
+    match second {
+        None => jumps_through_memory(first),
+        Some(second) => pushes(first) && bare(second).is_some_and(jumps) && rest.next().is_none(),
+    }
+}
+
+/// The target of a direct near call.
+pub(crate) fn direct_target(record: &InstructionRecord) -> Option<u64> {
+    let code = match record.code() {
+        // Prefixes without effect: `bnd`, and one of 16-bit data, as before calls to `__tls_get_addr`.
+        [0xf2, rest @ ..] | [0x66, 0x66, 0x48, rest @ ..] | [0x66, 0x48, rest @ ..] | [0x48, rest @ ..] => {
+            rest
+        }
+        all => all,
+    };
+    let [0xe8, offset @ ..] = code else { return None };
+    let offset = i32::from_le_bytes(offset.try_into().ok()?);
+    Some(address(record).wrapping_add(record.length.into()).wrapping_add_signed(offset.into()) & !MARKS)
+}
+
+/// Whether an instruction locks the bus: a `lock` prefix, or an exchange with memory, which needs none.
+pub(crate) fn is_atomic(record: &InstructionRecord) -> bool {
+    let mut code = record.code().iter();
+    for byte in code.by_ref() {
+        match byte {
+            0xf0 => return true,
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f => {}
+            byte => return matches!(byte, 0x86 | 0x87),
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_stream::BlockRecord;
+
+    use super::*;
+
+    fn record(address: u64, code: &[u8]) -> InstructionRecord {
+        InstructionRecord::new(address, code)
+    }
+
+    #[test]
+    fn stubs_of_linkage_tables_are_known() {
+        let endbr: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+        let jump: &[u8] = &[0xff, 0x25, 1, 2, 3, 4];
+        let bounded: &[u8] = &[0xf2, 0xff, 0x25, 1, 2, 3, 4];
+        let push: &[u8] = &[0x68, 1, 0, 0, 0];
+        let push_memory: &[u8] = &[0xff, 0x35, 1, 2, 3, 4];
+        let near: &[u8] = &[0xe9, 1, 2, 3, 4];
+        let load: &[u8] = &[0x48, 0x8b, 0x07];
+        let is = |codes: &[&[u8]]| is_stub(&codes.iter().map(|code| record(0, code)).collect::<Vec<_>>());
+        assert!(is(&[jump]) && is(&[bounded]) && is(&[endbr, bounded]) && is(&[endbr, jump]));
+        assert!(is(&[push, near]) && is(&[endbr, push, near]) && is(&[push_memory, jump]));
+        assert!(!is(&[]) && !is(&[endbr]) && !is(&[near]) && !is(&[load, jump]) && !is(&[push, load]));
+        assert!(!is(&[push, near, load]) && !is(&[&[0xff, 0xe0]]));
+    }
+
+    #[test]
+    fn calls_and_locks_are_read_off_the_bytes() {
+        let call = record(0x1000 | SKIPPED, &[0xe8, 0xfb, 0xff, 0xff, 0xff]);
+        assert_eq!(direct_target(&call), Some(0x1000));
+        assert_eq!(direct_target(&record(0x1000, &[0x66, 0x48, 0xe8, 1, 0, 0, 0])), Some(0x1008));
+        assert_eq!(direct_target(&record(0x1000, &[0xff, 0xd0])), None);
+        for (code, is) in [
+            (&[0xf0, 0x48, 0x83, 0x00, 0x01][..], true),
+            (&[0x64, 0xf0, 0x0f, 0xb1, 0x0f], true),
+            (&[0x48, 0x87, 0x07], true),
+            (&[0x48, 0x83, 0x00, 0x01], false),
+            (&[0x83, 0x00, 0xf0], false),
+        ] {
+            assert_eq!(is_atomic(&record(0, code)), is, "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_cut_into_runs_at_lines() {
+        // 6 bytes up to the end of a line, 4 across it, 3 behind it; then a block that begins with one across.
+        let instructions = [
+            record(0x38, &[0; 6]),
+            record(0x3e, &[0; 4]),
+            record(0x42, &[0; 3]),
+            record(0x7f, &[0; 2]),
+            record(0x81, &[0; 1]),
+        ];
+        let blocks = [BlockRecord { first: 0, count: 3 }, BlockRecord { first: 3, count: 2 }];
+        let code = Code { instructions: &instructions, blocks: &blocks };
+        let mut facts = Facts::default();
+        let mut runs = |block| {
+            let (begin, end) = facts.plan(&code, block, 6);
+            (begin..end).map(|number| *facts.run(number).unwrap()).collect::<Vec<_>>()
+        };
+        let run = |line, first_byte, last_byte, first, count, continues| Run {
+            line,
+            first_byte,
+            last_byte,
+            first,
+            count,
+            continues,
+        };
+        assert_eq!(runs(1), [run(1, 63, 63, 3, 1, true), run(2, 0, 1, 3, 2, false)]);
+        assert_eq!(runs(0), [run(0, 0x38, 63, 0, 2, false), run(1, 0, 4, 1, 2, false)]);
+        assert_eq!(runs(1).len(), 2);
+        assert!(runs(7).is_empty());
+    }
+}

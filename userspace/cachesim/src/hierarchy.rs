@@ -1,0 +1,301 @@
+//! The model: what an access does to the caches.
+//!
+//! * One to three data levels, and an instruction cache beside the first. With several levels the last one is shared by
+//!   all threads of a stream, the others are each thread's own; with one level nothing is shared. Instructions that miss
+//!   their cache go to the second level.
+//! * Least recently used of the set is replaced. Writes allocate. A level is asked only for what missed the one before, so
+//!   its order of use is that of these misses. Levels hold what they loaded, whatever the others hold (neither inclusive
+//!   nor exclusive). No write-backs, no coherence between threads' own caches, no translation of addresses.
+//! * An access counts once, as a miss of a level if any line that it spans misses there. It touches its lines in the order
+//!   of their addresses.
+//! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and bytes used. A level behind
+//!   the first learns of both when the copy before it is replaced, or when its own is: a *link* leads from a copy to the one
+//!   behind it that it came from, and is cut when that one goes. Accesses through a copy that outlives the one behind it
+//!   count for that one only up to then, and from then on for the one behind that.
+//! * A line that was prefetched and never used loses all its bytes, and costs as one access.
+//!
+//! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one hierarchy for all threads;
+//! use in 32 parts of a line; 1000 / accesses, an integer; the last level learns of use only from copies that are replaced
+//! before its own is, whoever has the place by then; a line of it that nobody told of costs nothing; an access touches two
+//! lines at most; a read and a write of one instruction at one address, without lock, are one write.
+//! Callgrind takes addresses that are equal in the lower 32 bits for the same; this does not.
+
+use locality_stream::Arena;
+
+use crate::cache::{Cache, Line};
+use crate::columns::Column;
+use crate::sim::Sim;
+use crate::state::{D1, I1, L2, PRIVATE, State, Thread};
+
+/// Marks links to the last level; other links lead to the second of three.
+const TO_LAST: u32 = 1 << 31;
+
+/// Who loads a line: a node and a cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Loader {
+    pub(crate) node: u32,
+    pub(crate) cell: u32,
+    /// Accesses that come with it: 0 for a prefetch.
+    pub(crate) count: u32,
+    pub(crate) mask: u64,
+}
+
+impl State {
+    /// The parts of a line that the bytes from `first` to `last` (within the line) lie in.
+    #[inline(always)]
+    pub(crate) fn parts(&self, first: u64, last: u64) -> u64 {
+        let model = &self.model;
+        let low = first >> model.unit_bits << model.spread_bits;
+        let high = ((last >> model.unit_bits) + 1) << model.spread_bits;
+        u64::MAX << (low & 63) & u64::MAX >> (64_u64.wrapping_sub(high) & 63)
+    }
+
+    /// Charges a line that is replaced, or left at the end, to who loaded it. `level` is 0, 1 or 2 for the columns of the
+    /// first, the second and the last.
+    fn charge<A: Arena + ?Sized>(&mut self, arena: &A, line: &Line, level: usize) {
+        const COLUMNS: [(Column, Column); 3] = [
+            (Column::AcCost1, Column::SpLoss1),
+            (Column::AcCost2, Column::SpLoss2),
+            (Column::AcCostL, Column::SpLossL),
+        ];
+        let model = &self.model;
+        let parts = (1_u64 << model.mask_bits).saturating_sub(line.mask.count_ones().into());
+        let loss = parts << model.line_bits >> model.mask_bits;
+        let cost = model.unit / u64::from(line.count.max(1));
+        let costs_nothing = model.callgrind == 1 && line.count == 0;
+        let (access_column, loss_column) = COLUMNS.get(level).copied().unwrap_or(COLUMNS[0]);
+        if let Some(cell) = self.cells.list.get_mut(arena, line.cell)
+            && !costs_nothing
+        {
+            cell.value[access_column] += cost;
+            cell.value[loss_column] += loss;
+        }
+        if let Some(node) = self.nodes.get_mut(arena, line.node) {
+            if !costs_nothing {
+                node.costs[access_column] = node.costs[access_column].wrapping_add(cost);
+                node.costs[loss_column] = node.costs[loss_column].wrapping_add(loss);
+            }
+            node.lines = node.lines.wrapping_sub(1);
+        }
+    }
+
+    /// The copy that a link leads to, and the cache that has it.
+    fn behind<'a, A: Arena + ?Sized>(
+        &self,
+        arena: &A,
+        caches: &[Cache; PRIVATE],
+        link: u32,
+    ) -> Option<&'a mut Line> {
+        let cache = if link & TO_LAST == 0 { &caches[L2] } else { &self.last };
+        let slot = (link & !TO_LAST).checked_sub(1)?;
+        // SAFETY: below the cache's number of slots; callers hold no reference to a line of a level behind.
+        ((slot as usize) < cache.slots()).then(|| unsafe { cache.line(arena, slot) })
+    }
+
+    /// Tells the copy behind what it does not know yet.
+    fn hand<A: Arena + ?Sized>(&self, arena: &A, caches: &[Cache; PRIVATE], line: &mut Line) {
+        if let Some(behind) = self.behind(arena, caches, line.link) {
+            behind.count = behind.count.saturating_add(line.count.saturating_sub(line.handed));
+            behind.mask |= line.mask;
+            line.handed = line.count;
+        }
+    }
+
+    /// Collects what a thread's first-level copies know of a line, for its copy `to`, and has them go on to `then`.
+    fn collect<A: Arena + ?Sized>(
+        &self,
+        arena: &A,
+        caches: &[Cache; PRIVATE],
+        number: u64,
+        to: u32,
+        then: u32,
+    ) {
+        for cache in [&caches[I1], &caches[D1]] {
+            if let Some(slot) = cache.peek(arena, number) {
+                // SAFETY: a slot of this cache, and no other reference to a line of the first level.
+                let line = unsafe { cache.line(arena, slot) };
+                if line.link == to {
+                    self.hand(arena, caches, line);
+                    line.link = then;
+                }
+            }
+        }
+    }
+}
+
+impl<A: Arena + ?Sized> Sim<'_, A> {
+    /// Touches one line in a thread's first-level cache: how many levels it misses.
+    #[inline(always)]
+    pub(crate) fn touch(
+        &mut self,
+        cache: usize,
+        number: u64,
+        count: u32,
+        mask: u64,
+        cell: impl Fn(&mut Self) -> u32,
+    ) -> u32 {
+        let first = &self.s.now.caches[cache & 1];
+        match first.use_line(self.arena, number) {
+            Some(slot) => {
+                // SAFETY: a slot of this cache, and no other reference.
+                let line = unsafe { first.line(self.arena, slot) };
+                line.count = line.count.wrapping_add(count);
+                line.mask |= mask;
+                0
+            }
+            None => {
+                let cell = cell(self);
+                self.load(cache & 1, number, Loader { node: self.s.node, cell, count, mask })
+            }
+        }
+    }
+
+    /// Loads a line that is not in the first level: how many levels it misses.
+    #[inline(never)]
+    pub(crate) fn load(&mut self, cache: usize, number: u64, loader: Loader) -> u32 {
+        let (arena, s) = (self.arena, &mut *self.s);
+        s.loads += 1;
+        let first = s.now.caches[cache];
+        let (slot, old) = first.load(arena, number);
+        // SAFETY: a slot of this cache, and no other reference to a line of the first level.
+        let line = unsafe { first.line(arena, slot) };
+        if old.is_some() {
+            let caches = s.now.caches;
+            s.charge(arena, line, 0);
+            s.hand(arena, &caches, line);
+        }
+        *line = begin(&loader);
+        // SAFETY: the loader's node is one of the list.
+        unsafe { s.nodes.at(arena, loader.node).lines += 1 };
+        let behind = Loader { count: 0, mask: 0, ..loader };
+        let (missed, link) = match s.model.levels {
+            1 => (0, 0),
+            2 => s.last_level(arena, number, behind),
+            _ => s.second_level(arena, number, behind),
+        };
+        line.link = link;
+        missed + 1
+    }
+
+    /// Brings a line into the first data level that nobody asked for; nothing happens when it is there.
+    pub(crate) fn prefetch(&mut self, number: u64, cell: u32) {
+        if self.s.now.caches[D1].peek(self.arena, number).is_none() {
+            self.load(D1, number, Loader { node: self.s.node, cell, count: 0, mask: 0 });
+            self.count(cell, Column::Pf1);
+        }
+    }
+
+    /// Charges all that a thread's own caches hold, as if it were replaced now.
+    pub(crate) fn give_up(&mut self, thread: &Thread) {
+        let (arena, s) = (self.arena, &mut *self.s);
+        let caches = thread.caches;
+        for (cache, level) in [(&caches[I1], 0), (&caches[D1], 0), (&caches[L2], 1)] {
+            if cache.slots() == 0 {
+                continue;
+            }
+            cache.for_each(arena, |slot| {
+                // SAFETY: a slot of this cache, and no other reference to a line of this level.
+                let line = unsafe { cache.line(arena, slot) };
+                s.charge(arena, line, level);
+                s.hand(arena, &caches, line);
+            });
+            cache.clear(arena);
+        }
+    }
+
+    /// Charges all that the last level holds.
+    pub(crate) fn give_up_last(&mut self) {
+        let (arena, s) = (self.arena, &mut *self.s);
+        let last = s.last;
+        if last.slots() > 0 {
+            last.for_each(arena, |slot| {
+                // SAFETY: as above.
+                let line = unsafe { last.line(arena, slot) };
+                s.charge(arena, line, 2);
+            });
+            last.clear(arena);
+        }
+    }
+}
+
+fn begin(loader: &Loader) -> Line {
+    Line {
+        node: loader.node,
+        cell: loader.cell,
+        count: loader.count,
+        handed: 0,
+        mask: loader.mask,
+        link: 0,
+        reserved: 0,
+    }
+}
+
+impl State {
+    /// Asks the second of three levels: how many levels miss from here on, and the link to the copy.
+    fn second_level<A: Arena + ?Sized>(&mut self, arena: &A, number: u64, loader: Loader) -> (u32, u32) {
+        let caches = self.now.caches;
+        let second = caches[L2];
+        if let Some(slot) = second.use_line(arena, number) {
+            return (0, slot + 1);
+        }
+        let (slot, old) = second.load(arena, number);
+        // SAFETY: a slot of this cache; `collect` makes its own reference, before which this one is not used.
+        let old_link = unsafe { second.line(arena, slot) }.link;
+        if let Some(old) = old {
+            self.collect(arena, &caches, old, slot + 1, old_link);
+        }
+        // SAFETY: as above, and the collecting is over.
+        let line = unsafe { second.line(arena, slot) };
+        if old.is_some() {
+            self.charge(arena, line, 1);
+            self.hand(arena, &caches, line);
+        }
+        *line = begin(&loader);
+        // SAFETY: the loader's node is one of the list.
+        unsafe { self.nodes.at(arena, loader.node).lines += 1 };
+        let (missed, link) = self.last_level(arena, number, loader);
+        line.link = link;
+        (missed + 1, slot + 1)
+    }
+
+    /// Asks the last level.
+    fn last_level<A: Arena + ?Sized>(&mut self, arena: &A, number: u64, loader: Loader) -> (u32, u32) {
+        let last = self.last;
+        if let Some(slot) = last.use_line(arena, number) {
+            return (0, (slot + 1) | TO_LAST);
+        }
+        let (slot, old) = last.load(arena, number);
+        let link = (slot + 1) | TO_LAST;
+        if let Some(old) = old
+            && self.model.callgrind == 0
+        {
+            for (index, thread) in (0..).zip(self.threads.values(arena)) {
+                // The current thread's place is not up to date, but its caches do not change.
+                if thread.ended == 1 && index != self.thread {
+                    continue;
+                }
+                let caches = thread.caches;
+                self.collect(arena, &caches, old, link, 0);
+                if let Some(second) = caches[L2].peek(arena, old) {
+                    // SAFETY: a slot of this cache; not used while `collect` is.
+                    if unsafe { caches[L2].line(arena, second) }.link == link {
+                        self.collect(arena, &caches, old, second + 1, second + 1);
+                        // SAFETY: as above.
+                        let line = unsafe { caches[L2].line(arena, second) };
+                        self.hand(arena, &caches, line);
+                        line.link = 0;
+                    }
+                }
+            }
+        }
+        // SAFETY: a slot of this cache, and no other reference to a line of it.
+        let line = unsafe { last.line(arena, slot) };
+        if old.is_some() {
+            self.charge(arena, line, 2);
+        }
+        *line = begin(&loader);
+        // SAFETY: the loader's node is one of the list.
+        unsafe { self.nodes.at(arena, loader.node).lines += 1 };
+        (1, link)
+    }
+}

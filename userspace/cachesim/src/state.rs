@@ -1,0 +1,539 @@
+//! Everything that a simulation keeps, as it lies in the arena.
+
+use locality_stream::{Arena, Event, NO_INSTRUCTION, Plain, Span};
+
+use crate::cache::Cache;
+use crate::columns::Costs;
+use crate::config::{Config, MAX_LEVELS, Prefetch};
+use crate::table::{Keyed, List, Map};
+use crate::totals::UNKNOWN_CALLER;
+
+/// Marks a complete state of this version.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x01");
+/// Frames kept per thread; deeper calls stay in the context of the deepest.
+pub(crate) const DEPTH: usize = 1 << 16;
+/// Entries of a thread's stride prefetcher.
+pub(crate) const STRIDES: usize = 256;
+/// Stands for no block and for no signal.
+pub(crate) const NONE: u32 = u32::MAX;
+/// The node that takes what finds no room: the root of the unknown caller.
+pub(crate) const UNKNOWN_NODE: u32 = 1;
+
+/// A function.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct FunctionRecord {
+    pub(crate) entry: u64,
+    pub(crate) instruction: u32,
+    /// 1 when its costs go to its caller.
+    pub(crate) skipped: u32,
+    pub(crate) inclusive: Costs,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for FunctionRecord {}
+
+/// A call arc.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ArcRecord {
+    pub(crate) caller: u32,
+    pub(crate) site: u32,
+    pub(crate) callee: u32,
+    /// The next arc from the same caller and site; 0 for none.
+    pub(crate) next: u32,
+    pub(crate) calls: u64,
+    pub(crate) inclusive: Costs,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for ArcRecord {}
+
+/// A root.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RootRecord {
+    pub(crate) function: u32,
+    /// [`NONE`] for a thread.
+    pub(crate) signal: u32,
+    pub(crate) inclusive: Costs,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for RootRecord {}
+
+/// What a node is.
+pub(crate) mod flag {
+    /// Free for use.
+    pub(crate) const FREE: u32 = 1;
+    /// A root; its `arc` is the index of the root's record.
+    pub(crate) const ROOT: u32 = 2;
+    /// The first of its function on the path from the root.
+    pub(crate) const FIRST_OF_FUNCTION: u32 = 4;
+    /// The first of its arc on the path from the root.
+    pub(crate) const FIRST_OF_ARC: u32 = 8;
+}
+
+/// A node of the back-dating trees: a function called by a path of calls.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Node {
+    /// 0 for a root; of a free node the next free one.
+    pub(crate) parent: u32,
+    pub(crate) function: u32,
+    pub(crate) arc: u32,
+    /// The call instruction.
+    pub(crate) site: u32,
+    /// The block at which control arrived; [`NONE`] where the source did not tell.
+    pub(crate) block: u32,
+    /// The child entered last: a guess.
+    pub(crate) latest: u32,
+    /// Functions on the path, as bits of their numbers' hashes.
+    pub(crate) path: u64,
+    pub(crate) costs: Costs,
+    /// Lines that it loaded and that are resident, at any level.
+    pub(crate) lines: u32,
+    pub(crate) children: u32,
+    pub(crate) flags: u32,
+    pub(crate) reserved: u32,
+}
+const _: () = assert!(size_of::<Node>() == 192);
+// SAFETY: integers without padding.
+unsafe impl Plain for Node {}
+
+/// What a frame is.
+pub(crate) mod kind {
+    /// A call.
+    pub(crate) const CALL: u32 = 0;
+    /// The thread's begin.
+    pub(crate) const ROOT: u32 = 1;
+    /// A signal handler's begin; `stack` is where its return address lay once it has returned.
+    pub(crate) const SIGNAL: u32 = 2;
+}
+
+/// A frame of a call stack.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Frame {
+    /// Where the return address lies.
+    pub(crate) stack: u64,
+    pub(crate) node: u32,
+    pub(crate) function: u32,
+    /// Not 0 in a skipped function: the cell of the call to which its costs go.
+    pub(crate) instead: u32,
+    pub(crate) kind: u32,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for Frame {}
+
+/// An entry of the stride prefetcher.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Stride {
+    /// The instruction plus 1.
+    pub(crate) instruction: u32,
+    /// 1 when the last two strides were equal.
+    pub(crate) steady: u32,
+    pub(crate) address: u64,
+    pub(crate) stride: u64,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for Stride {}
+
+/// Caches of a thread alone.
+pub(crate) const PRIVATE: usize = 3;
+/// Its instruction cache.
+pub(crate) const I1: usize = 0;
+/// Its first data level.
+pub(crate) const D1: usize = 1;
+/// Its second level, where that is not the last.
+pub(crate) const L2: usize = 2;
+
+/// A thread.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Thread {
+    pub(crate) id: u64,
+    pub(crate) frames: Span<Frame>,
+    pub(crate) strides: Span<Stride>,
+    pub(crate) depth: u32,
+    /// 1 when it has ended.
+    pub(crate) ended: u32,
+    /// Not 0 when the newest frame's function is not known yet.
+    pub(crate) pending: u32,
+    /// The call instruction that made that frame.
+    pub(crate) pending_site: u32,
+    /// The block whose instructions are being fetched, plus 1, and its next run.
+    pub(crate) block: u32,
+    pub(crate) run: u32,
+    /// The last run, and the node, cell and instructions counted of that block.
+    pub(crate) run_end: u32,
+    pub(crate) block_cell: u32,
+    pub(crate) caches: [Cache; PRIVATE],
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for Thread {}
+
+/// Numbers of the configuration.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Model {
+    /// Data levels.
+    pub(crate) levels: u32,
+    pub(crate) fetch: u32,
+    pub(crate) callgrind: u32,
+    /// 0 none, 1 next line, 2 stride.
+    pub(crate) prefetch: u32,
+    /// log2 of a line's bytes, of the bits of its mask of use, and of the bytes that a bit stands for.
+    pub(crate) line_bits: u32,
+    pub(crate) mask_bits: u32,
+    pub(crate) unit_bits: u32,
+    /// log2 of a byte's bits, for lines with fewer bytes than Callgrind's mask has bits.
+    pub(crate) spread_bits: u32,
+    /// One whole reciprocal access.
+    pub(crate) unit: u64,
+    /// Bytes, ways and line of the caches: instructions, then data.
+    pub(crate) sizes: [[u64; 3]; 1 + MAX_LEVELS],
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for Model {}
+
+impl Model {
+    pub(crate) fn new(config: &Config) -> Model {
+        let mut sizes = [[0; 3]; 1 + MAX_LEVELS];
+        let (instruction, data) = sizes.split_at_mut(1);
+        let filled = instruction.iter_mut().zip(&config.instruction_fetch);
+        for (size, level) in filled.chain(data.iter_mut().zip(&config.levels)) {
+            *size = [level.bytes, level.ways, level.line];
+        }
+        let line_bits = config.levels.first().map_or(6, |level| level.line.trailing_zeros());
+        let mask_bits = if config.compatible_callgrind { 5 } else { line_bits.min(6) };
+        Model {
+            levels: config.levels.len() as u32,
+            fetch: config.instruction_fetch.is_some().into(),
+            callgrind: config.compatible_callgrind.into(),
+            prefetch: match config.prefetch {
+                Prefetch::None => 0,
+                Prefetch::NextLine => 1,
+                Prefetch::Stride => 2,
+            },
+            line_bits,
+            mask_bits,
+            unit_bits: line_bits.saturating_sub(mask_bits),
+            spread_bits: mask_bits.saturating_sub(line_bits),
+            unit: config.access_cost_unit(),
+            sizes,
+        }
+    }
+
+    /// The configuration that this is of.
+    pub(crate) fn config(&self) -> Config {
+        let level = |index: usize, name: &str| {
+            let [bytes, ways, line] = self.sizes.get(index).copied().unwrap_or_default();
+            crate::config::Level::new(name, bytes, ways, line)
+        };
+        let names = ["L1", "L2", "L3"];
+        let levels = self.levels.min(MAX_LEVELS as u32) as usize;
+        Config {
+            levels: (0..levels).map(|at| level(at + 1, names.get(at).copied().unwrap_or_default())).collect(),
+            instruction_fetch: (self.fetch == 1).then(|| level(0, "I1")),
+            compatible_callgrind: self.callgrind == 1,
+            prefetch: match self.prefetch {
+                1 => Prefetch::NextLine,
+                2 => Prefetch::Stride,
+                _ => Prefetch::None,
+            },
+        }
+    }
+
+    /// The cache of a size in `sizes`.
+    pub(crate) fn cache<A: Arena + ?Sized>(&self, arena: &A, index: usize) -> Option<Cache> {
+        let [bytes, ways, line] = self.sizes.get(index).copied()?;
+        Cache::new(arena, &crate::config::Level::new("", bytes, ways, line))
+    }
+}
+
+/// The state.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct State {
+    pub(crate) magic: u64,
+    pub(crate) consumed: u64,
+    /// Events of the batch under way; 0 between batches.
+    pub(crate) busy: u64,
+    pub(crate) torn: u64,
+    pub(crate) full: u64,
+    pub(crate) model: Model,
+
+    /// Instructions, reads and writes so far, and up to the last change of node.
+    pub(crate) counts: [u64; 3],
+    pub(crate) settled: [u64; 3],
+    /// Lines loaded into the first level, and at the last pruning.
+    pub(crate) loads: u64,
+    pub(crate) pruned_at: u64,
+
+    /// Where the current thread stands: copies of its newest frame.
+    pub(crate) node: u32,
+    pub(crate) function: u32,
+    pub(crate) instead: u32,
+    /// Index of the current thread; `now` is brought back there when another takes over.
+    pub(crate) thread: u32,
+    pub(crate) now: Thread,
+    /// A read that may turn out to be half of a change; Callgrind's model only. Its size is 0 when there is none.
+    pub(crate) held: Event,
+
+    pub(crate) threads: List<Thread>,
+    /// The last of several levels.
+    pub(crate) last: Cache,
+    pub(crate) cells: Keyed<Costs>,
+    /// Executions of blocks.
+    pub(crate) blocks: Keyed<u64>,
+    pub(crate) functions: List<FunctionRecord>,
+    pub(crate) function_numbers: Map,
+    pub(crate) arcs: List<ArcRecord>,
+    pub(crate) arc_numbers: Map,
+    pub(crate) roots: List<RootRecord>,
+    pub(crate) nodes: List<Node>,
+    pub(crate) node_numbers: Map,
+    /// The first free node; 0 for none.
+    pub(crate) free: u32,
+    /// Nodes in use, without [`UNKNOWN_NODE`].
+    pub(crate) used: u32,
+    /// Nodes at which they are pruned.
+    pub(crate) limit: u32,
+    pub(crate) reserved: u32,
+    /// As [`crate::TreeStatistics`].
+    pub(crate) prunings: u64,
+    pub(crate) nodes_sum: u64,
+    pub(crate) nodes_most: u64,
+    pub(crate) nodes_made: u64,
+    pub(crate) calls_folded: u64,
+}
+// SAFETY: integers; 4-byte ones in pairs, so that there is no padding.
+unsafe impl Plain for State {}
+
+impl Thread {
+    pub(crate) fn new<A: Arena + ?Sized>(arena: &A, id: u64, model: &Model) -> Option<Thread> {
+        let mut caches = [Cache::none(); PRIVATE];
+        if model.fetch == 1 {
+            caches[I1] = model.cache(arena, 0)?;
+        }
+        caches[D1] = model.cache(arena, 1)?;
+        if model.levels > 2 {
+            caches[L2] = model.cache(arena, 2)?;
+        }
+        Self::with_caches(arena, id, model, caches)
+    }
+
+    pub(crate) fn with_caches<A: Arena + ?Sized>(
+        arena: &A,
+        id: u64,
+        model: &Model,
+        caches: [Cache; PRIVATE],
+    ) -> Option<Thread> {
+        let strides = if model.prefetch == 2 { STRIDES } else { 0 };
+        Some(Thread {
+            id,
+            frames: Span::allocate(arena, DEPTH)?,
+            strides: Span::allocate(arena, strides)?,
+            depth: 0,
+            ended: 0,
+            pending: 0,
+            pending_site: NO_INSTRUCTION,
+            block: 0,
+            run: 0,
+            run_end: 0,
+            block_cell: 0,
+            caches,
+        })
+    }
+
+    /// A frame.
+    ///
+    /// # Safety
+    /// `depth` is below `self.depth`, the arena outlives the reference, and no other reference to the frame is in use.
+    #[inline(always)]
+    pub(crate) unsafe fn frame<'a, A: Arena + ?Sized>(&self, arena: &A, depth: u32) -> &'a mut Frame {
+        // SAFETY: `self.depth` is at most the span's count, which was allocated or checked.
+        unsafe {
+            &mut *arena.base().as_ptr().add(self.frames.offset() as usize).cast::<Frame>().add(depth as usize)
+        }
+    }
+
+    /// Appends a frame; false when the stack is too deep.
+    pub(crate) fn push<A: Arena + ?Sized>(&mut self, arena: &A, frame: Frame) -> bool {
+        if self.depth as usize >= DEPTH {
+            return false;
+        }
+        self.depth += 1;
+        // SAFETY: just made valid: below DEPTH, the span's count.
+        unsafe { *self.frame(arena, self.depth - 1) = frame };
+        true
+    }
+
+    /// Checks a thread that comes out of another process' hands.
+    pub(crate) fn is_whole<A: Arena + ?Sized>(
+        &self,
+        arena: &A,
+        nodes: usize,
+        functions: usize,
+        cells: usize,
+    ) -> bool {
+        let sound = self.frames.count() == DEPTH
+            && self.frames.get(arena).is_some()
+            && self.depth as usize <= DEPTH
+            && (self.strides.count() == 0 || self.strides.count() == STRIDES)
+            && self.strides.get(arena).is_some()
+            && (self.block_cell as usize) < u32::MAX as usize
+            && self.caches.iter().all(|cache| cache.is_whole(arena, nodes, cells));
+        sound
+            && (0..self.depth).all(|depth| {
+                // SAFETY: below the depth.
+                let frame = unsafe { self.frame(arena, depth) };
+                (frame.node as usize) < nodes
+                    && (frame.function as usize) < functions
+                    && (frame.instead as usize) < cells
+            })
+    }
+}
+
+impl State {
+    /// An empty state; `None` when the arena is full.
+    pub(crate) fn new<A: Arena + ?Sized>(arena: &A, config: &Config) -> Option<State> {
+        let model = Model::new(config);
+        let nobody =
+            FunctionRecord { entry: 0, instruction: NO_INSTRUCTION, skipped: 0, inclusive: Costs::default() };
+        let mut functions = List::new(arena, 256)?;
+        functions.push(arena, nobody)?;
+        let mut roots = List::new(arena, 16)?;
+        roots.push(
+            arena,
+            RootRecord { function: UNKNOWN_CALLER, signal: NONE, inclusive: Costs::default() },
+        )?;
+        let mut nodes = List::new(arena, 1024)?;
+        let free = Node {
+            parent: 0,
+            function: UNKNOWN_CALLER,
+            arc: 0,
+            site: NO_INSTRUCTION,
+            block: NONE,
+            latest: 0,
+            path: 0,
+            costs: Costs::default(),
+            lines: 0,
+            children: 0,
+            flags: 0,
+            reserved: 0,
+        };
+        nodes.push(arena, free)?;
+        nodes.push(arena, Node { flags: flag::ROOT | flag::FIRST_OF_FUNCTION, path: 1, ..free })?;
+        let mut arcs = List::new(arena, 256)?;
+        // Number 0 stands for none.
+        arcs.push(
+            arena,
+            ArcRecord {
+                caller: 0,
+                site: NO_INSTRUCTION,
+                callee: 0,
+                next: 0,
+                calls: 0,
+                inclusive: Costs::default(),
+            },
+        )?;
+        let mut threads = List::new(arena, 4)?;
+        let now = Thread::new(arena, 0, &model)?;
+        threads.push(arena, now)?;
+        Some(State {
+            magic: 0,
+            consumed: 0,
+            busy: 0,
+            torn: 0,
+            full: 0,
+            counts: [0; 3],
+            settled: [0; 3],
+            loads: 0,
+            pruned_at: 0,
+            node: UNKNOWN_NODE,
+            function: UNKNOWN_CALLER,
+            instead: 0,
+            thread: 0,
+            now,
+            held: Event::from_words(0, 0),
+            threads,
+            last: if model.levels > 1 { model.cache(arena, model.levels as usize)? } else { Cache::none() },
+            cells: Keyed::new(arena, NO_INSTRUCTION, Costs::default())?,
+            blocks: Keyed::new(arena, NONE, 0)?,
+            functions,
+            function_numbers: Map::new(arena)?,
+            arcs,
+            arc_numbers: Map::new(arena)?,
+            roots,
+            nodes,
+            node_numbers: Map::new(arena)?,
+            free: 0,
+            used: 0,
+            limit: 1024,
+            reserved: 0,
+            prunings: 0,
+            nodes_sum: 0,
+            nodes_most: 0,
+            nodes_made: 0,
+            calls_folded: 0,
+            model,
+        })
+    }
+
+    /// Checks a state that comes out of another process' hands.
+    pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
+        let tables = self.cells.is_whole(arena)
+            && self.blocks.is_whole(arena)
+            && self.functions.is_whole(arena)
+            && self.arcs.is_whole(arena)
+            && self.roots.is_whole(arena)
+            && self.nodes.is_whole(arena)
+            && self.threads.is_whole(arena);
+        let (nodes, cells) = (self.nodes.len(), self.cells.list.len());
+        let (functions, arcs, roots) = (self.functions.len(), self.arcs.len(), self.roots.len());
+        if !tables || self.model.config().validate().is_err() || nodes <= UNKNOWN_NODE as usize {
+            return false;
+        }
+        let node_is_whole = |node: &Node| {
+            (node.parent as usize) < nodes
+                && (node.latest as usize) < nodes
+                && (node.function as usize) < functions
+                && (node.arc as usize) < if node.flags & flag::ROOT == 0 { arcs } else { roots }
+        };
+        let model = Model::new(&self.model.config());
+        // What follows from the configuration is not believed.
+        self.model = model;
+        let shapes = |thread: &Thread| {
+            let wanted = [(I1, 0, model.fetch == 1), (D1, 1, true), (L2, 2, model.levels > 2)];
+            wanted.iter().all(|(cache, size, is_there)| {
+                let [bytes, _, line] = model.sizes[*size];
+                let slots = if *is_there { bytes / line } else { 0 };
+                thread.caches[*cache].slots() as u64 == slots
+            })
+        };
+        let [bytes, _, line] = model.sizes.get(model.levels as usize).copied().unwrap_or([0, 0, 1]);
+        let last = if model.levels > 1 { bytes / line } else { 0 };
+        self.last.slots() as u64 == last
+            && self.last.is_whole(arena, nodes, cells)
+            && self.function_numbers.is_whole(arena, functions)
+            && self.arc_numbers.is_whole(arena, arcs)
+            && self.node_numbers.is_whole(arena, nodes)
+            && self.nodes.values(arena).iter().all(node_is_whole)
+            && self.arcs.values(arena).iter().enumerate().all(|(index, arc)| {
+                (arc.next as usize) < index.max(1)
+                    && (arc.caller as usize) < functions
+                    && (arc.callee as usize) < functions
+            })
+            && self.roots.values(arena).iter().all(|root| (root.function as usize) < functions)
+            && (self.node as usize) < nodes
+            && (self.function as usize) < functions
+            && (self.instead as usize) < cells
+            && (self.free as usize) < nodes
+            && (self.thread as usize) < self.threads.len()
+            && self.threads.values(arena).iter().chain([&self.now]).all(|thread| {
+                thread.is_whole(arena, nodes, functions, cells)
+                    && (thread.block_cell as usize) < self.blocks.list.len()
+                    && shapes(thread)
+            })
+    }
+}
