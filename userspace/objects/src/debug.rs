@@ -232,6 +232,21 @@ impl<'a> Session<'a> {
     }
 }
 
+/// A Fortran common block: its members are its fields, and the first one's place is its own.
+struct CommonBlock {
+    depth: isize,
+    die: Die,
+    lowest: Option<u64>,
+}
+
+impl CommonBlock {
+    fn take(&mut self) -> Option<Variable> {
+        self.depth = isize::MAX;
+        let address = self.lowest.take().filter(|&lowest| lowest != 0)?;
+        Some(Variable { address, die: self.die, function: 0, thread_local: false })
+    }
+}
+
 struct Pass<'p, 'a> {
     elf: &'p DataElf,
     dwarf: &'p Dwarf<Slice<'a>>,
@@ -310,8 +325,7 @@ impl<'a> Pass<'_, 'a> {
         let mut entries = unit.entries_raw(None)?;
         // Functions around the entry, and their depths.
         let mut functions: Vec<(isize, u32)> = Vec::new();
-        // The members of a common block are fields of it.
-        let mut common = isize::MAX;
+        let mut common = CommonBlock { depth: isize::MAX, die: Die { unit: 0, offset: 0 }, lowest: None };
         let mut ranges: [Option<AttributeValue<Slice<'a>>>; 3];
         while !entries.is_empty() {
             let (offset, depth) = (entries.next_offset(), entries.next_depth());
@@ -321,11 +335,15 @@ impl<'a> Pass<'_, 'a> {
                 entries.skip_attributes(abbreviation.attributes())?;
                 continue;
             }
-            if depth > common {
+            if depth <= common.depth {
+                self.index.variables.extend(common.take());
+            }
+            if tag == dw::DW_TAG_common_block {
+                let offset = u32::try_from(offset.0).map_err(|_| gimli::Error::UnsupportedOffset)?;
+                common = CommonBlock { depth, die: Die { unit: index, offset }, lowest: None };
                 entries.skip_attributes(abbreviation.attributes())?;
                 continue;
             }
-            common = if tag == dw::DW_TAG_common_block { depth } else { isize::MAX };
             while functions.last().is_some_and(|(outer, _)| *outer >= depth) {
                 functions.pop();
             }
@@ -362,11 +380,14 @@ impl<'a> Pass<'_, 'a> {
                 continue;
             };
             // Of variables that the linker dropped, the place is 0 or out of the file.
-            if thread_local || address != 0 && self.elf.holds(address) {
+            if depth > common.depth {
+                common.lowest = Some(common.lowest.map_or(address, |lowest| lowest.min(address)));
+            } else if thread_local || address != 0 && self.elf.holds(address) {
                 let function = functions.last().map_or(0, |(_, offset)| *offset);
                 self.index.variables.push(Variable { address, die, function, thread_local });
             }
         }
+        self.index.variables.extend(common.take());
         Ok(())
     }
 

@@ -159,7 +159,8 @@ fn describe(
         (Some(variable), Some(debug)) => {
             let session = debug.session(context.file);
             let described = Described::read(&session, variable.die);
-            name = if variable.function > 0 && described.name.is_some() {
+            let is_common = described.tag == Some(gimli::DW_TAG_common_block);
+            name = if (variable.function > 0 || is_common) && described.name.is_some() {
                 described.name.clone()
             } else if described.linkage.is_none()
                 && symbol_name.as_ref().is_some_and(|name| name.contains("::"))
@@ -175,7 +176,7 @@ fn describe(
             }
             object.declared = described.declared.clone();
             let mut reader = TypeReader::new(&session, context.types, context.module);
-            let ty = if described.tag == Some(gimli::DW_TAG_common_block) {
+            let ty = if is_common {
                 let name = described.name.as_deref().unwrap_or("");
                 common_block(&mut reader, variable.die, variable.address, name)
             } else {

@@ -523,6 +523,12 @@ impl<'r, 'a> TypeReader<'r, 'a> {
                         return Some(name);
                     }
                     name.push(' ');
+                    if is_one_based(&unit) {
+                        let extent = |count: Option<u64>| count.map_or(":".to_owned(), |n| n.to_string());
+                        let extents: Vec<String> =
+                            self.dimensions(&unit, die).into_iter().map(extent).collect();
+                        return Some(format!("{name}({})", extents.join(",")));
+                    }
                     for count in self.dimensions(&unit, die) {
                         name += &count.map_or("[]".to_owned(), |count| format!("[{count}]"));
                     }

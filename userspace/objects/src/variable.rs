@@ -52,11 +52,13 @@ impl Described {
 
     /// The name for people: the demangled linkage name where there is one, because it is qualified.
     pub(crate) fn full_name(&self) -> Option<String> {
-        self.linkage
-            .as_deref()
-            .map(demangle)
-            .filter(|name| !name.starts_with("_Z"))
-            .or_else(|| self.name.clone())
+        let linkage = self.linkage.as_deref().map(demangle).filter(|name| !name.starts_with("_Z"));
+        // gfortran's mark of a module's variable or procedure.
+        let fortran = linkage.as_deref().and_then(|name| name.strip_prefix("__")?.split_once("_MOD_"));
+        match (fortran, &self.name) {
+            (Some((module, _)), Some(name)) => Some(format!("{module}::{name}")),
+            _ => linkage.or_else(|| self.name.clone()),
+        }
     }
 }
 

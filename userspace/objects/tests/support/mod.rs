@@ -2,7 +2,7 @@
 //! registers and stack as the tracer would, and resolve what it printed.
 #![expect(dead_code, reason = "each test file uses its own part")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -188,4 +188,17 @@ pub fn check(target: &Target, look: &mut Look, wanted: impl Fn(&Truth) -> bool) 
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     checked
+}
+
+/// True when a tool can be started; otherwise says past the test runner why the test is skipped, or fails where skips
+/// are not allowed (`LOCALITY_REQUIRE=all`, as in the tests on the kernel).
+pub fn is_installed(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        let test = std::thread::current().name().unwrap_or("test").to_owned();
+        assert_ne!(std::env::var("LOCALITY_REQUIRE").as_deref(), Ok("all"), "{test} needs {tool}");
+        // Past the capture of the test runner, which would hide the output of a test that returns.
+        std::io::stderr().write_all(format!("SKIP {test}: needs {tool}\n").as_bytes()).unwrap();
+    }
+    found
 }
