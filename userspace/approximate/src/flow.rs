@@ -44,6 +44,8 @@ pub(crate) enum Holder {
 pub(crate) struct Passed {
     /// Target of a direct call.
     pub(crate) target: Option<u64>,
+    /// Whether it is a jump, so that it leaves no frame.
+    pub(crate) jumps: bool,
     /// Pointers in registers, by number.
     pub(crate) registers: HashMap<u8, Value>,
     /// Pointers on the stack, by offset from the callee's canonical frame address.
@@ -63,9 +65,9 @@ pub(crate) struct Flow {
     /// Pointers that were stored at a place. `None` stands for something unknown.
     pub(crate) stored: HashMap<Where, BTreeSet<Option<BaseAt>>>,
     /// What the function returns.
-    pub(crate) returned: BTreeSet<Option<BaseAt>>,
-    /// Offset of the frame base from the canonical frame address.
-    pub(crate) frame_base: Option<i64>,
+    pub(crate) returned: Vec<Value>,
+    /// Offsets of rsp and rbp from the canonical frame address in the function's body.
+    pub(crate) body: [Option<i64>; 2],
 }
 
 /// A register that is a variable over a range of code: its value is the variable's plus `offset`.
@@ -89,7 +91,7 @@ impl Flow {
         size: &dyn Fn(usize) -> Option<u64>,
     ) -> Self {
         let mut transfer =
-            Transfer::new(module, bindings(graph, function, is_pointer), extents(function, size));
+            Transfer::new(module, graph, bindings(graph, function, is_pointer), extents(function, size));
         let mut entries: Vec<Option<State>> = graph.blocks.iter().map(|_| None).collect();
         let first = State::entry(&mut transfer.flow.bases);
         if let Some(entry) = entries.get_mut(graph.entry) {
@@ -125,9 +127,7 @@ impl Flow {
         for at in 0..graph.blocks.len() {
             let state = entries.get_mut(at).and_then(Option::take);
             let mut state = state.unwrap_or_else(|| State::unknown(block_address(graph, at)));
-            transfer.note_frame(&state, function.frame_base);
             transfer.block(graph, at, &mut state, true);
-            transfer.note_frame(&state, function.frame_base);
         }
         transfer.flow
     }

@@ -20,6 +20,7 @@
 //!
 //! Not here: samples of events (`locality-bpf`), naming by addresses (`objects`).
 
+mod clobber;
 mod debug;
 #[cfg(test)]
 mod figure2;

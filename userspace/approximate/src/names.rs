@@ -22,15 +22,17 @@ use crate::value::{Base, BaseAt, Value, gcd};
 
 /// Most objects that one pointer may point at; beyond that it is unknown.
 const MOST: usize = 8;
+/// Most frames of a path, and of functions looked into.
+const MOST_FRAMES: usize = 512;
 /// Most steps of one resolution: callers, loads and meetings one in another.
 const DEEPEST: usize = 40;
 
-/// One frame of a sample's path.
+/// A function on a sample's path, or one that such a function has called.
 #[derive(Clone)]
 pub(crate) struct PathFrame {
     pub(crate) function: Arc<Analysed>,
-    /// Address of the call in it that leads inwards; `None` for the innermost.
-    pub(crate) call: Option<u64>,
+    /// Index of the frame that called it, and the address of the call there.
+    pub(crate) caller: Option<(usize, u64)>,
 }
 
 /// Where a pointer points.
@@ -58,13 +60,13 @@ pub(crate) enum To {
 /// Resolves the pointers of one sampled path.
 pub(crate) struct Resolver<'a> {
     pub(crate) program: &'a mut Program,
-    pub(crate) path: &'a [PathFrame],
+    path: Vec<PathFrame>,
     visiting: BTreeSet<(usize, BaseAt)>,
     steps: usize,
 }
 
 impl<'a> Resolver<'a> {
-    pub(crate) fn new(program: &'a mut Program, path: &'a [PathFrame]) -> Self {
+    pub(crate) fn new(program: &'a mut Program, path: Vec<PathFrame>) -> Self {
         Resolver { program, path, visiting: BTreeSet::new(), steps: 0 }
     }
 
@@ -144,7 +146,10 @@ impl<'a> Resolver<'a> {
                 let passed = self.passed(depth, |passed| passed.registers.get(&number).copied());
                 passed.filter(|_| ARGUMENTS.contains(&number)).unwrap_or_else(|| self.held(depth, base))
             }
-            Some(Base::Call(_)) => self.held(depth, base),
+            Some(Base::Call(call)) => match self.returned(depth, call) {
+                Some(found) => found,
+                None => self.held(depth, base),
+            },
             Some(Base::Load(from, offset, modulus)) => self.loaded(depth, base, (from, offset, modulus)),
             Some(Base::Variable(index)) => match function.variable(index) {
                 Some(variable) => at(To::Named(Box::new(pointee_of_variable(function, variable)))),
@@ -162,18 +167,76 @@ impl<'a> Resolver<'a> {
         which: impl Fn(&crate::flow::Passed) -> Option<Value>,
     ) -> Option<BTreeSet<Target>> {
         let callee = self.path.get(depth)?.function.clone();
-        let caller = self.path.get(depth + 1)?.clone();
-        let passed = caller.function.flow.calls.get(&caller.call?)?;
-        // A call of another function, which then jumped here, passed its arguments to that one.
-        if let Some(target) = passed.target
-            && target != callee.entry()
-            && self.program.is_entry(caller.function.module, target)
-        {
-            return None;
-        }
-        let targets = self.value(depth + 1, which(passed)?);
+        let (caller_at, call) = self.path.get(depth)?.caller?;
+        let caller = self.path.get(caller_at)?.clone();
+        let passed = caller.function.flow.calls.get(&call)?;
+        let targets = match passed.target {
+            // A call of another function, which then jumped here.
+            Some(target)
+                if target != callee.entry() && self.program.is_entry(caller.function.module, target) =>
+            {
+                self.passed_on(&callee, (caller_at, call), target, which)?
+            }
+            _ => self.value(caller_at, which(passed)?),
+        };
         let known = targets.iter().all(|target| !matches!(target.to, To::Unknown(_)));
         (known && !targets.is_empty()).then_some(targets)
+    }
+
+    /// What a function that was called passes on where it jumps to another one.
+    fn passed_on(
+        &mut self,
+        callee: &Analysed,
+        caller: (usize, u64),
+        target: u64,
+        which: impl Fn(&crate::flow::Passed) -> Option<Value>,
+    ) -> Option<BTreeSet<Target>> {
+        let between =
+            self.program.function(callee.module, target).ok().filter(|found| found.entry() == target)?;
+        let mut jumps = between
+            .flow
+            .calls
+            .values()
+            .filter(|passed| passed.jumps && passed.target == Some(callee.entry()));
+        let value = which(jumps.next()?)?;
+        // With several jumps it is not known which.
+        if jumps.next().is_some() || self.path.len() > MOST_FRAMES {
+            return None;
+        }
+        let at = self.path.len();
+        self.path.push(PathFrame { function: between.clone(), caller: Some(caller) });
+        let found = self.value(at, value);
+        self.path.truncate(at);
+        let own = |target: &Target| matches!(target.to, To::Frame(frame) if frame >= at);
+        (!found.iter().any(own)).then_some(found)
+    }
+
+    /// What a function of this program returns, where that is nothing of its own: a member of what it was given, something
+    /// static.
+    fn returned(&mut self, depth: usize, call: u64) -> Option<BTreeSet<Target>> {
+        let caller = self.path.get(depth)?.function.clone();
+        let target = caller.flow.calls.get(&call)?.target?;
+        let callee =
+            self.program.function(caller.module, target).ok().filter(|callee| callee.entry() == target)?;
+        if self.path.len() > MOST_FRAMES {
+            return None;
+        }
+        let at = self.path.len();
+        self.path.push(PathFrame { function: callee.clone(), caller: Some((depth, call)) });
+        let mut found = BTreeSet::new();
+        for value in callee.flow.returned.iter().filter(|value| value.exact().is_none()) {
+            found.extend(self.value(at, *value));
+        }
+        self.path.truncate(at);
+        let name = callee.name();
+        let foreign = |target: &Target| match &target.to {
+            To::Static(..) | To::Thread(_) => true,
+            To::Frame(frame) => *frame < at,
+            // What has a name in the callee only is better named by the caller.
+            To::Named(named) => named.is_global || named.function.is_none() || named.function != name,
+            To::Unknown(_) => false,
+        };
+        (!found.is_empty() && found.iter().all(foreign)).then_some(found)
     }
 
     /// What a pointer points at that is known by who holds it only: the result of a call, an argument of unknown origin.
@@ -237,6 +300,11 @@ impl<'a> Resolver<'a> {
             {
                 return found;
             }
+        }
+        let owners = self.base(depth, place.0);
+        if owners.is_empty() {
+            // Loaded from what is being resolved: `p = p->next`.
+            return owners;
         }
         if let Some(mut named) = self.pointer_at(depth, place) {
             for source in function.flow.stored.get(&place).into_iter().flatten().flatten() {
@@ -334,6 +402,13 @@ impl<'a> Resolver<'a> {
             None if modulus == 0 && through_pointer => (format!("[+{offset}]"), None),
             None => return None,
         };
+        // A list or a tree is one object, named by its head.
+        if through_pointer
+            && let (Some(owner_type), Some(of)) = (&owner.of, &of)
+            && owner_type.is_same(of)
+        {
+            return Some(owner);
+        }
         let name = match (through_pointer, path.strip_prefix('.')) {
             (true, Some(path)) => format!("{}->{path}", owner.name),
             (true, None) if path.is_empty() => format!("{}[]", owner.name),

@@ -65,6 +65,7 @@ impl Read {
             minus: None,
             offset: self.offset,
             modulus: self.modulus,
+            term: (0, 0),
             signature: self.signature,
         }
     }

@@ -13,7 +13,12 @@ use crate::lines::Line;
 use crate::module::Module;
 use crate::reason::{Reason, Unreadable};
 use crate::types::TypeAt;
-use crate::unit::{Function, Spot, Variable};
+use crate::unit::{FrameBase, Function, Spot, Variable};
+
+/// DWARF's number of the stack pointer.
+const RSP: u16 = 7;
+/// DWARF's number of the frame pointer.
+const RBP: u16 = 6;
 
 /// An opened module of an [`crate::Analyzer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -195,6 +200,10 @@ impl Analysed {
         self.state.unit.functions.get(self.index)
     }
 
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.function()?.name.clone()
+    }
+
     pub(crate) fn entry(&self) -> u64 {
         self.function().and_then(|function| function.code.first()).map_or(0, |range| range.start)
     }
@@ -210,14 +219,17 @@ impl Analysed {
     /// The variable in the frame that covers an offset from the canonical frame address, and the offset in it.
     pub(crate) fn frame_variable(&self, offset: i64) -> Option<(usize, u64)> {
         let function = self.function()?;
-        let base = self.flow.frame_base?;
         let mut found: Option<(usize, u64)> = None;
         for (at, variable) in function.variables.iter().enumerate() {
             for place in &variable.places {
                 let start = match place.spot {
-                    Spot::Frame(start) => base.checked_add(start)?,
-                    _ => continue,
+                    Spot::Frame(start) => {
+                        self.frame_base(function.frame_base).and_then(|base| base.checked_add(start))
+                    }
+                    Spot::Memory(register, start) => self.frame_base(FrameBase::Register(register, start)),
+                    _ => None,
                 };
+                let Some(start) = start else { continue };
                 let size = variable.of.and_then(|of| self.state.unit.types.size(of)).unwrap_or(1).max(1);
                 let inside = offset.checked_sub(start).and_then(|inside| u64::try_from(inside).ok());
                 if let Some(inside) = inside.filter(|inside| *inside < size)
@@ -229,6 +241,16 @@ impl Analysed {
             }
         }
         found
+    }
+
+    /// Offset of a frame base from the canonical frame address.
+    fn frame_base(&self, base: FrameBase) -> Option<i64> {
+        match base {
+            FrameBase::Cfa => Some(0),
+            FrameBase::Register(RSP, offset) => self.flow.body[0]?.checked_add(offset),
+            FrameBase::Register(RBP, offset) => self.flow.body[1]?.checked_add(offset),
+            FrameBase::Register(..) | FrameBase::Unknown => None,
+        }
     }
 
     /// The call whose bytes hold the address, or that ends right before it: both habits of giving return addresses.
@@ -249,6 +271,12 @@ impl Analysed {
 }
 
 impl TypeRef {
+    /// Whether both are the same type but for qualifiers and typedefs.
+    pub(crate) fn is_same(&self, other: &TypeRef) -> bool {
+        let plain = |of: &TypeRef| of.state.unit.types.plain(of.at).map(|(at, _)| at);
+        Arc::ptr_eq(&self.state, &other.state) && plain(self).is_some() && plain(self) == plain(other)
+    }
+
     /// What it points at, or the element of an array.
     pub(crate) fn pointee(&self) -> Option<TypeRef> {
         Some(TypeRef { state: self.state.clone(), at: self.state.unit.types.pointee(self.at)? })

@@ -195,7 +195,7 @@ impl Analyzer {
         let values = self.values(&function, index, options)?;
         let path = self.path(function.clone(), frames);
         let mut parts = Vec::new();
-        let mut resolver = Resolver::new(&mut self.program, &path);
+        let mut resolver = Resolver::new(&mut self.program, path);
         for ((place, read), value) in values {
             let targets = resolver.address(read.address());
             let line = line_of(&function, place).and_then(|line| {
@@ -260,7 +260,7 @@ impl Analyzer {
 
     /// The frames of a path as far as they can be followed: up to the first that is no call of known code.
     fn path(&mut self, innermost: std::sync::Arc<Analysed>, frames: &[Option<Frame>]) -> Vec<PathFrame> {
-        let mut path = vec![PathFrame { function: innermost, call: None }];
+        let mut path = vec![PathFrame { function: innermost, caller: None }];
         let mut last = frames.first().copied().flatten();
         for frame in frames.iter().skip(1) {
             if *frame == last {
@@ -270,7 +270,11 @@ impl Analyzer {
             let Some(frame) = frame else { break };
             let Ok(function) = self.program.function(frame.module, frame.address) else { break };
             let Some(call) = function.call_at(frame.address) else { break };
-            path.push(PathFrame { function, call: Some(call) });
+            let at = path.len();
+            if let Some(inner) = path.last_mut() {
+                inner.caller = Some((at, call));
+            }
+            path.push(PathFrame { function, caller: None });
         }
         path
     }

@@ -81,7 +81,10 @@ pub(crate) fn join(old: Value, new: Value, at: (u64, u32), bases: &mut Bases) ->
     if (old.base, old.minus) == (new.base, new.minus) {
         let apart = old.offset.wrapping_sub(new.offset).unsigned_abs();
         let signature = if old.signature == new.signature { old.signature } else { meeting };
-        return Value { modulus: gcd(gcd(old.modulus, new.modulus), apart), signature, ..old };
+        let modulus = gcd(gcd(old.modulus, new.modulus), apart);
+        let times = i64::try_from(modulus).unwrap_or(0);
+        let term = if old.term == new.term && apart == 0 { old.term } else { (mix(&[15, meeting]), times) };
+        return Value { modulus, term, signature, ..old };
     }
     let is_pointer = |value: Value| value.base.is_some() && value.minus.is_none();
     // A null pointer points nowhere.

@@ -2,23 +2,25 @@
 //!
 //! Only what compilers compute addresses with is followed; any other result is unknown.
 
+use std::collections::HashMap;
+
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
+use crate::clobber::{self, Registers};
 use crate::flow::{Access, Binding, Flow, Holder, Passed, Where, block_address};
 use crate::graph::Graph;
 use crate::module::{Module, Slot};
 use crate::state::{RSP, State, Stored, join};
-use crate::unit::FrameBase;
 use crate::value::{Base, BaseAt, Value, mix};
 
 /// Registers that pass arguments: rdi, rsi, rdx, rcx, r8, r9.
 pub(crate) const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
-/// Registers that a call may change: rax, rcx, rdx, rsi, rdi, r8 to r11.
-const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// Bytes of an object in the frame of which only the start is known.
 const OBJECT_BYTES: i64 = 64;
+/// Where a realigned frame is put, from its place before: further than any frame is large.
+const REALIGNED: i64 = -(1 << 40);
 const RAX: usize = 0;
 const RBP: usize = 5;
 
@@ -28,12 +30,29 @@ pub(crate) struct Transfer<'a> {
     bindings: Vec<Binding>,
     extents: Vec<(i64, i64)>,
     info: InstructionInfoFactory,
+    /// What the functions that are called directly may change.
+    changed: HashMap<u64, Registers>,
     pub(crate) flow: Flow,
 }
 
 impl<'a> Transfer<'a> {
-    pub(crate) fn new(module: &'a Module, bindings: Vec<Binding>, extents: Vec<(i64, i64)>) -> Self {
-        Transfer { module, bindings, extents, info: InstructionInfoFactory::new(), flow: Flow::default() }
+    pub(crate) fn new(
+        module: &'a Module,
+        graph: &Graph,
+        bindings: Vec<Binding>,
+        extents: Vec<(i64, i64)>,
+    ) -> Self {
+        let calls =
+            graph.instructions.iter().filter(|instruction| instruction.flow_control() == FlowControl::Call);
+        let changed = clobber::of_targets(module, calls.map(Instruction::near_branch_target));
+        Transfer {
+            module,
+            bindings,
+            extents,
+            info: InstructionInfoFactory::new(),
+            changed,
+            flow: Flow::default(),
+        }
     }
 
     /// Runs over a block. With `record`, what is seen goes into the flow.
@@ -44,6 +63,7 @@ impl<'a> Transfer<'a> {
             let Some(instruction) = graph.instructions.get(index) else { continue };
             self.bind(state, instruction.ip(), false, record);
             if record {
+                self.note_frame(state);
                 let accesses = self.accesses(instruction, state);
                 if let Some(list) = self.flow.accesses.get_mut(index) {
                     *list = accesses;
@@ -89,9 +109,11 @@ impl<'a> Transfer<'a> {
                 }
             }
             FlowControl::Return if record => {
-                let value = state.registers.get(RAX).copied();
-                let base = value.and_then(|value| value.base.filter(|_| value.minus.is_none()));
-                self.flow.returned.insert(base);
+                if let Some(value) =
+                    state.registers.get(RAX).filter(|value| !self.flow.returned.contains(value))
+                {
+                    self.flow.returned.push(*value);
+                }
             }
             _ => {}
         }
@@ -132,6 +154,9 @@ impl<'a> Transfer<'a> {
 
     /// The value that an instruction writes to its first operand.
     fn computed(&mut self, instruction: &Instruction, state: &State) -> Option<Value> {
+        let stack_pointer = self.register(Register::RSP, state);
+        let realigns =
+            instruction.op0_register() == Register::RSP && self.frame_offset(stack_pointer).is_some();
         let mut operand = |index| self.operand(instruction, index, state);
         Some(match instruction.mnemonic() {
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => operand(1),
@@ -155,6 +180,8 @@ impl<'a> Transfer<'a> {
                     _ => return None,
                 }
             }
+            // A frame that is realigned is taken to lie far below where it would have been.
+            Mnemonic::And if realigns => stack_pointer.plus(Value::number(REALIGNED)),
             // Rounding a pointer down leaves its object.
             Mnemonic::And if operand(0).base.is_some() && operand(1).exact().is_some_and(|mask| mask < 0) => {
                 let signature = mix(&[22, instruction.ip()]);
@@ -374,7 +401,8 @@ impl<'a> Transfer<'a> {
                 extents.iter().find(|(from, size)| (*from..from.saturating_add(*size)).contains(&start));
             around.map_or(OBJECT_BYTES, |(from, size)| from.saturating_add(*size).saturating_sub(start))
         });
-        for number in CHANGED {
+        let target = instruction.near_branch_target();
+        for number in self.changed.get(&target).cloned().unwrap_or_else(clobber::all) {
             if let Some(register) = state.registers.get_mut(usize::from(number)) {
                 *register = Value::unknown(mix(&[37, instruction.ip(), u64::from(number)]));
             }
@@ -389,8 +417,8 @@ impl<'a> Transfer<'a> {
     /// Notes what is passed. `pushed` is how far the stack pointer will be from here when the callee is entered.
     fn note_call(&mut self, instruction: &Instruction, state: &State, pushed: i64) {
         let direct = instruction.op0_kind() == OpKind::NearBranch64;
-        let mut passed =
-            Passed { target: direct.then(|| instruction.near_branch_target()), ..Passed::default() };
+        let target = direct.then(|| instruction.near_branch_target());
+        let mut passed = Passed { target, jumps: pushed == 0, ..Passed::default() };
         for number in ARGUMENTS {
             let value = state.registers.get(usize::from(number)).filter(|value| value.base.is_some());
             passed.registers.extend(value.map(|value| (number, *value)));
@@ -434,6 +462,7 @@ impl<'a> Transfer<'a> {
             };
             if repeated {
                 address.modulus = crate::value::gcd(address.modulus, instruction.memory_size().size() as u64);
+                address.term = (0, 0);
             }
             found.push(Access { address, reads, writes });
         }
@@ -462,23 +491,14 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Notes how far the frame base is from the canonical frame address. Registers move; the lowest place is the body's.
-    pub(crate) fn note_frame(&mut self, state: &State, frame_base: FrameBase) {
-        let found = match frame_base {
-            FrameBase::Cfa => Some(0),
-            FrameBase::Unknown => None,
-            FrameBase::Register(register, offset) => {
-                let number = crate::flow::register_number(register).map(usize::from);
-                let value = number
-                    .filter(|number| [RSP, RBP].contains(number))
-                    .and_then(|number| state.registers.get(number));
-                value.and_then(|value| self.frame_offset(*value)).map(|at| at.wrapping_add(offset))
+    /// Notes how far rsp and rbp are from the canonical frame address. They move; the lowest place is the body's.
+    fn note_frame(&mut self, state: &State) {
+        for (number, lowest) in [(RSP, 0), (RBP, 1)] {
+            let now = state.registers.get(number).and_then(|value| self.frame_offset(*value));
+            if let (Some(now), Some(lowest)) = (now, self.flow.body.get_mut(lowest)) {
+                *lowest = Some(lowest.map_or(now, |lowest| lowest.min(now)));
             }
-        };
-        self.flow.frame_base = match (self.flow.frame_base, found) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        }
     }
 }
 

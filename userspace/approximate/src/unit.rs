@@ -65,6 +65,7 @@ pub(crate) enum FrameBase {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Function {
+    pub(crate) name: Option<Arc<str>>,
     /// Its code; the entry is the start of the first.
     pub(crate) code: Vec<Range<u64>>,
     pub(crate) frame_base: FrameBase,
@@ -97,8 +98,8 @@ struct Reader<'a> {
     own: HashMap<TypeAt, Own>,
     types: HashMap<TypeAt, Type>,
     strings: HashMap<&'a [u8], Arc<str>>,
-    /// Functions with code, and their variables.
-    functions: Vec<(Function, Vec<Found>)>,
+    /// Functions with code: entry, what is known, variables.
+    functions: Vec<(TypeAt, Function, Vec<Found>)>,
     statics: Vec<Found>,
 }
 
@@ -176,8 +177,8 @@ impl<'a> Reader<'a> {
                     return Ok(Scope::Function(at, None));
                 }
                 let frame_base = self.frame_base(entry);
-                let new = Function { code, frame_base, variables: Vec::new() };
-                self.functions.push((new, Vec::new()));
+                let new = Function { name: None, code, frame_base, variables: Vec::new() };
+                self.functions.push((at, new, Vec::new()));
                 Scope::Function(at, Some(self.functions.len() - 1))
             }
             gimli::DW_TAG_inlined_subroutine => {
@@ -195,7 +196,7 @@ impl<'a> Reader<'a> {
                 if is_static {
                     self.statics.push(found);
                 } else if !found.places.is_empty()
-                    && let Some((_, variables)) =
+                    && let Some((_, _, variables)) =
                         function.and_then(|(_, index)| index).and_then(|index| self.functions.get_mut(index))
                 {
                     variables.push(found);
@@ -382,7 +383,8 @@ impl<'a> Reader<'a> {
         let functions = std::mem::take(&mut self.functions);
         let functions = functions
             .into_iter()
-            .map(|(function, variables)| Function {
+            .map(|(at, function, variables)| Function {
+                name: self.resolved(at).name,
                 variables: variables.iter().filter_map(|found| self.variable(found, &lines)).collect(),
                 ..function
             })

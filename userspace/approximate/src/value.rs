@@ -78,6 +78,8 @@ pub(crate) struct Value {
     pub(crate) offset: i64,
     /// 0: exactly the offset. 1: anything.
     pub(crate) modulus: u64,
+    /// Where all that is unknown is one number times a factor: that number's signature and the factor. (0, 0) otherwise.
+    pub(crate) term: (u64, i64),
     /// Stands for all of the value but the offset: values of equal signature and offset are equal, as far as this
     /// analysis sees. It is linear in what the value is computed from, and 0 for constants.
     pub(crate) signature: u64,
@@ -102,15 +104,15 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
 
 impl Value {
     pub(crate) fn unknown(signature: u64) -> Self {
-        Value { base: None, minus: None, offset: 0, modulus: 1, signature }
+        Value { base: None, minus: None, offset: 0, modulus: 1, term: (signature, 1), signature }
     }
 
     pub(crate) fn number(number: i64) -> Self {
-        Value { base: None, minus: None, offset: number, modulus: 0, signature: 0 }
+        Value { base: None, minus: None, offset: number, modulus: 0, term: (0, 0), signature: 0 }
     }
 
     pub(crate) fn of(base: BaseAt, signature: u64) -> Self {
-        Value { base: Some(base), minus: None, offset: 0, modulus: 0, signature }
+        Value { base: Some(base), minus: None, offset: 0, modulus: 0, term: (0, 0), signature }
     }
 
     /// The number, if it is one and known.
@@ -125,13 +127,19 @@ impl Value {
             Some(parts) => parts,
             None => return Value::unknown(signature),
         };
-        Value {
-            base,
-            minus,
-            offset: self.offset.wrapping_add(other.offset),
-            modulus: gcd(self.modulus, other.modulus),
-            signature,
-        }
+        let (term, modulus) = match (self.term, other.term) {
+            _ if self.modulus == 0 => (other.term, other.modulus),
+            _ if other.modulus == 0 => (self.term, self.modulus),
+            // p + 2p is 3p, which a greatest common divisor would not tell.
+            ((a, times_a), (b, times_b)) if a == b && times_a != 0 && times_b != 0 => {
+                match times_a.wrapping_add(times_b) {
+                    0 => ((0, 0), 0),
+                    times => ((a, times), times.unsigned_abs()),
+                }
+            }
+            _ => ((0, 0), gcd(self.modulus, other.modulus)),
+        };
+        Value { base, minus, offset: self.offset.wrapping_add(other.offset), modulus, term, signature }
     }
 
     pub(crate) fn minus(self, other: Value) -> Value {
@@ -139,6 +147,7 @@ impl Value {
             base: other.minus,
             minus: other.base,
             offset: other.offset.wrapping_neg(),
+            term: (other.term.0, other.term.1.wrapping_neg()),
             modulus: other.modulus,
             signature: other.signature.wrapping_neg(),
         })
@@ -156,6 +165,7 @@ impl Value {
         Value {
             offset: self.offset.wrapping_mul(factor),
             modulus: self.modulus.saturating_mul(factor.unsigned_abs()),
+            term: if factor == 0 { (0, 0) } else { (self.term.0, self.term.1.wrapping_mul(factor)) },
             signature,
             ..self
         }
@@ -163,7 +173,7 @@ impl Value {
 
     /// The same object, at an unknown distance; of a number nothing is left.
     pub(crate) fn blurred(self, signature: u64) -> Value {
-        Value { offset: 0, modulus: 1, signature, ..self }
+        Value { offset: 0, modulus: 1, term: (0, 0), signature, ..self }
     }
 }
 
@@ -202,12 +212,20 @@ mod tests {
             (b, n, j) in (-50..50_i64, 0..20_u64, -5..5_i64),
             factor in -9..9_i64,
         ) {
-            let value = |offset, modulus| Value { offset, modulus, ..Value::unknown(7) };
+            let value = |offset, modulus| Value { offset, modulus, term: (0, 0), ..Value::unknown(7) };
             let (x, y) = (a + i * m as i64, b + j * n as i64);
             prop_assert!(holds(value(a, m).plus(value(b, n)), x + y));
             prop_assert!(holds(value(a, m).minus(value(b, n)), x - y));
             prop_assert!(holds(value(a, m).times(factor), x * factor));
         }
+    }
+
+    #[test]
+    fn three_times() {
+        let p = Value::unknown(9);
+        let size = p.plus(p).plus(p).times(8).plus(Value::number(16));
+        assert_eq!((size.offset, size.modulus), (16, 24));
+        assert_eq!(size.minus(p.times(24)).exact(), Some(16));
     }
 
     #[test]
