@@ -1,31 +1,36 @@
-//! What becomes of events: the exact engine of each thread, or the one of the whole process.
+//! What becomes of events: the analyses of each thread, or those of the whole process.
 //!
-//! Engines keep their state in the region; here is only the way to it, by lane.
+//! Analyses keep their state in the region; here is only the way to it, by lane.
 
 use std::{
     ffi::c_uint,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicPtr, Ordering::Relaxed, Ordering::Release},
+        atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed, Ordering::Release},
     },
 };
 
+use locality_cachesim::CacheSim;
 use locality_reuse::{Config, Engine, What};
-use locality_stream::{Analysis as _, Code, Event, Span};
+use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 
 use crate::{
     extra,
     functions::CHOSEN,
     process::Process,
-    region::{BLOCKS, LANES, Lane, Region, ThreadRecord},
+    region::{BLOCKS, Extra, LANES, Lane, Region, ThreadRecord},
     settings::{Mode, Settings},
 };
 
-type Exact = Engine<'static, Region>;
+/// What is asked for of one stream.
+struct Exact {
+    reuse: Option<Engine<'static, Region>>,
+    cache: Option<CacheSim<'static, Region>>,
+}
 
-/// The engine of each lane's thread, which lends it to its worker.
+/// The analyses of each lane's thread, which lends them to its worker.
 static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
-/// The engine of a run in one global order. Locked, since threads that lost patience may come at the same time.
+/// The analyses of a run in one global order. Locked, since threads that lost patience may come at the same time.
 static WHOLE: Mutex<Option<Exact>> = Mutex::new(None);
 
 const FULL: &str = "the memory for analyses is used up";
@@ -44,7 +49,46 @@ fn config(settings: &Settings) -> Config {
     }
 }
 
-/// Makes room for what is counted of a thread, and its engine.
+impl Exact {
+    /// Makes the analyses, and tells where their states lie.
+    fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
+        let (region, settings) = (process.region(), process.settings());
+        let mut exact = Self { reuse: None, cache: None };
+        if settings.reuse {
+            let engine = Engine::create(region, &config(settings)).map_err(|_| FULL)?;
+            reuse.store(engine.state(), Release);
+            exact.reuse = Some(engine);
+        }
+        if let Some(config) = &settings.cache {
+            // The configuration was checked when it was read.
+            let simulation = CacheSim::create(region, config).map_err(|_| FULL)?;
+            extra.cache.store(simulation.state(), Release);
+            exact.cache = Some(simulation);
+        }
+        extra::begin(process, extra)?;
+        Ok(exact)
+    }
+
+    fn observe(&mut self, process: &Process, extra: &Extra, events: &[Event]) -> Result<(), ArenaFull> {
+        let code = code(process.region());
+        if let Some(cache) = &mut self.cache {
+            cache.observe(events, &code)?;
+        }
+        if let Some(reuse) = &mut self.reuse {
+            reuse.observe(events, &code)?;
+        }
+        extra::observe(process, extra, events);
+        Ok(())
+    }
+
+    /// Events taken, by any of them: the same number in all.
+    fn consumed(&self) -> u64 {
+        let cache = || self.cache.as_ref().map_or(0, CacheSim::consumed);
+        self.reuse.as_ref().map_or_else(cache, Engine::consumed)
+    }
+}
+
+/// Makes room for what is counted of a thread, and its analyses.
 pub fn begin(
     process: &'static Process,
     vcpu: c_uint,
@@ -60,20 +104,15 @@ pub fn begin(
     if process.settings().mode != Mode::Full {
         return Ok(());
     }
-    let config = config(process.settings());
     if process.settings().one_order {
         let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
         if whole.is_none() {
-            let engine = Engine::create(region, &config).map_err(|_| FULL)?;
-            region.header().whole.store(engine.state(), Release);
-            extra::begin(process, &region.header().extra)?;
-            *whole = Some(engine);
+            let header = region.header();
+            *whole = Some(Exact::create(process, &header.whole, &header.extra)?);
         }
         return Ok(());
     }
-    let engine = Engine::create(region, &config).map_err(|_| FULL)?;
-    record.analyses.store(engine.state(), Release);
-    extra::begin(process, &record.extra)?;
+    let engine = Exact::create(process, &record.analyses, &record.extra)?;
     if let Some(slot) = ENGINES.get(vcpu as usize) {
         let old = slot.swap(Box::into_raw(Box::new(engine)), Release);
         if !old.is_null() {
@@ -84,7 +123,7 @@ pub fn begin(
     Ok(())
 }
 
-/// Shows the engine the next events. Returns how many events it has seen.
+/// Shows the analyses the next events. Returns how many events they have seen.
 pub fn observe(
     process: &'static Process,
     vcpu: c_uint,
@@ -94,24 +133,21 @@ pub fn observe(
     if process.settings().mode != Mode::Full {
         return Ok(0);
     }
-    let code = code(process.region());
     if process.settings().one_order {
         let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = whole.as_mut() else { return Ok(0) };
-        engine.observe(events, &code).map_err(|_| FULL)?;
-        extra::observe(process, &process.region().header().extra, events);
+        engine.observe(process, &process.region().header().extra, events).map_err(|_| FULL)?;
         return Ok(engine.consumed());
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
     // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker while that one waits or
     // records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
-    engine.observe(events, &code).map_err(|_| FULL)?;
-    extra::observe(process, &record.extra, events);
+    engine.observe(process, &record.extra, events).map_err(|_| FULL)?;
     Ok(engine.consumed())
 }
 
-/// Events that the whole process' engine has seen.
+/// Events that the whole process' analyses have seen.
 pub fn seen_by_whole() -> u64 {
     let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
     whole.as_ref().map_or(0, Exact::consumed)

@@ -1,11 +1,12 @@
-//! What is counted beside the engine when asked for: stacks within sets (`--sets`), and the order of touches for optimal
-//! replacement (`--optimal`).
+//! What is counted beside reuse when asked for: stacks within sets (`--sets`), and the order of touches for optimal
+//! replacement (`--optimal`); and for the parent, the end of a simulation of caches.
 //!
 //! Works buffer by buffer, after the engine: when the process is killed meanwhile, that buffer is counted in part and the
 //! parent says so. Not here: the distances under optimal replacement, which the parent computes.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use locality_cachesim::{CacheSim, OpenError, Totals};
 use locality_reuse::SetStacks;
 use locality_stream::{Analysis as _, Code, Event, Span};
 
@@ -90,6 +91,27 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
         }
     }
     extra.count.store(count as u64, Release);
+}
+
+/// The results of a simulation of caches, finished with what was left in the buffers of these threads (indices of thread
+/// records); `None` where there was none. The process must be gone.
+pub fn simulated(
+    region: &Region,
+    extra: &Extra,
+    threads: impl IntoIterator<Item = usize>,
+) -> Option<Result<Totals, OpenError>> {
+    let state = Some(extra.cache.load(Relaxed)).filter(|state| *state != 0)?;
+    let code = region.code();
+    let finish = || {
+        let mut simulation = CacheSim::open(region, state)?;
+        let consumed = simulation.consumed();
+        for thread in threads {
+            // A full arena has been noted in the state.
+            let _full = simulation.observe(&region.unseen(thread, consumed), &code);
+        }
+        Ok(simulation.finish(&code))
+    };
+    Some(finish())
 }
 
 /// The granules kept.

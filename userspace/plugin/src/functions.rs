@@ -1,4 +1,5 @@
-//! Which code belongs to the functions that a run is restricted to (`--function`): by the symbols of mapped files.
+//! Which code belongs to the functions that a run is restricted to (`--function`), or that it skips (`--skip-function`):
+//! by the symbols of mapped files.
 //!
 //! A name means a symbol of this name, as it stands in the file or demangled without parameters and template arguments'
 //! hash, whole or from any `::` on; what a compiler splits off (`name.cold`, `name.constprop.0`) belongs to it.
@@ -17,6 +18,10 @@ use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 
 /// Set in the recorded addresses of chosen instructions; no address of a program has it.
 pub const CHOSEN: u64 = 1 << 63;
+/// Set in the recorded addresses of functions whose costs in a simulation go to their callers.
+pub const SKIPPED: u64 = locality_cachesim::SKIPPED;
+/// All marks that recorded addresses may have.
+pub const MARKS: u64 = CHOSEN | SKIPPED;
 /// Names whose finding is told apart in the header.
 const TOLD: usize = 64;
 

@@ -169,6 +169,16 @@ pub unsafe extern "C" fn on_told_block(vcpu: c_uint, block: *mut c_void) {
     push(vcpu, 0, Event::new(Kind::BLOCK, block as u32, 0).what());
 }
 
+/// As [`on_block`], for simulations: the stream has an event of blocks at which a function, a thread or a handler begins.
+pub unsafe extern "C" fn on_entered_block(vcpu: c_uint, block: *mut c_void) {
+    count_block(vcpu, block as u64);
+    // Kind and flags: a call, what is no access or block, or a jump out of a stub.
+    let before = what_before(vcpu) >> 48;
+    if before == u64::from(Kind::CALL.0) || before > u64::from(Kind::SYSTEM_CALL.0) {
+        push(vcpu, 0, Event::new(Kind::BLOCK, block as u32, 0).what());
+    }
+}
+
 /// A block begins at which a signal handler does; the word is the block's index and, above, the signal's number.
 pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
     let word = word as u64;
@@ -177,21 +187,27 @@ pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
         push(vcpu, event.value, event.what());
     }
     count_block(vcpu, word & 0xffff_ffff);
-    if process::current().is_some_and(|process| process.settings().fetches) {
+    let tells = |process: &Process| process.settings().tells_blocks() || process.settings().cache.is_some();
+    if process::current().is_some_and(tells) {
         push(vcpu, 0, Event::new(Kind::BLOCK, word as u32, 0).what());
     }
 }
 
 /// Whether the event before was a call.
 fn called(vcpu: c_uint) -> bool {
-    let Some(lane) = lane(vcpu) else { return false };
+    what_before(vcpu) >> 48 & 0xff == u64::from(Kind::CALL.0)
+}
+
+/// The second word of the event before; 0 where there is none.
+#[inline(always)]
+fn what_before(vcpu: c_uint) -> u64 {
+    let Some(lane) = lane(vcpu) else { return 0 };
     let (cursor, end) = (lane.cursor.load(Relaxed), lane.end.load(Relaxed));
     if cursor <= end.wrapping_sub(BUFFER_EVENTS as u64 * EVENT) || cursor > end {
-        return false;
+        return 0;
     }
     // SAFETY: as in `join`.
-    let what = unsafe { ((cursor - EVENT) as *const u64).add(1).read() };
-    what >> 48 & 0xff == u64::from(Kind::CALL.0)
+    unsafe { ((cursor - EVENT) as *const u64).add(1).read() }
 }
 
 /// Puts an event that is neither access nor block.

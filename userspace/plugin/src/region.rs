@@ -20,7 +20,7 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 /// Marks a file of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of this layout; parent and plugin must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most vCPUs (threads at the same time) that are recorded.
 pub const LANES: usize = 4096;
 /// Most threads of one image that are recorded.
@@ -116,6 +116,8 @@ pub struct Header {
     pub signals: AtomicU64,
     /// A bit for each of the first 64 functions asked for that was found.
     pub functions_found: AtomicU64,
+    /// A bit for each of the first 64 functions to be skipped that was found.
+    pub skipped_found: AtomicU64,
     /// What is counted besides, of the whole process (serialised runs).
     pub extra: Extra,
     /// Why recording stopped, or a program was run without it: text, zero at the end.
@@ -169,6 +171,8 @@ pub struct ThreadRecord {
 /// Where analyses beside the engine keep what they have: offsets in the arena, 0 for none.
 #[repr(C)]
 pub struct Extra {
+    /// Simulation of caches.
+    pub cache: AtomicU64,
     /// Stacks within sets.
     pub sets: AtomicU64,
     /// Granules touched, in order, for optimal replacement: [`TOUCHES`] numbers.

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use locality_cachesim::Config;
 use locality_stream::DataType;
 
 use crate::program::Program;
@@ -52,6 +53,13 @@ pub struct Settings {
     pub optimal: bool,
     /// Whether the time distances in each bin are summed.
     pub sums: bool,
+    /// Whether reuse is counted.
+    pub reuse: bool,
+    /// The caches that are simulated, if any. With `one_order` all threads share the last of several levels; else each
+    /// thread has caches of its own.
+    pub cache: Option<Config>,
+    /// Functions whose costs in the simulation go to their callers.
+    pub skipped: Vec<String>,
     /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
     pub program: PathBuf,
 }
@@ -75,6 +83,9 @@ impl Settings {
             sets: 0,
             optimal: false,
             sums: false,
+            reuse: true,
+            cache: None,
+            skipped: Vec::new(),
             program: PathBuf::new(),
         };
         for word in words {
@@ -104,6 +115,14 @@ impl Settings {
                 }
                 ("optimal", number) => settings.optimal = number == "1",
                 ("sums", number) => settings.sums = number == "1",
+                ("reuse", number) => settings.reuse = number == "1",
+                ("cache", text) => {
+                    let config = Config::parse(text).map_err(|error| error.to_string())?;
+                    settings.cache = Some(config);
+                }
+                ("skip", name) => {
+                    settings.skipped.push(name.strip_prefix(':').unwrap_or(name).to_owned());
+                }
                 ("granules", list) => {
                     let parsed: Option<Vec<u8>> = list.split('+').map(|n| n.parse().ok()).collect();
                     settings.granules = parsed.ok_or_else(|| format!("no granules: {list}"))?;
@@ -117,6 +136,11 @@ impl Settings {
     /// Whether only some instructions' accesses are counted.
     pub fn is_restricted(&self) -> bool {
         !self.functions.is_empty() || !self.data_types.is_empty()
+    }
+
+    /// Whether the stream has an event of every block.
+    pub fn tells_blocks(&self) -> bool {
+        self.fetches || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
     }
 
     fn option(&self, program: &Path) -> Vec<u8> {
@@ -140,6 +164,14 @@ impl Settings {
         option.extend(format!(",mode={mode},order={order},what={what},granules={granules}").bytes());
         let (optimal, sums) = (u8::from(self.optimal), u8::from(self.sums));
         option.extend(format!(",sets={},optimal={optimal},sums={sums}", self.sets).bytes());
+        option.extend(format!(",reuse={}", u8::from(self.reuse)).bytes());
+        if let Some(cache) = &self.cache {
+            option.extend(format!(",cache={}", cache.encode()).bytes());
+        }
+        for name in &self.skipped {
+            option.extend(b",skip=:");
+            option.extend(escape(Path::new(name)));
+        }
         for data in &self.data_types {
             option.extend(format!(",type={data}").bytes());
         }
@@ -212,6 +244,9 @@ mod tests {
             sets: 64,
             optimal: true,
             sums: true,
+            reuse: false,
+            cache: Some(Config::parse("L1:32768/8/64+LL:1048576/16/64").unwrap()),
+            skipped: vec!["g<a, b>".into()],
             program: "/bin/true".into(),
         };
         let option = String::from_utf8(settings.option(&settings.program)).unwrap().replace(",,", "\0");

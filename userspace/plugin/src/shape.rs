@@ -40,6 +40,20 @@ impl Shape {
     }
 }
 
+/// Set in the second word of an access after which a function begins though it is no call: [`Event::flags`] is 1.
+pub const LEADS_ON: u64 = 1 << 56;
+
+impl Shape {
+    /// The same with [`LEADS_ON`], where it has a word ready.
+    pub fn leading_on(self) -> Self {
+        match self {
+            Self::Load(what) => Self::Load(what | LEADS_ON),
+            Self::Store(what) => Self::Store(what | LEADS_ON),
+            other => other,
+        }
+    }
+}
+
 /// Index of the instruction, the kinds its loads and stores have, and the largest size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template(pub u64);

@@ -15,12 +15,12 @@ use locality_stream::{BlockRecord, Instruction, InstructionRecord};
 
 use crate::{
     api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
-    functions::{CHOSEN, Functions},
+    functions::{CHOSEN, Functions, SKIPPED},
     mappings::Mappings,
     process::{self, Process},
     recorder,
     region::{BLOCKS, INSTRUCTIONS},
-    settings::Mode,
+    settings::{Mode, Settings},
     shape::{Shape, shape},
 };
 
@@ -34,6 +34,8 @@ pub struct Translation {
     pub mappings: Mappings,
     /// What the run is restricted to.
     functions: Functions,
+    /// Functions whose costs go to their callers.
+    skipped: Functions,
     factory: InstructionInfoFactory,
     bytes: Vec<u8>,
     shapes: Vec<Shape>,
@@ -75,10 +77,11 @@ fn translate(process: &Process, tb: *mut Tb) {
     let mut held = process.translation();
     let translation = &mut *held;
     let Some((address, sizes)) = translation.read(process, tb, count) else { return };
-    let names = &process.settings().functions;
-    if translation.mappings.note(process, address) && !names.is_empty() {
-        let found = translation.functions.update(names, &translation.mappings.files());
-        process.region().header().functions_found.fetch_or(found, Relaxed);
+    let Settings { functions: names, skipped, .. } = process.settings();
+    if translation.mappings.note(process, address) && !(names.is_empty() && skipped.is_empty()) {
+        let (files, header) = (translation.mappings.files(), process.region().header());
+        header.functions_found.fetch_or(translation.functions.update(names, &files), Relaxed);
+        header.skipped_found.fetch_or(translation.skipped.update(skipped, &files), Relaxed);
     }
     let Some(block) = translation.block(process, address, &sizes) else {
         process::stop("more code than an image may have");
@@ -88,8 +91,14 @@ fn translate(process: &Process, tb: *mut Tb) {
     unsafe {
         match translation.handlers.get(&address) {
             None => {
-                let told = process.settings().fetches;
-                let callback: OnBlock = if told { recorder::on_told_block } else { recorder::on_block };
+                let settings = process.settings();
+                let callback: OnBlock = if settings.tells_blocks() {
+                    recorder::on_told_block
+                } else if settings.cache.is_some() {
+                    recorder::on_entered_block
+                } else {
+                    recorder::on_block
+                };
                 (api.register_block)(tb, callback, NO_REGS, block as usize as *mut c_void);
             }
             Some(signal) => {
@@ -120,6 +129,7 @@ impl Default for Translation {
             handlers: HashMap::new(),
             mappings: Mappings::default(),
             functions: Functions::default(),
+            skipped: Functions::default(),
             factory: InstructionInfoFactory::new(),
             bytes: Vec::new(),
             shapes: Vec::new(),
@@ -160,6 +170,19 @@ impl Translation {
         Some((address, sizes))
     }
 
+    /// Whether the block in `self.bytes` only passes control on, so that the next one is the function that was called.
+    fn is_stub(&self, address: u64, sizes: &[u8]) -> bool {
+        let mut from = 0;
+        let record = |size: &u8| {
+            let bytes = self.bytes.get(from..from + usize::from(*size)).unwrap_or_default();
+            let record = InstructionRecord::new(address + from as u64, bytes);
+            from += usize::from(*size);
+            record
+        };
+        // No stub has more than three instructions.
+        sizes.len() <= 3 && locality_cachesim::is_stub(&sizes.iter().map(record).collect::<Vec<_>>())
+    }
+
     /// The block's index, new or known, and in `self.shapes` how its instructions are recorded. `None` without room.
     fn block(&mut self, process: &Process, address: u64, sizes: &[u8]) -> Option<u32> {
         let region = process.region();
@@ -188,7 +211,8 @@ impl Translation {
                     settings.data_types.contains(&facts.data)
                 });
             self.shapes.push(if chosen || !restricted { shape } else { shape.flow() });
-            let at_marked = if chosen { at | CHOSEN } else { at };
+            let skipped = !settings.skipped.is_empty() && self.skipped.contain(at);
+            let at_marked = at | if chosen { CHOSEN } else { 0 } | if skipped { SKIPPED } else { 0 };
             if known.is_none() {
                 // SAFETY: below INSTRUCTIONS, and only the holder of the translation lock writes the table.
                 unsafe {
@@ -197,6 +221,9 @@ impl Translation {
             }
             at += u64::from(*size);
             from += usize::from(*size);
+        }
+        if settings.cache.is_some() && !settings.tells_blocks() && self.is_stub(address, sizes) {
+            self.shapes.iter_mut().for_each(|shape| *shape = shape.leading_on());
         }
         if let Some(block) = known {
             return Some(block);

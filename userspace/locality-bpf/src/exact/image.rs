@@ -6,7 +6,7 @@
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_plugin::{
-    functions::CHOSEN,
+    functions::{CHOSEN, MARKS},
     lacking,
     region::{BLOCKS, Region, load_text},
 };
@@ -99,7 +99,7 @@ fn finish(region: &Region) -> Image {
     let records: Vec<InstructionRecord> = marked
         .instructions
         .iter()
-        .map(|record| InstructionRecord { address: record.address & !CHOSEN, ..*record })
+        .map(|record| InstructionRecord { address: record.address & !MARKS, ..*record })
         .collect();
     let facts = Code { instructions: &records, blocks: marked.blocks }.classify();
     let mut image = Image {

@@ -75,6 +75,9 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         sets: args.sets.unwrap_or(0),
         optimal: args.optimal,
         sums: args.fine,
+        reuse: true,
+        cache: None,
+        skipped: Vec::new(),
         program: PathBuf::new(),
     };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
