@@ -28,6 +28,8 @@ use crate::types::TypeReader;
 /// One part in this many of the time may go into reading pointers.
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
+/// What was read is believed for this long after it could have been read again.
+const MAX_AGE: Duration = Duration::from_secs(1);
 /// Pointers that one reading follows.
 const MAX_FOLLOWED: usize = 1 << 16;
 /// Elements of an array that are followed.
@@ -52,6 +54,15 @@ struct Target {
     hops: u8,
 }
 
+/// A value that pointers have, and what they lead to.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    value: u64,
+    target: u32,
+    /// Usable bytes of the glibc block there, asked once in a reading.
+    chunk: Option<Option<u64>>,
+}
+
 /// A block without a record.
 struct Block {
     start: u64,
@@ -64,8 +75,8 @@ struct Block {
 /// What is known of pointers.
 #[derive(Debug, Default)]
 pub(crate) struct Inferred {
-    /// Values and what they lead to, by value.
-    known: Vec<(u64, u32)>,
+    /// By value.
+    known: Vec<Known>,
     targets: Vec<Target>,
     by_name: HashMap<(Arc<str>, Option<TypeId>), u32>,
     next_reading: Option<Instant>,
@@ -87,9 +98,9 @@ impl Resolver {
     pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<u32> {
         let find = |this: &Self| {
             let known = &this.inferred.known;
-            let first = known.partition_point(|(value, _)| *value < block.start);
-            let (value, target) = known.get(first)?;
-            (*value - block.start < block.bytes.max(1)).then_some((*target, *value == block.start))
+            let first = known.partition_point(|known| known.value < block.start);
+            let Known { value, target, .. } = *known.get(first)?;
+            (value - block.start < block.bytes.max(1)).then_some((target, value == block.start))
         };
         let mut found = find(self);
         if !found.is_some_and(|(_, exact)| exact) && self.read_pointers(at) {
@@ -101,12 +112,14 @@ impl Resolver {
     /// Names a place in a block that was never recorded.
     pub(crate) fn infer(&mut self, address: u64, at: &Place<'_>, region: usize) -> Option<Named> {
         let memory = at.memory?;
-        let found = self.block_below(address, memory, region);
-        let found = match found {
-            Some(found) => Some(found),
-            None if self.read_pointers(at) => self.block_below(address, memory, region),
-            None => None,
+        let mut found = self.block_below(address, memory, region);
+        let reread = match &found {
+            Some(_) => self.inferred.next_reading.is_some_and(|next| next.elapsed() > MAX_AGE),
+            None => true,
         };
+        if reread && self.read_pointers(at) {
+            found = self.block_below(address, memory, region);
+        }
         let Block { start, bytes, target, is_mapping } = found?;
         let target = self.inferred.targets.get_mut(target as usize)?;
         let objects = &mut self.objects;
@@ -148,20 +161,23 @@ impl Resolver {
     fn block_below(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
         let region = self.space.region(region)?;
         let (first, end) = (region.mapping.start, region.mapping.end);
-        let behind = self.inferred.known.partition_point(|(value, _)| *value <= address);
+        let nameless = region.mapping.path.is_empty();
+        let behind = self.inferred.known.partition_point(|known| known.value <= address);
         let glibc = *self.inferred.glibc.get_or_insert_with(|| self.space.maps_file_named("libc.so"));
-        let before = self.inferred.known.get(behind.saturating_sub(LOOK_BACK)..behind)?;
-        before.iter().rev().find_map(|&(value, target)| {
-            if value < first {
-                return None;
+        let before = self.inferred.known.get_mut(behind.saturating_sub(LOOK_BACK)..behind)?;
+        for known in before.iter_mut().rev().take_while(|known| known.value >= first) {
+            let Known { value: start, target, .. } = *known;
+            let mut ask = || if glibc { chunk_bytes(start, end, memory) } else { None };
+            let chunk = *known.chunk.get_or_insert_with(&mut ask);
+            let is_mapping = chunk.is_none() && start - first < 4096 && nameless;
+            let ty = self.inferred.targets.get(target as usize).and_then(|target| target.ty);
+            let one = || ty.and_then(|ty| self.types.bytes(ty));
+            let bytes = chunk.or_else(|| if is_mapping { Some(end - start) } else { one() });
+            if let Some(bytes) = bytes.filter(|bytes| address - start < *bytes) {
+                return Some(Block { start, bytes, target, is_mapping });
             }
-            let chunk = if glibc { chunk_bytes(value, end, memory) } else { None };
-            let ty = self.inferred.targets.get(target as usize)?.ty;
-            let is_mapping = chunk.is_none() && value - first < 4096 && region.mapping.path.is_empty();
-            let bytes =
-                chunk.or_else(|| if is_mapping { Some(end - value) } else { self.types.bytes(ty?) })?;
-            (address - value < bytes).then_some(Block { start: value, bytes, target, is_mapping })
-        })
+        }
+        None
     }
 
     /// Reads all pointers again, unless that was done a moment ago.
@@ -185,7 +201,8 @@ impl Resolver {
         let mut found = reading.found;
         found.sort_unstable();
         found.dedup_by_key(|(value, _)| *value);
-        self.inferred.known = found;
+        let known = |(value, target)| Known { value, target, chunk: None };
+        self.inferred.known = found.into_iter().map(known).collect();
         let took = started.elapsed();
         self.inferred.next_reading = Some(Instant::now() + (took * READING_SHARE).max(MIN_INTERVAL));
         true

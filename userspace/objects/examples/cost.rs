@@ -1,0 +1,69 @@
+//! Measures what names cost: `cost PID` resolves addresses spread over the process's writable memory, and tells the time to
+//! the first answer, the mean time of the later ones by kind of object, and our own peak memory.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may fail loudly")]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use locality_objects::{Place, ProcessMemory, Resolver};
+use locality_symbols::Processes;
+
+/// Addresses per mapping.
+const ADDRESSES: u64 = 2000;
+const ROUNDS: u32 = 20;
+
+fn main() {
+    let pid: u32 = std::env::args().nth(1).and_then(|pid| pid.parse().ok()).unwrap();
+    let processes = Processes::new();
+    let started = Instant::now();
+    let mut resolver = Resolver::new(&processes, pid).unwrap();
+    let memory = ProcessMemory::open(pid).ok();
+    let mappings = processes.mappings(pid).unwrap();
+    println!("mappings read: {:?}", started.elapsed());
+    // A static variable of the program: the whole of its debug information is asked for.
+    let first = mappings.iter().find(|m| m.writable && m.inode != 0).unwrap();
+    let started = Instant::now();
+    let place = Place::default();
+    let named = resolver.resolve(first.start + (first.end - first.start) / 2, &place);
+    println!("first answer: {:?} ({} {})", started.elapsed(), named.object.kind, named.full_name());
+    println!("peak memory: {}", status("VmHWM"));
+    for (path, faults) in resolver.debug_faults() {
+        println!("{path}: {faults:?}");
+    }
+    let addresses: Vec<u64> = mappings
+        .iter()
+        .filter(|m| m.readable && m.writable)
+        .flat_map(|m| (0..ADDRESSES).map(move |i| m.start + (m.end - m.start) / ADDRESSES * i))
+        .collect();
+    let place = Place { memory: memory.as_ref().map(|memory| memory as _), ..Default::default() };
+    let started = Instant::now();
+    for &address in &addresses {
+        resolver.resolve(address, &place);
+    }
+    println!("first round over {} addresses: {:?}", addresses.len(), started.elapsed());
+    let mut spent: BTreeMap<&str, (Duration, u32)> = BTreeMap::new();
+    for _ in 0..ROUNDS {
+        // Runs of one kind are timed as one, so that the clock costs nothing.
+        for chunk in addresses.chunks(ADDRESSES as usize) {
+            let started = Instant::now();
+            let mut kind = "";
+            for &address in chunk {
+                kind = resolver.resolve(address, &place).object.kind.as_str();
+            }
+            let entry = spent.entry(kind).or_default();
+            entry.0 += started.elapsed();
+            entry.1 += chunk.len() as u32;
+        }
+    }
+    for (kind, (time, count)) in spent {
+        println!("{kind}: {:.0} ns each, {count} times", time.as_nanos() as f64 / f64::from(count));
+    }
+    println!("peak memory: {}, now {}, of it files {}", status("VmHWM"), status("VmRSS"), status("RssFile"));
+}
+
+fn status(key: &str) -> String {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+    line.split_once(':').unwrap().1.trim().to_owned()
+}
