@@ -28,8 +28,35 @@ pub const STOP_SIGNALS: u32 = 10;
 pub const TARGETS_FULL: u32 = 11;
 /// A reading of a meter that user space has withdrawn already.
 pub const FILTERED_STALE_METER: u32 = 12;
+/// Runs of the allocation probe at a function's entry, the kernel emulating the probed instruction. What the allocation
+/// probes count is not part of [`FATE`]: they have a ring of their own.
+pub const HEAP_CALLS: u32 = 13;
+/// The same, the kernel stepping over the probed instruction.
+pub const HEAP_STEPPED_CALLS: u32 = 14;
+/// Calls that ask for less than the least size.
+pub const HEAP_SMALL: u32 = 15;
+/// Calls of one allocation function by another.
+pub const HEAP_NESTED: u32 = 16;
+/// Frees of what is not known, and of nothing.
+pub const HEAP_FREE_UNKNOWN: u32 = 17;
+/// Calls that were followed to their return.
+pub const HEAP_FOLLOWED: u32 = 18;
+/// Calls that a full map kept from being followed.
+pub const HEAP_UNFOLLOWED: u32 = 19;
+/// Returns without a block.
+pub const HEAP_FAILED: u32 = 20;
+/// Allocations and frees that were recorded.
+pub const HEAP_RECORDED: u32 = 21;
+/// Those that found the ring full.
+pub const HEAP_LOST: u32 = 22;
+/// Stacks of new sites that were recorded.
+pub const HEAP_SITES: u32 = 23;
+/// Those that found the ring full.
+pub const HEAP_SITES_LOST: u32 = 24;
+/// Live blocks whose free will not be seen: more blocks than the map holds.
+pub const HEAP_LIVE_FULL: u32 = 25;
 /// Number of counters.
-pub const COUNT: u32 = 13;
+pub const COUNT: u32 = 26;
 
 /// What can become of an event that was seen: exactly one of these per event.
 pub const FATE: [(u32, &str); 10] = [

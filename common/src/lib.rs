@@ -7,5 +7,6 @@
 
 pub mod config;
 pub mod counter;
+pub mod heap;
 pub mod record;
 pub mod rules;

@@ -24,6 +24,10 @@ pub mod kind {
     pub const LIFECYCLE: u32 = 3;
     /// [`super::MeterRecord`]
     pub const METER: u32 = 4;
+    /// [`crate::heap::HeapRecord`]
+    pub const HEAP: u32 = 5;
+    /// [`crate::heap::HeapSiteRecord`]
+    pub const HEAP_SITE: u32 = 6;
 }
 
 /// The beginning of every record.

@@ -151,6 +151,17 @@ fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
     }
 }
 
+/// Replaces a word of the copy `to`, `at` bytes from its start.
+#[inline(always)]
+pub fn put_word(at: u64, word: u64, to: *mut u8) {
+    let at = opaque(at);
+    if at > STACK_BYTES_MAX as u64 {
+        return;
+    }
+    // SAFETY: `to` has room for `STACK_BYTES_MAX` bytes and a page.
+    unsafe { to.add(at as usize).cast::<u64>().write_unaligned(word) };
+}
+
 /// The same value, of which the compiler knows nothing.
 #[inline(always)]
 fn opaque(mut value: u64) -> u64 {

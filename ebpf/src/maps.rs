@@ -1,12 +1,14 @@
 //! Maps and settings. User space sizes `SCRATCH` to the number of CPUs and fills the settings before loading.
 
 use aya_ebpf::{
+    bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{Array, HashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
 };
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets},
     counter,
+    heap::{HeapSettings, LiveBlock, LiveKey, Pending, TextRange},
     record::{HeldThread, Meter, RECORD_BYTES_MAX, WatchKey, WatchState, WatchedWords},
 };
 
@@ -54,6 +56,33 @@ pub struct Scratch {
 #[map]
 pub static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
 
+/// The allocation probes' own ring, so that a busy allocator costs no samples. User space sets its size, here and below.
+#[map]
+pub static HEAP_RING: RingBuf = RingBuf::with_byte_size(4096, 0);
+
+#[map]
+pub static HEAP_SETTINGS: Array<HeapSettings> = Array::with_max_entries(1, 0);
+
+/// Blocks whose free will be recorded.
+#[map]
+pub static HEAP_LIVE: HashMap<LiveKey, LiveBlock> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Sites whose stack was recorded.
+#[map]
+pub static HEAP_SITES: LruHashMap<u64, u32> = LruHashMap::with_max_entries(1, 0);
+
+/// Allocations under way, by thread id.
+#[map]
+pub static HEAP_PENDING: HashMap<u32, Pending> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Program text, by thread group id.
+#[map]
+pub static HEAP_TEXT: HashMap<u32, TextRange> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+
+/// Whether allocations are followed.
+#[unsafe(no_mangle)]
+static HEAP: u32 = 0;
+
 /// One of `locality_common::config::mode`.
 #[unsafe(no_mangle)]
 static MODE: u32 = 0;
@@ -93,6 +122,7 @@ macro_rules! setting {
 setting!(mode, MODE, u32);
 setting!(own_tgid, OWN_TGID, u32);
 setting!(stack_pages, STACK_PAGES, u32);
+setting!(heap, HEAP, u32);
 
 /// One of the kernel field offsets.
 macro_rules! offset {

@@ -1,14 +1,14 @@
-//! The only writer of the ring buffer; counts what becomes of every event (`locality_common::counter`).
+//! The only writer of the ring buffers; counts what becomes of every event (`locality_common::counter`).
 
-use core::ffi::c_void;
+use core::{arch::asm, ffi::c_void};
 
 use aya_ebpf::{
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
-    helpers::generated::bpf_ringbuf_output,
+    helpers::generated::{bpf_ringbuf_discard, bpf_ringbuf_output, bpf_ringbuf_reserve, bpf_ringbuf_submit},
 };
-use locality_common::counter;
+use locality_common::{counter, heap::HeapRecord};
 
-use crate::maps::{COUNTERS, RING, Scratch};
+use crate::maps::{COUNTERS, HEAP_RING, RING, Scratch};
 
 /// Adds one to a counter of this CPU.
 #[inline(always)]
@@ -54,4 +54,51 @@ fn output(data: *mut c_void, bytes: u64, wake: Wake) {
     let failed =
         unsafe { bpf_ringbuf_output((&raw const RING).cast_mut().cast(), data, bytes, wake.flags()) };
     count(if failed == 0 { counter::SUBMITTED } else { counter::LOST_RING_FULL });
+}
+
+/// Adds one to a counter of this CPU, from a program that another task's run of it may interrupt.
+#[inline(always)]
+pub fn count_shared(index: u32) {
+    if let Some(counter) = COUNTERS.get_ptr_mut(index) {
+        // SAFETY: the map lookup returned a live slot; the instruction changes nothing but that word.
+        unsafe { asm!("lock *(u64 *)({slot} + 0) += {one}", slot = in(reg) counter, one = in(reg) 1u64) };
+    }
+}
+
+/// Sends what happened to a block. Its reader is never woken.
+#[inline(always)]
+pub fn submit_heap(record: &HeapRecord) {
+    let data = core::ptr::from_ref(record).cast_mut().cast();
+    // SAFETY: the record is live and of the size given.
+    let failed = unsafe {
+        bpf_ringbuf_output(
+            (&raw const HEAP_RING).cast_mut().cast(),
+            data,
+            size_of::<HeapRecord>() as u64,
+            Wake::NextTurn.flags(),
+        )
+    };
+    count_shared(if failed == 0 { counter::HEAP_RECORDED } else { counter::HEAP_LOST });
+}
+
+/// Room of `BYTES` bytes in the ring for a site's record, which `fill` writes; true when it was sent.
+#[inline(always)]
+pub fn submit_site<const BYTES: u64>(fill: impl FnOnce(*mut u8) -> bool) -> bool {
+    // SAFETY: a helper call on a live map.
+    let room = unsafe { bpf_ringbuf_reserve((&raw const HEAP_RING).cast_mut().cast(), BYTES, 0) };
+    if room.is_null() {
+        count_shared(counter::HEAP_SITES_LOST);
+        return false;
+    }
+    if fill(room.cast()) {
+        // SAFETY: the room was reserved above and is given back once.
+        unsafe { bpf_ringbuf_submit(room, Wake::NextTurn.flags()) };
+        count_shared(counter::HEAP_SITES);
+        true
+    } else {
+        // SAFETY: as above.
+        unsafe { bpf_ringbuf_discard(room, Wake::NextTurn.flags()) };
+        count_shared(counter::HEAP_SITES_LOST);
+        false
+    }
 }

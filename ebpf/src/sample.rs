@@ -18,7 +18,7 @@ use locality_common::{
 };
 
 use crate::{
-    copy,
+    copy, heap,
     maps::{HEARTBEAT, HELD, SCRATCH, Scratch},
     ring::{Wake, count, submit},
     target,
@@ -65,7 +65,9 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
         (*record).cgroup = bpf_get_current_cgroup_id();
         copy::registers(&raw const (*data).regs, &raw mut (*record).regs);
         copy::code((*data).regs.rip, &raw mut (*record).code);
-        let stack = copy::stack(tgid, (*data).regs.rsp, scratch.cast::<u8>().add(size_of::<SampleRecord>()));
+        let (rsp, to) = ((*data).regs.rsp, scratch.cast::<u8>().add(size_of::<SampleRecord>()));
+        let stack = copy::stack(tgid, rsp, to);
+        heap::restore_return_address(tid, rsp, stack.bytes, to);
         let bytes = size_of::<SampleRecord>() as u32 + stack.bytes;
         (*record).header.nested_traps = stack.nested_traps;
         (*record).header.bytes = bytes;

@@ -18,7 +18,7 @@ use locality_common::{
 };
 
 use crate::{
-    copy,
+    copy, heap,
     maps::{SCRATCH, Scratch, WATCHES},
     ring::{Wake, count, submit},
 };
@@ -133,8 +133,9 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
             copy::registers(&raw const (*data).regs, regs);
         }
         copy::code((*record).regs.rip, &raw mut (*record).code);
-        let stack =
-            copy::stack(trap.tgid, (*record).regs.rsp, scratch.cast::<u8>().add(size_of::<TouchRecord>()));
+        let (rsp, to) = ((*record).regs.rsp, scratch.cast::<u8>().add(size_of::<TouchRecord>()));
+        let stack = copy::stack(trap.tgid, rsp, to);
+        heap::restore_return_address(trap.tid, rsp, stack.bytes, to);
         let bytes = size_of::<TouchRecord>() as u32 + stack.bytes;
         (*record).header.nested_traps = stack.nested_traps;
         (*record).header.bytes = bytes;

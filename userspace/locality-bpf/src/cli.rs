@@ -181,6 +181,15 @@ pub struct TraceArgs {
     /// Longest time that a thread may be stopped to arm a watchpoint.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
+    /// Follow allocations, to name heap blocks by where they were allocated.
+    ///
+    /// This puts breakpoints into the text of the traced programs, on malloc, free and their like; their cost is part of the
+    /// budget. Needs Linux 6.6.
+    #[arg(long, conflicts_with = "all")]
+    pub heap: bool,
+    /// Do not follow the allocations of a launched command.
+    #[arg(long, conflicts_with = "heap")]
+    pub no_heap: bool,
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,

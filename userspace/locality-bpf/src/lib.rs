@@ -2,7 +2,7 @@
 //!
 //! Modules stand in the order in which a trace passes them: `cli` is what the user typed, `compare` holds two reports
 //! against each other, `doctor` says what this machine can do, `plan` what the one means on the other, `control` runs the
-//! trace, `capture` stops and watches, `guard` keeps the targets from harm, `exact` runs a program under QEMU instead,
+//! trace, `capture` stops and watches, `guard` keeps the targets from harm, `heap` follows allocations, `exact` runs a program under QEMU instead,
 //! `kernel` wraps interfaces.
 
 pub mod cli;
@@ -18,6 +18,8 @@ pub mod control;
 pub mod capture;
 
 pub mod guard;
+
+pub mod heap;
 
 pub mod exact;
 

@@ -51,6 +51,8 @@ pub struct Plan {
     pub windows: bool,
     /// Whether threads that are not held may be watched.
     pub watch_unheld: bool,
+    /// Whether allocations are followed.
+    pub heap: bool,
     /// Who gets debug registers.
     pub policy: Policy,
     /// How reuses are weighed.
@@ -102,6 +104,7 @@ impl Plan {
         Ok(Self {
             watch_unheld,
             windows: !args.no_window,
+            heap: args.heap,
             // Stopping every thread of a machine would make each program on it notice a tracer.
             may_stop: !args.no_stop && targets != Targets::All,
             targets,

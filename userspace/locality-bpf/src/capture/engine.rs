@@ -20,10 +20,13 @@ use super::{
     watching::{Watch, Watches},
     windows::{Wanted, Windows},
 };
-use crate::kernel::{
-    object::{Object, Ring},
-    perf::Event as PerfEvent,
-    ptrace, records, sys,
+use crate::{
+    heap::Heap,
+    kernel::{
+        object::{Object, Ring},
+        perf::Event as PerfEvent,
+        ptrace, records, sys,
+    },
 };
 
 /// Longest sleep of the loop; each turn is a sign of life.
@@ -53,6 +56,8 @@ pub struct Settings {
     pub wanted: Wanted,
     /// The code that windows refer to; the assembler reads it.
     pub code: SharedCode,
+    /// Is told about processes, where allocations are followed.
+    pub heap: Option<Heap>,
     /// Share of a thread's time that stops for the program's own signals and births may cost before the thread is
     /// released.
     pub budget: f64,

@@ -8,6 +8,7 @@ use locality_shadow::{Counts, End};
 use locality_stream::Event as StreamEvent;
 
 use super::choice::Found;
+use crate::heap::HeapSite;
 
 /// One thing that happened.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub enum Event {
     },
     /// A sample, after its stop if there was one.
     Sample(Box<SampleEvent>),
+    /// A site of allocations was met for the first time. (From the heap thread.)
+    HeapSite(Box<HeapSite>),
     /// A thread's progress after a stop.
     Meter(Box<MeterRecord>),
     /// A watch ended.
@@ -217,6 +220,8 @@ pub struct Costs {
     pub meter_ticks: AtomicU64,
     /// Clock ticks that met a target in kernel mode, as last read.
     pub kernel_ticks: AtomicU64,
+    /// What the allocation probes cost, by their calibrated price.
+    pub heap_ns: AtomicU64,
     /// Uses that were not watched because the thread was not held.
     pub unguarded: AtomicU64,
     /// Uses whose word was watched already.

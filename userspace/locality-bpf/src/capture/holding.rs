@@ -83,6 +83,11 @@ impl Capture {
 
     /// Takes a thread into the books, or changes how a thread that is there is held.
     pub(super) fn adopt(&mut self, tgid: u32, tid: u32, holding: Holding) {
+        if let Some(heap) = &self.settings.heap
+            && !self.members.processes.contains_key(&tgid)
+        {
+            heap.started(tgid);
+        }
         let new = self.members.add(tgid, tid, self.settings.policy);
         self.had_targets = true;
         self.heartbeat.watch_over(tgid);
@@ -180,6 +185,9 @@ impl Capture {
     /// The process runs another program: all other threads are gone, every address means something else, and the new
     /// program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
+        if let Some(heap) = &self.settings.heap {
+            heap.exec(tgid, sys::monotonic_ns());
+        }
         self.end_process_watches(tgid);
         self.forget_windows(tgid);
         let threads = self.members.processes.get(&tgid).map(|process| process.threads.clone());

@@ -412,6 +412,9 @@ impl Capture {
             self.end_process_watches(thread.tgid);
             self.forget_windows(thread.tgid);
             self.members.processes.remove(&thread.tgid);
+            if let Some(heap) = &self.settings.heap {
+                heap.ended(thread.tgid, sys::monotonic_ns());
+            }
             self.kernel.remove_target(thread.tgid);
             self.heartbeat.forget(thread.tgid);
         }

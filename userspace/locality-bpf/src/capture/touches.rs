@@ -24,6 +24,10 @@ impl Capture {
             Record::Touch(record, stack) => self.on_touch(Box::new(Trap { record: *record, stack })),
             Record::Lifecycle(record) => self.on_lifecycle(&record),
             Record::Meter(record) => self.on_meter(record),
+            Record::Heap(_) | Record::HeapSite(..) => {
+                tracing::debug!("a record of the heap in the wrong ring");
+                add(&self.costs.unknown_records, 1);
+            }
             Record::Unknown(kind) => {
                 tracing::debug!("record of unknown kind {kind}");
                 add(&self.costs.unknown_records, 1);
@@ -121,6 +125,11 @@ impl Capture {
             // Where ptrace does not announce it, a new thread is seized as soon as its birth is read; a new process later.
             lifecycle::FORK if !announces_births || record.other_tgid != record.header.tgid => {
                 self.meet_newborn(record.other_tgid, record.other_tid);
+                if let Some(heap) = &self.settings.heap
+                    && record.other_tgid != record.header.tgid
+                {
+                    heap.forked(record.header.tgid, record.other_tgid, record.header.time_ns);
+                }
             }
             // ptrace reports the ends and the new programs of what it holds.
             lifecycle::EXIT if !held => {

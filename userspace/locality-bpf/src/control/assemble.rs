@@ -152,7 +152,8 @@ impl Assembler {
                 self.pace.reading(&record, &mut ready);
                 self.put_windows(ready);
             }
-            Event::CommandEnded(_)
+            Event::HeapSite(_)
+            | Event::CommandEnded(_)
             | Event::NoTargets
             | Event::Failed(_)
             | Event::Unguarded

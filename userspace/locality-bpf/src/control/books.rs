@@ -50,6 +50,8 @@ pub struct Books<'a> {
     pub plan: &'a Plan,
     /// Why no windows can be taken, if they were wanted.
     pub no_windows: Option<String>,
+    /// Why no allocations can be followed, if they should be.
+    pub no_heap: Option<String>,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the capture thread counted.
@@ -69,6 +71,7 @@ impl Books<'_> {
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
             ticks: samples + get(&costs.kernel_ticks),
+            heap_ns: get(&costs.heap_ns),
             readings: get(&costs.meter_ticks),
             samples,
             cpu_ns: cpu.read(),
@@ -83,7 +86,7 @@ impl Books<'_> {
             measured_percent: spending.share(prices) * 100.0,
             stop_ns: spending.still_ns(prices),
             trap_ns: spending.traps * prices.trap_ns,
-            bpf_ns: spending.ticks * prices.tick_ns + spending.readings * prices.meter_ns,
+            bpf_ns: spending.ticks * prices.tick_ns + spending.readings * prices.meter_ns + spending.heap_ns,
             controller_ns: sys::own_cpu_ns() + get(&self.costs.window_cpu_ns),
             stops: spending.stops,
             longest_stop_ns: get(&self.costs.longest_stop_ns),
@@ -135,6 +138,11 @@ impl Books<'_> {
             self.no_windows.iter().map(|why| {
                 format!("Distances are told in CPU time only, for lack of shadow windows: {why}.")
             }),
+        );
+        notices.extend(
+            self.no_heap
+                .iter()
+                .map(|why| format!("Heap blocks are not named by where they were allocated: {why}.")),
         );
         let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
         reasons.sort();

@@ -34,6 +34,8 @@ pub struct Spending {
     pub ticks: u64,
     /// Readings of meters.
     pub readings: u64,
+    /// What the allocation probes cost.
+    pub heap_ns: u64,
     /// Samples: ticks that met a target in user mode.
     pub samples: u64,
     /// CPU time of the targets.
@@ -62,7 +64,7 @@ impl Spending {
     /// What the targets paid.
     pub fn cost_ns(&self, prices: Prices) -> u64 {
         let interrupts_ns = self.ticks * prices.tick_ns + self.readings * prices.meter_ns;
-        self.still_ns(prices) + self.traps * prices.trap_ns + interrupts_ns
+        self.still_ns(prices) + self.traps * prices.trap_ns + interrupts_ns + self.heap_ns
     }
 
     /// The cost as a share of CPU time and stopped time.

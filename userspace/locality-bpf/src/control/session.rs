@@ -29,9 +29,10 @@ use super::{
 use crate::{
     capture::{Capture, Command, Handle, Settings, SharedCode, Wanted, Windows, event::Event},
     guard,
+    heap::{self, HeapThread},
     kernel::{
         btf, cgroup,
-        object::{Filter, Object, Ring},
+        object::{Filter, HeapObject, Object, Ring},
         proc, sys,
     },
     plan::{Plan, Targets, check_rights},
@@ -46,6 +47,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often all that was collected goes to the file, with what is known only at the end, in case that the end never
 /// comes: a killed trace lacks at most a second, and a busy machine adds to this.
 const SUMMARY_EVERY: Duration = Duration::from_millis(500);
+
+/// Share of the budget that the allocation probes may take; what they leave is for samples.
+const HEAP_SHARE: f64 = 0.4;
 
 /// How a trace ended.
 #[derive(Debug)]
@@ -87,7 +91,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     sys::loosen_limits();
     let hurry = sys::Hurry::begin();
     let offsets = btf::kernel_offsets()?;
-    let (mut object, mut ring) = Object::load(&plan.filter(), &offsets)?;
+    let (mut object, mut ring, heap) = Object::load_with(&plan.filter(), &offsets, plan.heap)?;
     let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
     drop(hurry);
     tracing::debug!(?calibration);
@@ -106,10 +110,22 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             Some(Err(why)) => (None, Some(why.to_string())),
             None => (None, None),
         };
-        let books =
-            Books { no_windows, plan, calibration, costs: Arc::default(), started: Started::now(plan) };
-        let mut trace = Trace::start(books, object, ring, heartbeat, windows, store)?;
+        let (heap, no_heap) = match heap {
+            Some(Ok(heap)) => (Some(heap), None),
+            Some(Err(why)) => (None, Some(format!("{why:#}"))),
+            None => (None, None),
+        };
+        let books = Books {
+            no_windows,
+            no_heap,
+            plan,
+            calibration,
+            costs: Arc::default(),
+            started: Started::now(plan),
+        };
+        let mut trace = Trace::start(books, object, ring, heap, heartbeat, windows, store)?;
         trace.attach(launched.as_ref()).await?;
+        trace.follow_allocations(launched.as_ref())?;
         trace.clock.start()?;
         let command = launched.as_ref().map(|launched| launched.pid);
         if let (Some(launched), Targets::Command(words)) = (launched, &plan.targets) {
@@ -126,6 +142,7 @@ struct Trace<'a> {
     clock: Clock,
     governor: Governor,
     capture: Handle,
+    heap: Option<HeapThread>,
     events: mpsc::Sender<Event>,
     assembler: AssemblerThread,
     shown: Arc<Mutex<Shown>>,
@@ -144,6 +161,7 @@ impl<'a> Trace<'a> {
         books: Books<'a>,
         object: Object,
         ring: Ring,
+        heap: Option<HeapObject>,
         heartbeat: Arc<guard::Heartbeat>,
         windows: Option<Windows>,
         store: Store,
@@ -159,7 +177,17 @@ impl<'a> Trace<'a> {
         let governor = Governor::new(plan.overhead_percent / 100.0, prices);
         let clock = Clock::open(&object, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);
+        let heap = heap.map(|object| {
+            let settings = heap::Settings {
+                share: HEAP_SHARE * plan.overhead_percent / 100.0,
+                min_bytes: heap::MIN_BYTES,
+                copy_ns: prices.tick_ns,
+            };
+            heap::start(object, settings, Arc::clone(&books.costs), events.clone())
+        });
+        let heap = heap.transpose()?;
         let settings = Settings {
+            heap: heap.as_ref().map(|thread| thread.heap().clone()),
             policy: plan.policy,
             max_stop_ns: plan.max_stop.as_nanos() as u64,
             no_stops: (!plan.may_stop).then_some("--no-stop"),
@@ -184,6 +212,7 @@ impl<'a> Trace<'a> {
             clock,
             governor,
             capture,
+            heap,
             events,
             assembler,
             shown,
@@ -222,6 +251,16 @@ impl<'a> Trace<'a> {
                 ),
                 Err(error) => bail!("cannot trace process {pid}: {error}"),
             }
+        }
+        Ok(())
+    }
+
+    /// Has the launched command's program probed before its first instruction.
+    fn follow_allocations(&self, launched: Option<&launch::Launched>) -> Result<()> {
+        if let (Some(thread), Some(launched), Targets::Command(words)) =
+            (&self.heap, launched, &self.books.plan.targets)
+        {
+            thread.heap().launched(launched.pid, launch::find(words)?);
         }
         Ok(())
     }
@@ -322,8 +361,12 @@ impl<'a> Trace<'a> {
         self.capture.send(Command::Finish);
         let capture = self.capture.join()?;
         if stop {
+            // Nobody would keep their cost within the budget.
+            let heap = self.heap.as_ref().map(HeapThread::heap);
+            heap.inspect(|heap| heap.away());
             // SAFETY: a system call with plain arguments. It returns when somebody continues us.
             unsafe { libc::raise(libc::SIGSTOP) };
+            heap.inspect(|heap| heap.back());
         }
         self.capture = capture.start()?;
         let mut all: HashSet<u32> = lock(&self.shown).pids.clone();
@@ -355,6 +398,10 @@ impl<'a> Trace<'a> {
         capture.end_lifecycle();
         capture.drain_rest();
         let after = capture.kernel_counters()?;
+        // After the last event that may ask, before the last that may tell.
+        if let Some(heap) = &mut self.heap {
+            heap.finish();
+        }
         let spending = self.books.spending(&mut self.cpu);
         // Without senders the queue is closed, and the assembler ends when it has read it.
         drop((capture, self.events));

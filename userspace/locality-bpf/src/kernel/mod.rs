@@ -10,3 +10,4 @@ pub mod ptrace;
 pub mod records;
 pub mod sources;
 pub mod sys;
+pub mod uprobe;

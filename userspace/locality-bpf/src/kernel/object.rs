@@ -1,18 +1,24 @@
 //! The eBPF object: loading it, its settings and its maps.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::{
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf},
     programs::{PerfEvent, RawTracePoint, raw_trace_point::RawTracePointLink},
 };
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets, mode},
     counter,
+    heap::{HeapSettings, LiveBlock, LiveKey, TextRange},
     record::{HeldThread, Meter, WatchKey, WatchState, WatchedWords},
 };
+
+use super::uprobe::Programs;
 
 /// The compiled object: prebuilt, or rebuilt by the build script when the sources differ.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/locality.bpf.o"));
@@ -27,6 +33,18 @@ pub enum Filter {
     /// Everyone but us.
     All,
 }
+
+/// Sizes of the maps for allocations, where they are followed: bytes of the ring; blocks, sites, threads, processes.
+const HEAP_MAPS: [(&str, u32); 5] = [
+    ("HEAP_RING", 8 << 20),
+    ("HEAP_LIVE", HEAP_BLOCKS_MAX),
+    ("HEAP_SITES", 1 << 14),
+    ("HEAP_PENDING", 1 << 14),
+    ("HEAP_TEXT", 1 << 14),
+];
+
+/// Most live blocks whose free the kernel side knows, of all processes.
+pub const HEAP_BLOCKS_MAX: u32 = 1 << 17;
 
 /// The loaded object. Dropping it unloads the programs.
 pub struct Object {
@@ -43,12 +61,115 @@ pub struct Object {
     lifecycle: Vec<RawTracePointLink>,
 }
 
+/// What follows allocations: its programs and maps, for the thread that drives them.
+pub struct HeapObject {
+    /// The programs.
+    pub programs: Arc<Programs>,
+    /// What they record.
+    pub ring: Ring,
+    settings: Array<MapData, HeapSettings>,
+    live: HashMap<MapData, LiveKey, LiveBlock>,
+    text: HashMap<MapData, u32, TextRange>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+impl std::fmt::Debug for HeapObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeapObject").field("programs", &self.programs).finish_non_exhaustive()
+    }
+}
+
+impl HeapObject {
+    fn load(ebpf: &mut Ebpf) -> Result<Self> {
+        let maps: std::collections::HashMap<String, RawFd> = ebpf
+            .maps()
+            .filter_map(|(name, map)| Some((name.to_owned(), map_data(map)?.fd().as_fd().as_raw_fd())))
+            .collect();
+        let programs = Arc::new(Programs::load(OBJECT, &maps)?);
+        // The counters are read by the capture thread too.
+        let counters = ebpf.map("COUNTERS").and_then(map_data).context("map COUNTERS missing")?;
+        let counters = MapData::from_fd(counters.fd().as_fd().try_clone_to_owned()?)?;
+        let mut take = |name: &str| ebpf.take_map(name).with_context(|| format!("map {name} missing"));
+        Ok(Self {
+            programs,
+            ring: RingBuf::try_from(take("HEAP_RING")?)?,
+            settings: Array::try_from(take("HEAP_SETTINGS")?)?,
+            live: HashMap::try_from(take("HEAP_LIVE")?)?,
+            text: HashMap::try_from(take("HEAP_TEXT")?)?,
+            counters: PerCpuArray::try_from(Map::PerCpuArray(counters))?,
+        })
+    }
+
+    /// Changes what the probes do from now on.
+    pub fn set(&mut self, settings: HeapSettings) -> Result<()> {
+        Ok(self.settings.set(0, settings, 0)?)
+    }
+
+    /// Says where a process's program text lies.
+    pub fn set_text(&mut self, pid: u32, text: TextRange) -> Result<()> {
+        Ok(self.text.insert(pid, text, 0)?)
+    }
+
+    /// A process has a block whose allocation no probe saw: a copy of its parent's.
+    pub fn add_block(&mut self, pid: u32, address: u64, block: LiveBlock) -> Result<()> {
+        Ok(self.live.insert(LiveKey { address, tgid: pid, reserved: 0 }, block, 0)?)
+    }
+
+    /// The free of a block is of no interest any more.
+    pub fn forget_block(&mut self, pid: u32, address: u64) {
+        // Absent when the free came first.
+        let _ = self.live.remove(&LiveKey { address, tgid: pid, reserved: 0 });
+    }
+
+    /// All counters, summed over CPUs.
+    pub fn counters(&self) -> Result<[u64; counter::COUNT as usize]> {
+        sums(&self.counters)
+    }
+
+    /// A process is gone.
+    pub fn forget_process(&mut self, pid: u32) {
+        // Absent where its text was never found.
+        let _ = self.text.remove(&pid);
+    }
+}
+
+/// A map of a kind that the heap programs use.
+fn map_data(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(data)
+        | Map::PerCpuArray(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::RingBuf(data) => Some(data),
+        _ => None,
+    }
+}
+
+/// Counters summed over CPUs.
+fn sums(counters: &PerCpuArray<MapData, u64>) -> Result<[u64; counter::COUNT as usize]> {
+    let mut sums = [0; counter::COUNT as usize];
+    for (index, sum) in (0..).zip(&mut sums) {
+        *sum = counters.get(&index, 0)?.iter().sum();
+    }
+    Ok(sums)
+}
+
 /// What the ring buffer yields; taken once by the capture thread.
 pub type Ring = RingBuf<MapData>;
 
 impl Object {
     /// Loads programs and maps; attaches nothing yet.
     pub fn load(filter: &Filter, offsets: &KernelOffsets) -> Result<(Self, Ring)> {
+        let (object, ring, _) = Self::load_with(filter, offsets, false)?;
+        Ok((object, ring))
+    }
+
+    /// The same, and where `heap` says so what follows allocations, or why that cannot be.
+    pub fn load_with(
+        filter: &Filter,
+        offsets: &KernelOffsets,
+        heap: bool,
+    ) -> Result<(Self, Ring, Option<Result<HeapObject>>)> {
         let mode = match filter {
             Filter::Processes => mode::PROCESSES,
             Filter::Cgroups(_) => mode::CGROUPS,
@@ -56,8 +177,14 @@ impl Object {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error).context("cannot count the CPUs")?;
         let own = std::process::id();
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        for (name, entries) in HEAP_MAPS.iter().filter(|_| heap) {
+            loader.map_max_entries(name, *entries);
+        }
+        let followed = u32::from(heap);
+        let mut ebpf = loader
             .override_global("MODE", &mode, true)
+            .override_global("HEAP", &followed, true)
             .override_global("OWN_TGID", &own, true)
             .override_global("OFFSETS", offsets, true)
             .map_max_entries("SCRATCH", cpus as u32)
@@ -74,6 +201,7 @@ impl Object {
                 map.set(index, *cgroup, 0)?;
             }
         }
+        let heap = heap.then(|| HeapObject::load(&mut ebpf));
         let mut take = |name: &str| ebpf.take_map(name).with_context(|| format!("map {name} missing"));
         let ring = RingBuf::try_from(take("RING")?)?;
         let (targets, held, watches, watched, meters, heartbeat, counters) = (
@@ -100,6 +228,7 @@ impl Object {
                 lifecycle,
             },
             ring,
+            heap,
         ))
     }
 
@@ -206,10 +335,6 @@ impl Object {
 
     /// All counters, summed over CPUs.
     pub fn counters(&self) -> Result<[u64; counter::COUNT as usize]> {
-        let mut sums = [0; counter::COUNT as usize];
-        for (index, sum) in (0..).zip(&mut sums) {
-            *sum = self.counters.get(&index, 0)?.iter().sum();
-        }
-        Ok(sums)
+        sums(&self.counters)
     }
 }

@@ -1,8 +1,9 @@
 //! Decodes ring-buffer bytes. The only module that reads kernel bytes; it never panics, and what it does not know it
 //! returns as [`Record::Unknown`].
 
-use locality_common::record::{
-    Header, LifecycleRecord, MeterRecord, SampleRecord, TouchRecord, kind, read_plain,
+use locality_common::{
+    heap::{HeapRecord, HeapSiteRecord},
+    record::{Header, LifecycleRecord, MeterRecord, SampleRecord, TouchRecord, kind, read_plain},
 };
 
 /// A decoded record with its copy of the user stack, which begins at the recorded `rsp`.
@@ -16,6 +17,10 @@ pub enum Record {
     Lifecycle(LifecycleRecord),
     /// A thread's progress after a stop.
     Meter(Box<MeterRecord>),
+    /// A block was allocated or given back.
+    Heap(HeapRecord),
+    /// A site of allocations was met for the first time.
+    HeapSite(Box<HeapSiteRecord>, Vec<u8>),
     /// A kind that this version does not know, or a record that is too short for its kind.
     Unknown(u32),
 }
@@ -33,6 +38,13 @@ pub fn decode(bytes: &[u8]) -> Record {
         }
         kind::LIFECYCLE => read_plain(bytes).map(Record::Lifecycle),
         kind::METER => read_plain(bytes).map(|meter| Record::Meter(Box::new(meter))),
+        kind::HEAP => read_plain(bytes).map(Record::Heap),
+        // The record's room is that of the deepest stack.
+        kind::HEAP_SITE => read_plain(bytes).map(|site| {
+            let bytes = bytes.get(..header.bytes as usize).unwrap_or(bytes);
+            let stack = bytes.get(size_of::<HeapSiteRecord>()..).unwrap_or_default().to_vec();
+            Record::HeapSite(Box::new(site), stack)
+        }),
         _ => None,
     };
     record.unwrap_or(Record::Unknown(header.kind))
@@ -45,7 +57,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), kind in 0u8..6) {
+        fn any_bytes_decode(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), kind in 0u8..8) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
                 for byte in bytes.iter_mut().take(4).skip(1) {

@@ -1,0 +1,24 @@
+//! Allocations: which heap block held an address at a moment, and where it was allocated.
+//!
+//! Allocation functions of the targets are probed (`kernel::uprobe`, `ebpf/src/heap.rs`). Files: `functions` which functions and
+//! where in them, `modules` what a process executes, `map` the blocks in time, `state` ring records to blocks, `duty` what it may
+//! cost, `price` what it costs, `tracker` the thread that drives all this. Not here: unwinding and naming the sites (the assembler).
+//!
+//! The only thing that writes to a traced program: breakpoints into its text, and in functions whose return is followed the return
+//! address. They go with our descriptors, so also when we are killed. Limits: Linux 6.6; a C++ `operator new` that fails inside
+//! of tcmalloc or jemalloc with a request of less than 1 GiB cannot throw through our probe of its return and ends the program.
+
+pub mod duty;
+pub mod functions;
+pub mod map;
+pub mod modules;
+mod price;
+mod state;
+mod tracker;
+
+pub use map::Block;
+pub use state::{BlocksAt, Heap, HeapSite, SiteTotal, Summary};
+pub use tracker::{HeapThread, Settings, start};
+
+/// Allocations of fewer bytes are only counted, to begin with.
+pub const MIN_BYTES: u64 = 1024;

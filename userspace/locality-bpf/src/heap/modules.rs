@@ -1,0 +1,156 @@
+//! Which files a process executes, and where in them allocation functions are to be probed.
+//!
+//! Reads `/proc` and ELF symbol tables; which symbols matter is `functions`. Limits: a statically linked and stripped
+//! program names no functions, so nothing is found in it. A file that is truncated in place while it is read ends us with SIGBUS, as it does the program that runs it.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use locality_common::heap::TextRange;
+use locality_symbols::Mappings;
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+
+use super::functions::{self, BODY_BYTES, Symbol};
+use crate::kernel::uprobe::Probe;
+
+/// More symbols than this are not looked through.
+const SYMBOLS_MAX: usize = 4_000_000;
+
+/// Names a file, whatever its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl FileId {
+    /// Its inode; the device that other calls tell for it may be another one.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+}
+
+/// A file that a process executes.
+#[derive(Debug, Clone)]
+pub struct Executed {
+    /// Which.
+    pub id: FileId,
+    /// A path that leads to it, from any mount namespace.
+    pub path: PathBuf,
+}
+
+/// The files that a process executes, and where the text of its program lies.
+pub fn executed(pid: u32) -> io::Result<(Vec<Executed>, Option<TextRange>)> {
+    let mappings = Mappings::read(pid)?;
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let mut files: Vec<Executed> = Vec::new();
+    let mut text: Option<TextRange> = None;
+    for mapping in mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0) {
+        if Path::new(&*mapping.path) == program {
+            let (start, end) = text.map_or((mapping.start, mapping.end), |text| {
+                (text.start.min(mapping.start), text.end.max(mapping.end))
+            });
+            text = Some(TextRange { start, end });
+        }
+        let id = FileId { device: mapping.device, inode: mapping.inode };
+        if files.iter().all(|file| file.id != id) {
+            // Leads to the mapped file even where its path is gone or is another's in its mount namespace.
+            let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+            files.push(Executed { id, path: path.into() });
+        }
+    }
+    Ok((files, text))
+}
+
+/// Our own program.
+pub fn own() -> Option<FileId> {
+    let here = own as *const () as u64;
+    let mappings = Mappings::read(std::process::id()).ok()?;
+    mappings.find(here).map(|mapping| FileId { device: mapping.device, inode: mapping.inode })
+}
+
+/// Where to probe a file; nothing where it has no allocation functions or is no ELF file.
+pub fn probes(path: &Path) -> io::Result<Vec<Probe>> {
+    // A device must not even be opened.
+    if !fs::metadata(path)?.is_file() {
+        return Ok(Vec::new());
+    }
+    let file = File::open(path)?;
+    // SAFETY: the mapping is private and read-only; bytes that change under us are survived, truncation is the limit above.
+    let bytes = unsafe { memmap2::Mmap::map(&file) }?;
+    Ok(probes_of(&bytes))
+}
+
+fn probes_of(bytes: &[u8]) -> Vec<Probe> {
+    let Ok(elf) = object::File::parse(bytes) else { return Vec::new() };
+    if elf.architecture() != object::Architecture::X86_64 {
+        return Vec::new();
+    }
+    let mut symbols = Vec::new();
+    for symbol in elf.dynamic_symbols().chain(elf.symbols()).take(SYMBOLS_MAX) {
+        if !symbol.is_definition() || symbol.kind() != object::SymbolKind::Text {
+            continue;
+        }
+        if let Ok(name) = symbol.name()
+            && (functions::is_candidate(name) || functions::is_hint(name))
+        {
+            symbols.push(Symbol { name: name.to_owned(), address: symbol.address() });
+        }
+    }
+    let offset = |address: u64| {
+        elf.segments().find_map(|segment| {
+            let (offset, bytes) = segment.file_range();
+            let within = address.checked_sub(segment.address())?;
+            (within < bytes).then_some(offset + within)
+        })
+    };
+    let body = |address: u64| {
+        let start = offset(address).and_then(|offset| usize::try_from(offset).ok()).unwrap_or(usize::MAX);
+        let rest = bytes.get(start..).unwrap_or_default();
+        rest.get(..BODY_BYTES.min(rest.len())).unwrap_or_default().to_vec()
+    };
+    let points = functions::points(&symbols, body);
+    points
+        .into_iter()
+        .filter_map(|point| {
+            Some(Probe { offset: offset(point.address)?, cookie: point.cookie, followed: point.followed })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_common::heap::function;
+
+    use super::*;
+
+    #[test]
+    fn our_own_allocator_is_found() {
+        let (files, text) = executed(std::process::id()).unwrap();
+        let here = executed as *const () as u64;
+        assert!(text.is_some_and(|text| (text.start..text.end).contains(&here)), "{text:?}");
+        let probes: Vec<Probe> =
+            files.iter().flat_map(|file| probes(&file.path).unwrap_or_default()).collect();
+        let has = |which: u32| probes.iter().any(|probe| probe.cookie & function::MASK == u64::from(which));
+        for which in
+            [function::MALLOC, function::CALLOC, function::REALLOC, function::FREE, function::POSIX_MEMALIGN]
+        {
+            assert!(has(which), "{which} is not in {probes:?}");
+        }
+        for probe in probes {
+            let gives_back =
+                matches!((probe.cookie & function::MASK) as u32, function::FREE | function::MUNMAP);
+            assert_ne!(probe.followed, gives_back, "{probe:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_probes() {
+        assert_eq!(probes_of(b"\x7fELF but not really"), []);
+        assert_eq!(probes_of(&[]), []);
+        assert_eq!(probes(Path::new("/dev/null")).unwrap(), []);
+    }
+}

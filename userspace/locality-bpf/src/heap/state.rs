@@ -1,0 +1,440 @@
+//! From ring records to blocks, and the answers about them; shared by the thread that drives the probes and whoever asks.
+//!
+//! A question about a moment that the records read so far do not reach has the ring read first, so that an answer is never out
+//! of date. Not here: when probes stand (`tracker`).
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+};
+
+use locality_common::{
+    heap::{HeapRecord, HeapSettings, HeapSiteRecord, LiveBlock, TextRange, event},
+    record::Registers,
+};
+
+use locality_objects::{HeapBlock, HeapBlocks};
+
+use super::map::{Block, HeapMap};
+use crate::kernel::{
+    object::{HEAP_BLOCKS_MAX, HeapObject},
+    records::{self, Record},
+    sys,
+};
+
+/// Live blocks and former ones that are kept of a process.
+const BLOCKS_MAX: usize = HEAP_BLOCKS_MAX as usize / 2;
+
+/// Former blocks are kept so long, unless the assembler is known to have passed.
+const MEMORY_NS: u64 = 10_000_000_000;
+
+/// Sites whose stacks may wait for the assembler.
+const SITES_WAITING_MAX: usize = 512;
+
+/// A site that was met for the first time: what its stack follows from.
+#[derive(Debug, Clone)]
+pub struct HeapSite {
+    /// Process.
+    pub pid: u32,
+    /// Its name, unique in the trace; several names may turn out to have one stack.
+    pub site: u64,
+    /// When, monotonic clock.
+    pub time_ns: u64,
+    /// One of `locality_common::heap::function`.
+    pub function: u32,
+    /// Bytes of the first allocation there.
+    pub bytes: u64,
+    /// Registers at the allocation function's entry (or a few instructions behind it, the return address still on top).
+    pub regs: Registers,
+    /// Copy of the user stack from `regs.rsp`.
+    pub stack: Vec<u8>,
+}
+
+/// What was allocated at a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SiteTotal {
+    /// Process.
+    pub pid: u32,
+    /// As in [`HeapSite::site`].
+    pub site: u64,
+    /// Recorded allocations.
+    pub allocations: u64,
+    /// Their bytes in all.
+    pub bytes: u64,
+}
+
+/// What became of the allocations, over the whole trace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    /// Allocations that were recorded and read.
+    pub seen: u64,
+    /// Allocations that the targets made, as far as they could be counted: small ones too, and those of the pauses by
+    /// extrapolation from their CPU time. At least `seen`.
+    pub made: u64,
+    /// Allocations of fewer than the least size.
+    pub small: u64,
+    /// Allocations and frees whose record found the ring full.
+    pub lost: u64,
+    /// Blocks that were folded, or whose free will not be seen, to bound memory.
+    pub folded: u64,
+    /// Blocks whose place was taken though no free had been seen.
+    pub unseen_frees: u64,
+    /// Share of the targets' CPU time in which the probes stood.
+    pub watched: f64,
+    /// The least size at the end.
+    pub min_bytes: u64,
+    /// How often the probes were taken away to keep the budget.
+    pub pauses: u64,
+    /// Time that the probes cost the targets.
+    pub cost_ns: u64,
+    /// Places that were probed.
+    pub probes: u64,
+    /// Why a process was not probed, if so.
+    pub failures: Vec<String>,
+}
+
+/// A process' blocks.
+#[derive(Debug)]
+struct Process {
+    map: HeapMap,
+    /// It ended then.
+    ended_ns: Option<u64>,
+}
+
+/// Everything that is shared.
+#[derive(Debug)]
+pub(super) struct State {
+    object: HeapObject,
+    processes: HashMap<u32, Process>,
+    /// Records up to this moment were read.
+    drained_ns: u64,
+    passed_ns: u64,
+    waiting: Vec<HeapSite>,
+    totals: HashMap<(u32, u64), (u64, u64)>,
+    /// Of processes that were forgotten.
+    folded: u64,
+    unseen_frees: u64,
+    pub(super) summary: Summary,
+}
+
+/// What the thread that drives the probes is told.
+#[derive(Debug)]
+pub(super) enum Notice {
+    /// Probe a process.
+    Started(u32),
+    /// Probe a process that will run a program; say when it is done.
+    Launched { pid: u32, program: PathBuf, done: mpsc::Sender<()> },
+    /// Take all probes away; say when they are gone.
+    Away(mpsc::Sender<()>),
+    /// Put them back.
+    Back,
+    /// It became a copy of another one at that time.
+    Forked { parent: u32, child: u32, at_ns: u64 },
+    /// It runs another program since then.
+    Exec(u32, u64),
+    /// It ended then.
+    Ended(u32, u64),
+    /// The trace is over.
+    Finish,
+}
+
+/// Answers questions about heap blocks, and is told about processes. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Heap {
+    state: Arc<Mutex<State>>,
+    notices: mpsc::Sender<Notice>,
+}
+
+impl Heap {
+    pub(super) fn new(object: HeapObject) -> (Self, mpsc::Receiver<Notice>) {
+        let state = State {
+            object,
+            processes: HashMap::new(),
+            drained_ns: 0,
+            passed_ns: 0,
+            waiting: Vec::new(),
+            totals: HashMap::new(),
+            folded: 0,
+            unseen_frees: 0,
+            summary: Summary { watched: 1.0, ..Summary::default() },
+        };
+        let (notices, told) = mpsc::channel();
+        (Self { state: Arc::new(Mutex::new(state)), notices }, told)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain values: whoever panicked meanwhile left them whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tell(&self, notice: Notice) {
+        // After its end nobody needs to know.
+        let _ = self.notices.send(notice);
+    }
+
+    /// Have a process probed.
+    pub fn started(&self, pid: u32) {
+        self.tell(Notice::Started(pid));
+    }
+
+    /// Has a process probed that is going to run a program, and waits for it.
+    pub fn launched(&self, pid: u32, program: PathBuf) {
+        let (done, told) = mpsc::channel();
+        self.tell(Notice::Launched { pid, program, done });
+        // An error is the thread's end, after which nothing is probed.
+        let _ = told.recv();
+    }
+
+    /// Takes all probes away until [`Heap::back`], and waits until they are gone.
+    pub fn away(&self) {
+        let (done, told) = mpsc::channel();
+        self.tell(Notice::Away(done));
+        // As above.
+        let _ = told.recv();
+    }
+
+    /// Puts the probes back.
+    pub fn back(&self) {
+        self.tell(Notice::Back);
+    }
+
+    /// A process was forked.
+    pub fn forked(&self, parent: u32, child: u32, at_ns: u64) {
+        self.tell(Notice::Forked { parent, child, at_ns });
+    }
+
+    /// A process runs another program.
+    pub fn exec(&self, pid: u32, at_ns: u64) {
+        self.tell(Notice::Exec(pid, at_ns));
+    }
+
+    /// A process ended.
+    pub fn ended(&self, pid: u32, at_ns: u64) {
+        self.tell(Notice::Ended(pid, at_ns));
+    }
+
+    /// The block of a process that held an address at a moment of the monotonic clock, which may be seconds ago.
+    pub fn find(&self, pid: u32, address: u64, at_ns: u64) -> Option<Block> {
+        let mut state = self.lock();
+        if state.drained_ns <= at_ns {
+            state.drain(sys::monotonic_ns());
+        }
+        state.processes.get(&pid)?.map.find(address, at_ns)
+    }
+
+    /// The blocks of a process as of a moment.
+    pub fn at(&self, pid: u32, at_ns: u64) -> BlocksAt {
+        BlocksAt { heap: self.clone(), pid, at_ns }
+    }
+
+    /// No question will be asked about a moment before this one.
+    pub fn passed(&self, at_ns: u64) {
+        let mut state = self.lock();
+        state.passed_ns = state.passed_ns.max(at_ns);
+    }
+
+    /// What was allocated where, in no order.
+    pub fn totals(&self) -> Vec<SiteTotal> {
+        let state = self.lock();
+        let total = |(key, sums): (&(u32, u64), &(u64, u64))| SiteTotal {
+            pid: key.0,
+            site: key.1,
+            allocations: sums.0,
+            bytes: sums.1,
+        };
+        state.totals.iter().map(total).collect()
+    }
+
+    /// What became of the allocations.
+    pub fn summary(&self) -> Summary {
+        let state = self.lock();
+        let mut summary = state.summary.clone();
+        let maps = || state.processes.values().map(|process| &process.map);
+        summary.folded += state.folded + maps().map(HeapMap::folded).sum::<u64>();
+        summary.unseen_frees = state.unseen_frees + maps().map(HeapMap::unseen_frees).sum::<u64>();
+        summary.made = summary.made.max(summary.seen);
+        summary
+    }
+}
+
+/// The blocks of one process as of one moment.
+#[derive(Debug, Clone)]
+pub struct BlocksAt {
+    heap: Heap,
+    pid: u32,
+    at_ns: u64,
+}
+
+impl BlocksAt {
+    /// The block that held the address.
+    pub fn find(&self, address: u64) -> Option<Block> {
+        self.heap.find(self.pid, address, self.at_ns)
+    }
+}
+
+impl HeapBlocks for BlocksAt {
+    fn block(&self, address: u64) -> Option<HeapBlock> {
+        self.find(address).map(|Block { start, bytes, site, .. }| HeapBlock { start, bytes, site })
+    }
+}
+
+impl State {
+    /// Reads the ring to its end.
+    pub(super) fn drain(&mut self, now_ns: u64) {
+        while let Some(record) = self.next_record() {
+            match record {
+                Record::Heap(record) => self.on_record(&record),
+                Record::HeapSite(record, stack) => self.on_site(&record, stack),
+                other => tracing::debug!("not a record of the heap: {other:?}"),
+            }
+        }
+        self.drained_ns = now_ns;
+        let horizon_ns = self.passed_ns.max(now_ns.saturating_sub(MEMORY_NS));
+        for process in self.processes.values_mut() {
+            process.map.forget_before(horizon_ns);
+        }
+        let over = |process: &Process| process.ended_ns.is_some_and(|ended_ns| ended_ns < horizon_ns);
+        let gone: Vec<u32> =
+            self.processes.iter().filter(|(_, process)| over(process)).map(|(pid, _)| *pid).collect();
+        for pid in gone {
+            if let Some(process) = self.processes.remove(&pid) {
+                self.folded += process.map.folded();
+                self.unseen_frees += process.map.unseen_frees();
+            }
+        }
+    }
+
+    fn next_record(&mut self) -> Option<Record> {
+        self.object.ring.next().map(|item| records::decode(&item))
+    }
+
+    fn map(&mut self, pid: u32) -> &mut HeapMap {
+        let new = || Process { map: HeapMap::new(BLOCKS_MAX, BLOCKS_MAX), ended_ns: None };
+        &mut self.processes.entry(pid).or_insert_with(new).map
+    }
+
+    fn on_record(&mut self, record: &HeapRecord) {
+        let (pid, at_ns) = (record.header.tgid, record.header.time_ns);
+        if record.event == event::FREED {
+            self.map(pid).free(record.address, at_ns);
+            return;
+        }
+        self.summary.seen += 1;
+        let total = self.totals.entry((pid, record.site)).or_default();
+        *total = (total.0 + 1, total.1.saturating_add(record.bytes));
+        let map = self.map(pid);
+        if record.event == event::MOVED {
+            map.free(record.old_address, at_ns);
+        }
+        if let Some(folded) = map.allocate(record.address, record.bytes, record.site, at_ns) {
+            self.object.forget_block(pid, folded);
+        }
+    }
+
+    fn on_site(&mut self, record: &HeapSiteRecord, stack: Vec<u8>) {
+        if self.waiting.len() >= SITES_WAITING_MAX {
+            self.summary.lost += 1;
+            return;
+        }
+        self.waiting.push(HeapSite {
+            pid: record.header.tgid,
+            site: record.site,
+            time_ns: record.header.time_ns,
+            function: record.function,
+            bytes: record.bytes,
+            regs: record.regs,
+            stack,
+        });
+    }
+
+    /// Sites that the assembler has not got yet.
+    pub(super) fn take_sites(&mut self) -> Vec<HeapSite> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Puts back what could not be sent.
+    pub(super) fn return_sites(&mut self, sites: Vec<HeapSite>) {
+        self.waiting.splice(0..0, sites);
+    }
+
+    /// Forgets what was recorded so far.
+    pub(super) fn discard(&mut self, pid: u32) {
+        self.drain(sys::monotonic_ns());
+        if let Some(process) = self.processes.remove(&pid) {
+            for address in process.map.addresses() {
+                self.object.forget_block(pid, address);
+            }
+        }
+        self.totals.retain(|(of, _), _| *of != pid);
+        self.waiting.retain(|site| site.pid != pid);
+        self.summary.seen = 0;
+    }
+
+    /// The child has the parent's blocks of that moment.
+    pub(super) fn fork(&mut self, parent: u32, child: u32, at_ns: u64) {
+        let Some(map) = self.processes.get(&parent).map(|process| process.map.forked(at_ns)) else { return };
+        for address in map.addresses() {
+            let block = map.find(address, u64::MAX - 1);
+            let bytes = block.map_or(0, |block| block.bytes);
+            if self.object.add_block(child, address, LiveBlock { bytes, since_ns: at_ns }).is_err() {
+                self.summary.folded += 1;
+            }
+        }
+        // What the child has allocated since lies beside these.
+        let since = self.processes.insert(child, Process { map, ended_ns: None });
+        if let (Some(since), Some(process)) = (since, self.processes.get_mut(&child)) {
+            process.map.adopt(&since.map);
+        }
+    }
+
+    /// The process runs another program since then.
+    pub(super) fn clear(&mut self, pid: u32, at_ns: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        for address in process.map.clear(at_ns) {
+            self.object.forget_block(pid, address);
+        }
+    }
+
+    /// The process ended.
+    pub(super) fn end(&mut self, pid: u32, at_ns: u64) {
+        self.clear(pid, at_ns);
+        self.object.forget_process(pid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.ended_ns = Some(at_ns);
+        }
+    }
+
+    /// The probes are away from now on.
+    pub(super) fn doubt(&mut self, keep_bytes: u64, at_ns: u64) {
+        for (pid, process) in &mut self.processes {
+            for address in process.map.doubt(keep_bytes, at_ns) {
+                self.object.forget_block(*pid, address);
+            }
+        }
+    }
+
+    /// Changes what the probes do.
+    pub(super) fn set(&mut self, settings: HeapSettings) {
+        if let Err(error) = self.object.set(settings) {
+            tracing::debug!("heap settings not changed: {error:#}");
+        }
+    }
+
+    /// Says where a process' text lies.
+    pub(super) fn set_text(&mut self, pid: u32, text: TextRange) {
+        if let Err(error) = self.object.set_text(pid, text) {
+            tracing::debug!("text of process {pid} not told: {error:#}");
+        }
+    }
+
+    /// The kernel side's counters.
+    pub(super) fn counters(&self) -> anyhow::Result<crate::control::ledger::Counters> {
+        self.object.counters()
+    }
+
+    /// Puts probes into a process.
+    pub(super) fn programs(&self) -> Arc<crate::kernel::uprobe::Programs> {
+        Arc::clone(&self.object.programs)
+    }
+}

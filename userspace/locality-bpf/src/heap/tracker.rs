@@ -1,0 +1,476 @@
+//! The thread that drives the probes: finds the allocators of new processes and programs, reads the ring, keeps the budget.
+//!
+//! It may block (a grace period of the kernel, a process that holds its memory map), which is why nothing else runs in it; answers do not wait
+//! for it. A process is looked through when it is met, again soon after and then each second, because libraries come later. Probes
+//! stay through an exec, so a launched command, which is a copy of us before it, has those of our C library from its first
+//! instruction; what it allocates in a library that it alone has is missed for some milliseconds.
+
+use std::{
+    collections::{HashMap, HashSet},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use locality_common::{counter, heap::HeapSettings};
+use tokio::sync::mpsc as async_mpsc;
+
+use super::{
+    duty::{Counted, Decision, Duty, Prices},
+    modules::{self, Executed, FileId},
+    price,
+    state::{Heap, Notice},
+};
+use crate::{
+    capture::event::{Costs, Event},
+    control::ledger::Counters,
+    kernel::{
+        object::HeapObject,
+        sys,
+        uprobe::{Link, Probe, Programs},
+    },
+};
+
+/// After a process was met or became another program it is looked through this soon, then after twice the time, and so on.
+const FIRST_SCAN_NS: u64 = 1_000_000;
+/// …up to this.
+const SCANS_NS: u64 = 1_000_000_000;
+
+/// A forked process that lives so long without running another program is taken for a copy that goes on.
+const SETTLE_NS: u64 = 20_000_000;
+
+/// Blocks of fewer bytes are taken for gone when the probes go: nobody will see their end.
+const KEPT_BYTES: u64 = 64 << 10;
+
+/// Failures that are told.
+const FAILURES_MAX: usize = 8;
+
+/// What the command line decided.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Share of the targets' CPU time that the probes may cost.
+    pub share: f64,
+    /// Least size to begin with.
+    pub min_bytes: u64,
+    /// What the copy of a stack costs a thread.
+    pub copy_ns: u64,
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub struct HeapThread {
+    heap: Heap,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HeapThread {
+    /// Who answers.
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    /// Takes the probes away, reads what is left in the ring and tells the last sites.
+    pub fn finish(&mut self) {
+        self.heap.tell(Notice::Finish);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::debug!("the heap thread panicked");
+        }
+    }
+}
+
+/// Starts the thread; sites go to `events`, what the probes cost to `costs`.
+pub fn start(
+    object: HeapObject,
+    settings: Settings,
+    costs: Arc<Costs>,
+    events: async_mpsc::Sender<Event>,
+) -> Result<HeapThread> {
+    let (heap, notices) = Heap::new(object);
+    let own = heap.clone();
+    let thread = std::thread::Builder::new()
+        .name("heap".into())
+        .spawn(move || Tracker::new(own, settings, costs, events).run(&notices))
+        .context("cannot start the heap thread")?;
+    Ok(HeapThread { heap, thread: Some(thread) })
+}
+
+/// A traced process.
+#[derive(Debug)]
+struct Process {
+    links: HashMap<FileId, Link>,
+    /// Probes of the program that it will run, and its inode.
+    ahead: Option<(u64, Link)>,
+    /// It runs another program than at first.
+    became: bool,
+    scan_due_ns: u64,
+    scan_after_ns: u64,
+    /// CPU time when it was met, and when last looked at.
+    cpu_ns: (u64, u64),
+}
+
+struct Tracker {
+    heap: Heap,
+    programs: Arc<Programs>,
+    prices: Prices,
+    duty: Duty,
+    costs: Arc<Costs>,
+    events: async_mpsc::Sender<Event>,
+    processes: HashMap<u32, Process>,
+    /// Forks that may yet become other programs.
+    forks: Vec<(u32, u32, u64)>,
+    /// Where to probe the files that were met.
+    files: HashMap<FileId, Arc<[Probe]>>,
+    /// CPU time of processes that ended.
+    past_cpu_ns: u64,
+    /// Counters when tracing began.
+    before: Counters,
+    epoch: u32,
+    failures: HashSet<String>,
+    /// Nothing may be probed for now.
+    held: bool,
+}
+
+/// Closes links, each in a thread of its own: it takes its breakpoints out at once and then waits for a grace period, so one after the
+/// other would be late.
+fn close(links: impl Iterator<Item = Link>) -> Vec<JoinHandle<()>> {
+    links.map(|link| std::thread::spawn(move || drop(link))).collect()
+}
+
+impl Tracker {
+    fn new(heap: Heap, settings: Settings, costs: Arc<Costs>, events: async_mpsc::Sender<Event>) -> Self {
+        let (mut prices, guessed) = price::measure(&heap);
+        prices.site_ns = prices.site_ns.max(settings.copy_ns);
+        tracing::debug!(?prices, ?guessed, "allocation probes");
+        let mut state = heap.lock();
+        let before = state.counters().unwrap_or([0; counter::COUNT as usize]);
+        state.set(HeapSettings { min_bytes: settings.min_bytes, epoch: 1, reserved: 0 });
+        let programs = state.programs();
+        drop(state);
+        Self {
+            heap,
+            programs,
+            prices,
+            duty: Duty::new(settings.share, prices, settings.min_bytes),
+            costs,
+            events,
+            processes: HashMap::new(),
+            forks: Vec::new(),
+            // A command that is not yet one is a copy of us.
+            files: modules::own().into_iter().map(|own| (own, Arc::from([]))).collect(),
+            past_cpu_ns: 0,
+            before,
+            epoch: 1,
+            failures: HashSet::new(),
+            held: false,
+        }
+    }
+
+    fn run(mut self, notices: &mpsc::Receiver<Notice>) {
+        let mut wait = Duration::ZERO;
+        loop {
+            let first = notices.recv_timeout(wait);
+            if matches!(first, Err(mpsc::RecvTimeoutError::Disconnected)) {
+                break;
+            }
+            let more = std::iter::from_fn(|| notices.try_recv().ok());
+            let mut over = false;
+            for notice in first.ok().into_iter().chain(more) {
+                over |= self.on_notice(notice);
+            }
+            if over {
+                break;
+            }
+            wait = self.turn();
+        }
+        self.take_away();
+        self.turn();
+        self.send_last_sites();
+    }
+
+    /// True when the trace is over.
+    fn on_notice(&mut self, notice: Notice) -> bool {
+        let now_ns = sys::monotonic_ns();
+        // What was recorded before comes first.
+        self.heap.lock().drain(now_ns);
+        match notice {
+            Notice::Started(pid) => self.meet(pid, now_ns),
+            Notice::Launched { pid, program, done } => {
+                self.meet(pid, now_ns);
+                self.probe_program(pid, &program);
+                // Who asked may have given up.
+                let _ = done.send(());
+            }
+            Notice::Away(done) => {
+                self.held = true;
+                // Not before they are gone.
+                self.take_away().into_iter().for_each(|closing| drop(closing.join()));
+                self.heap.lock().doubt(KEPT_BYTES, sys::monotonic_ns());
+                let _ = done.send(());
+            }
+            Notice::Back => {
+                self.held = false;
+                self.put_back();
+            }
+            Notice::Forked { parent, child, at_ns } => self.forks.push((parent, child, at_ns)),
+            Notice::Exec(pid, at_ns) => {
+                self.forks.retain(|(_, child, _)| *child != pid);
+                self.heap.lock().clear(pid, at_ns);
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.became = true;
+                }
+                self.meet(pid, now_ns);
+            }
+            Notice::Ended(pid, at_ns) => {
+                self.forks.retain(|(_, child, _)| *child != pid);
+                self.heap.lock().end(pid, at_ns);
+                if let Some(process) = self.processes.remove(&pid) {
+                    self.past_cpu_ns += process.cpu_ns.1.saturating_sub(process.cpu_ns.0);
+                    close(process.links.into_values());
+                }
+            }
+            Notice::Finish => return true,
+        }
+        false
+    }
+
+    /// Looks a process through, now and a few times soon.
+    fn meet(&mut self, pid: u32, now_ns: u64) {
+        let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
+        let process = self.processes.entry(pid).or_insert_with(|| Process {
+            links: HashMap::new(),
+            ahead: None,
+            became: false,
+            scan_due_ns: 0,
+            scan_after_ns: 0,
+            cpu_ns: (cpu_ns, cpu_ns),
+        });
+        (process.scan_due_ns, process.scan_after_ns) = (now_ns, FIRST_SCAN_NS);
+        self.scan(pid, now_ns);
+    }
+
+    /// One round; returns when the next one is due.
+    fn turn(&mut self) -> Duration {
+        let now_ns = sys::monotonic_ns();
+        self.heap.lock().drain(now_ns);
+        self.send_sites();
+        let settled: Vec<_> =
+            self.forks.extract_if(.., |(_, _, at_ns)| now_ns.saturating_sub(*at_ns) > SETTLE_NS).collect();
+        for (parent, child, at_ns) in settled {
+            self.heap.lock().fork(parent, child, at_ns);
+            self.meet(child, now_ns);
+        }
+        let due: Vec<u32> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.scan_due_ns <= now_ns)
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in due {
+            self.scan(pid, now_ns);
+        }
+        let cpu_ns = self.cpu_ns();
+        if self.held {
+            return self.duty.next_look(cpu_ns);
+        }
+        let Some(counted) = self.count() else { return self.duty.next_look(cpu_ns) };
+        let decision = self.duty.turn(sys::monotonic_ns(), cpu_ns, counted);
+        if decision != Decision::Keep {
+            tracing::debug!(?decision, cpu_ns, ?counted);
+        }
+        match decision {
+            Decision::Keep => {}
+            Decision::Raise(min_bytes) => self.set(min_bytes),
+            Decision::Pause => self.pause(),
+            Decision::Resume => self.put_back(),
+        }
+        self.summarise(&counted);
+        let next_scan_ns = self.processes.values().map(|process| process.scan_due_ns).min();
+        let until_scan = next_scan_ns.map_or(Duration::MAX, |due_ns| {
+            Duration::from_nanos(due_ns.saturating_sub(sys::monotonic_ns()).max(500_000))
+        });
+        self.duty.next_look(cpu_ns).min(until_scan)
+    }
+
+    /// CPU time of the targets since they were met.
+    fn cpu_ns(&mut self) -> u64 {
+        let live = self.processes.iter_mut().map(|(pid, process)| {
+            // Of a process that ended, the last that was seen.
+            process.cpu_ns.1 = sys::process_cpu_ns(*pid).unwrap_or(process.cpu_ns.1).max(process.cpu_ns.1);
+            process.cpu_ns.1 - process.cpu_ns.0
+        });
+        live.sum::<u64>() + self.past_cpu_ns
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        let now = self.heap.lock().counters().ok()?;
+        Some(std::array::from_fn(|index| now[index].saturating_sub(self.before[index])))
+    }
+
+    fn count(&self) -> Option<Counted> {
+        let since = self.counters()?;
+        let of = |index: u32| since[index as usize];
+        Some(Counted {
+            calls: of(counter::HEAP_CALLS),
+            stepped: of(counter::HEAP_STEPPED_CALLS),
+            followed: of(counter::HEAP_FOLLOWED),
+            sites: of(counter::HEAP_SITES) + of(counter::HEAP_SITES_LOST),
+        })
+    }
+
+    fn summarise(&mut self, counted: &Counted) {
+        let cost_ns = counted.cost_ns(&self.prices);
+        self.costs.heap_ns.store(cost_ns, std::sync::atomic::Ordering::Relaxed);
+        let Some(since) = self.counters() else { return };
+        let of = |index: u32| since[index as usize];
+        let counted = of(counter::HEAP_SMALL) + of(counter::HEAP_FOLLOWED) + of(counter::HEAP_UNFOLLOWED)
+            - of(counter::HEAP_FAILED).min(of(counter::HEAP_FOLLOWED));
+        let watched = self.duty.watched();
+        let mut state = self.heap.lock();
+        let summary = &mut state.summary;
+        summary.made = (counted as f64 / watched.max(1e-6)) as u64;
+        summary.small = of(counter::HEAP_SMALL);
+        summary.lost = of(counter::HEAP_LOST) + of(counter::HEAP_SITES_LOST);
+        summary.folded = of(counter::HEAP_LIVE_FULL);
+        (summary.watched, summary.min_bytes, summary.cost_ns) = (watched, self.duty.min_bytes(), cost_ns);
+    }
+
+    /// Probes what a process executes and has no probes yet.
+    fn scan(&mut self, pid: u32, now_ns: u64) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.scan_due_ns = now_ns + process.scan_after_ns;
+        process.scan_after_ns = (process.scan_after_ns * 2).min(SCANS_NS);
+        if self.duty.is_paused() || self.held {
+            return;
+        }
+        let Ok((files, text)) = modules::executed(pid) else { return };
+        if let Some(text) = text {
+            self.heap.lock().set_text(pid, text);
+        }
+        if let Some(process) = self.processes.get_mut(&pid)
+            && let Some((inode, link)) = process.ahead.take()
+        {
+            match files.iter().find(|file| file.id.inode() == inode) {
+                Some(file) => drop(process.links.insert(file.id, link)),
+                // It has not become that program yet; or it has become another.
+                None if !process.became => process.ahead = Some((inode, link)),
+                None => drop(close(std::iter::once(link))),
+            }
+        }
+        for file in files {
+            self.probe(pid, &file);
+        }
+    }
+
+    /// Probes the program that a process is going to run.
+    fn probe_program(&mut self, pid: u32, program: &Path) {
+        let Ok(metadata) = program.metadata() else { return };
+        let Ok(probes) = modules::probes(program) else { return };
+        let Some(process) = self.processes.get_mut(&pid).filter(|_| !probes.is_empty()) else { return };
+        match self.programs.attach(pid, program, &probes) {
+            Ok(link) => process.ahead = Some((metadata.ino(), link)),
+            Err(error) => tracing::debug!("{}: {error}", program.display()),
+        }
+    }
+
+    fn probe(&mut self, pid: u32, file: &Executed) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.links.contains_key(&file.id) {
+            return;
+        }
+        let probes = match self.files.get(&file.id) {
+            Some(known) => Arc::clone(known),
+            None => {
+                // What vanished meanwhile is met again if it matters.
+                let Ok(probes) = modules::probes(&file.path) else { return };
+                tracing::debug!("{}: {probes:x?}", file.path.display());
+                let probes: Arc<[Probe]> = probes.into();
+                self.files.insert(file.id, Arc::clone(&probes));
+                probes
+            }
+        };
+        if probes.is_empty() {
+            return;
+        }
+        match self.programs.attach(pid, &file.path, &probes) {
+            Ok(link) => {
+                process.links.insert(file.id, link);
+                self.heap.lock().summary.probes += probes.len() as u64;
+            }
+            // It ended.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => {
+                let why = format!("probes were refused: {error}");
+                tracing::debug!("process {pid}, {}: {why}", file.path.display());
+                if self.failures.len() < FAILURES_MAX && self.failures.insert(why.clone()) {
+                    self.heap.lock().summary.failures.push(why);
+                }
+            }
+        }
+    }
+
+    fn set(&mut self, min_bytes: u64) {
+        tracing::debug!("allocations of {min_bytes} bytes and more are followed");
+        self.heap.lock().set(HeapSettings { min_bytes, epoch: self.epoch, reserved: 0 });
+    }
+
+    /// Takes all probes away.
+    fn take_away(&mut self) -> Vec<JoinHandle<()>> {
+        let links = self.processes.values_mut().flat_map(|process| {
+            let ahead = process.ahead.take().map(|(_, link)| link);
+            process.links.drain().map(|(_, link)| link).chain(ahead)
+        });
+        let closing = close(links);
+        tracing::debug!("probes of {} files are taken away", closing.len());
+        closing
+    }
+
+    /// Takes all probes away to save.
+    fn pause(&mut self) {
+        self.take_away();
+        let mut state = self.heap.lock();
+        state.doubt(KEPT_BYTES, sys::monotonic_ns());
+        state.summary.pauses += 1;
+    }
+
+    /// Puts the probes back.
+    fn put_back(&mut self) {
+        // Returns that were missed meanwhile are no calls under way.
+        self.epoch += 1;
+        self.set(self.duty.min_bytes());
+        let now_ns = sys::monotonic_ns();
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        for pid in pids {
+            self.scan(pid, now_ns);
+        }
+    }
+
+    /// Hands new sites to the assembler.
+    fn send_sites(&mut self) {
+        let mut sites = self.heap.lock().take_sites().into_iter();
+        while let Some(site) = sites.next() {
+            if let Err(error) = self.events.try_send(Event::HeapSite(Box::new(site))) {
+                let (async_mpsc::error::TrySendError::Full(event)
+                | async_mpsc::error::TrySendError::Closed(event)) = error;
+                let unsent = match event {
+                    Event::HeapSite(site) => Some(*site),
+                    _ => None,
+                };
+                self.heap.lock().return_sites(unsent.into_iter().chain(sites).collect());
+                return;
+            }
+        }
+    }
+
+    fn send_last_sites(&mut self) {
+        for site in self.heap.lock().take_sites() {
+            if self.events.blocking_send(Event::HeapSite(Box::new(site))).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Many probes of a file's instructions in one link (`BPF_TRACE_UPROBE_MULTI`, Linux 6.6; sessions, Linux 6.13).
+//!
+//! aya loads uprobe programs only for single probes, each of which takes a perf event and, to go, a grace period of its own
+//! (80 ms here, one after the other, while the rest still trap). So the programs are relocated by `aya-obj` against the maps that
+//! aya has made, and loaded and linked here. A link writes breakpoints into the text of one process only, and when its
+//! descriptor is closed, by us or by the kernel because we were killed, they are taken out at once.
+
+use std::{
+    collections::HashMap,
+    ffi::CString,
+    io,
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::Path,
+};
+
+use anyhow::{Context as _, Result, bail};
+use aya_obj::generated::{
+    BPF_F_UPROBE_MULTI_RETURN, bpf_attach_type::BPF_TRACE_UPROBE_MULTI, bpf_cmd, bpf_insn,
+    bpf_prog_type::BPF_PROG_TYPE_KPROBE,
+};
+
+/// Entry and return in one program (`BPF_TRACE_UPROBE_SESSION` of include/uapi/linux/bpf.h; aya's bindings are older).
+const BPF_TRACE_UPROBE_SESSION: u32 = 57;
+
+/// The `bpf_attr` of `BPF_PROG_LOAD` up to what is used (include/uapi/linux/bpf.h).
+#[repr(C)]
+#[derive(Default)]
+struct LoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+/// The `bpf_attr` of `BPF_LINK_CREATE` for `uprobe_multi`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkAttr {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    ref_ctr_offsets: u64,
+    cookies: u64,
+    cnt: u32,
+    multi_flags: u32,
+    pid: u32,
+    reserved: u32,
+}
+
+const _: () = {
+    assert!(size_of::<LoadAttr>() == 72);
+    assert!(size_of::<LinkAttr>() == 64);
+};
+
+fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the attribute is live and of the size given; what it points to outlives the call.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, &raw mut *attr, size_of::<T>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// The loaded programs, in the shape that this kernel offers.
+#[derive(Debug)]
+pub enum Programs {
+    /// One for both ends; Linux 6.13.
+    Session(OwnedFd),
+    /// One for each; Linux 6.6.
+    Pair {
+        /// At the entry.
+        entry: OwnedFd,
+        /// At the return.
+        back: OwnedFd,
+    },
+}
+
+impl Programs {
+    /// Loads them from an object whose maps exist already, by name.
+    pub fn load(object: &[u8], maps: &HashMap<String, RawFd>) -> Result<Self> {
+        let mut object = aya_obj::Object::parse(object).context("the eBPF object is damaged")?;
+        let named = object.maps.clone();
+        let text = object.functions.keys().map(|(section, _)| *section).collect();
+        let known = named.iter().filter_map(|(name, map)| Some((name.as_str(), *maps.get(name)?, map)));
+        object.relocate_maps(known, &text).context("cannot relocate the eBPF object")?;
+        object.relocate_calls(&text).context("cannot relocate the eBPF object")?;
+        let load = |name: &str, attach_type: u32| -> Result<OwnedFd> {
+            let program = object.programs.get(name).context("program missing")?;
+            let function = object.functions.get(&program.function_key()).context("program missing")?;
+            load(name, &function.instructions, &program.license, attach_type)
+        };
+        match load("heap_session", BPF_TRACE_UPROBE_SESSION) {
+            Ok(session) => return Ok(Self::Session(session)),
+            Err(error) => tracing::debug!("no probes in sessions: {error:#}"),
+        }
+        let multi = BPF_TRACE_UPROBE_MULTI as u32;
+        Ok(Self::Pair { entry: load("heap_entry", multi)?, back: load("heap_return", multi)? })
+    }
+
+    /// Puts probes into the text of one process, wherever it maps the file, now or later.
+    pub fn attach(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
+        let path = CString::new(file.as_os_str().as_bytes())?;
+        let both: Vec<Probe> = probes.iter().copied().filter(|probe| probe.followed).collect();
+        let entry: Vec<Probe> = probes.iter().copied().filter(|probe| !probe.followed).collect();
+        match self {
+            // A session's entry probe tells whether the return is wanted; those that never want it are the same.
+            Self::Session(program) => {
+                Ok(Link(vec![link(program, BPF_TRACE_UPROBE_SESSION, 0, pid, &path, probes)?]))
+            }
+            Self::Pair { entry: at_entry, back } => {
+                let multi = BPF_TRACE_UPROBE_MULTI as u32;
+                let mut links = Vec::new();
+                if !both.is_empty() {
+                    links.push(link(back, multi, BPF_F_UPROBE_MULTI_RETURN, pid, &path, &both)?);
+                }
+                let all = [both, entry].concat();
+                links.push(link(at_entry, multi, 0, pid, &path, &all)?);
+                Ok(Link(links))
+            }
+        }
+    }
+}
+
+/// An instruction to probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    /// Where it stands in the file.
+    pub offset: u64,
+    /// What the program learns of it (`locality_common::heap::function`).
+    pub cookie: u64,
+    /// Whether the function's return is of interest; the return address then lies on top of the stack there.
+    pub followed: bool,
+}
+
+/// Probes in a process; they go when it is dropped, though the drop returns only after a grace period (some 0.1 s).
+#[derive(Debug)]
+pub struct Link(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedFd>);
+
+fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u32) -> Result<OwnedFd> {
+    let mut attr = LoadAttr {
+        prog_type: BPF_PROG_TYPE_KPROBE as u32,
+        insn_cnt: instructions.len() as u32,
+        insns: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        expected_attach_type: attach_type,
+        ..LoadAttr::default()
+    };
+    for (to, from) in attr.prog_name.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    let error = match bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    // Once more, for what the verifier says.
+    let mut log = vec![0u8; 1 << 20];
+    (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
+    if let Ok(program) = bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) {
+        return Ok(program);
+    }
+    let said = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
+    let last: Vec<&str> = said.lines().rev().take(12).collect();
+    bail!(
+        "the kernel refused the eBPF program {name}: {error}\n{}",
+        last.into_iter().rev().collect::<Vec<_>>().join("\n")
+    )
+}
+
+fn link(
+    program: &OwnedFd,
+    attach_type: u32,
+    multi_flags: u32,
+    pid: u32,
+    path: &CString,
+    probes: &[Probe],
+) -> io::Result<OwnedFd> {
+    let offsets: Vec<u64> = probes.iter().map(|probe| probe.offset).collect();
+    let cookies: Vec<u64> = probes.iter().map(|probe| probe.cookie).collect();
+    let mut attr = LinkAttr {
+        prog_fd: program.as_raw_fd() as u32,
+        attach_type,
+        path: path.as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        cookies: cookies.as_ptr() as u64,
+        cnt: probes.len() as u32,
+        multi_flags,
+        pid,
+        ..LinkAttr::default()
+    };
+    bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+}
