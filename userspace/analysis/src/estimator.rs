@@ -10,6 +10,9 @@
 //! for each stretch of the run. Where a process was seen to end, a reuse beyond its end is none (the weight of the uses
 //! is not reused), whatever the curve says.
 //!
+//! A watch of eight bytes of a line (`Followed::part`) enters Kaplan–Meier's curve where the longer windows end: up to there they
+//! show the whole line, and a watched word says less.
+//!
 //! Sources of error: Kaplan–Meier takes withdrawal to be unrelated to the distance within a context; Horvitz–Thompson has
 //! few and heavy observations; the proportional estimate takes every use since the arming for one that is reused as late.
 
@@ -23,6 +26,9 @@ use crate::context::ContextId;
 use crate::interval::{Spread, Spreads, Unsure};
 use crate::subjects::{Followed, Subject};
 use crate::survival::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
+
+/// Windows reach as far as one in so many of those that ended without a reuse does.
+const REACHED: usize = 50;
 
 /// How what was seen is extended to what was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +118,8 @@ pub struct Study<'a> {
     /// For each stretch the accesses that were left on average when its uses were made, if the end was seen.
     horizons: Vec<Option<f64>>,
     spreads: Spreads,
+    /// Bin up to which windows alone tell of granules that are watched in part.
+    reach: usize,
 }
 
 /// One draw: how often each sample counts, and by how much its rate is taken to be wrong.
@@ -176,7 +184,8 @@ impl<'a> Study<'a> {
         let group: HashMap<ContextId, usize> = own.iter().map(|own| own.0).zip(1..).collect();
         let group_of = subjects.iter().map(|s| group.get(&s.context).copied().unwrap_or(0)).collect();
         let groups = own.len() + 1;
-        Self { subjects, groups, group_of, stretch_of, horizons, spreads: Spreads::default() }
+        let reach = reach(subjects);
+        Self { subjects, groups, group_of, stretch_of, horizons, spreads: Spreads::default(), reach }
     }
 
     /// With reuses in intervals spread like that.
@@ -193,8 +202,8 @@ impl<'a> Study<'a> {
             let of_window = spell.entry.is_none() && subject.shown.at > 0;
             match subject.followed.filter(|_| !of_window) {
                 None => shown.push(spell),
-                Some(Followed { within: Some((_, last)), .. }) => {
-                    unsure.push((index, Unsure { spell, last: bin(last) }));
+                Some(Followed { within: Some((_, last)), measured, .. }) => {
+                    unsure.push((index, Unsure { spell, last: bin(last), measured }));
                 }
                 Some(_) => followed.push(spell),
             }
@@ -239,8 +248,12 @@ impl<'a> Study<'a> {
         (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
     }
 
+    /// Who was under observation from where to where. A watch of a part of a granule says nothing of the distances that windows
+    /// reach: there, the rest of the granule may have been touched. It enters beyond them, with the weight that
+    /// its context has left by then.
     fn spells(&self, draw: Draw<'_>) -> Vec<(usize, Spell)> {
         let mut spells = Vec::with_capacity(self.subjects.len());
+        let left = self.left_at_reach(draw);
         for (index, (subject, &group)) in self.subjects.iter().zip(&self.group_of).enumerate() {
             let weight = draw.weight(subject);
             let exit = bin(subject.shown.at);
@@ -249,15 +262,36 @@ impl<'a> Study<'a> {
                 spells.push((index, shown));
             }
             if let Some(followed) = subject.followed {
-                let entry = (shown.exit > 0).then_some(shown.exit);
+                let mut entry = (shown.exit > 0).then_some(shown.exit);
+                let mut weight = weight / followed.p_choice;
+                if followed.part && shown.exit < self.reach {
+                    entry = Some(self.reach);
+                    weight *= left.get(group).map_or(1.0, |left| left.from(shown.exit));
+                }
                 let reused = followed.exit.reused;
                 for (exit, share) in draw.places(subject, followed.exit.at, self.spreads.get(index)) {
-                    let weight = weight * share / followed.p_choice;
-                    spells.push((index, Spell { weight, entry, exit, reused, ..shown }));
+                    spells.push((index, Spell { weight: weight * share, entry, exit, reused, ..shown }));
                 }
             }
         }
         spells
+    }
+
+    /// For each group, what windows alone leave unreused at their reach; empty where nothing is watched in part.
+    fn left_at_reach(&self, draw: Draw<'_>) -> Vec<Left> {
+        if self.reach == 0 {
+            return Vec::new();
+        }
+        let shown = |(subject, &group): (&Subject, &usize)| Spell {
+            group,
+            weight: draw.weight(subject),
+            entry: None,
+            exit: bin(subject.shown.at),
+            reused: subject.shown.reused,
+        };
+        let spells: Vec<Spell> = self.subjects.iter().zip(&self.group_of).map(shown).collect();
+        let curves = Curves::fit(spells.iter(), self.groups);
+        (0..self.groups).map(|group| Left::new(curves.hazards(group), self.reach)).collect()
     }
 
     /// Weight that moves along the curves, by stretch and group: from the start, and from beyond each bin.
@@ -424,6 +458,43 @@ impl<'a> Study<'a> {
             masses.iter_mut().for_each(|mass| mass.scale(used / seen));
         }
         masses
+    }
+}
+
+/// How far the windows of a case reach that are watched beyond in part, as a bin: as far as enough of them do. 0: none is.
+fn reach(subjects: &[Subject]) -> usize {
+    if !subjects.iter().any(|subject| subject.followed.is_some_and(|followed| followed.part)) {
+        return 0;
+    }
+    let mut ends: Vec<usize> = subjects
+        .iter()
+        .filter(|subject| !subject.shown.reused)
+        .map(|subject| bin(subject.shown.at))
+        .filter(|end| *end > 0)
+        .collect();
+    ends.sort_unstable_by(|a, b| b.cmp(a));
+    let enough = (ends.len() / REACHED).max(FEWEST_USES as usize);
+    ends.get(enough.saturating_sub(1)).copied().unwrap_or(0)
+}
+
+/// The share of uses without a reuse up to a bin that have none until the reach of windows, by bin.
+struct Left(Vec<f64>);
+
+impl Left {
+    fn new(hazards: &[f64], reach: usize) -> Self {
+        let mut left = vec![1.0; reach + 1];
+        let mut share = 1.0;
+        for at in (0..reach).rev() {
+            share *= 1.0 - hazards.get(at + 1).copied().unwrap_or(0.0);
+            if let Some(left) = left.get_mut(at) {
+                *left = share;
+            }
+        }
+        Self(left)
+    }
+
+    fn from(&self, bin: usize) -> f64 {
+        self.0.get(bin).copied().unwrap_or(1.0)
     }
 }
 

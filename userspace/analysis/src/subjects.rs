@@ -9,13 +9,14 @@
 //!
 //! A line's outcome is the window's, else that of the watched words of the line: reused at the first trap, unless one of
 //! them was withdrawn before. Sources of error: with only the use's own word watched, a line is reused as late as the word,
-//! so that line distances beyond the window are too long; accesses between use and trap come from the rate; samples whose
+//! so that line distances beyond the windows are too long (`Followed::part`; up to the reach of the longest windows estimators
+//! take them from windows alone); accesses between use and trap come from the rate; samples whose
 //! access is unknown are taken to be like the others.
 
 use std::collections::BTreeMap;
 
 use crate::context::{ContextId, Contexts};
-use crate::interval::RESOLUTIONS;
+use crate::interval::{Measured, RESOLUTIONS};
 use crate::model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
 use crate::rates::Rates;
 
@@ -33,8 +34,12 @@ pub struct Exit {
 pub struct Followed {
     /// How far, counted from the use.
     pub exit: Exit,
-    /// Reused after more than the first and at most the second, where the clock cannot tell (module `interval`).
+    /// Reused after more than the first and at most the second, where the clock tells only about where (module `interval`).
     pub within: Option<(u64, u64)>,
+    /// What the clock said of a reuse in an interval.
+    pub measured: Option<Measured>,
+    /// It watched a part of the granule only, which may have been touched elsewhere before.
+    pub part: bool,
     /// Chance to be chosen among the uses of the sample that were open at the window's end.
     pub p_choice: f64,
     /// Chance to be chosen and armed at all.
@@ -246,14 +251,16 @@ impl Maker<'_> {
         }
         let index = sample as usize;
         let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
-        let mut within = None;
+        let (mut within, mut measured) = (None, None);
         let (at, context) = match watch.outcome {
             Outcome::Reused { touch, distance_ns } => {
                 let rate = self.rates.between(index, from_ns, touch.time_ns.max(from_ns));
                 let at = (distance_ns as f64 * rate).round().max(shown.at as f64 + 1.0);
-                let blind_ns = RESOLUTIONS * self.profile.run.distance_resolution_ns as f64;
-                if (distance_ns as f64) < blind_ns {
-                    within = Some((shown.at, ((blind_ns * rate) as u64).max(at as u64)));
+                let resolution_ns = self.profile.run.distance_resolution_ns as f64;
+                if (distance_ns as f64) < RESOLUTIONS * resolution_ns {
+                    let clock = Measured { at: distance_ns as f64 * rate, resolution: resolution_ns * rate };
+                    within = Some((shown.at, (clock.longest() as u64).max(at as u64)));
+                    measured = Some(clock);
                 }
                 (at as u64, Some(self.stack(touch.stack)?))
             }
@@ -265,6 +272,8 @@ impl Maker<'_> {
         let followed = Followed {
             exit: Exit { at, reused: context.is_some() },
             within,
+            measured,
+            part: self.granule > 8,
             p_choice: p_choice.max(watch.p_arm),
             p_arm: watch.p_arm,
             p_survive: watch.p_survive,

@@ -24,6 +24,7 @@ mod pace;
 mod quantity;
 mod rates;
 mod sequence;
+mod strings;
 mod table;
 mod track;
 mod types;

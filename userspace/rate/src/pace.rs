@@ -73,6 +73,8 @@ impl Prior {
 pub(crate) struct Scale {
     /// ln of instructions per nanosecond: the model's, the sample's own.
     pairs: Vec<(f64, f64)>,
+    /// The same of samples whose rate was read at other work than their window shows.
+    doubtful: Vec<(f64, f64)>,
     fit: Option<Fit>,
 }
 
@@ -88,15 +90,19 @@ struct Fit {
 
 impl Scale {
     /// Takes the rate that a sample's own readings gave.
-    pub fn learn(&mut self, shape: Shape, rate: f64) {
+    pub fn learn(&mut self, shape: Shape, rate: f64, steady: bool) {
         if let Some(pace) = shape.pace() {
-            self.pairs.push((pace, (rate * shape.instructions).ln()));
+            let pairs = if steady { &mut self.pairs } else { &mut self.doubtful };
+            pairs.push((pace, (rate * shape.instructions).ln()));
             self.fit = None;
         }
     }
 
     /// Makes it ready after all is learnt.
     pub fn fit(&mut self) {
+        if self.pairs.len() < FEWEST_SCALES {
+            self.pairs.append(&mut self.doubtful);
+        }
         let of =
             |select: fn(&(f64, f64)) -> f64| median(&self.pairs.iter().map(select).collect::<Vec<f64>>());
         let Some(((model, _), (own, _))) = of(|pair| pair.0).zip(of(|pair| pair.1)) else { return };
@@ -167,7 +173,7 @@ mod tests {
             let mut scale = Scale::default();
             for n in 0..40 {
                 let model = f64::from(n % 5) * 0.1 + 0.8;
-                scale.learn(shape(model), 0.5 * model.powf(share));
+                scale.learn(shape(model), 0.5 * model.powf(share), true);
             }
             scale.fit();
             let (rate, scatter) = scale.scaled(shape(0.125)).unwrap_or_default();

@@ -7,6 +7,7 @@ use crate::combine::{Candidate, combine};
 use crate::digest::Digester;
 use crate::pace::{Prior, Scale, Shape, median};
 use crate::quantity::{Quantity, Slope};
+use crate::strings;
 use crate::track::{Point, Track, reckon};
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
 use crate::words::Words;
@@ -28,8 +29,8 @@ const FIRST_REVISION: usize = 8;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Samples with rates of their own by place, in order.
-type Regions = BTreeMap<u64, Vec<(u32, f64)>>;
+/// Samples with rates of their own by place, in order: number, rate, steady.
+type Regions = BTreeMap<u64, Vec<(u32, f64, bool)>>;
 
 /// A quantity's track in a sample.
 #[derive(Debug, Clone)]
@@ -44,8 +45,12 @@ struct Evidence {
 #[derive(Debug, Clone)]
 struct Kept {
     region: u64,
+    /// The thread was read where its window had been: it was still at the same work.
+    steady: bool,
     shape: Shape,
     evidence: Vec<Evidence>,
+    /// Accesses per nanosecond inside a repeated string instruction.
+    string: Option<Track>,
 }
 
 /// The rates of one process.
@@ -103,13 +108,17 @@ impl Rates {
     pub fn observe(&mut self, sample: &Sample<'_>) -> SampleRate {
         let number = self.samples.len() as u32;
         let first = sample.readings.first().map(|reading| reading.ip);
-        let mut kept = Kept { region: first.unwrap_or(0), shape: Shape::default(), evidence: Vec::new() };
+        let (region, shape, evidence) = (first.unwrap_or(0), Shape::default(), Vec::new());
+        let mut kept = Kept { region, steady: true, shape, evidence, string: None };
         if let Some(window) = &sample.window {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
             self.words.learn(number, sample.thread, &digest, &mut self.quantities);
             // Where it stopped: the window's weight is that of this place.
             kept.region = digest.first.unwrap_or(kept.region);
+            let shown = |ip: u64| digest.visits.iter().any(|visit| visit.start >> REGION == ip >> REGION);
+            kept.string = strings::track(sample.readings, &window.code, self.tick_ns);
+            kept.steady = sample.readings.iter().all(|reading| shown(reading.ip));
             if digest.accesses > 0.0 {
                 kept.shape =
                     Shape { model: digest.weight, instructions: digest.instructions / digest.accesses };
@@ -261,6 +270,11 @@ impl Rates {
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
     fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Option<(Estimate, Source)> {
         let expected = learnt.local_prior(number, kept).or_else(|| learnt.scale.prior(kept.shape));
+        // It needs no window to say what a step is worth, and fills go faster than any other code.
+        if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
+            let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
+            return combine(&[one], None);
+        }
         let candidates: Vec<Candidate> = kept
             .evidence
             .iter()
@@ -284,8 +298,8 @@ impl Rates {
 impl Learnt {
     /// Takes the rate that a sample has of its own.
     fn learn(&mut self, number: u32, kept: &Kept, rate: f64) {
-        self.scale.learn(kept.shape, rate);
-        self.regions.entry(kept.region).or_default().push((number, rate));
+        self.scale.learn(kept.shape, rate, kept.steady);
+        self.regions.entry(kept.region).or_default().push((number, rate, kept.steady));
     }
 
     /// Outside is what a sample's own evidence is not believed.
@@ -301,7 +315,16 @@ impl Learnt {
         Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
     }
 
+    /// Whether a rate that was read when the thread was at other work contradicts those that were read at this place.
+    fn is_of_elsewhere(&self, number: u32, kept: &Kept, rate: f64) -> bool {
+        let here = self.regions.get(&kept.region).map_or(&[][..], Vec::as_slice);
+        let logs = closest(here, number, FEWEST_OF_REGION, |steady| steady);
+        logs.and_then(|logs| median(&logs))
+            .is_some_and(|(middle, scatter)| (rate.ln() - middle).abs() > SAME_PLACE.max(2.0 * scatter))
+    }
+
     fn settle(&self, number: u32, kept: &Kept, own: Option<(Estimate, Source)>) -> SampleRate {
+        let own = own.filter(|(rate, _)| kept.steady || !self.is_of_elsewhere(number, kept, rate.value));
         let of_region = || {
             let logs = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs)?;
@@ -317,7 +340,7 @@ impl Learnt {
             let (low, high) = self.bracket(kept)?;
             Some((Estimate { value: (low * high).sqrt(), low, high }, Source::Unknown))
         };
-        let most = kept.shape.most();
+        let most = if kept.string.is_some() { f64::INFINITY } else { kept.shape.most() };
         let possible = |rate: &(Estimate, Source)| rate.0.value <= most;
         let told = own.or_else(of_region).filter(possible);
         match told.or_else(|| of_model().filter(possible)).or_else(unknown) {
@@ -363,13 +386,61 @@ fn point(at: usize, reading: &Reading, value: u64) -> Point {
     Point { at, time_ns: reading.time_ns, switches: reading.switches, value }
 }
 
-/// Logarithms of the rates of a place's samples nearest in time, if there are so many.
+/// Logarithms of the rates of a place's samples nearest in time, if there are so many: of the steady ones, if they are enough.
 fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<f64>> {
     let rates = regions.get(&region)?;
-    let at = rates.partition_point(|rate| rate.0 < number);
-    let around = rates.get(at.saturating_sub(NEAREST)..rates.len().min(at + NEAREST))?;
-    let mut around: Vec<&(u32, f64)> = around.iter().filter(|rate| rate.0 != number).collect();
+    closest(rates, number, fewest, |steady| steady).or_else(|| closest(rates, number, fewest, |_| true))
+}
+
+fn closest(
+    rates: &[(u32, f64, bool)],
+    number: u32,
+    fewest: usize,
+    counts: fn(bool) -> bool,
+) -> Option<Vec<f64>> {
+    let (before, after) = rates.split_at(rates.partition_point(|rate| rate.0 < number));
+    let counted = |rate: &&(u32, f64, bool)| rate.0 != number && counts(rate.2);
+    let mut around: Vec<&(u32, f64, bool)> = before.iter().rev().filter(counted).take(NEAREST).collect();
+    around.extend(after.iter().filter(counted).take(NEAREST));
     around.sort_unstable_by_key(|rate| (rate.0.abs_diff(number), rate.0));
     around.truncate(NEAREST);
     (around.len() >= fewest).then(|| around.into_iter().map(|rate| rate.1.ln()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(region: u64, steady: bool) -> Kept {
+        let shape = Shape { model: 1.0, instructions: 2.0 };
+        Kept { region, steady, shape, evidence: Vec::new(), string: None }
+    }
+
+    /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of place 1 that were read in
+    /// place 2 must not make place 1 slow.
+    #[test]
+    fn a_rate_is_that_of_the_place_where_it_was_read() {
+        let mut learnt = Learnt::default();
+        for (number, (steady, rate)) in
+            [(true, 4.0), (false, 1.0), (false, 1.1), (true, 4.1), (false, 1.0), (true, 3.9)]
+                .into_iter()
+                .enumerate()
+        {
+            learnt.learn(number as u32, &kept(1, steady), rate);
+        }
+        let told = |steady: bool, own: Option<f64>| {
+            let own = own.map(|rate| (Estimate::within(rate, 0.05), Source::Registers));
+            let rate = learnt.settle(9, &kept(1, steady), own);
+            (rate.accesses_per_ns.unwrap().value, rate.source)
+        };
+        assert_eq!(told(true, Some(4.2)), (4.2, Source::Registers));
+        let (rate, source) = told(false, Some(1.0));
+        assert!((3.9..4.2).contains(&rate) && source == Source::Region, "{rate}");
+        assert!((3.9..4.2).contains(&told(false, None).0));
+        // What agrees is believed wherever it was read, and a place of which nothing better is known too.
+        assert_eq!(told(false, Some(3.8)).1, Source::Registers);
+        let elsewhere =
+            learnt.settle(9, &kept(5, false), Some((Estimate::within(1.0, 0.05), Source::Registers)));
+        assert_eq!(elsewhere.source, Source::Registers);
+    }
 }

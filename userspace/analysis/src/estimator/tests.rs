@@ -21,8 +21,10 @@ fn follow(subject: &mut Subject, at: u64, reused: bool, p: f64) {
     let exit = Exit { at, reused };
     let ended_ns = subject.time_ns + 1_000;
     subject.followed = Some(Followed {
+        part: false,
         exit,
         within: None,
+        measured: None,
         p_choice: p,
         p_arm: p,
         p_survive: 1.0,
@@ -122,4 +124,30 @@ fn nothing_is_reused_beyond_the_end() {
     let masses = study.estimate(Estimator::KaplanMeier, Draw::SEEN);
     assert!((masses[0].reused.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     assert!((masses[1].beyond - 1.0).abs() < 1e-9);
+}
+
+/// Lines of which one word is watched. Half are reused after 300 touches, by another word; the watched word comes at 70,000.
+/// One window in five reaches 5,000 touches and shows the 300, the others end at 100.
+#[test]
+fn where_windows_reach_a_watched_word_does_not_speak_for_its_line() {
+    let mut subjects = Vec::new();
+    for sample in 0..200 {
+        let (long, never) = (sample % 5 == 0, sample % 10 < 2);
+        // Half of the lines of long windows are not touched again in them.
+        let at = if long { 5_000 } else { 100 };
+        let mut one = if long && !never { subject(sample, 300, true) } else { subject(sample, at, false) };
+        if !one.shown.reused {
+            follow(&mut one, 70_000, true, 1.0);
+            one.followed.as_mut().unwrap().part = true;
+        }
+        subjects.push(one);
+    }
+    let mass = estimate(&subjects, Estimator::KaplanMeier);
+    let share = |range: std::ops::Range<u64>| -> f64 {
+        let bins = bin(range.start)..bin(range.end);
+        let inside = mass.reused.iter().enumerate().filter(|(at, _)| bins.contains(at));
+        inside.map(|(_, weight)| weight).sum::<f64>() / mass.total()
+    };
+    let (near, far) = (share(290..310), share(60_000..80_000));
+    assert!((near - 0.5).abs() < 0.02 && (far - 0.5).abs() < 0.02, "{near} {far}");
 }

@@ -88,7 +88,7 @@ proptest! {
             .iter()
             .enumerate()
             .filter_map(|(key, one)| match one.high {
-                Some(high) if high > one.low => Some((key, Unsure { spell: spell(one, None, 0, true), last: high })),
+                Some(high) if high > one.low => Some((key, Unsure { spell: spell(one, None, 0, true), last: high, measured: None })),
                 _ => None,
             })
             .collect();
@@ -111,7 +111,11 @@ fn shown(group: usize, exit: usize, reused: bool) -> Spell {
 }
 
 fn unsure(group: usize, entry: usize, last: usize) -> Unsure {
-    Unsure { spell: Spell { group, weight: 4.0, entry: Some(entry), exit: 0, reused: true }, last }
+    Unsure {
+        spell: Spell { group, weight: 4.0, entry: Some(entry), exit: 0, reused: true },
+        last,
+        measured: None,
+    }
 }
 
 /// Long windows of the context put the reuse where they saw it, not where those of another context did.
@@ -146,4 +150,43 @@ fn long_windows_without_a_reuse_say_that_it_comes_later() {
     let spread = found.get(0).unwrap();
     let early: f64 = spread.shares.iter().filter(|share| share.0 <= 400).map(|share| share.1).sum();
     assert!(early < 0.05, "{early}");
+}
+
+/// Noisy measurements of one distance that no window reaches agree on it better than each of them.
+#[test]
+fn measured_distances_sharpen_each_other() {
+    let windows = vec![shown(0, 120, false); 5];
+    let true_distance = 30_000.0;
+    let resolution = 40_000.0;
+    let late = [0.0, 2_000.0, 5_000.0, 8_000.0, 9_000.0, 12_000.0, 60_000.0];
+    let measured: Vec<(usize, Unsure)> = late
+        .iter()
+        .enumerate()
+        .map(|(key, late)| {
+            let measured = Measured { at: true_distance + late, resolution };
+            let last = scale::index(measured.longest() as u64);
+            (key, Unsure { measured: Some(measured), ..unsure(0, 120, last) })
+        })
+        .collect();
+    let found = Spreads::find(&windows, &[], &measured, 1);
+    let middle = |key| scale::low(found.get(key).unwrap().quantile(0.5)) as f64;
+    for (key, late) in late.iter().enumerate() {
+        assert!((middle(key) / true_distance - 1.0).abs() < 0.25, "{} late by {late}", middle(key));
+    }
+    // Alone, the last would be believed.
+    let alone = Spreads::find(&windows, &[], &measured[6..], 1);
+    assert!(scale::low(alone.get(6).unwrap().quantile(0.5)) > 50_000);
+}
+
+#[test]
+fn nothing_measured_is_likelier_at_a_quite_other_distance() {
+    let measured = Measured { at: 50_000.0, resolution: 10_000.0 };
+    let best = (1..100)
+        .map(|n| f64::from(n) * 1_000.0)
+        .max_by(|a, b| measured.likelihood(*a).total_cmp(&measured.likelihood(*b)));
+    assert!(best.is_some_and(|best| (40_000.0..=50_000.0).contains(&best)), "{best:?}");
+    let sum: f64 = (0..2_000)
+        .map(|n| Measured { at: f64::from(n) * 100.0, resolution: 10_000.0 }.likelihood(50_000.0) * 100.0)
+        .sum();
+    assert!((sum - 1.0).abs() < 0.01, "not a density: {sum}");
 }

@@ -22,8 +22,10 @@ fn a_drawn_word_stands_for_the_granules_of_its_access() {
 #[test]
 fn the_first_watch_of_a_line_to_end_decides() {
     let end = |at, reused| Followed {
+        part: false,
         exit: Exit { at, reused },
         within: None,
+        measured: None,
         p_choice: 1.0,
         p_arm: 1.0,
         p_survive: 1.0,

@@ -14,8 +14,9 @@ use crate::{
     kernel::{perf::Event as PerfEvent, ptrace},
 };
 
-/// CPU time between readings of the slower clock: at random, so that they fall into step with no loop.
-const PERIODS_NS: std::ops::Range<u64> = 400_000..800_000;
+/// CPU time between readings of the slower clock: at random, so that they fall into step with no loop, and evenly on a
+/// logarithmic scale, because fast loops are followed through short intervals and slow counters seen to move in long ones.
+const PERIODS_NS: (f64, f64) = (150_000.0, 800_000.0);
 
 /// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read after 2, 4, 5, 10 and 15
 /// fifths, so that intervals differ and no two readings come at once; the first when the thread's caches are its own again.
@@ -78,7 +79,8 @@ impl Capture {
     fn try_start_meter(&mut self, tid: u32, meter: &Meter) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
         let Some(thread) = self.members.threads.get_mut(&tid) else { return Ok(()) };
-        let drawn_ns = self.random.u64(PERIODS_NS);
+        let (shortest, longest) = PERIODS_NS;
+        let drawn_ns = (shortest * (longest / shortest).powf(self.random.f64())) as u64;
         for (clock, (fifths, readings)) in thread.meter.iter_mut().zip(CLOCKS) {
             let period_ns = drawn_ns / 5 * fifths;
             let event = match clock {

@@ -141,6 +141,9 @@ impl Assembler {
                     self.sites.forget(pid);
                 }
                 self.resolved.retain(|(of, _), _| *of != pid);
+                let mut ready = Vec::new();
+                self.pace.exec(pid, &mut ready);
+                self.put_windows(ready);
                 if let Ok(status) = proc::status(pid) {
                     self.change_thread(pid, |thread| thread.name = status.name);
                 }

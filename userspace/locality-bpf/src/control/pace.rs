@@ -46,6 +46,8 @@ pub struct Pace {
     wanted: Wanted,
     code: SharedCode,
     processes: HashMap<u32, Process>,
+    /// Those of programs that made way for others in their processes.
+    replaced: Vec<Process>,
     /// By sequence of the sample.
     pending: HashMap<u64, Pending>,
     windows: u32,
@@ -65,6 +67,7 @@ impl Pace {
             wanted,
             code,
             processes: HashMap::new(),
+            replaced: Vec::new(),
             pending: HashMap::new(),
             windows: 0,
         }
@@ -117,6 +120,23 @@ impl Pace {
         }
     }
 
+    /// Another program runs in the process: what was learnt of the one before says nothing about it. The rows that are now
+    /// known are added to `ready`.
+    pub fn exec(&mut self, pid: u32, ready: &mut Vec<(u32, Window)>) {
+        let mut of_pid: Vec<u64> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.pid == pid)
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        of_pid.sort_unstable();
+        for sequence in of_pid {
+            self.settle(sequence, ready);
+        }
+        self.replaced.extend(self.processes.remove(&pid));
+        lock(&self.wanted).remove(&pid);
+    }
+
     fn settle(&mut self, sequence: u64, ready: &mut Vec<(u32, Window)>) {
         let Some(pending) = self.pending.remove(&sequence) else { return };
         let Pending { id, mut row, pid, tid, taken, mut readings, .. } = pending;
@@ -165,7 +185,7 @@ impl Pace {
                 (id, row)
             })
         };
-        self.processes.into_values().flat_map(with_rates).collect()
+        self.replaced.into_iter().chain(self.processes.into_values()).flat_map(with_rates).collect()
     }
 }
 
@@ -226,8 +246,14 @@ mod tests {
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [1]);
         pace.window((1, 9), 103, PATIENCE_NS * 2, row(103), taken(), &mut ready);
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [2]);
+        // Another program in the process: what waits is settled with what the old one was, and is still there at the end.
+        pace.window((1, 7), 104, PATIENCE_NS * 2, row(104), taken(), &mut ready);
+        pace.exec(1, &mut ready);
+        assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [3, 4]);
+        assert!(pace.processes.is_empty() && pace.replaced.len() == 1);
+        pace.window((1, 7), 105, PATIENCE_NS * 2, row(105), taken(), &mut ready);
         let mut ids: Vec<u32> = pace.finish().into_iter().map(|(id, _)| id).collect();
         ids.sort_unstable();
-        assert_eq!(ids, [0, 1, 2, 3]);
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
     }
 }
