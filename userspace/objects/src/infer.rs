@@ -208,11 +208,15 @@ impl Resolver {
         true
     }
 
-    /// The static variables of the indexed modules that can be written and have pointers.
+    /// The writable static variables of the program and of the libraries that some address has fallen in.
     fn static_roots(&mut self) -> Vec<Root> {
         let mut roots = Vec::new();
+        let program = self.program();
         for index in 0..self.space.modules.len() {
             let Some(module) = self.space.modules.get_mut(index) else { break };
+            if module.debug().is_none() && program.is_none_or(|program| program as usize != index) {
+                continue;
+            }
             let bias = module.bias;
             let Ok(number) = u32::try_from(index) else { break };
             let (mut context, debug, statics) = module.context(number, &mut self.types, &mut self.objects);

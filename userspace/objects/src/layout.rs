@@ -166,7 +166,8 @@ impl Layout {
             let of_hot = |index: &usize| weights.get(*index).copied().unwrap_or(0.0);
             let hot_share = hot.iter().map(of_hot).sum::<f64>() / total;
             // Denser is worth it also where a visit touches one line anyway: more elements share the line.
-            if hot_bytes < self.bytes && (lines_after < lines_before || hot_bytes * 2 <= self.bytes) {
+            let denser = lines_after <= lines_before && hot_bytes * 2 <= self.bytes;
+            if hot_bytes < self.bytes && (lines_after < lines_before || denser) {
                 advice.push(Advice::Split { hot: moves, hot_bytes, hot_share, lines_before, lines_after });
             }
         }
@@ -179,7 +180,8 @@ impl Layout {
             by_align.then(by_heat).then(a.cmp(&b))
         });
         let (moves, bytes) = self.place(&order);
-        let visited: Vec<Move> = moves.iter().filter(|m| hot.contains(&m.field)).cloned().collect();
+        let visited: Vec<Move> =
+            moves.iter().filter(|m| hot.is_empty() || hot.contains(&m.field)).cloned().collect();
         let lines_after = mean_lines(&self.moved(&visited), bytes, line_bytes);
         let better = bytes < self.bytes || lines_after < lines_before;
         if better && bytes <= self.bytes {
@@ -405,4 +407,122 @@ fn with_holes(mut fields: Vec<LayoutField>, bytes: u64) -> Vec<LayoutField> {
         all.push(hole(end, bytes));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A struct of scalars with these sizes, laid out as C does.
+    fn scalars(sizes: &[u64]) -> Layout {
+        let (mut end, mut align, mut fields) = (0u64, 1, Vec::new());
+        for (index, &bytes) in sizes.iter().enumerate() {
+            let offset = end.next_multiple_of(bytes);
+            let path = format!("f{index}").into();
+            fields.push(LayoutField { path, offset, bytes, align: bytes, type_name: Some("s".into()) });
+            end = offset + bytes;
+            align = align.max(bytes);
+        }
+        let bytes = end.next_multiple_of(align);
+        let fields = with_holes(fields, bytes);
+        Layout { ty: TypeId(0), name: "s".into(), bytes, align, declared: None, fields }
+    }
+
+    fn share(layout: &Layout, path: &str, weight: f64) -> Share {
+        let field = layout.fields.iter().find(|field| &*field.path == path).unwrap();
+        Share { offset: field.offset, weight }
+    }
+
+    /// Two hot doubles among 128 bytes: an element's visit goes from two lines or more to one quarter of a line.
+    #[test]
+    fn split() {
+        let layout = scalars(&[8; 16]);
+        let shares = [share(&layout, "f0", 50.0), share(&layout, "f15", 49.0), share(&layout, "f7", 1.0)];
+        let advice = layout.advice(&shares, 64);
+        let Some(Advice::Split { hot, hot_bytes, hot_share, lines_before, lines_after }) = advice.first()
+        else {
+            panic!("{advice:?}")
+        };
+        assert_eq!(hot, &[Move { field: 0, offset: 0 }, Move { field: 15, offset: 8 }]);
+        assert_eq!((*hot_bytes, *lines_before, *lines_after), (16, 2.0, 1.0));
+        assert!((hot_share - 0.99).abs() < 1e-9);
+        let reorder = advice.iter().find_map(|advice| match advice {
+            Advice::Reorder { lines_after, bytes, .. } => Some((*lines_after, *bytes)),
+            Advice::Split { .. } => None,
+        });
+        assert_eq!(reorder, Some((1.0, 128)));
+    }
+
+    #[test]
+    fn holes() {
+        let layout = scalars(&[1, 8, 1, 8]);
+        assert_eq!((layout.bytes, layout.padding(), layout.lines(64)), (32, 14, 1));
+        assert_eq!(layout.field_at(3).unwrap().path.as_ref(), "<padding>");
+        let advice = layout.advice(&[], 64);
+        let [Advice::Reorder { order, bytes: 24, .. }] = &advice[..] else { panic!("{advice:?}") };
+        assert_eq!(order.iter().map(|m| m.offset).collect::<Vec<_>>(), [0, 8, 16, 17]);
+        assert_eq!(scalars(&[8, 8]).advice(&[], 64), []);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Lines counted byte by byte over as many elements as a line has bytes.
+        #[test]
+        fn lines_by_hand(
+            extents in proptest::collection::vec((0u64..200, 1u64..40), 1..5),
+            stride in 1u64..300,
+            line in prop_oneof![Just(32u64), Just(64)],
+        ) {
+            let extents: Vec<(u64, u64)> = extents.iter().map(|(start, len)| (*start, start + len)).collect();
+            let mut lines = 0;
+            for element in 0..line {
+                let bytes = extents.iter().flat_map(|(start, end)| *start..*end);
+                let touched: std::collections::HashSet<u64> =
+                    bytes.map(|byte| (element * stride + byte) / line).collect();
+                lines += touched.len();
+            }
+            let wanted = lines as f64 / line as f64;
+            prop_assert!((mean_lines(&extents, stride, line) - wanted).abs() < 1e-9);
+        }
+
+        /// A new order loses no field, overlaps none, keeps alignments, and is never larger.
+        #[test]
+        fn orders_are_layouts(
+            sizes in proptest::collection::vec(prop_oneof![Just(1u64), Just(2), Just(4), Just(8)], 1..12),
+            weights in proptest::collection::vec(0.0f64..10.0, 12),
+        ) {
+            let layout = scalars(&sizes);
+            let shares: Vec<Share> = layout
+                .fields
+                .iter()
+                .filter(|field| !field.is_hole())
+                .zip(&weights)
+                .map(|(field, &weight)| Share { offset: field.offset, weight })
+                .collect();
+            for advice in layout.advice(&shares, 64) {
+                let (moves, bytes) = match advice {
+                    Advice::Split { hot, hot_bytes, lines_before, lines_after, .. } => {
+                        prop_assert!(hot_bytes < layout.bytes && lines_after <= lines_before);
+                        (hot, hot_bytes)
+                    }
+                    Advice::Reorder { order, bytes, .. } => {
+                        prop_assert_eq!(order.len(), sizes.len());
+                        (order, bytes)
+                    }
+                };
+                prop_assert!(bytes <= layout.bytes);
+                let mut used = vec![false; bytes as usize];
+                for m in &moves {
+                    let field = &layout.fields[m.field];
+                    prop_assert!(m.offset.is_multiple_of(field.align));
+                    for byte in m.offset..m.offset + field.bytes {
+                        prop_assert!(!std::mem::replace(&mut used[byte as usize], true));
+                    }
+                }
+            }
+        }
+    }
 }

@@ -231,3 +231,122 @@ fn has_data(types: &Types, member: &Member, offset: u64, level: usize) -> bool {
         _ => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::Type;
+
+    /// A type as the oracle sees it: nothing shared, every byte by itself.
+    #[derive(Debug, Clone)]
+    enum Model {
+        Scalar(u64),
+        Record(Vec<(u64, Model)>),
+        Array(u64, Box<Model>),
+    }
+
+    impl Model {
+        fn bytes(&self) -> u64 {
+            match self {
+                Self::Scalar(bytes) => *bytes,
+                Self::Record(members) => {
+                    members.iter().map(|(gap, model)| gap + model.bytes()).sum::<u64>() + 1
+                }
+                Self::Array(count, model) => count * model.bytes(),
+            }
+        }
+
+        fn build(&self, types: &mut Types) -> TypeId {
+            let shape = match self {
+                Self::Scalar(_) => Shape::Scalar,
+                Self::Record(models) => {
+                    let (mut at, mut members) = (0, Vec::new());
+                    for (index, (gap, model)) in models.iter().enumerate() {
+                        at += gap;
+                        let (ty, bytes) = (model.build(types), model.bytes());
+                        members.push(Member {
+                            name: format!("m{index}").into(),
+                            ty,
+                            offset: at,
+                            bytes,
+                            bits: None,
+                        });
+                        at += bytes;
+                    }
+                    Shape::Record { members, element: None }
+                }
+                Self::Array(count, model) => {
+                    let element = model.build(types);
+                    Shape::Array { element, stride: model.bytes(), count: Some(*count), dimensions: 1 }
+                }
+            };
+            types.add(Type { name: "t".into(), bytes: Some(self.bytes()), declared: None, shape })
+        }
+
+        /// For each byte: path, and offset of its field with all indices 0.
+        fn walk(&self, path: &str, base: u64, into: &mut Vec<(String, u64)>) {
+            match self {
+                Self::Scalar(bytes) => {
+                    into.extend((0..*bytes).map(|_| (path.to_owned(), base)));
+                }
+                Self::Array(count, model) => {
+                    for _ in 0..*count {
+                        model.walk(&format!("{path}[]"), base, into);
+                    }
+                }
+                Self::Record(members) => {
+                    let mut at = 0;
+                    let hole = |start: u64, bytes: u64, into: &mut Vec<_>| {
+                        into.extend((0..bytes).map(|_| (format!("{path}.<padding>"), base + start)));
+                    };
+                    let mut start = 0;
+                    for (index, (gap, model)) in members.iter().enumerate() {
+                        hole(start, *gap, into);
+                        at += gap;
+                        model.walk(&format!("{path}.m{index}"), base + at, into);
+                        at += model.bytes();
+                        start = at;
+                    }
+                    hole(start, 1, into);
+                }
+            }
+        }
+    }
+
+    fn model() -> impl Strategy<Value = Model> {
+        let scalar = (1u64..9).prop_map(Model::Scalar);
+        scalar.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                proptest::collection::vec((0u64..3, inner.clone()), 1..4).prop_map(Model::Record),
+                (1u64..4, inner).prop_map(|(count, model)| Model::Array(count, Box::new(model))),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Every byte of a random type has the path that taking the type apart by hand gives it.
+        #[test]
+        fn every_byte(model in model(), repeated in any::<bool>()) {
+            let mut types = Types::default();
+            let ty = model.build(&mut types);
+            let mut wanted = Vec::new();
+            model.walk(if repeated { "[]" } else { "" }, 0, &mut wanted);
+            prop_assert_eq!(wanted.len() as u64, model.bytes());
+            let mut fields = Fields::default();
+            for (offset, (path, start)) in wanted.iter().enumerate() {
+                let offset = offset as u64 + if repeated { 3 * model.bytes() } else { 0 };
+                let field = fields.at(&types, ty, repeated, offset).unwrap();
+                prop_assert_eq!(&*field.path, path.as_str());
+                prop_assert_eq!(field.offset, *start);
+                // The part within the innermost repeated struct is the end of the whole path.
+                prop_assert!(field.path.ends_with(&*field.path_within) || field.path_within.is_empty());
+            }
+            let outside = fields.at(&types, ty, false, model.bytes());
+            prop_assert!(outside.is_none());
+        }
+    }
+}

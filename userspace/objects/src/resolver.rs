@@ -116,6 +116,13 @@ impl Resolver {
         self.objects.get(id.0 as usize)
     }
 
+    /// Path of the module that has the code or data at an address, as the process sees it.
+    pub fn module_path(&mut self, address: u64) -> Option<&str> {
+        let region = self.region(address)?;
+        let module = self.space.module(region, &self.processes, self.pid)?;
+        self.space.modules.get(module as usize).map(|module| &*module.path)
+    }
+
     /// The field at an offset of an object of this type, or of a block of such elements when `repeated`.
     pub fn field(&mut self, ty: TypeId, repeated: bool, offset: u64) -> Option<Arc<Field>> {
         self.fields.at(&self.types, ty, repeated, offset)

@@ -40,6 +40,8 @@ struct Block {
 pub(crate) struct Threads {
     blocks: std::collections::HashMap<u64, (bool, Arc<[Block]>)>,
     control: Option<Arc<Object>>,
+    /// The module of the program itself, once it was looked for.
+    program: Option<Option<u32>>,
 }
 
 impl Resolver {
@@ -114,7 +116,16 @@ impl Resolver {
     }
 
     /// The module of the program itself.
-    fn program(&mut self) -> Option<u32> {
+    pub(crate) fn program(&mut self) -> Option<u32> {
+        if let Some(known) = self.threads.program {
+            return known;
+        }
+        let found = self.find_program();
+        self.threads.program = Some(found);
+        found
+    }
+
+    fn find_program(&mut self) -> Option<u32> {
         let inode = std::fs::metadata(format!("/proc/{}/exe", self.pid)).ok()?.ino();
         let region = self.space.first_of_inode(inode)?;
         self.space.module(region, &self.processes, self.pid)

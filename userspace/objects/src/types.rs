@@ -88,7 +88,8 @@ struct Identity {
 #[derive(Debug, Default)]
 pub(crate) struct Types {
     types: Vec<Type>,
-    by_die: HashMap<TypeDie, TypeId>,
+    /// `None` for what cannot be read: not tried again.
+    by_die: HashMap<TypeDie, Option<TypeId>>,
     records: HashMap<Identity, TypeId>,
     unnamed: Option<TypeId>,
 }
@@ -120,7 +121,7 @@ impl Types {
 
     /// The type at an entry, if it was read before.
     pub(crate) fn known(&self, die: TypeDie) -> Option<TypeId> {
-        self.by_die.get(&die).copied()
+        self.by_die.get(&die).copied().flatten()
     }
 
     pub(crate) fn add(&mut self, ty: Type) -> TypeId {
@@ -180,7 +181,7 @@ impl<'r, 'a> TypeReader<'r, 'a> {
     /// The type at an entry. `None` when it cannot be read.
     pub(crate) fn read(&mut self, die: Die) -> Option<TypeId> {
         if let Some(known) = self.types.by_die.get(&(self.module, die)) {
-            return Some(*known);
+            return *known;
         }
         // A type that contains itself by value is no type.
         if self.reading.len() > MAX_DEPTH || !self.reading.insert(die) {
@@ -188,9 +189,8 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         }
         let read = self.read_new(die);
         self.reading.remove(&die);
-        let id = read?;
-        self.types.by_die.insert((self.module, die), id);
-        Some(id)
+        self.types.by_die.insert((self.module, die), read);
+        read
     }
 
     fn read_new(&mut self, die: Die) -> Option<TypeId> {

@@ -186,6 +186,9 @@ fn damaged_debug_info() {
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
             let target = Target::start(&path);
             let mut look = target.look();
+            // The C library's debug info, where it is installed, is large.
+            look.frames.retain(|frame| look.resolver.module_path(frame.at.lookup()) == path.to_str());
+            assert!(!look.frames.is_empty());
             for named in all(&target, &mut look) {
                 if let Some(ty) = named.object.ty {
                     let _ = look.resolver.layout(ty);

@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
+use locality_objects::{HeapBlock, HeapBlocks, Place};
 use support::{Target, Workshop, check, line_of};
 
 #[test]
@@ -77,4 +80,83 @@ fn heap_files_and_mappings() {
     for truth in target.truths.iter().filter(|truth| truth.kind == "heap") {
         assert!(look.resolve(truth.address).object.inferred);
     }
+}
+
+/// Allocation records as a tracer would keep them.
+struct Recorded(BTreeMap<u64, HeapBlock>);
+
+impl HeapBlocks for Recorded {
+    fn block(&self, address: u64) -> Option<HeapBlock> {
+        let (_, block) = self.0.range(..=address).next_back()?;
+        (address - block.start < block.bytes).then_some(*block)
+    }
+}
+
+/// Recorded blocks are known; their names and types are inferred from pointers, or missing without memory to read.
+#[test]
+fn recorded_blocks() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("kinds", "gcc", &["kinds.c", "kinds_hidden.c"], "-g -O0");
+    let target = Target::start(&program);
+    let mut look = target.look();
+    let at = |name: &str| target.truths.iter().find(|truth| truth.name == name).unwrap().address;
+    // `heap_cells[77].at.x` and `list->value`.
+    let (cells, node) = (at("heap_cells") - 77 * 56 - 16, at("list") - 8);
+    let second = at("list->next") - 8;
+    let block = |start, bytes, site| (start, HeapBlock { start, bytes, site });
+    let recorded =
+        Recorded([block(cells, 56_000, 1), block(node, 16, 2), block(second, 16, 2)].into_iter().collect());
+    let blind = Place { heap: Some(&recorded), ..Default::default() };
+    let named = look.resolver.resolve(cells + 10, &blind);
+    assert_eq!((&*named.object.name, named.object.site, named.offset), ("[heap]", Some(1), 10));
+    assert!(!named.object.inferred && named.field.is_none());
+    let seeing = Place { memory: Some(&look.memory), frames: &look.frames, ..blind };
+    let mut full = |address| look.resolver.resolve(address, &seeing);
+    let first = full(cells + 56 * 3 + 8);
+    assert_eq!((first.full_name().as_str(), first.object.inferred), ("heap_cells[].vx", true));
+    assert_eq!((first.object.id, first.object.site, first.object.bytes), (named.object.id, Some(1), 56_000));
+    assert_eq!(first.object.type_name.as_deref(), Some("cell"));
+    // Two blocks of one site are one object, each a single node.
+    let (one, two) = (full(node + 8), full(second));
+    assert_eq!((one.full_name().as_str(), two.full_name().as_str()), ("list.value", "list.next"));
+    assert_eq!(one.object.id, two.object.id);
+    assert_eq!(look.resolver.object(named.object.id).map(|object| &*object.name), Some("heap_cells"));
+}
+
+/// What pahole prints of this struct.
+#[test]
+fn layout_of_a_struct() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("kinds", "gcc", &["kinds.c", "kinds_hidden.c"], "-g -O0");
+    let target = Target::start(&program);
+    let mut look = target.look();
+    let of = |look: &mut support::Look, name: &str| {
+        let address = target.truths.iter().find(|truth| truth.name == name).unwrap().address;
+        let ty = look.resolve(address).object.ty.unwrap();
+        look.resolver.layout(ty).unwrap()
+    };
+    let layout = of(&mut look, "cells");
+    let fields: Vec<(&str, u64, u64)> =
+        layout.fields.iter().map(|field| (&*field.path, field.offset, field.bytes)).collect();
+    assert_eq!(
+        fields,
+        [
+            ("tag", 0, 1),
+            ("<padding>", 1, 7),
+            ("vx", 8, 8),
+            ("at.x", 16, 8),
+            ("at.y", 24, 8),
+            ("count", 32, 2),
+            ("<padding>", 34, 2),
+            ("v[]", 36, 16),
+            ("<padding>", 52, 4),
+        ]
+    );
+    assert_eq!((layout.bytes, layout.align, layout.padding(), layout.lines(64)), (56, 8, 13, 1));
+    assert_eq!((&*layout.name, layout.declared.unwrap().line), ("cell", 14));
+    let bits = of(&mut look, "flags");
+    let bits: Vec<(&str, u64)> = bits.fields.iter().map(|field| (&*field.path, field.offset)).collect();
+    assert_eq!(bits, [("(first|second)", 0), ("third", 1), ("<padding>", 3), ("after", 4)]);
+    let mixed = of(&mut look, "mixed");
+    assert_eq!(mixed.fields.iter().map(|field| field.bytes).collect::<Vec<_>>(), [8]);
 }
