@@ -369,8 +369,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     #[inline(always)]
     fn fetch_to(&mut self, instruction: u32) {
         let first = self.first_run();
-        while self.s.now.run < self.s.now.run_end
-            && self.facts.run(first + self.s.now.run).is_some_and(|run| run.first <= instruction)
+        while self.s.model.fetch == 1
+            && self.s.now.run < self.s.now.run_end
+            && self.facts.run(first.wrapping_add(self.s.now.run)).is_some_and(|run| run.first <= instruction)
         {
             self.fetch_run(first);
         }
@@ -378,7 +379,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
 
     /// Fetches what is left of the current block.
     pub(crate) fn fetch_rest(&mut self) {
-        if self.s.now.block != 0 {
+        if self.s.now.block != 0 && self.s.model.fetch == 1 {
             let first = self.first_run();
             while self.s.now.run < self.s.now.run_end {
                 self.fetch_run(first);
@@ -391,7 +392,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     fn fetch_run(&mut self, plan: u32) {
         let mut missed = 0;
         loop {
-            let Some(run) = self.facts.run(plan + self.s.now.run).copied() else {
+            let Some(run) = self.facts.run(plan.wrapping_add(self.s.now.run)).copied() else {
                 self.s.now.run = self.s.now.run_end;
                 return;
             };
@@ -412,7 +413,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
 
     /// The current block was left after `executed` instructions.
     pub(crate) fn cut(&mut self, executed: u64) {
-        let Some(block) = self.s.now.block.checked_sub(1) else { return };
+        let block = self.s.now.block.checked_sub(1).filter(|_| self.s.model.fetch == 1);
+        let Some(block) = block else { return };
         let Some(record) = self.code.blocks.get(block as usize).copied() else { return };
         let executed = u32::try_from(executed).unwrap_or(u32::MAX).min(record.count);
         self.fetch_to((record.first.saturating_add(executed)).saturating_sub(1));

@@ -163,9 +163,9 @@ pub(crate) struct Thread {
     /// The block whose instructions are being fetched, plus 1, and its next run.
     pub(crate) block: u32,
     pub(crate) run: u32,
-    /// The last run, and the node, cell and instructions counted of that block.
+    /// The number of its runs.
     pub(crate) run_end: u32,
-    pub(crate) block_cell: u32,
+    pub(crate) reserved: u32,
     pub(crate) caches: [Cache; PRIVATE],
 }
 // SAFETY: integers without padding.
@@ -340,7 +340,7 @@ impl Thread {
             block: 0,
             run: 0,
             run_end: 0,
-            block_cell: 0,
+            reserved: 0,
             caches,
         })
     }
@@ -381,7 +381,6 @@ impl Thread {
             && self.depth as usize <= DEPTH
             && (self.strides.count() == 0 || self.strides.count() == STRIDES)
             && self.strides.get(arena).is_some()
-            && (self.block_cell as usize) < u32::MAX as usize
             && self.caches.iter().all(|cache| cache.is_whole(arena, nodes, cells));
         sound
             && (0..self.depth).all(|depth| {
@@ -530,10 +529,11 @@ impl State {
             && (self.instead as usize) < cells
             && (self.free as usize) < nodes
             && (self.thread as usize) < self.threads.len()
-            && self.threads.values(arena).iter().chain([&self.now]).all(|thread| {
-                thread.is_whole(arena, nodes, functions, cells)
-                    && (thread.block_cell as usize) < self.blocks.list.len()
-                    && shapes(thread)
-            })
+            && self
+                .threads
+                .values(arena)
+                .iter()
+                .chain([&self.now])
+                .all(|thread| thread.is_whole(arena, nodes, functions, cells) && shapes(thread))
     }
 }

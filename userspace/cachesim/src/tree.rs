@@ -126,7 +126,7 @@ impl State {
     /// Prunes when it is time for it.
     #[inline(always)]
     pub(crate) fn prune_sometimes<A: Arena + ?Sized>(&mut self, arena: &A) {
-        if self.loads - self.pruned_at >= LOADS.0.max(LOADS.1 * u64::from(self.used)) {
+        if self.loads.saturating_sub(self.pruned_at) >= LOADS.0.max(LOADS.1 * u64::from(self.used)) {
             self.prune(arena);
         }
     }
@@ -228,14 +228,16 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             let path = nodes.get(parent as usize)?.path;
             let (mut first_of_function, mut first_of_arc) = (true, true);
             if path & bit(function) != 0 {
-                let mut above = parent;
+                let (mut above, mut steps) = (parent, 0);
+                // What a kill tore may go round in circles.
                 while above != 0
                     && first_of_arc
+                    && steps < nodes.len()
                     && let Some(node) = nodes.get(above as usize)
                 {
                     first_of_function &= node.function != function;
                     first_of_arc &= node.flags & flag::ROOT != 0 || node.arc != arc;
-                    above = node.parent;
+                    (above, steps) = (node.parent, steps + 1);
                 }
             }
             let of = |is: bool, flag: u32| if is { flag } else { 0 };
@@ -316,8 +318,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         };
         if guess.parent == above.node && guess.site == site && guess.block == block && block != NONE {
             let (arc, function) = (guess.arc, guess.function);
-            // SAFETY: arcs of nodes are numbers of the list.
-            unsafe { self.s.arcs.at(self.arena, arc).calls += 1 };
+            if let Some(arc) = self.s.arcs.get_mut(self.arena, arc) {
+                arc.calls += 1;
+            }
             (frame.node, frame.function, frame.instead) = (latest, function, 0);
             return self.stand();
         }

@@ -1,5 +1,6 @@
 //! The engine against the oracle, on random programs and caches; what survives a kill; bad states.
 
+mod kills;
 mod oracle;
 mod program;
 
@@ -36,7 +37,8 @@ fn configs() -> impl Strategy<Value = Config> {
     })
 }
 
-fn ops() -> impl Strategy<Value = Vec<Op>> {
+/// At most so many operations.
+fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     let address =
         prop_oneof![(0..30_u64).prop_map(|n| 0x1000 + n * 24), (0..5000_u64).prop_map(|n| 0x8000 + n)];
     let access =
@@ -53,7 +55,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::ThreadEnd),
         2 => (0..2_u32).prop_map(Op::Block),
     ];
-    proptest::collection::vec(op, 0..250)
+    proptest::collection::vec(op, 0..most)
 }
 
 /// Totals as the oracle has them, and calls by arc.
@@ -86,12 +88,12 @@ fn room() -> Heap {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
     fn costs_are_those_of_whole_stacks_kept_for_each_line(
         config in configs(),
-        ops in ops(),
+        ops in ops(250),
         all in any::<bool>(),
         batch in 1..40_usize,
         prune in any::<bool>(),
