@@ -92,6 +92,8 @@ mod tests {
                 let followed = (!shown.reused && random.bool()).then(|| Followed {
                     exit: Exit { at, reused: random.bool() },
                     within: None,
+                    measured: None,
+                    part: false,
                     p_choice: 0.5,
                     p_arm: 0.5,
                     p_survive: 1.0,
