@@ -59,6 +59,8 @@ pub struct Windowed {
     pub rates: Vec<(String, f64)>,
     /// Accesses per nanosecond of CPU time.
     pub mean_rate: f64,
+    /// Factor by which all distances in accesses may be wrong, where no rate was measured.
+    pub doubt: Option<f64>,
     /// Windows by why they ended, most first.
     pub ends: Vec<(String, u64)>,
     /// Accesses in windows.
@@ -147,6 +149,7 @@ impl Windowed {
             threads: threads.into_iter().map(of_thread).collect(),
             rates: rates.sources().to_vec(),
             mean_rate: rates.mean(),
+            doubt: rates.doubt(),
             ends,
             accesses: profile.windows.iter().fold(0, |sum, window| u64::saturating_add(sum, window.accesses)),
             uses: profile.uses.len() as u64,

@@ -4,7 +4,7 @@
 //! A sample's rate is the one of its window. Between samples of a process the rate is taken to change evenly (trapezoid over
 //! CPU time, METHOD.md §3), whichever of its threads ran. CPU time along a run is the sum of the samples' periods.
 //!
-//! A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
+//! Rates of [`UNSCALED`] are brackets: they count where no sample has any other. A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
 //! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
 //!
 //! Sources of error: what the rates' own intervals say, and more between samples than at them; a thread that ran for less
@@ -20,6 +20,9 @@ const ENOUGH: usize = 3;
 const WIDTH: f64 = 2.0 * 1.959_964;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
 const UNSURE: f64 = 0.2;
+
+/// Source of rates that nothing measured: the middle of what a timing model leaves possible.
+pub const UNSCALED: &str = "unscaled timing model";
 
 /// What distances are counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,6 +138,13 @@ impl Rates {
             self.lines = lines(profile, &self.locals, &self.pids);
         }
         self
+    }
+
+    /// By which factor all distances in accesses may be wrong, up or down, where no rate was measured.
+    pub fn doubt(&self) -> Option<f64> {
+        let guessed = self.sources.iter().any(|(source, _)| source == UNSCALED);
+        let sigma = self.locals.iter().map(|local| local.sigma).fold(0.0, f64::max);
+        guessed.then(|| (sigma * WIDTH / 2.0).exp())
     }
 
     /// What distances are counted in.
@@ -258,12 +268,14 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Lin
 /// Rate, error and source of each sample whose window has a possible one.
 fn known(profile: &Profile) -> Vec<Option<(f64, f64, String)>> {
     let mut known = vec![None; profile.samples.len()];
+    let mut all = profile.windows.iter().filter_map(|window| window.rate.as_ref());
+    let measured = all.any(|rate| rate.source != UNSCALED);
     for window in &profile.windows {
         let (Some(place), Some(rate)) = (known.get_mut(window.sample.0 as usize), &window.rate) else {
             continue;
         };
         let possible = |value: f64| value.is_finite() && value > 1e-9 && value < 1e3;
-        if !possible(rate.value) {
+        if !possible(rate.value) || (measured && rate.source == UNSCALED) {
             continue;
         }
         let sigma = if possible(rate.low) && possible(rate.high) && rate.high >= rate.low {

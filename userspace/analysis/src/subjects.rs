@@ -7,11 +7,13 @@
 //! Weight: w = ρ · period · granules / uses of the sample, where an access that spans several granules is drawn once by
 //! word: at 8 bytes it stands for all its words, at lines for its words over those in the drawn line.
 //!
-//! A line's outcome is the window's, else that of the watched words of the line: reused at the first trap, unless one of
-//! them was withdrawn before. Sources of error: with only the use's own word watched, a line is reused as late as the word,
-//! so that line distances beyond the windows are too long (`Followed::part`; up to the reach of the longest windows estimators
-//! take them from windows alone); accesses between use and trap come from the rate; samples whose
-//! access is unknown are taken to be like the others.
+//! A line's outcome is the window's, else that of the watched words of the line, the use's own and companions: reused at
+//! the first trap, and not seen again as long as the last of them was watched, though others were withdrawn before.
+//!
+//! Sources of error: with at most four words of it watched, a line is reused as late as they are, so that line distances
+//! beyond the windows are too long (`Followed::part`; up to the reach of the longest windows estimators take them from
+//! windows alone); accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -288,12 +290,15 @@ impl Maker<'_> {
     }
 }
 
-/// The first of two watches of one line to end decides, and whether that is the second one.
+/// The first reuse that two watches of one line saw decides, else the longer look; and whether that is the second one.
 fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
-    match before {
-        Some(before) if before.exit.at <= next.exit.at => (before, false),
-        _ => (next, true),
-    }
+    let Some(before) = before else { return (next, true) };
+    let second = match (before.exit.reused, next.exit.reused) {
+        (true, true) => next.exit.at < before.exit.at,
+        (false, false) => next.exit.at > before.exit.at,
+        (_, reused) => reused,
+    };
+    if second { (next, true) } else { (before, false) }
 }
 
 fn is_reused(watch: &Watch) -> bool {

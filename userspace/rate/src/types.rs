@@ -98,7 +98,7 @@ pub enum Source {
     Region,
     /// A timing model of the window, scaled to samples of the process that have a source of their own; never unscaled.
     Model,
-    /// None; the interval is a bracket.
+    /// None but the timing model as it is, or nothing at all; the interval is a bracket.
     Unknown,
 }
 
@@ -115,7 +115,7 @@ impl Source {
             Source::Slopes => "pooled counters",
             Source::Region => "same code",
             Source::Model => "timing model",
-            Source::Unknown => "unknown",
+            Source::Unknown => "unscaled timing model",
         }
     }
 

@@ -50,3 +50,20 @@ fn unknown_rates_are_borrowed_and_said_so() {
     let none = Rates::of(&profile(&[None, None]));
     assert_eq!((none.unit(), none.at(1).value), (Unit::CpuNs, 1.0));
 }
+
+#[test]
+fn a_guess_counts_only_where_nothing_was_measured() {
+    let guess = |profile: &mut Profile, at: usize| {
+        let (value, source) = (9.0, UNSCALED.to_owned());
+        profile.windows[at].rate = Some(Rate { value, low: value / 8.0, high: value * 8.0, source });
+    };
+    let mut mixed = profile(&[Some(1.0), Some(2.0), None]);
+    guess(&mut mixed, 2);
+    let rates = Rates::of(&mixed);
+    assert!(rates.doubt().is_none() && rates.at(2).value <= 2.0, "{:?}", rates.at(2));
+    let mut guessed = profile(&[None, None]);
+    guess(&mut guessed, 0);
+    let rates = Rates::of(&guessed);
+    assert_eq!(rates.unit(), Unit::Accesses);
+    assert!(rates.doubt().is_some_and(|doubt| (doubt - 8.0).abs() < 1e-6), "{:?}", rates.doubt());
+}

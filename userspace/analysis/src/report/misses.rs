@@ -70,7 +70,13 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     let shares: Vec<String> =
         shares.iter().map(|(source, share)| format!("{source} {}", percent(*share))).collect();
     let known = windowed.whole.first().is_some_and(|reuse| reuse.unit == Unit::Accesses);
-    let rate = if known {
+    let rate = if let Some(doubt) = windowed.doubt {
+        format!(
+            "about {:.2} accesses per ns of CPU time by a timing model: nothing showed the program's progress, so all distances in \
+             accesses and the sizes of miss ratios may be wrong by a factor of {doubt:.0}",
+            windowed.mean_rate
+        )
+    } else if known {
         format!("{:.2} accesses per ns of CPU time; from {}", windowed.mean_rate, shares.join(", "))
     } else {
         "not known: distances are CPU time, and an access in a window counts as 1 ns; no stack distances, no miss \

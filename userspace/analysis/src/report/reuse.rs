@@ -53,6 +53,7 @@ pub(super) fn windows(profile: &Profile, windowed: &Windowed) -> Value {
         "uses_open": windowed.open,
         "rate_sources": rates,
         "accesses_per_ns": windowed.mean_rate,
+        "accesses_per_ns_factor_of_doubt": windowed.doubt,
     })
 }
 

@@ -20,7 +20,7 @@ fn a_drawn_word_stands_for_the_granules_of_its_access() {
 }
 
 #[test]
-fn the_first_watch_of_a_line_to_end_decides() {
+fn the_first_watched_word_of_a_line_to_be_reused_decides() {
     let end = |at, reused| Followed {
         part: false,
         exit: Exit { at, reused },
@@ -35,5 +35,9 @@ fn the_first_watch_of_a_line_to_end_decides() {
     let (both, second) = earlier(Some(end(50, true)), end(20, true));
     assert_eq!((both.exit.at, second), (20, true));
     let (both, second) = earlier(Some(end(10, false)), end(20, true));
-    assert_eq!((both.exit, second), (Exit { at: 10, reused: false }, false));
+    assert_eq!((both.exit, second), (Exit { at: 20, reused: true }, true));
+    let (both, second) = earlier(Some(end(30, true)), end(10, false));
+    assert_eq!((both.exit, second), (Exit { at: 30, reused: true }, false));
+    let (both, second) = earlier(Some(end(10, false)), end(40, false));
+    assert_eq!((both.exit, second), (Exit { at: 40, reused: false }, true));
 }

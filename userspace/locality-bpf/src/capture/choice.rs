@@ -16,6 +16,12 @@ pub const GRANULES: [u64; 2] = [8, 64];
 /// Bytes that a watchpoint covers.
 const WORD: u64 = 8;
 
+/// Bytes of a line.
+const LINE: u64 = 64;
+
+/// Other words of a line that may be watched beside that of the use.
+pub const COMPANIONS: usize = 3;
+
 /// The part of a window that is needed here.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
@@ -94,6 +100,8 @@ pub struct Candidate {
     pub word: u64,
     /// Executed instructions that touch the word before the use.
     pub earlier: u32,
+    /// Words of its line, if the window does not show that again, that were not touched so far: the next, the one before, any.
+    pub companions: [Option<u64>; COMPANIONS],
 }
 
 /// Uses drawn in a window. What a stopped thread need not wait for is found later, by [`Choice::finish`].
@@ -129,13 +137,19 @@ impl Choice {
     }
 
     /// The first of the uses whose word the window does not show again. `events` gives all of them, each time anew.
-    pub fn first_open<I: Iterator<Item = Event>>(&self, events: impl Fn() -> I) -> Option<Candidate> {
+    pub fn first_open<I: Iterator<Item = Event>>(
+        &self,
+        events: impl Fn() -> I,
+        random: &mut fastrand::Rng,
+    ) -> Option<Candidate> {
         self.drafts.iter().enumerate().find_map(|(index, draft)| {
             let word = draft.address & !(WORD - 1);
             if events().skip(draft.event + 1).any(|event| touches(&event, word, WORD)) {
                 return None;
             }
-            Some(Candidate { index, word, earlier: touches_before(events().take(draft.event + 1), word) })
+            let earlier = touches_before(events().take(draft.event + 1), word);
+            let companions = companions(events(), draft.event, word, random);
+            Some(Candidate { index, word, earlier, companions })
         })
     }
 
@@ -201,6 +215,27 @@ impl View<'_> {
     fn address_of(&self, event: &Event) -> u64 {
         self.instructions.get(event.index as usize).map_or(0, |instruction| instruction.address)
     }
+}
+
+/// Words of the line of `word` to be watched beside it, from the use at an event on: none if the line is touched again.
+fn companions(
+    events: impl Iterator<Item = Event>,
+    used: usize,
+    word: u64,
+    random: &mut fastrand::Rng,
+) -> [Option<u64>; COMPANIONS] {
+    let line = word & !(LINE - 1);
+    let mut free: Vec<u64> = (0..LINE / WORD).map(|n| line + n * WORD).collect();
+    for (at, event) in events.enumerate().filter(|(_, event)| touches(event, line, LINE)) {
+        if at > used {
+            return [None; COMPANIONS];
+        }
+        free.retain(|word| !touches(&event, *word, WORD));
+    }
+    let next = free.iter().copied().find(|free| *free == word + WORD);
+    let last = free.iter().copied().find(|free| *free + WORD == word);
+    free.retain(|free| ![next, last].contains(&Some(*free)));
+    [next, last, random.choice(free)]
 }
 
 /// Executed instructions before that of the last event that touch the word: each makes a trap.

@@ -347,6 +347,7 @@ impl Capture {
                 self.end_watch(watch, ended.p_survive, now, EndOutcome::Gone);
             }
         }
+        self.end_companions(tgid, || EndOutcome::Gone);
     }
 
     /// Disarms everything, then reads what the ring still holds, so that the books balance.
@@ -368,6 +369,7 @@ impl Capture {
                     self.end_watch(watch, ended.p_survive, now, EndOutcome::StillArmed);
                 }
             }
+            self.end_companions(tgid, || EndOutcome::StillArmed);
         }
         while let Ok(Some((tid, status))) = ptrace::next_status() {
             self.on_status(tid, status);

@@ -123,7 +123,7 @@ pub struct WindowLog {
 }
 
 /// A trap, with the copy of the user stack from `rsp`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Trap {
     /// What the kernel recorded.
     pub record: TouchRecord,

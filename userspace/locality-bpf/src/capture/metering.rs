@@ -57,10 +57,11 @@ impl Capture {
     /// The chance of being chosen among the uses that stayed open is known only after the window was read whole.
     pub(super) fn weigh_choice(&mut self, window: &WindowTaken, armed: &Arming) {
         let open = window.found.uses.iter().filter(|of_use| of_use.is_open()).count().max(1);
-        if let Arming::Armed(id, Some(_)) = armed
-            && let Some(watch) = self.watches.get_mut(*id)
-        {
-            watch.p_arm /= open as f64;
+        let Arming::Armed(id, Some(_), companions) = armed else { return };
+        for id in std::iter::once(id).chain(companions) {
+            if let Some(watch) = self.watches.get_mut(*id) {
+                watch.p_arm /= open as f64;
+            }
         }
     }
 

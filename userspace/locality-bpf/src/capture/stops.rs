@@ -8,7 +8,7 @@ use locality_common::{record::SampleRecord, rules};
 use locality_isa::{Code, KnownAccess, Registers, first_access, registers_of};
 
 use super::{
-    choice::Candidate,
+    choice::{COMPANIONS, Candidate},
     engine::Capture,
     event::{EndOutcome, Event, SampleEvent, add, get},
     holding::Holding,
@@ -47,8 +47,8 @@ pub(super) const USER_CODE_64: u64 = 0x33;
 pub(super) enum Arming {
     /// The arbiter granted none, or the use is not known.
     None,
-    /// This watch, for this use of the window (`None`: the sample's own access).
-    Armed(u64, Option<usize>),
+    /// This watch, for this use of the window (`None`: the sample's own access), and its companions.
+    Armed(u64, Option<usize>, Vec<u64>),
     /// The kernel refused the debug register.
     Refused(Box<Watch>, Option<usize>),
 }
@@ -62,6 +62,8 @@ pub(super) struct Wish {
     earlier: u32,
     /// Which use of the window it is; `None`: the sample's own access.
     of_use: Option<usize>,
+    /// Other words of its line.
+    companions: [Option<u64>; COMPANIONS],
 }
 
 impl Wish {
@@ -70,13 +72,14 @@ impl Wish {
     pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
         let words = access.words().count() as u64;
         let word = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
-        Some(Self { word, earlier: 0, of_use: None })
+        Some(Self { word, earlier: 0, of_use: None, companions: [None; COMPANIONS] })
     }
 }
 
 impl From<Candidate> for Wish {
     fn from(candidate: Candidate) -> Self {
-        Self { word: candidate.word, earlier: candidate.earlier, of_use: Some(candidate.index) }
+        let Candidate { index, word, earlier, companions } = candidate;
+        Self { word, earlier, of_use: Some(index), companions }
     }
 }
 
@@ -190,13 +193,15 @@ impl Capture {
         let tid = sample.record.header.tid;
         match &armed {
             Arming::None => {}
-            Arming::Armed(id, of_use) => sample.watches.push((*id, *of_use)),
+            Arming::Armed(id, of_use, companions) => {
+                sample.watches.extend(std::iter::once(id).chain(companions).map(|id| (*id, *of_use)));
+            }
             Arming::Refused(watch, of_use) => sample.watches.push((watch.id, *of_use)),
         }
         self.tell(Event::Sample(Box::new(sample)));
         match armed {
             Arming::None => {}
-            Arming::Armed(id, _) => self.arm_siblings(id, tid),
+            Arming::Armed(id, ..) => self.arm_siblings(id, tid),
             Arming::Refused(watch, _) => {
                 let now = watch.armed_ns;
                 self.end_watch(*watch, 1.0, now, EndOutcome::Refused);
@@ -210,8 +215,9 @@ impl Capture {
     }
 
     fn try_arm(&mut self, record: &SampleRecord, owner: u32, wish: Wish) -> Option<Arming> {
-        let Wish { word: address, earlier, of_use } = wish;
+        let Wish { word: address, earlier, of_use, companions } = wish;
         let tgid = record.header.tgid;
+        self.end_companions(tgid, || EndOutcome::Replaced);
         if !self.may_watch(owner) {
             add(&self.costs.unguarded, 1);
             return None;
@@ -252,8 +258,54 @@ impl Capture {
         if alive > 1 {
             watch.process_cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
         }
+        let held = watch.owner != 0;
         self.watches.insert(watch);
-        Some(Arming::Armed(id, of_use))
+        let companions = if held { self.arm_companions(id, owner, companions) } else { Vec::new() };
+        Some(Arming::Armed(id, of_use, companions))
+    }
+
+    /// Watches other words of the same line with the registers that nobody has, until the process' next sample needs them:
+    /// the first of all touches is the line's reuse. In the owner alone; best effort.
+    fn arm_companions(&mut self, follows: u64, owner: u32, words: [Option<u64>; COMPANIONS]) -> Vec<u64> {
+        let mut armed = Vec::new();
+        let Some((tgid, p_arm)) = self.watches.get_mut(follows).map(|watch| (watch.tgid, watch.p_arm)) else {
+            return armed;
+        };
+        for address in words.into_iter().flatten() {
+            let Some(process) = self.members.processes.get(&tgid) else { break };
+            if process.arbiter.granted() + armed.len() >= process.arbiter.owned() {
+                break;
+            }
+            if process.watched.contains_key(&address) {
+                continue;
+            }
+            let mut watch = Watch::new(self.watches.next_id(), tgid, address, 0, owner);
+            (watch.follows, watch.p_arm) = (Some(follows), p_arm);
+            watch.threads_alive = process.threads.len() as u32;
+            watch.armed_ns = sys::monotonic_ns();
+            let announced = self.kernel.add_watch(watch.key(), watch.state());
+            if let Err(error) = announced.and_then(|()| Ok(watch.arm_in(owner, 1, self.programs.fd())?)) {
+                tracing::debug!("no companion in thread {owner}: {error:#}");
+                self.kernel.remove_watch(&watch.key());
+                break;
+            }
+            add(&self.costs.armed, 1);
+            if let Some(process) = self.members.processes.get_mut(&tgid) {
+                process.watched.insert(address, watch.id);
+            }
+            armed.push(watch.id);
+            self.watches.insert(watch);
+        }
+        armed
+    }
+
+    /// Ends what still waits beside the watches of a process.
+    pub(super) fn end_companions(&mut self, tgid: u32, outcome: fn() -> EndOutcome) {
+        for id in self.watches.companions(tgid) {
+            if let Some(watch) = self.watches.remove(id) {
+                self.end_watch(watch, 1.0, sys::monotonic_ns(), outcome());
+            }
+        }
     }
 
     /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.

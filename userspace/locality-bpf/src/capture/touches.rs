@@ -97,6 +97,9 @@ impl Capture {
             None => 0,
         };
         if role == touch::USE {
+            for companion in self.watches.iter_mut().filter(|watch| watch.follows == Some(id)) {
+                companion.used = Some((trap.clone(), disturbance_ns));
+            }
             match self.watches.get_mut(id) {
                 Some(watch) => watch.used = Some((trap, disturbance_ns)),
                 None => add(&self.costs.orphan_touches, 1),
@@ -107,6 +110,12 @@ impl Capture {
             add(&self.costs.orphan_touches, 1);
             return;
         };
+        if watch.follows.is_some() && watch.used.is_none() {
+            // Before the use: not what the window foretold.
+            let ended_ns = watch.armed_ns;
+            self.end_watch(watch, 1.0, ended_ns, EndOutcome::Replaced);
+            return;
+        }
         let p_survive = match self.members.processes.get_mut(&watch.tgid) {
             Some(process) => process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0),
             None => 1.0,

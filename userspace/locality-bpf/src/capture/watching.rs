@@ -29,6 +29,8 @@ pub struct Watch {
     pub earlier: u32,
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
+    /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
+    pub follows: Option<u64>,
     /// Monotonic clock.
     pub armed_ns: u64,
     /// Chance of being armed.
@@ -53,6 +55,7 @@ impl Watch {
             address,
             earlier,
             owner,
+            follows: None,
             armed_ns: 0,
             p_arm: 1.0,
             process_cpu_ns: 0,
@@ -72,9 +75,10 @@ impl Watch {
     pub fn state(&self) -> WatchState {
         WatchState {
             watch: self.id,
-            phase: match self.earlier {
-                0 => phase::ARMED,
-                earlier => phase::EARLIER + u64::from(earlier),
+            phase: match (self.follows, self.earlier) {
+                (Some(_), _) => phase::USED,
+                (None, 0) => phase::ARMED,
+                (None, earlier) => phase::EARLIER + u64::from(earlier),
             },
             owner_tid: self.owner,
             reserved: 0,
@@ -129,6 +133,12 @@ impl Watches {
     /// Takes a watch out.
     pub fn remove(&mut self, id: u64) -> Option<Watch> {
         self.live.remove(&id)
+    }
+
+    /// The companions of a process' watches.
+    pub fn companions(&self, tgid: u32) -> Vec<u64> {
+        let companions = self.live.values().filter(|watch| watch.tgid == tgid && watch.follows.is_some());
+        companions.map(|watch| watch.id).collect()
     }
 
     /// All live watches.

@@ -163,7 +163,8 @@ impl Windows {
         let window = self.helper.run(pid.into(), state, &limits);
         let accesses = window.counts.accesses as usize;
         let choice = Choice::draw(window.events(), accesses, USES, &mut self.random);
-        let candidate = choice.first_open(|| window.events()).filter(|open| open.earlier <= EARLIER_MAX);
+        let candidate = choice.first_open(|| window.events(), &mut self.random);
+        let candidate = candidate.filter(|open| open.earlier <= EARLIER_MAX);
         Some(Taken { window: Ok(window), choice, candidate })
     }
 

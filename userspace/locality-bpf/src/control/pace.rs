@@ -189,9 +189,9 @@ impl Pace {
     }
 }
 
-/// A rate for the profile; none where there is only a bracket.
+/// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses it if nothing better is known.
 fn told(rate: &SampleRate) -> Option<Rate> {
-    let known = rate.accesses_per_ns.filter(|_| rate.source != locality_rate::Source::Unknown)?;
+    let known = rate.accesses_per_ns?;
     Some(Rate { value: known.value, low: known.low, high: known.high, source: rate.source.name().to_owned() })
 }
 

@@ -88,10 +88,21 @@ proptest! {
                 }
             }
         }
-        let open = choice.first_open(|| events.iter().copied());
+        let open = choice.first_open(|| events.iter().copied(), &mut fastrand::Rng::with_seed(1));
         prop_assert_eq!(open.map(|open| open.index), uses.iter().position(Chosen::is_open));
         if let Some(open) = open {
-            prop_assert_eq!(open.word, uses[open.index].address / 8 * 8);
+            let used = &uses[open.index];
+            prop_assert_eq!(open.word, used.address / 8 * 8);
+            let companions: Vec<u64> = open.companions.into_iter().flatten().collect();
+            // None where the line is touched again; else words of it that nobody touched up to the use, each once.
+            prop_assert!(companions.is_empty() || matches!(used.seen[1], Seen::Open(_)));
+            for (n, companion) in companions.iter().enumerate() {
+                prop_assert!(companion / 64 == open.word / 64 && companion % 8 == 0 && !companions[..n].contains(companion));
+                let touched = raw.iter().take(used.skip as usize + 1).any(|(_, address, size, _)| {
+                    (*address..address + u64::from(*size)).any(|byte| byte / 8 == companion / 8)
+                });
+                prop_assert!(!touched);
+            }
         }
         for (bytes, touched) in GRANULES.iter().zip(touches) {
             let brute: usize = raw
