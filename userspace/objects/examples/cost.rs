@@ -1,13 +1,17 @@
-//! Measures what names cost: `cost PID` resolves addresses spread over the process's writable memory, and tells the time to
-//! the first answer, the mean time of the later ones by kind of object, and our own peak memory.
+//! Measures what names cost: `cost PID` resolves addresses spread over the process's writable memory and its main
+//! thread's frames (taken with ptrace, as only tests and this do), and tells the time to the first answer, the mean time of
+//! the later ones by kind of object, and our own peak memory.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may fail loudly")]
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use locality_objects::{Place, ProcessMemory, Resolver};
-use locality_symbols::Processes;
+use locality_objects::{Place, ProcessMemory, Resolver, StackFrame};
+use locality_symbols::{Processes, Registers, StackSlice, Unwinder};
+use nix::sys::{ptrace, wait::waitpid};
+use nix::unistd::Pid;
 
 /// Addresses per mapping.
 const ADDRESSES: u64 = 2000;
@@ -31,12 +35,21 @@ fn main() {
     for (path, faults) in resolver.debug_faults() {
         println!("{path}: {faults:?}");
     }
-    let addresses: Vec<u64> = mappings
+    let (frames, fs_base) = frames(&processes, pid);
+    println!("{} frames", frames.len());
+    let (low, high) = (frames.first().unwrap().sp, frames.iter().filter_map(|f| f.cfa).max().unwrap());
+    let mut addresses: Vec<u64> = (0..ADDRESSES).map(|i| low + (high - low) * i / ADDRESSES).collect();
+    let of_mappings = mappings
         .iter()
         .filter(|m| m.readable && m.writable)
-        .flat_map(|m| (0..ADDRESSES).map(move |i| m.start + (m.end - m.start) / ADDRESSES * i))
-        .collect();
-    let place = Place { memory: memory.as_ref().map(|memory| memory as _), ..Default::default() };
+        .flat_map(|m| (0..ADDRESSES).map(move |i| m.start + (m.end - m.start) / ADDRESSES * i));
+    addresses.extend(of_mappings);
+    let place = Place {
+        memory: memory.as_ref().map(|memory| memory as _),
+        frames: &frames,
+        fs_base: Some(fs_base),
+        ..Default::default()
+    };
     let started = Instant::now();
     for &address in &addresses {
         resolver.resolve(address, &place);
@@ -60,6 +73,24 @@ fn main() {
         println!("{kind}: {:.0} ns each, {count} times", time.as_nanos() as f64 / f64::from(count));
     }
     println!("peak memory: {}, now {}, of it files {}", status("VmHWM"), status("VmRSS"), status("RssFile"));
+}
+
+fn frames(processes: &Processes, process: u32) -> (Vec<StackFrame>, u64) {
+    let pid = Pid::from_raw(process as i32);
+    ptrace::seize(pid, ptrace::Options::empty()).unwrap();
+    ptrace::interrupt(pid).unwrap();
+    waitpid(pid, None).unwrap();
+    let user = ptrace::getregs(pid).unwrap();
+    let end = processes.mappings(process).unwrap().find(user.rsp).unwrap().end;
+    let mut bytes = vec![0; (end - user.rsp).min(64 << 10) as usize];
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    memory.read_exact_at(&mut bytes, user.rsp).unwrap();
+    ptrace::detach(pid, None).unwrap();
+    let mut frames = Vec::new();
+    let registers = Registers { rip: user.rip, rsp: user.rsp, rbp: user.rbp };
+    let stack = StackSlice { base: user.rsp, bytes: &bytes };
+    Unwinder::for_process(processes, process).unwrap().unwind_frames(registers, &stack, &mut frames);
+    (frames, user.fs_base)
 }
 
 fn status(key: &str) -> String {

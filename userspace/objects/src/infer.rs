@@ -240,7 +240,7 @@ impl Resolver {
         for frame in frames {
             let Some(scope) = self.scope(frame) else { continue };
             for local in scope.locals.iter().filter(|local| local.skipped == 0) {
-                if let (Some(address), Some(ty)) = (place(local, frame), local.object.ty)
+                if let (Some(address), Some(ty)) = (place(local, frame, None), local.object.ty)
                     && local.bytes >= self.types.bytes(ty).unwrap_or(u64::MAX)
                 {
                     roots.push(Root {

@@ -13,6 +13,7 @@
 //!
 //! Limits: x86-64 ELF. An address alone says nothing about the width of the access, so bit-fields and union members that
 //! share the byte are told together (`a|b`). Split DWARF (`.dwo`, `.dwp`) and dwz supplements are not read, which is said.
+mod chunks;
 mod debug;
 mod definitions;
 mod elf;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use locality_symbols::Processes;
 
+use crate::chunks::Chunks;
 use crate::debug::DebugFaults;
 use crate::infer::Inferred;
 use crate::module::{add, blank};
@@ -37,6 +38,7 @@ pub struct Resolver {
     pub(crate) stacks: Stacks,
     pub(crate) threads: Threads,
     pub(crate) inferred: Inferred,
+    pub(crate) chunks: Chunks,
 }
 
 /// What is known of an allocation site.
@@ -66,6 +68,7 @@ impl Resolver {
             stacks: Stacks::default(),
             threads: Threads::default(),
             inferred: Inferred::default(),
+            chunks: Chunks::default(),
         };
         this.take_mappings();
         Ok(this)
@@ -100,7 +103,9 @@ impl Resolver {
         }
         if let Some(region) = region
             && self.space.is_private_memory(region)
-            && let Some(named) = self.infer(address, at, region)
+            && let Some(memory) = at.memory
+            && let Some(named) =
+                self.infer(address, at, region).or_else(|| self.by_size(address, memory, region))
         {
             return named;
         }

@@ -2,11 +2,13 @@
 //!
 //! Blocks and inlined calls that do not contain the instruction are not alive there: others may use their room. A
 //! location is evaluated once per instruction with marks in the place of the frame's registers, and kept as "mark plus
-//! offset"; what needs a register beside rsp and rbp, or memory, has no such form and is left out. A variable in a register
-//! has no address, so nothing can be missed by that.
+//! offset", or "what the word at mark plus offset holds" (arrays whose length only the running program knows); what needs
+//! another register than rsp and rbp has no such form and is left out. A variable in a register has no address, so nothing
+//! can be missed by that.
 //!
 //! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8 (inlined subroutines).
-//! Limits: variable-length arrays and variables behind a reference held in the frame are told as a place in the frame.
+//! Limits: the length of a variable-length array is not evaluated; a place that no other variable covers is said to be
+//! inferred to belong to the nearest one below it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,7 +42,11 @@ pub(crate) enum Anchor {
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) anchor: Anchor,
+    /// Its place is not told from the anchor but from the word at this offset from it: arrays whose length only the
+    /// running program knows.
+    pub(crate) slot: Option<i64>,
     pub(crate) start: i64,
+    /// 0 where only the running program knows.
     pub(crate) bytes: u64,
     /// Offset in the variable of this part.
     pub(crate) skipped: u64,
@@ -127,7 +133,7 @@ impl<'a> Walk<'_, '_, 'a> {
         let Ok(entry) = unit.entry(at(die)) else { return };
         self.frame_base = entry.attr_value(dw::DW_AT_frame_base).and_then(|value| {
             let expression = self.expression(&unit, value)?;
-            self.evaluate(&unit, expression)?.first().map(|piece| piece.0 & !REGISTER)
+            self.evaluate(&unit, expression)?.first().map(|piece| piece.address & !REGISTER)
         });
         let name = name.map(Arc::from);
         self.block(&unit, die, name.as_ref(), 0);
@@ -193,18 +199,12 @@ impl<'a> Walk<'_, '_, 'a> {
         !some && entry.tag() == dw::DW_TAG_lexical_block
     }
 
-    fn variable(&mut self, die: Die, pieces: &[(u64, u64)], function: Option<&Arc<str>>, depth: u16) {
-        let placed: Vec<(Anchor, i64, u64, u64)> = {
-            let mut skipped = 0;
-            let mut placed = Vec::new();
-            for (address, bytes) in pieces {
-                if let Some((anchor, start)) = unmark(*address) {
-                    placed.push((anchor, start, *bytes, skipped));
-                }
-                skipped += bytes;
-            }
-            placed
-        };
+    fn variable(&mut self, die: Die, pieces: &[Piece], function: Option<&Arc<str>>, depth: u16) {
+        let (mut placed, mut skipped) = (Vec::new(), 0);
+        for piece in pieces {
+            placed.extend(piece.place().map(|place| (place, piece.bytes, skipped)));
+            skipped += piece.bytes;
+        }
         if placed.is_empty() {
             return;
         }
@@ -222,15 +222,21 @@ impl<'a> Walk<'_, '_, 'a> {
                 object.name = described.name.unwrap_or_else(|| "?".to_owned()).into();
                 object.function = function.cloned();
                 object.declared = described.declared;
+                if object.bytes == 0 {
+                    object.inferred = true;
+                    object.unknown =
+                        Some("its length is not known: told because no other variable is there".into());
+                }
                 let object = self.context.add(object);
                 self.shared.variables.insert(key, Arc::clone(&object));
                 object
             }
         };
-        for (anchor, start, bytes, skipped) in placed {
+        for ((anchor, slot, start), bytes, skipped) in placed {
             // A single piece has the size of its type.
             let bytes = if bytes > 0 { bytes } else { object.bytes };
-            self.locals.push(Local { anchor, start, bytes, skipped, depth, object: Arc::clone(&object) });
+            let object = Arc::clone(&object);
+            self.locals.push(Local { anchor, slot, start, bytes, skipped, depth, object });
         }
     }
 
@@ -252,8 +258,9 @@ impl<'a> Walk<'_, '_, 'a> {
         None
     }
 
-    /// Marked addresses and sizes (0: the whole variable) of the pieces; address 0 for one that is not in memory.
-    fn evaluate(&self, unit: &Units<'a>, expression: Expression<Slice<'a>>) -> Option<Vec<(u64, u64)>> {
+    /// The pieces of a variable's place.
+    fn evaluate(&self, unit: &Units<'a>, expression: Expression<Slice<'a>>) -> Option<Vec<Piece>> {
+        let mut slot = None;
         let mut evaluation = Evaluation::new(expression.0, unit.encoding());
         evaluation.set_max_iterations(MAX_STEPS);
         let mut state = evaluation.evaluate().ok()?;
@@ -266,6 +273,10 @@ impl<'a> Walk<'_, '_, 'a> {
                 EvaluationResult::RequiresFrameBase => evaluation.resume_with_frame_base(self.frame_base?),
                 EvaluationResult::RequiresCallFrameCfa => {
                     evaluation.resume_with_call_frame_cfa(mark(Anchor::Cfa))
+                }
+                EvaluationResult::RequiresMemory { address, size: 8, .. } if slot.is_none() => {
+                    slot = Some(address);
+                    evaluation.resume_with_memory(Value::Generic(BEHIND))
                 }
                 // Addresses and constants of the file may take part, but then it is no place in the frame.
                 EvaluationResult::RequiresRelocatedAddress(address) => {
@@ -285,19 +296,43 @@ impl<'a> Walk<'_, '_, 'a> {
                 _ => 0,
             };
             let in_register = matches!(piece.location, Location::Register { .. });
-            (if in_register { address | REGISTER } else { address }, piece.size_in_bits.unwrap_or(0) / 8)
+            let address = if in_register { address | REGISTER } else { address };
+            Piece { address, slot, bytes: piece.size_in_bits.unwrap_or(0) / 8 }
         });
         Some(pieces.collect())
     }
 }
 
 enum Inside {
-    Variable(Vec<(u64, u64)>),
+    Variable(Vec<Piece>),
     Block { inlined: bool },
+}
+
+/// A part of a variable.
+struct Piece {
+    /// Marked; 0 when it is not in memory.
+    address: u64,
+    /// The marked address of the word that was read on the way.
+    slot: Option<u64>,
+    /// 0: the whole variable.
+    bytes: u64,
+}
+
+impl Piece {
+    /// Anchor, slot and start, as [`Local`] has them.
+    fn place(&self) -> Option<(Anchor, Option<i64>, i64)> {
+        if self.address.wrapping_add(1 << (MARK_SHIFT - 1)) >> MARK_SHIFT == BEHIND >> MARK_SHIFT {
+            let (anchor, slot) = unmark(self.slot?)?;
+            return Some((anchor, Some(slot), self.address.wrapping_sub(BEHIND).cast_signed()));
+        }
+        unmark(self.address).map(|(anchor, start)| (anchor, None, start))
+    }
 }
 
 /// Marks lie far from each other and from every address of a file: offsets in a frame cannot lead from one to another.
 const MARK_SHIFT: u32 = 58;
+/// In the place of a word that was read.
+const BEHIND: u64 = 4 << MARK_SHIFT;
 /// Set in what is a register itself and no place in memory.
 const REGISTER: u64 = 1 << 63;
 

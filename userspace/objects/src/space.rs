@@ -68,13 +68,16 @@ impl Space {
         if self.regions.get(self.last).is_some_and(|region| region.mapping.contains(address)) {
             return Some(self.last);
         }
+        let index = self.peek(address)?;
+        self.last = index;
+        Some(index)
+    }
+
+    /// The same for an address that says nothing about the next one.
+    pub(crate) fn peek(&self, address: u64) -> Option<usize> {
         let behind = self.regions.partition_point(|region| region.mapping.start <= address);
         let index = behind.checked_sub(1)?;
-        let found = self.regions.get(index)?.mapping.contains(address);
-        found.then(|| {
-            self.last = index;
-            index
-        })
+        self.regions.get(index)?.mapping.contains(address).then_some(index)
     }
 
     pub(crate) fn region(&self, index: usize) -> Option<&Region> {

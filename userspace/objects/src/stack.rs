@@ -10,7 +10,7 @@ use locality_symbols::StackFrame;
 
 use crate::module::{add, blank};
 use crate::named::{Kind, Named, Object};
-use crate::place::Place;
+use crate::place::{Memory, Place};
 use crate::resolver::Resolver;
 use crate::scope::{Anchor, Local, Scope, StackObjects};
 
@@ -38,7 +38,7 @@ impl Resolver {
         });
         if let Some((index, frame)) = found {
             let callee = index.checked_sub(1).and_then(|callee| at.frames.get(callee));
-            return Some(self.in_frame(address, frame, callee));
+            return Some(self.in_frame(address, frame, callee, at));
         }
         let named_stack = || {
             let region = region.and_then(|region| self.space.region(region));
@@ -47,8 +47,10 @@ impl Resolver {
         if !at.on_stack(address) && !named_stack() {
             return None;
         }
+        let same_stack = |innermost: &StackFrame| region.is_some() && self.space.peek(innermost.sp) == region;
         let reason = match at.frames {
             [] => "on a stack, but no call stack was taken",
+            [innermost, ..] if !at.on_stack(address) && !same_stack(innermost) => "on another thread's stack",
             [innermost, ..] if address < innermost.sp => {
                 "below the stack pointer: in a frame that had returned"
             }
@@ -65,14 +67,20 @@ impl Resolver {
         Some(Named { object, offset: end.saturating_sub(address), field: None })
     }
 
-    fn in_frame(&mut self, address: u64, frame: &StackFrame, callee: Option<&StackFrame>) -> Named {
+    fn in_frame(
+        &mut self,
+        address: u64,
+        frame: &StackFrame,
+        callee: Option<&StackFrame>,
+        at: &Place<'_>,
+    ) -> Named {
         let scope = self.scope(frame);
-        let own = scope.as_ref().and_then(|scope| covering(scope, frame, address, 0));
+        let own = scope.as_ref().and_then(|scope| covering(scope, frame, address, 0, at.memory));
         let found = own.map(|(local, offset)| (Arc::clone(&local.object), offset)).or_else(|| {
             let callee = callee?;
             let scope = self.scope(callee)?;
             // An argument lies above the frame of the function that gets it.
-            let (local, offset) = covering(&scope, callee, address, callee.cfa?)?;
+            let (local, offset) = covering(&scope, callee, address, callee.cfa?, at.memory)?;
             Some((Arc::clone(&local.object), offset))
         });
         if let Some((object, offset)) = found {
@@ -115,20 +123,38 @@ impl Resolver {
 }
 
 /// The variable whose place contains the address and begins at `lowest` or above it, and the offset in it.
-fn covering<'s>(scope: &'s Scope, frame: &StackFrame, address: u64, lowest: u64) -> Option<(&'s Local, u64)> {
-    scope.locals.iter().find_map(|local| {
-        let start = place(local, frame)?;
-        let offset = address.checked_sub(start).filter(|offset| start >= lowest && *offset < local.bytes)?;
+fn covering<'s>(
+    scope: &'s Scope,
+    frame: &StackFrame,
+    address: u64,
+    lowest: u64,
+    memory: Option<&dyn Memory>,
+) -> Option<(&'s Local, u64)> {
+    let offset_in = |local: &Local| {
+        let start = place(local, frame, memory)?;
+        address.checked_sub(start).filter(|_| start >= lowest)
+    };
+    let sized = scope.locals.iter().find_map(|local| {
+        let offset = offset_in(local).filter(|offset| *offset < local.bytes)?;
         Some((local, offset + local.skipped))
-    })
+    });
+    // Those whose length is not known reach to the next above them.
+    let unsized_ones = || {
+        let unsized_ones = scope.locals.iter().filter(|local| local.bytes == 0 && local.slot.is_some());
+        unsized_ones.filter_map(|local| Some((local, offset_in(local)?))).min_by_key(|(_, offset)| *offset)
+    };
+    sized.or_else(unsized_ones)
 }
 
 /// The address of a variable in this frame.
-pub(crate) fn place(local: &Local, frame: &StackFrame) -> Option<u64> {
+pub(crate) fn place(local: &Local, frame: &StackFrame, memory: Option<&dyn Memory>) -> Option<u64> {
     let base = match local.anchor {
         Anchor::Cfa => frame.cfa?,
         Anchor::Bp => frame.bp,
         Anchor::Sp => frame.sp,
     };
-    Some(base.wrapping_add_signed(local.start))
+    let Some(slot) = local.slot else { return Some(base.wrapping_add_signed(local.start)) };
+    let start = memory?.word(base.wrapping_add_signed(slot))?.wrapping_add_signed(local.start);
+    // What a reference leads to elsewhere is told there.
+    (start >= frame.sp && frame.cfa.is_some_and(|cfa| start < cfa)).then_some(start)
 }

@@ -58,6 +58,9 @@ __attribute__((noinline)) static int inner(struct cell *given, int depth) {
     {
         volatile int block[5] = {depth};
         TELL("stack", &block[3], "block", "[]", "int [5]");
+        long variable[depth + 20];
+        variable[depth] = depth;
+        TELL("stack", &variable[15], "variable", "[]", "long int []");
         wait_here();
     }
     return own[depth].tag + (int)local;
@@ -96,6 +99,10 @@ int main(int argc, char **argv) {
     TELL("heap", &list->next->value, "list->next", ".value", "node");
     struct cell *on_stack = malloc(20 * sizeof *on_stack);
     TELL("heap", &on_stack[4].vx, "on_stack", "[].vx", "cell");
+
+    // Nothing points to it any more.
+    size_t forgotten = (size_t)malloc(1000);
+    TELL("heap", forgotten + 8, "[malloc blocks of 1000 bytes]", "-", "-");
 
     int file = open("/proc/self/exe", O_RDONLY);
     char *as_file = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, file, 0);

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use locality_objects::{Named, Place, ProcessMemory, Resolver, StackFrame};
 use locality_symbols::{Mappings, Processes, Registers, StackSlice, Unwinder};
 use nix::sys::ptrace;
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 /// A directory of programs that vanishes with it.
@@ -74,6 +74,8 @@ pub struct Truth {
 pub struct Target {
     pub child: Child,
     pub pid: u32,
+    /// The thread that is looked at.
+    pub thread: u32,
     pub truths: Vec<Truth>,
     /// Kept open: a program that finds nobody at its output is killed.
     output: BufReader<ChildStdout>,
@@ -84,6 +86,7 @@ impl Target {
         let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut truths = Vec::new();
+        let mut thread = None;
         loop {
             let mut line = String::new();
             assert!(output.read_line(&mut line).unwrap() > 0, "the program ended");
@@ -92,6 +95,10 @@ impl Target {
                 break;
             }
             let (kind, rest) = line.split_once(' ').unwrap();
+            if kind == "thread" {
+                thread = rest.parse().ok();
+                continue;
+            }
             let (address, rest) = rest.split_once(' ').unwrap();
             let mut parts = rest.split('|').collect::<Vec<_>>();
             let type_name = parts.pop().unwrap().to_owned();
@@ -106,15 +113,15 @@ impl Target {
         }
         let pid = child.id();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        Self { child, pid, truths, output }
+        Self { child, pid, thread: thread.unwrap_or(pid), truths, output }
     }
 
-    /// Stops the main thread for a moment and copies registers, fs base and stack.
+    /// Stops the thread for a moment and copies registers, fs base and stack.
     pub fn capture(&self) -> (Registers, u64, Vec<u8>) {
-        let pid = Pid::from_raw(self.pid as i32);
+        let pid = Pid::from_raw(self.thread as i32);
         ptrace::seize(pid, ptrace::Options::empty()).unwrap();
         ptrace::interrupt(pid).unwrap();
-        waitpid(pid, None).unwrap();
+        waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
         let user = ptrace::getregs(pid).unwrap();
         let stack_end = Mappings::read(self.pid).unwrap().find(user.rsp).unwrap().end;
         let mut bytes = vec![0; (stack_end - user.rsp).min(256 << 10) as usize];
