@@ -80,6 +80,8 @@ impl Host {
             F::AVX512_BF16 => self.avx512 && host_has!("avx512bf16"),
             F::AVX512_FP16 => self.avx512 && host_has!("avx512fp16"),
             F::AVX512_VP2INTERSECT => self.avx512 && host_has!("avx512vp2intersect"),
+            // `xtest` alone, which glibc's `_rtm` functions end with. No transaction survives a stop, and none is in a window.
+            F::HLE_or_RTM => host_has!("rtm"),
             _ => false,
         }
     }

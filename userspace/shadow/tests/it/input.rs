@@ -94,6 +94,20 @@ fn each_reason() {
         assert_eq!((ran.end(), ran.counts.instructions), (end, 1), "{end:?}");
         assert_eq!(ran.state.registers.rip, CODE + 1);
     }
+    // Transactions are none of a window's, but glibc's functions ask whether they are in one.
+    for begin in [&[0xc7, 0xf8, 0, 0, 0, 0][..], &[0xc6, 0xf8, 0], &[0x0f, 0x01, 0xd5]] {
+        assert_eq!(run(|a| a.db(begin).unwrap()).end(), End::Unsupported);
+    }
+    if std::arch::is_x86_feature_detected!("rtm") {
+        let ran = run(|a| {
+            a.xor(ecx, ecx).unwrap();
+            a.inc(ecx).unwrap();
+            a.xtest().unwrap();
+            a.sete(dl).unwrap();
+            nothing_more(a);
+        });
+        assert_eq!((ran.state.registers.rdx & 0xff, ran.counts.instructions > 4), (1, true));
+    }
     // Setting the trap flag.
     let ran = run(|a| {
         a.push(0x100).unwrap();
