@@ -1,16 +1,17 @@
 //! Measures what names cost: `cost PID` resolves addresses spread over the process's writable memory and its main
 //! thread's frames (taken with ptrace, as only tests and this do), and tells the time to the first answer, the mean time of
-//! the later ones by kind of object, and our own peak memory.
+//! the later ones by kind of object, and our own peak memory. Times are CPU times.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may fail loudly")]
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use locality_objects::{Place, ProcessMemory, Resolver, StackFrame};
 use locality_symbols::{Processes, Registers, StackSlice, Unwinder};
 use nix::sys::{ptrace, wait::waitpid};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 /// Addresses per mapping.
@@ -20,17 +21,17 @@ const ROUNDS: u32 = 20;
 fn main() {
     let pid: u32 = std::env::args().nth(1).and_then(|pid| pid.parse().ok()).unwrap();
     let processes = Processes::new();
-    let started = Instant::now();
+    let started = cpu_time();
     let mut resolver = Resolver::new(&processes, pid).unwrap();
     let memory = ProcessMemory::open(pid).ok();
     let mappings = processes.mappings(pid).unwrap();
-    println!("mappings read: {:?}", started.elapsed());
+    println!("mappings read: {:?}", cpu_time() - started);
     // A static variable of the program: the whole of its debug information is asked for.
     let first = mappings.iter().find(|m| m.writable && m.inode != 0).unwrap();
-    let started = Instant::now();
+    let started = cpu_time();
     let place = Place::default();
     let named = resolver.resolve(first.start + (first.end - first.start) / 2, &place);
-    println!("first answer: {:?} ({} {})", started.elapsed(), named.object.kind, named.full_name());
+    println!("first answer: {:?} ({} {})", cpu_time() - started, named.object.kind, named.full_name());
     println!("peak memory: {}", status("VmHWM"));
     for (path, faults) in resolver.debug_faults() {
         println!("{path}: {faults:?}");
@@ -50,22 +51,22 @@ fn main() {
         fs_base: Some(fs_base),
         ..Default::default()
     };
-    let started = Instant::now();
+    let started = cpu_time();
     for &address in &addresses {
         resolver.resolve(address, &place);
     }
-    println!("first round over {} addresses: {:?}", addresses.len(), started.elapsed());
+    println!("first round over {} addresses: {:?}", addresses.len(), cpu_time() - started);
     let mut spent: BTreeMap<&str, (Duration, u32)> = BTreeMap::new();
     for _ in 0..ROUNDS {
         // Runs of one kind are timed as one, so that the clock costs nothing.
         for chunk in addresses.chunks(ADDRESSES as usize) {
-            let started = Instant::now();
+            let started = cpu_time();
             let mut kind = "";
             for &address in chunk {
                 kind = resolver.resolve(address, &place).object.kind.as_str();
             }
             let entry = spent.entry(kind).or_default();
-            entry.0 += started.elapsed();
+            entry.0 += cpu_time() - started;
             entry.1 += chunk.len() as u32;
         }
     }
@@ -73,6 +74,11 @@ fn main() {
         println!("{kind}: {:.0} ns each, {count} times", time.as_nanos() as f64 / f64::from(count));
     }
     println!("peak memory: {}, now {}, of it files {}", status("VmHWM"), status("VmRSS"), status("RssFile"));
+}
+
+/// Our own time on a processor: other programs' load does not count.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }
 
 fn frames(processes: &Processes, process: u32) -> (Vec<StackFrame>, u64) {

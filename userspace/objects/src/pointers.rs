@@ -84,8 +84,12 @@ impl Search<'_> {
     }
 }
 
-/// Owners of memory in the standard libraries of C++ and Rust.
+/// Owners of memory in the standard libraries of C++ and Rust, and slices.
 fn is_container(name: &str) -> bool {
+    // Go's slices.
+    if name.starts_with("[]") {
+        return true;
+    }
     let name = name.split('<').next().unwrap_or(name);
     [
         "vector",

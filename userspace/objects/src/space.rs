@@ -220,7 +220,18 @@ impl Space {
                 let same = same.filter(|o| (o.device, o.inode) == (mapping.device, mapping.inode));
                 new.bytes = same.map(|o| o.offset.saturating_add(o.end - o.start)).max().unwrap_or(0);
             }
-            new.unknown = region.trouble.map(|reason| reason.as_str().into());
+            if let Some(reason) = region.trouble {
+                new.unknown = Some(reason.as_str().into());
+                let of_program = self.regions.iter().any(|region| {
+                    region.mapping.executable
+                        && (region.mapping.device, region.mapping.inode) == (mapping.device, mapping.inode)
+                });
+                // Data of a program or library whose file cannot be read.
+                if of_program {
+                    new.kind = Kind::Static;
+                    new.module = Some(Arc::from(path));
+                }
+            }
             new.name = match path {
                 "" => "[anonymous memory]".into(),
                 "[heap]" => {

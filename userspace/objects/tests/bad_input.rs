@@ -154,6 +154,9 @@ fn resolved_after_the_end() {
     for truth in &target.truths {
         let named = late.resolve(truth.address);
         assert!(named.object.unknown.is_some(), "{named:?}");
+        if truth.name == "pairs" {
+            assert_eq!((named.object.kind.as_str(), reason(&named)), ("static", "file gone"));
+        }
     }
 }
 
