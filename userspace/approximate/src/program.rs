@@ -171,6 +171,13 @@ impl Program {
         self.foreign(module, slot)
     }
 
+    /// Address of a function's symbol.
+    #[cfg(test)]
+    pub(crate) fn symbol(&mut self, module: ModuleId, name: &str) -> Option<u64> {
+        let loaded = self.loaded(module).ok()?;
+        loaded.file.functions.iter().find(|symbol| symbol.name == name).map(|symbol| symbol.address)
+    }
+
     /// Whether a function begins at the address.
     pub(crate) fn is_entry(&mut self, module: ModuleId, address: u64) -> bool {
         let Ok(loaded) = self.loaded(module) else { return false };

@@ -329,3 +329,6 @@ fn share(named: Named, sum: Sum, whole: f64) -> VariableShare {
         kind: named.kind,
     }
 }
+
+#[cfg(test)]
+mod tests;
