@@ -1,13 +1,14 @@
 //! The debug information of one module, read unit by unit when an address asks for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use gimli::UnitHeader;
 
 use crate::module::{Module, Slice};
 use crate::reason::Reason;
-use crate::unit::{Function, Spot, Unit, Variable};
+use crate::statics::Statics;
+use crate::unit::{Function, Unit};
 
 /// Index of a unit in the module.
 pub(crate) type UnitAt = usize;
@@ -19,13 +20,10 @@ pub(crate) struct Debug {
     /// Code ranges: start, end, unit.
     ranges: Vec<(u64, u64, UnitAt)>,
     read: HashMap<UnitAt, Arc<UnitState>>,
-    /// Start of each static variable's memory to its unit and index there; of thread-local ones the offset.
-    statics: Option<(StaticIndex, StaticIndex)>,
+    statics: Option<Statics>,
     /// Whether the list of units ended early.
     broken: bool,
 }
-
-type StaticIndex = BTreeMap<u64, (UnitAt, usize)>;
 
 /// A unit, and whether reading it came to its end.
 pub(crate) struct UnitState {
@@ -123,7 +121,7 @@ impl Debug {
         state.unit.functions.iter().find(holds).ok_or(none)
     }
 
-    /// The static variable that covers an address, with its unit, and the address's offset in it. Reads all units.
+    /// The static variable that covers an address, with its unit, and the address's offset in it. Looks at all units once.
     pub(crate) fn static_at(
         &mut self,
         module: &Module,
@@ -142,16 +140,17 @@ impl Debug {
     }
 
     fn covering(&mut self, module: &Module, address: u64, tls: bool) -> Option<(Arc<UnitState>, usize, u64)> {
-        if self.statics.is_none() {
-            let found = self.all_statics(module);
-            self.statics = Some(found);
-        }
-        let (statics, thread_local) = self.statics.as_ref()?;
-        let index = if tls { thread_local } else { statics };
-        let (start, (unit_at, variable_at)) =
-            index.range(..=address).next_back().map(|(start, at)| (*start, *at))?;
+        let statics = match self.statics.take() {
+            Some(statics) => statics,
+            None => self.all_statics(module),
+        };
+        let index = if tls { &statics.thread_local } else { &statics.by_address };
+        let found = index.range(..=address).next_back().map(|(start, at)| (*start, *at));
+        self.statics = Some(statics);
+        let (start, (unit_at, entry)) = found?;
         let state = self.unit(module, unit_at)?;
-        let variable = state.unit.statics.get(variable_at)?;
+        let variable_at = state.unit.statics.binary_search_by_key(&entry, |(at, _)| *at).ok()?;
+        let (_, variable) = state.unit.statics.get(variable_at)?;
         let by_type = variable.of.and_then(|of| state.unit.types.size(of));
         let by_symbol =
             Module::covering(&module.variables, start).filter(|symbol| !tls && symbol.address == start);
@@ -161,26 +160,15 @@ impl Debug {
         (inside < size.max(1)).then_some((state, variable_at, inside))
     }
 
-    fn all_statics(&mut self, module: &Module) -> (StaticIndex, StaticIndex) {
-        let (mut statics, mut thread_local) = (StaticIndex::new(), StaticIndex::new());
-        for at in 0..self.units.len() {
-            let Some(state) = self.unit(module, at) else { continue };
-            for (index, variable) in state.unit.statics.iter().enumerate() {
-                match first_spot(variable) {
-                    Some(Spot::Address(address)) if address != 0 => {
-                        statics.entry(address).or_insert((at, index));
-                    }
-                    Some(Spot::ThreadLocal(offset)) => {
-                        thread_local.entry(offset).or_insert((at, index));
-                    }
-                    _ => {}
-                }
-            }
+    fn all_statics(&self, module: &Module) -> Statics {
+        let mut statics = Statics::default();
+        let dwarf = module.dwarf();
+        for (at, offset) in self.units.iter().enumerate() {
+            let Ok(header) = dwarf.debug_info.header_from_offset(*offset) else { continue };
+            let Ok(unit) = dwarf.unit(header) else { continue };
+            // What is broken ends the unit; what came before stays.
+            let _broken = statics.add(unit.unit_ref(&dwarf), at);
         }
-        (statics, thread_local)
+        statics
     }
-}
-
-fn first_spot(variable: &Variable) -> Option<Spot> {
-    variable.places.first().map(|place| place.spot)
 }

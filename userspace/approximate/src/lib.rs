@@ -38,6 +38,7 @@ mod ranking;
 mod reason;
 mod skid;
 mod state;
+mod statics;
 mod transfer;
 mod types;
 mod unit;

@@ -52,7 +52,7 @@ pub(crate) struct StaticVariable {
 
 impl StaticVariable {
     pub(crate) fn variable(&self) -> Option<&Variable> {
-        self.state.unit.statics.get(self.index)
+        self.state.unit.statics.get(self.index).map(|(_, variable)| variable)
     }
 }
 

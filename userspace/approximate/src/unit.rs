@@ -77,7 +77,8 @@ pub(crate) struct Function {
 #[derive(Debug, Default)]
 pub(crate) struct Unit {
     pub(crate) functions: Vec<Function>,
-    pub(crate) statics: Vec<Variable>,
+    /// With their entries, in order.
+    pub(crate) statics: Vec<(TypeAt, Variable)>,
     pub(crate) types: Types,
     pub(crate) lines: Lines,
 }
@@ -299,7 +300,7 @@ impl<'a> Reader<'a> {
         let Some(AttributeValue::Exprloc(expression)) = entry.attr_value(gimli::DW_AT_frame_base) else {
             return FrameBase::Unknown;
         };
-        match self.operations(expression).as_deref() {
+        match operations(&self.unit, expression).as_deref() {
             Some([Operation::CallFrameCFA]) => FrameBase::Cfa,
             Some([Operation::Register { register }]) => FrameBase::Register(register.0, 0),
             Some([Operation::RegisterOffset { register, offset, .. }]) => {
@@ -313,42 +314,15 @@ impl<'a> Reader<'a> {
     fn places(&self, entry: &DebuggingInformationEntry<Slice<'a>>) -> Vec<Place> {
         let Some(value) = entry.attr_value(gimli::DW_AT_location) else { return Vec::new() };
         if let AttributeValue::Exprloc(expression) = value {
-            return self.spot(expression).map(|spot| Place { code: None, spot }).into_iter().collect();
+            return spot(&self.unit, expression).map(|spot| Place { code: None, spot }).into_iter().collect();
         }
         let Ok(Some(mut list)) = self.unit.attr_locations(value) else { return Vec::new() };
         let mut places = Vec::new();
         while let Ok(Some(entry)) = list.next() {
             let code = Some(entry.range.begin..entry.range.end);
-            places.extend(self.spot(entry.data).map(|spot| Place { code, spot }));
+            places.extend(spot(&self.unit, entry.data).map(|spot| Place { code, spot }));
         }
         places
-    }
-
-    fn spot(&self, expression: Expression<Slice<'a>>) -> Option<Spot> {
-        Some(match *self.operations(expression)?.as_slice() {
-            [Operation::Register { register }] => Spot::Register(register.0),
-            [Operation::FrameOffset { offset }] => Spot::Frame(offset),
-            [Operation::Address { address }] => Spot::Address(address),
-            [Operation::AddressIndex { index }] => Spot::Address(self.unit.address(index).ok()?),
-            [Operation::RegisterOffset { register, offset, .. }] => Spot::Memory(register.0, offset),
-            [Operation::RegisterOffset { register, offset, .. }, Operation::StackValue] => {
-                Spot::Value(register.0, offset)
-            }
-            [Operation::UnsignedConstant { value }, Operation::TLS] => Spot::ThreadLocal(value),
-            _ => return None,
-        })
-    }
-
-    fn operations(&self, expression: Expression<Slice<'a>>) -> Option<Vec<Operation<Slice<'a>>>> {
-        let mut operations = expression.operations(self.unit.encoding());
-        let mut found = Vec::new();
-        while let Some(operation) = operations.next().ok()? {
-            found.push(operation);
-            if found.len() > 8 {
-                return None;
-            }
-        }
-        Some(found)
     }
 
     /// Follows origins until each is known.
@@ -389,7 +363,8 @@ impl<'a> Reader<'a> {
                 ..function
             })
             .collect();
-        let statics = self.statics.iter().filter_map(|found| self.variable(found, &lines)).collect();
+        let statics =
+            self.statics.iter().filter_map(|found| Some((found.at, self.variable(found, &lines)?))).collect();
         Unit { functions, statics, types: Types(self.types), lines }
     }
 }
@@ -420,4 +395,35 @@ fn type_tag(tag: gimli::DwTag) -> Option<(Shape, &'static str)> {
         gimli::DW_TAG_subroutine_type => (Shape::Other, "function"),
         _ => return None,
     })
+}
+
+/// A location expression as a spot, if it is that simple.
+pub(crate) fn spot<'a>(unit: &UnitRef<'a, Slice<'a>>, expression: Expression<Slice<'a>>) -> Option<Spot> {
+    Some(match *operations(unit, expression)?.as_slice() {
+        [Operation::Register { register }] => Spot::Register(register.0),
+        [Operation::FrameOffset { offset }] => Spot::Frame(offset),
+        [Operation::Address { address }] => Spot::Address(address),
+        [Operation::AddressIndex { index }] => Spot::Address(unit.address(index).ok()?),
+        [Operation::RegisterOffset { register, offset, .. }] => Spot::Memory(register.0, offset),
+        [Operation::RegisterOffset { register, offset, .. }, Operation::StackValue] => {
+            Spot::Value(register.0, offset)
+        }
+        [Operation::UnsignedConstant { value }, Operation::TLS] => Spot::ThreadLocal(value),
+        _ => return None,
+    })
+}
+
+fn operations<'a>(
+    unit: &UnitRef<'a, Slice<'a>>,
+    expression: Expression<Slice<'a>>,
+) -> Option<Vec<Operation<Slice<'a>>>> {
+    let mut operations = expression.operations(unit.encoding());
+    let mut found = Vec::new();
+    while let Some(operation) = operations.next().ok()? {
+        found.push(operation);
+        if found.len() > 8 {
+            return None;
+        }
+    }
+    Some(found)
 }
