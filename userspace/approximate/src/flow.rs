@@ -25,8 +25,8 @@ const MOST_VISITS: u32 = 200;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) address: Value,
+    /// False for one that only writes.
     pub(crate) reads: bool,
-    pub(crate) writes: bool,
 }
 
 /// A place in memory: base, offset, modulus.

@@ -11,7 +11,8 @@
 //!
 //! What differs from the paper: reads are those of the machine code, so that a variable in a register is none; unnamed
 //! stack slots (spilled registers) and constants are none; after loop compensation the parts of a sample are scaled to sum to
-//! one; where a loop has all reads on all of its lines, so that each weight is 0, the raw assignment stays.
+//! one; a sample at a place that only writes belongs to what is written; one in a function like `memcpy` to what
+//! its caller passed; where a loop has all reads on all of its lines, so that each weight is 0, the raw assignment stays.
 //!
 //! Sources of error: a sample is divided equally among what is read at a place, whatever hits the cache; a heap block made by
 //! a function that is not on the sampled path bears the name of the pointer by which it is reached, which
@@ -27,6 +28,7 @@ mod figure2;
 mod flow;
 mod graph;
 mod ignore;
+mod library;
 mod lines;
 mod module;
 mod names;

@@ -31,8 +31,10 @@ pub enum Level {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Accesses {
     /// Reads only, as in the paper: for events of loads.
-    #[default]
     Reads,
+    /// Reads; and where only writes are, those: a sample there can be of nothing else.
+    #[default]
+    ReadsElseWrites,
     /// Reads and writes: for events of both, as misses of write-allocating caches are.
     ReadsAndWrites,
 }
@@ -88,6 +90,7 @@ impl PlaceReads {
         which: Accesses,
     ) -> Self {
         let mut this = Self::default();
+        let mut written: Reads<Place, Read> = Reads::new();
         let blocks: Vec<usize> = match within.and_then(|at| function.graph.loops.get(at)) {
             Some(found) => found.blocks.iter().copied().collect(),
             None => (0..function.graph.blocks.len()).collect(),
@@ -96,23 +99,30 @@ impl PlaceReads {
             for index in block.instructions.clone() {
                 let Some(place) = place(function, index, level) else { continue };
                 let accesses = function.flow.accesses.get(index).map_or(&[][..], Vec::as_slice);
-                let accesses =
-                    accesses.iter().filter(|access| access.reads || which == Accesses::ReadsAndWrites);
-                let accesses = accesses.filter(|access| access.reads || access.writes);
+                let accesses = accesses.iter().filter(|access| access.reads || which != Accesses::Reads);
                 // Eq. 1 counts lines with and without reads; of instructions only those that could have any.
                 if level == Level::Line {
                     this.reads.entry(place).or_default();
                 }
                 for access in accesses {
                     match owned(program, function, access.address) {
-                        Ok(()) => {
+                        Ok(()) if access.reads || which == Accesses::ReadsAndWrites => {
                             this.reads.entry(place).or_default().insert(Read::of(access.address));
+                        }
+                        Ok(()) => {
+                            written.entry(place).or_default().insert(Read::of(access.address));
                         }
                         Err(reason) => {
                             this.unnamed.entry(place).or_insert(reason);
                         }
                     }
                 }
+            }
+        }
+        for (place, written) in written {
+            let reads = this.reads.entry(place).or_default();
+            if reads.is_empty() {
+                *reads = written;
             }
         }
         this

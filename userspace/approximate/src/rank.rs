@@ -6,13 +6,19 @@ use std::rc::Rc;
 
 use crate::graph::LoopAt;
 use crate::ignore::IgnoreLines;
+use crate::library;
+use crate::lines::Line;
 use crate::names::{PathFrame, Resolver};
 use crate::object::{Kind, Named};
 use crate::places::{Accesses, Level, Place, PlaceReads, Read, before, line_of, place};
 use crate::program::{Analysed, ModuleId, Program};
 use crate::reason::{Reason, Unreadable};
 use crate::skid::{Gaussian, negate};
+use crate::value::Value;
 use crate::weights::{THRESHOLD, loop_weights, raw};
+
+/// Most frames that a function of the C library makes.
+const MOST_LIBRARY_FRAMES: usize = 3;
 
 /// How to attribute.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,13 +36,13 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// As in the paper, without skid: lines, reads, loop compensation.
+    /// As in the paper, without skid: lines, loop compensation; reads, and writes where nothing is read.
     fn default() -> Self {
         Options {
             loop_compensation: true,
             skid: None,
             level: Level::Line,
-            accesses: Accesses::Reads,
+            accesses: Accesses::default(),
             ignore: Vec::new(),
         }
     }
@@ -189,29 +195,79 @@ impl Analyzer {
 
     /// The objects of one path, with parts that sum to 1.
     fn parts(&mut self, frames: &[Option<Frame>], options: &Options) -> Result<Vec<Part>, Reason> {
-        let innermost = frames.first().copied().flatten().ok_or(Reason::NoModule)?;
-        let function = self.program.function(innermost.module, innermost.address)?;
-        let index = function.graph.instruction_at(innermost.address).ok_or(Reason::NotCode)?;
-        let values = self.values(&function, index, options)?;
-        let path = self.path(function.clone(), frames);
+        let (path, touched) = match self.in_function(frames, options) {
+            Ok(found) => found,
+            Err(reason) => self.in_library(frames, options).ok_or(reason)?,
+        };
         let mut parts = Vec::new();
         let mut resolver = Resolver::new(&mut self.program, path);
-        for ((place, read), value) in values {
-            let targets = resolver.address(read.address());
-            let line = line_of(&function, place).and_then(|line| {
-                let file = function.state.unit.lines.file(line.file)?;
-                Some(SourceLine { file: file.to_string(), line: line.line })
-            });
+        for Touched { address, line, part } in touched {
+            let targets = resolver.address(address);
             if targets.is_empty() {
-                parts.push(Part { object: Err(Reason::UnknownPointer), line, part: value });
+                parts.push(Part { object: Err(Reason::UnknownPointer), line, part });
                 continue;
             }
-            let each = value / targets.len() as f64;
+            let each = part / targets.len() as f64;
             for target in targets {
                 parts.push(Part { object: resolver.object(&target), line: line.clone(), part: each });
             }
         }
         without_ignored(parts, &options.ignore)
+    }
+
+    /// What a sample in code with debug information may have touched.
+    fn in_function(
+        &mut self,
+        frames: &[Option<Frame>],
+        options: &Options,
+    ) -> Result<(Vec<PathFrame>, Vec<Touched>), Reason> {
+        let innermost = frames.first().copied().flatten().ok_or(Reason::NoModule)?;
+        let function = self.program.function(innermost.module, innermost.address)?;
+        let index = function.graph.instruction_at(innermost.address).ok_or(Reason::NotCode)?;
+        let values = self.values(&function, index, options)?;
+        let touched = values.into_iter().map(|((place, read), part)| Touched {
+            address: read.address(),
+            line: source_line(&function, line_of(&function, place)),
+            part,
+        });
+        Ok((self.path(function.clone(), frames), touched.collect()))
+    }
+
+    /// What a sample in a function of the C library may have touched: what its caller passed.
+    fn in_library(
+        &mut self,
+        frames: &[Option<Frame>],
+        options: &Options,
+    ) -> Option<(Vec<PathFrame>, Vec<Touched>)> {
+        let unknown = |frame: &Option<Frame>| match frame {
+            Some(at) => self.program.function(at.module, at.address).is_err(),
+            None => true,
+        };
+        let inside =
+            frames.iter().take(MOST_LIBRARY_FRAMES + 1).map(unknown).take_while(|unknown| *unknown).count();
+        let caller = frames.get(inside).copied().flatten().filter(|_| inside > 0)?;
+        let function = self.program.function(caller.module, caller.address).ok()?;
+        let call = function.call_at(caller.address)?;
+        let passed = function.flow.calls.get(&call)?;
+        let pointers = library::pointers(&self.program.callee(caller.module, passed.target?)?)?;
+        let registers: BTreeSet<u8> = match options.accesses {
+            Accesses::Reads => pointers.reads.iter().copied().collect(),
+            Accesses::ReadsElseWrites if !pointers.reads.is_empty() => {
+                pointers.reads.iter().copied().collect()
+            }
+            _ => pointers.reads.iter().chain(pointers.writes).copied().collect(),
+        };
+        let line =
+            function.graph.instruction_at(call).and_then(|at| function.lines.get(at).copied().flatten());
+        let line = source_line(&function, line);
+        let part = 1.0 / registers.len() as f64;
+        let address = |register| passed.registers.get(&register).copied().unwrap_or(Value::unknown(0));
+        let touched = registers
+            .into_iter()
+            .map(|register| Touched { address: address(register), line: line.clone(), part })
+            .collect::<Vec<_>>();
+        let path = self.path(function.clone(), frames.get(inside..)?);
+        (!touched.is_empty()).then_some((path, touched))
     }
 
     /// Eq. 1 to 8 for one sample: each read that may have made it, with its part.
@@ -278,6 +334,19 @@ impl Analyzer {
         }
         path
     }
+}
+
+/// An address that a sample may have touched, in terms of the innermost function of its path.
+struct Touched {
+    address: Value,
+    line: Option<SourceLine>,
+    part: f64,
+}
+
+fn source_line(function: &Analysed, line: Option<Line>) -> Option<SourceLine> {
+    let line = line?;
+    let file = function.state.unit.lines.file(line.file)?;
+    Some(SourceLine { file: file.to_string(), line: line.line })
 }
 
 /// A part of a sample.

@@ -464,7 +464,7 @@ impl<'a> Transfer<'a> {
                 address.modulus = crate::value::gcd(address.modulus, instruction.memory_size().size() as u64);
                 address.term = (0, 0);
             }
-            found.push(Access { address, reads, writes });
+            found.push(Access { address, reads });
         }
         found
     }

@@ -156,7 +156,19 @@ impl Types {
     fn member<'a>(&self, of: &'a Type, offset: u64) -> Option<&'a Member> {
         of.members.iter().find(|member| {
             let size = member.of.and_then(|at| self.size(at)).unwrap_or(1).max(1);
-            offset.checked_sub(member.offset).is_some_and(|inside| inside < size)
+            let inside = offset.checked_sub(member.offset).is_some_and(|inside| inside < size);
+            inside && !member.of.is_some_and(|at| self.is_empty(at, DEEPEST))
+        })
+    }
+
+    /// Whether values of the type hold nothing: C++'s allocators as base classes.
+    fn is_empty(&self, at: TypeAt, depth: usize) -> bool {
+        let Some(deeper) = depth.checked_sub(1) else { return false };
+        self.plain(at).is_some_and(|(_, plain)| {
+            let nothing = |member: &Member| member.of.is_some_and(|of| self.is_empty(of, deeper));
+            plain.shape == Shape::Struct
+                && plain.size.is_some_and(|size| size <= 1)
+                && plain.members.iter().all(nothing)
         })
     }
 }

@@ -90,6 +90,8 @@ struct Own {
     of: Option<TypeAt>,
     file: Option<u64>,
     line: u32,
+    /// The linker's name of a global variable, which is qualified.
+    linkage: Option<Arc<str>>,
     /// Entry that says what this one does not.
     origin: Option<TypeAt>,
 }
@@ -235,6 +237,9 @@ impl<'a> Reader<'a> {
                 let place = entry.attr_value(gimli::DW_AT_data_member_location);
                 // A static member has no place in the value.
                 let is_static = entry.has_attr(gimli::DW_AT_external);
+                if is_static {
+                    self.own.insert(entry.offset().0, own.clone());
+                }
                 let offset = place.map_or(Some(0), |value| value.udata_value());
                 if let (Some(offset), Some(holder), false) = (offset, self.types.get_mut(&of), is_static) {
                     holder.members.push(Member { offset, name: own.name, of: own.of });
@@ -258,6 +263,7 @@ impl<'a> Reader<'a> {
         for attribute in entry.attrs() {
             match attribute.name() {
                 gimli::DW_AT_name => own.name = self.string(attribute.value()),
+                gimli::DW_AT_linkage_name => own.linkage = self.string(attribute.value()),
                 gimli::DW_AT_type => own.of = reference(attribute.value()),
                 gimli::DW_AT_decl_line => {
                     own.line = attribute.udata_value().and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
@@ -335,6 +341,7 @@ impl<'a> Reader<'a> {
                 of: own.of.or(next.of),
                 line: if own.line == 0 { next.line } else { own.line },
                 file: own.file.or(next.file),
+                linkage: own.linkage.or_else(|| next.linkage.clone()),
                 origin: next.origin,
             };
         }
@@ -344,7 +351,7 @@ impl<'a> Reader<'a> {
     fn variable(&self, found: &Found, lines: &Lines) -> Option<Variable> {
         let own = self.resolved(found.at);
         Some(Variable {
-            name: own.name?,
+            name: qualified(&own)?,
             file: own.file.and_then(|file| lines.file(file)),
             line: own.line,
             of: own.of,
@@ -367,6 +374,13 @@ impl<'a> Reader<'a> {
             self.statics.iter().filter_map(|found| Some((found.at, self.variable(found, &lines)?))).collect();
         Unit { functions, statics, types: Types(self.types), lines }
     }
+}
+
+/// The name for people: of a global variable that has one, the demangled name of the linker.
+fn qualified(own: &Own) -> Option<Arc<str>> {
+    let linkage = own.linkage.as_deref().map(locality_symbols::demangle);
+    let demangled = linkage.filter(|name| !name.starts_with('_'));
+    demangled.map(Arc::from).or_else(|| own.name.clone())
 }
 
 fn reference(value: AttributeValue<Slice<'_>>) -> Option<TypeAt> {

@@ -94,6 +94,9 @@ programs! {
     calls_o2: "calls", ["-O2"], 1.0;
     calls_o3: "calls", ["-O3", "-mavx2"], 1.0;
     arrays_o3: "arrays", ["-O3"], 1.0;
+    // An iterator that a call has returned is named by itself.
+    classes_o0: "classes", ["-O0"], 0.8;
+    classes_o2: "classes", ["-O2"], 1.0;
     deep_o0: "deep", ["-O0"], 1.0;
     deep_o1: "deep", ["-O1"], 1.0;
     deep_o2: "deep", ["-O2"], 1.0;

@@ -193,6 +193,40 @@ fn samples_without_anything() {
     assert_eq!(analyzer.open(&text), Err(Unreadable::NotElf));
 }
 
+/// A sample in a library belongs to what was passed: `memcpy(to, from, …)` reads `from`.
+#[test]
+fn inside_the_library() {
+    let built = build("copies", &["-g", "-O2", "-fno-builtin"]);
+    let mut analyzer = Analyzer::new();
+    let module = analyzer.open(&built.path).unwrap();
+    let main = analyzer.program.symbol(module, "main").unwrap();
+    let function = analyzer.program.function(module, main).unwrap();
+    let mut calls: Vec<u64> = function.flow.calls.keys().copied().collect();
+    calls.sort_unstable();
+    let mut named = |callee: &str, accesses| {
+        let call = *calls
+            .iter()
+            .find(|call| {
+                let target = function.flow.calls[*call].target.unwrap();
+                analyzer.program.callee(module, target).as_deref() == Some(callee)
+            })
+            .unwrap();
+        let frames = vec![None, Some(Frame { module, address: call })];
+        let found =
+            analyzer.rank([Sample { frames, weight: 2.0 }], &Options { accesses, ..Options::default() });
+        let names = found.variables.iter().map(|variable| (variable.name.clone(), variable.share));
+        (names.collect::<BTreeMap<_, _>>(), found.unattributed)
+    };
+    let one = |name: &str| (BTreeMap::from([(name.to_owned(), 1.0)]), BTreeMap::new());
+    let two = (BTreeMap::from([("from".to_owned(), 0.5), ("to".to_owned(), 0.5)]), BTreeMap::new());
+    assert_eq!(named("memcpy", Accesses::default()), one("from"));
+    assert_eq!(named("memcpy", Accesses::ReadsAndWrites), two);
+    assert_eq!(named("memset", Accesses::default()), one("to"));
+    assert_eq!(named("memset", Accesses::Reads).1, BTreeMap::from([(Reason::NoModule, 1.0)]));
+    assert_eq!(named("strlen", Accesses::default()), one("text"));
+    assert_eq!(named("malloc", Accesses::default()).1, BTreeMap::from([(Reason::NoModule, 1.0)]));
+}
+
 /// All instructions of a file, whatever is in it.
 fn rank_all(path: &Path, addresses: impl Iterator<Item = u64>) {
     let mut analyzer = Analyzer::new();

@@ -34,12 +34,17 @@ pub struct Truth {
 pub fn build(directory: &Path, program: &str, flags: &[&str]) -> PathBuf {
     let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/");
     let out = directory.join(format!("{program}{}", flags.concat()));
-    let status = Command::new("gcc")
+    let plain = format!("{sources}{program}.c");
+    let (compiler, source) = match Path::new(&plain).exists() {
+        true => ("gcc", plain),
+        false => ("g++", format!("{sources}{program}.cpp")),
+    };
+    let status = Command::new(compiler)
         .args(["-g", "-w", "-Wl,-z,now"])
         .args(flags)
         .arg("-o")
         .arg(&out)
-        .arg(format!("{sources}{program}.c"))
+        .arg(source)
         .status()
         .unwrap();
     assert!(status.success());
