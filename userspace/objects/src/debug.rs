@@ -7,21 +7,14 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use gimli::{
-    Abbreviations, AttributeValue, DebugInfoOffset, DebugTypes, DebuggingInformationEntry, Dwarf,
-    DwarfSections, Section, Unit, UnitOffset, UnitType, constants as dw,
-};
+use gimli::{Abbreviations, AttributeValue, Dwarf, DwarfSections, Unit, UnitType, constants as dw};
 use locality_symbols::ModuleFile;
 
 use crate::definitions::Definitions;
 use crate::elf::{DataElf, SectionBytes, Slice, dwarf};
-use crate::named::Declared;
-
-/// Abbreviation tables that are kept parsed.
-const MAX_ABBREVIATIONS: usize = 64;
+use crate::session::Session;
 
 /// An entry: which unit, and where in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +25,7 @@ pub(crate) struct Die {
 
 /// Where a unit's header lies in its section.
 #[derive(Debug, Clone, Copy)]
-enum UnitPlace {
+pub(crate) enum UnitPlace {
     Info(usize),
     Types(usize),
 }
@@ -72,17 +65,18 @@ pub struct DebugFaults {
 pub(crate) struct Debug {
     sections: DwarfSections<SectionBytes>,
     /// Offsets of the unit headers, `.debug_info` first, ascending; then `.debug_types`.
-    units: Vec<UnitPlace>,
+    pub(crate) units: Vec<UnitPlace>,
     /// By address.
     pub(crate) variables: Vec<Variable>,
     /// By start.
     pub(crate) functions: Vec<Function>,
     /// Type units by signature.
-    signatures: HashMap<u64, Die>,
+    pub(crate) signatures: HashMap<u64, Die>,
     pub(crate) faults: DebugFaults,
     pub(crate) trouble: Vec<String>,
-    abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
-    definitions: OnceCell<Definitions>,
+    /// By offset in their section.
+    pub(crate) abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
+    pub(crate) definitions: OnceCell<Definitions>,
 }
 
 impl Debug {
@@ -123,112 +117,7 @@ impl Debug {
 
     /// For reading entries.
     pub(crate) fn session<'a>(&'a self, file: &'a ModuleFile) -> Session<'a> {
-        Session { dwarf: dwarf(&self.sections, file), debug: self, units: RefCell::default() }
-    }
-}
-
-/// One reading of entries: units stay parsed for as long as it lives.
-pub(crate) struct Session<'a> {
-    pub(crate) dwarf: Dwarf<Slice<'a>>,
-    debug: &'a Debug,
-    units: RefCell<HashMap<u32, Rc<Unit<Slice<'a>>>>>,
-}
-
-impl<'a> Session<'a> {
-    /// A parsed unit.
-    pub(crate) fn unit(&self, index: u32) -> Option<Rc<Unit<Slice<'a>>>> {
-        if let Some(unit) = self.units.borrow().get(&index) {
-            return Some(Rc::clone(unit));
-        }
-        let header = match *self.debug.units.get(index as usize)? {
-            UnitPlace::Info(offset) => self.dwarf.debug_info.header_from_offset(DebugInfoOffset(offset)),
-            UnitPlace::Types(offset) => {
-                // gimli finds them only by walking from the start of the section, so it gets one that starts there.
-                let section = self.dwarf.debug_types.reader().slice().get(offset..)?;
-                let mut units = DebugTypes::new(section, gimli::LittleEndian).units();
-                Ok(units.next().ok()??)
-            }
-        };
-        let header = header.ok()?;
-        let table = header.debug_abbrev_offset().0;
-        let kept = self.debug.abbreviations.borrow().get(&table).cloned();
-        let abbreviations = match kept {
-            Some(kept) => kept,
-            None => {
-                let parsed = self.dwarf.abbreviations(&header).ok()?;
-                let mut kept = self.debug.abbreviations.borrow_mut();
-                if kept.len() >= MAX_ABBREVIATIONS {
-                    kept.clear();
-                }
-                kept.insert(table, Arc::clone(&parsed));
-                parsed
-            }
-        };
-        let unit = Rc::new(Unit::new_with_abbreviations(&self.dwarf, header, abbreviations).ok()?);
-        self.units.borrow_mut().insert(index, Rc::clone(&unit));
-        Some(unit)
-    }
-
-    /// Drops a unit that was read to its end.
-    pub(crate) fn forget(&self, index: u32) {
-        self.units.borrow_mut().remove(&index);
-    }
-
-    /// The entry that a reference leads to.
-    pub(crate) fn follow(&self, from: u32, reference: &AttributeValue<Slice<'a>>) -> Option<Die> {
-        match *reference {
-            AttributeValue::UnitRef(offset) => {
-                Some(Die { unit: from, offset: u32::try_from(offset.0).ok()? })
-            }
-            AttributeValue::DebugInfoRef(offset) => self.at_section_offset(offset),
-            AttributeValue::DebugTypesRef(signature) => self.debug.signatures.get(&signature.0).copied(),
-            _ => None,
-        }
-    }
-
-    /// A text attribute.
-    pub(crate) fn text(&self, unit: &Unit<Slice<'a>>, value: AttributeValue<Slice<'a>>) -> Option<String> {
-        Some(self.dwarf.attr_string(unit, value).ok()?.to_string_lossy().into_owned())
-    }
-
-    /// The place that an entry of the unit says it is declared at.
-    pub(crate) fn declared(
-        &self,
-        unit: &Unit<Slice<'a>>,
-        entry: &DebuggingInformationEntry<Slice<'a>>,
-    ) -> Option<Declared> {
-        let AttributeValue::FileIndex(file) = entry.attr_value(dw::DW_AT_decl_file)? else { return None };
-        let line = entry.attr_value(dw::DW_AT_decl_line)?.udata_value()?;
-        let header = unit.line_program.as_ref()?.header();
-        let file = header.file(file)?;
-        let mut path = self.text(unit, file.path_name())?;
-        if !path.starts_with('/')
-            && let Some(directory) = file.directory(header).and_then(|value| self.text(unit, value))
-        {
-            path = format!("{directory}/{path}");
-        }
-        if !path.starts_with('/')
-            && let Some(directory) = unit.comp_dir
-        {
-            path = format!("{}/{path}", directory.to_string_lossy());
-        }
-        Some(Declared { file: path.into(), line: u32::try_from(line).ok()? })
-    }
-
-    /// The definition of a struct that is only declared where it is needed.
-    pub(crate) fn definition(&self, name: &str) -> Option<Die> {
-        self.debug.definitions.get_or_init(|| Definitions::find(self, self.debug.units.len())).get(name)
-    }
-
-    fn at_section_offset(&self, offset: DebugInfoOffset) -> Option<Die> {
-        let start = |unit: &UnitPlace| match *unit {
-            UnitPlace::Info(start) => start,
-            UnitPlace::Types(_) => usize::MAX,
-        };
-        let behind = self.debug.units.partition_point(|unit| start(unit) <= offset.0);
-        let unit = behind.checked_sub(1)?;
-        let inside = offset.0.checked_sub(start(self.debug.units.get(unit)?))?;
-        Some(Die { unit: u32::try_from(unit).ok()?, offset: u32::try_from(inside).ok()? })
+        Session::new(dwarf(&self.sections, file), self)
     }
 }
 
@@ -456,9 +345,4 @@ pub(crate) fn fixed_place(
 
 fn is_tls(operations: &mut gimli::OperationIter<Slice<'_>>) -> bool {
     matches!(operations.next(), Ok(Some(gimli::Operation::TLS))) && matches!(operations.next(), Ok(None))
-}
-
-/// An offset in a unit for gimli.
-pub(crate) fn at(die: Die) -> UnitOffset {
-    UnitOffset(die.offset as usize)
 }

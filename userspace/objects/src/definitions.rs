@@ -8,8 +8,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use gimli::{AttributeValue, constants as dw};
 
-use crate::debug::{Die, Session};
+use crate::debug::Die;
 use crate::elf::Slice;
+use crate::session::Session;
 
 /// Entries and sizes by the hash of their names; `None` where sizes differ.
 #[derive(Debug, Default)]

@@ -23,7 +23,7 @@ use crate::place::{HeapBlock, HeapBlocks, Memory, Place};
 use crate::pointers::{Pointer, pointers};
 use crate::resolver::Resolver;
 use crate::stack::place;
-use crate::types::TypeReader;
+use crate::type_reader::TypeReader;
 
 /// One part in this many of the time may go into reading pointers.
 const READING_SHARE: u32 = 20;
@@ -32,6 +32,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// Pointers that one reading follows.
 const MAX_FOLLOWED: usize = 1 << 16;
+/// Bytes of one object that are read, and bytes that one reading reads.
+const MAX_OBJECT: u64 = 1 << 20;
+const MAX_READ: u64 = 64 << 20;
 /// Elements of an array that are followed.
 const MAX_ELEMENTS: u64 = 4096;
 /// Pointers on the way from a variable, those to a node of the same type not counted.
@@ -189,7 +192,7 @@ impl Resolver {
         }
         let mut roots = self.static_roots();
         roots.extend(self.stack_roots(at.frames));
-        let mut reading = Reading { found: Vec::new(), queue: Vec::new(), seen: HashSet::new() };
+        let mut reading = Reading::default();
         for root in roots {
             self.follow_root(&root, memory, &mut reading);
         }
@@ -257,10 +260,17 @@ impl Resolver {
     }
 
     fn follow_root(&mut self, root: &Root, memory: &dyn Memory, reading: &mut Reading) {
-        for pointer in self.pointers_of(root.ty).iter() {
+        let pointers = self.pointers_of(root.ty);
+        // Descriptors (Fortran's arrays) have no size of their own.
+        let reach = pointers.iter().map(|pointer| pointer.offset.saturating_add(8)).max().unwrap_or(0);
+        let bytes = self.types.bytes(root.ty).unwrap_or(0).max(reach);
+        if pointers.is_empty() || !reading.read(root.address, bytes, memory) {
+            return;
+        }
+        for pointer in pointers.iter() {
             let name: Arc<str> = format!("{}{}", root.name, pointer.path).into();
             let target = self.target(&name, &name, pointer, 0, (root.declared.clone(), root.module.clone()));
-            self.take(root.address, pointer, target, memory, reading);
+            reading.take(0, pointer, target);
         }
     }
 
@@ -285,6 +295,9 @@ impl Resolver {
             chunk_bytes(start, self.space.region(region)?.mapping.end, memory)
         });
         let elements = (bytes.unwrap_or(one) / one).clamp(1, MAX_ELEMENTS);
+        if !reading.read(start, elements.saturating_mul(one), memory) {
+            return;
+        }
         for pointer in inside.iter() {
             let same = self.pointee(pointer) == Some(ty);
             if !same && hops + 1 >= MAX_HOPS {
@@ -302,22 +315,7 @@ impl Resolver {
             let root = if same { Arc::clone(&root) } else { Arc::clone(&named) };
             let target = self.target(&named, &root, pointer, hops + u8::from(!same), about.clone());
             for element in 0..elements {
-                self.take(start.wrapping_add(element * one), pointer, target, memory, reading);
-            }
-        }
-    }
-
-    /// Reads a pointer, or an array of them.
-    fn take(&self, base: u64, pointer: &Pointer, target: u32, memory: &dyn Memory, reading: &mut Reading) {
-        for index in 0..pointer.count.min(MAX_ELEMENTS) {
-            if reading.found.len() >= MAX_FOLLOWED {
-                return;
-            }
-            let address = base.wrapping_add(pointer.offset).wrapping_add(index * pointer.stride);
-            let Some(value) = memory.word(address).filter(|&value| value >= 4096) else { continue };
-            if reading.seen.insert(value) {
-                reading.found.push((value, target));
-                reading.queue.push((value, target));
+                reading.take(element * one, pointer, target);
             }
         }
     }
@@ -378,11 +376,43 @@ impl Resolver {
 }
 
 /// One reading.
+#[derive(Default)]
 struct Reading {
     found: Vec<(u64, u32)>,
     /// Blocks to be followed.
     queue: Vec<(u64, u32)>,
     seen: HashSet<u64>,
+    /// What was read last.
+    bytes: Vec<u8>,
+    /// Bytes read in all.
+    read: u64,
+}
+
+impl Reading {
+    /// Reads an object, or its beginning. False when it cannot be read, or enough was.
+    fn read(&mut self, address: u64, bytes: u64, memory: &dyn Memory) -> bool {
+        let bytes = bytes.min(MAX_OBJECT);
+        if bytes < 8 || self.read >= MAX_READ || self.found.len() >= MAX_FOLLOWED {
+            return false;
+        }
+        self.read += bytes;
+        self.bytes.resize(usize::try_from(bytes).unwrap_or(0), 0);
+        memory.read(address, &mut self.bytes)
+    }
+
+    /// Takes a pointer, or an array of them, from an element of what was read last.
+    fn take(&mut self, element: u64, pointer: &Pointer, target: u32) {
+        for index in 0..pointer.count.min(MAX_ELEMENTS) {
+            let at = index.checked_mul(pointer.stride).and_then(|at| at.checked_add(pointer.offset));
+            let at = at.and_then(|at| usize::try_from(at.checked_add(element)?).ok());
+            let Some(word) = at.and_then(|at| self.bytes.get(at..)?.first_chunk::<8>()) else { return };
+            let value = u64::from_le_bytes(*word);
+            if value >= 4096 && self.found.len() < MAX_FOLLOWED && self.seen.insert(value) {
+                self.found.push((value, target));
+                self.queue.push((value, target));
+            }
+        }
+    }
 }
 
 /// Usable bytes of the glibc block at an address, when the words around it say that there is one in use.

@@ -26,10 +26,12 @@ mod place;
 mod pointers;
 mod resolver;
 mod scope;
+mod session;
 mod space;
 mod stack;
 mod statics;
 mod tls;
+mod type_reader;
 mod types;
 mod variable;
 

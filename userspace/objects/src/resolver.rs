@@ -214,3 +214,16 @@ impl Resolver {
         Named { object: Arc::clone(object), offset: address, field: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tracer resolves on another thread than it starts on.
+    #[test]
+    fn can_be_sent() {
+        fn sent<T: Send>() {}
+        sent::<Resolver>();
+        sent::<Named>();
+    }
+}

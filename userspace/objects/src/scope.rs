@@ -18,11 +18,12 @@ use gimli::{
     constants as dw,
 };
 
-use crate::debug::{Debug, Die, Session, at};
+use crate::debug::{Debug, Die};
 use crate::elf::Slice;
 use crate::module::Context;
 use crate::named::{Kind, Object};
-use crate::types::TypeReader;
+use crate::session::{Session, at};
+use crate::type_reader::TypeReader;
 use crate::variable::Described;
 
 /// Nested blocks and inlined calls that are followed.

@@ -14,7 +14,7 @@ use crate::debug::Variable;
 use crate::elf::{DataElf, DataSymbol};
 use crate::module::Context;
 use crate::named::{Kind, Object};
-use crate::types::TypeReader;
+use crate::type_reader::TypeReader;
 use crate::variable::{Described, common_block};
 
 /// Entries before an address that may reach it: variables rarely overlap, and then little.

@@ -6,9 +6,11 @@
 use gimli::constants as dw;
 use locality_symbols::demangle;
 
-use crate::debug::{Die, Session, at};
+use crate::debug::Die;
 use crate::named::{Declared, TypeId};
-use crate::types::{Member, Shape, Type, TypeReader, udata};
+use crate::session::{Session, at};
+use crate::type_reader::{TypeReader, udata};
+use crate::types::{Member, Shape, Type};
 
 /// Entries that are followed for one variable.
 const MAX_HOPS: usize = 4;
