@@ -10,7 +10,7 @@ use locality_stream::{Arena, Plain, Span};
 use crate::config::Level;
 
 /// Bits of a word that name the way.
-const WAY: u64 = 0xff;
+pub(crate) const WAY: u64 = 0xff;
 /// Line numbers kept.
 const LINE: u64 = (1 << 55) - 1;
 /// The word of a line that was never loaded, without its way.
@@ -50,8 +50,9 @@ pub(crate) struct Cache {
 // SAFETY: integers without padding.
 unsafe impl Plain for Cache {}
 
+/// The word of a line, without its way.
 #[inline(always)]
-fn key(line: u64) -> u64 {
+pub(crate) fn key(line: u64) -> u64 {
     ((line & LINE) + 1) << 8
 }
 
@@ -70,6 +71,13 @@ impl Cache {
             mask: level.sets().checked_sub(1)?,
             ways: level.ways,
         })
+    }
+
+    /// Where words and records lie in an arena that begins at `base`; the number of sets less 1, and of ways.
+    #[inline(always)]
+    pub(crate) fn parts(&self, base: *mut u8) -> (*mut u64, *mut Line, u64, u64) {
+        let at = |offset: u64| base.wrapping_add(offset as usize);
+        (at(self.words.offset()).cast(), at(self.lines.offset()).cast(), self.mask, self.ways)
     }
 
     /// The words of the set of a line, and the set's first slot.

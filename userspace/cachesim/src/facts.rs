@@ -43,6 +43,38 @@ pub(crate) struct Facts {
     runs: Vec<Run>,
     /// By block: whether it is a stub.
     stubs: Vec<Option<bool>>,
+    /// Nodes entered lately.
+    pub(crate) children: Children,
+}
+
+/// Guesses which node a call leads to, by the caller's node and the block at which it arrives.
+#[derive(Debug)]
+pub(crate) struct Children(Box<[u32; Children::COUNT]>);
+
+impl Default for Children {
+    fn default() -> Self {
+        Children(Box::new([0; Children::COUNT]))
+    }
+}
+
+impl Children {
+    const COUNT: usize = 1 << 12;
+
+    #[inline(always)]
+    fn slot(node: u32, block: u32) -> usize {
+        let mixed = (u64::from(node) << 32 | u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 52) as usize & (Self::COUNT - 1)
+    }
+
+    /// The node; 0, which nothing leads to, where nobody knows.
+    #[inline(always)]
+    pub(crate) fn get(&self, node: u32, block: u32) -> u32 {
+        self.0[Self::slot(node, block)]
+    }
+
+    pub(crate) fn set(&mut self, node: u32, block: u32, child: u32) {
+        self.0[Self::slot(node, block)] = child;
+    }
 }
 
 fn slot<T: Copy>(list: &mut Vec<Option<T>>, index: usize) -> Option<&mut Option<T>> {

@@ -13,6 +13,7 @@ mod config;
 mod facts;
 mod finish;
 mod hierarchy;
+mod hot;
 mod named;
 mod sim;
 mod stack;

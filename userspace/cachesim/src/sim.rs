@@ -11,7 +11,7 @@ use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Kind, NO_INSTRUCT
 
 use crate::columns::{COLUMNS, Column, Costs};
 use crate::config::{Config, ConfigError};
-use crate::facts::{self, Facts};
+use crate::facts::Facts;
 use crate::stack::PENDING_BEHIND;
 use crate::state::{D1, I1, MAGIC, NONE, State, Stride};
 
@@ -106,13 +106,20 @@ impl<A: Arena + ?Sized> Analysis for CacheSim<'_, A> {
         }
         state.busy = events.len() as u64;
         compiler_fence(Ordering::SeqCst);
-        let callgrind = state.model.callgrind == 1;
         let mut sim = Sim { arena: self.arena, s: state, facts: &mut self.facts, code };
-        if callgrind {
-            sim.take_joined(events);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt")
+        {
+            // SAFETY: the processor has what the function is compiled for.
+            unsafe { sim.take_bmi(events) };
         } else {
-            sim.take(events);
+            sim.take_all(events);
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        sim.take_all(events);
         sim.s.prune_sometimes(sim.arena);
         compiler_fence(Ordering::SeqCst);
         sim.s.consumed += sim.s.busy;
@@ -136,31 +143,11 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         value
     }
 
-    #[inline(always)]
-    fn take(&mut self, events: &[Event]) {
-        for event in events {
-            self.one(event);
-        }
-    }
-
-    /// As [`Sim::take`]; a read and a write of one instruction at one address become a write.
-    fn take_joined(&mut self, events: &[Event]) {
-        for event in events {
-            let held = std::mem::replace(&mut self.s.held, Event::from_words(0, 0));
-            if held.size > 0 {
-                let same = event.kind == Kind::STORE
-                    && (event.index, event.value, event.size) == (held.index, held.value, held.size)
-                    && !self.code.instruction(event.index).is_some_and(facts::is_atomic);
-                if !same {
-                    self.one(&held);
-                }
-            }
-            if event.kind == Kind::LOAD && event.size > 0 {
-                self.s.held = *event;
-            } else {
-                self.one(event);
-            }
-        }
+    /// As [`Sim::take_all`], with shifts by variable amounts in one instruction.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi1,bmi2,lzcnt,popcnt")]
+    fn take_bmi(&mut self, events: &[Event]) {
+        self.take_all(events);
     }
 
     /// What was held has no other half.
@@ -171,8 +158,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
+    /// Takes an event, whatever it is.
     #[inline(always)]
-    fn one(&mut self, event: &Event) {
+    pub(crate) fn one(&mut self, event: &Event) {
         if event.kind.is_access() {
             self.access(event);
             if event.kind.is_flow() {

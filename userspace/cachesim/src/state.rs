@@ -83,8 +83,7 @@ pub(crate) struct Node {
     pub(crate) site: u32,
     /// The block at which control arrived; [`NONE`] where the source did not tell.
     pub(crate) block: u32,
-    /// The child entered last: a guess.
-    pub(crate) latest: u32,
+    pub(crate) unused: u32,
     /// Functions on the path, as bits of their numbers' hashes.
     pub(crate) path: u64,
     pub(crate) costs: Costs,
@@ -413,7 +412,7 @@ impl State {
             arc: 0,
             site: NO_INSTRUCTION,
             block: NONE,
-            latest: 0,
+            unused: 0,
             path: 0,
             costs: Costs::default(),
             lines: 0,
@@ -495,7 +494,6 @@ impl State {
         }
         let node_is_whole = |node: &Node| {
             (node.parent as usize) < nodes
-                && (node.latest as usize) < nodes
                 && (node.function as usize) < functions
                 && (node.arc as usize) < if node.flags & flag::ROOT == 0 { arcs } else { roots }
         };

@@ -252,6 +252,14 @@ impl<T: Plain> Keyed<T> {
         Some(Keyed { latest: List::new(arena, 1024)?, list, numbers: Map::new(arena)? })
     }
 
+    /// Where the table by index and the records lie in an arena that begins at `base`, with the former's length.
+    #[inline(always)]
+    pub(crate) fn parts(&self, base: *mut u8) -> (*const u32, u32, *mut Entry<T>) {
+        let at = |offset: u64| base.wrapping_add(offset as usize);
+        let latest = at(self.latest.span.offset()).cast_const().cast();
+        (latest, self.latest.len() as u32, at(self.list.span.offset()).cast())
+    }
+
     /// The number of a record, which is made with `value` if it is new; `None` when the arena is full.
     #[inline(always)]
     pub(crate) fn find<A: Arena + ?Sized>(

@@ -247,7 +247,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 arc,
                 site,
                 block,
-                latest: 0,
+                unused: 0,
                 path: path | bit(function),
                 costs: Costs::default(),
                 lines: 0,
@@ -262,7 +262,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let node = self.s.nodes.get_mut(self.arena, number)?;
         // The same function may be entered by several blocks, as code is translated again.
         node.block = block;
-        self.s.nodes.get_mut(self.arena, parent)?.latest = number;
+        self.facts.children.set(parent, block, number);
         Some(number)
     }
 
@@ -284,7 +284,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             arc: root,
             site: NO_INSTRUCTION,
             block: NONE,
-            latest: 0,
+            unused: 0,
             path: bit(function),
             costs: Costs::default(),
             lines: 0,
@@ -311,11 +311,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             // SAFETY: frames have cells of the list.
             site = unsafe { self.s.cells.list.at(self.arena, above.instead).index };
         }
-        // SAFETY: nodes of frames, and guesses, are numbers of the list.
-        let (latest, guess) = unsafe {
-            let latest = self.s.nodes.at(self.arena, above.node).latest;
-            (latest, self.s.nodes.at(self.arena, latest))
-        };
+        let latest = self.facts.children.get(above.node, block);
+        // SAFETY: only numbers of nodes are remembered, and nodes are not taken away from the list.
+        let guess = unsafe { self.s.nodes.at(self.arena, latest) };
         if guess.parent == above.node && guess.site == site && guess.block == block && block != NONE {
             let (arc, function) = (guess.arc, guess.function);
             if let Some(arc) = self.s.arcs.get_mut(self.arena, arc) {

@@ -1,0 +1,202 @@
+//! The way of most events: an access that hits the first level, by an instruction that is known in the current function.
+//!
+//! Everything such an access needs stands in registers here; whatever is not such an access goes the long way (`sim`), after
+//! which the registers are filled again. Both ways do the same.
+
+use locality_stream::{Arena, Event, Kind};
+
+use crate::cache::{Line, WAY, key};
+use crate::columns::{Column, Costs};
+use crate::facts;
+use crate::sim::Sim;
+use crate::state::D1;
+use crate::table::Entry;
+
+const _: () = assert!(Column::Dw as usize == Column::Dr as usize + 1);
+
+/// What the short way knows; true until something goes the long way.
+struct Hot {
+    /// By instruction: its latest record.
+    latest: *const u32,
+    latest_len: u32,
+    cells: *mut Entry<Costs>,
+    words: *mut u64,
+    lines: *mut Line,
+    /// Sets less 1.
+    sets: u64,
+    ways: u64,
+    function: u32,
+    /// log2 of the bytes of a line, and of those that a bit of a mask stands for.
+    line_bits: u32,
+    unit_bits: u32,
+    /// False where nothing can go the short way.
+    ready: bool,
+    /// Reads and writes since, and writes among them.
+    accesses: u64,
+    writes: u64,
+}
+
+impl<A: Arena + ?Sized> Sim<'_, A> {
+    #[inline(always)]
+    fn hot(&self) -> Hot {
+        let s = &*self.s;
+        let base = self.arena.base().as_ptr();
+        let (words, lines, sets, ways) = s.now.caches[D1].parts(base);
+        let (latest, latest_len, cells) = s.cells.parts(base);
+        Hot {
+            latest,
+            latest_len,
+            cells,
+            words,
+            lines,
+            sets,
+            ways,
+            function: s.function,
+            line_bits: s.model.line_bits,
+            unit_bits: s.model.unit_bits,
+            ready: s.now.pending == 0
+                && s.instead == 0
+                && s.now.run >= s.now.run_end
+                && s.model.prefetch == 0
+                && s.model.spread_bits == 0,
+            accesses: 0,
+            writes: 0,
+        }
+    }
+
+    /// Adds what the short way has counted.
+    #[inline(always)]
+    fn cool(&mut self, hot: &Hot) {
+        let reads = hot.accesses.wrapping_sub(hot.writes);
+        self.s.counts[1] = self.s.counts[1].wrapping_add(reads);
+        self.s.counts[2] = self.s.counts[2].wrapping_add(hot.writes);
+    }
+
+    /// Takes events: in Callgrind's way or not, and by the size of a line.
+    #[inline(always)]
+    pub(crate) fn take_all(&mut self, events: &[Event]) {
+        match (self.s.model.callgrind == 1, self.s.model.line_bits == 6) {
+            (false, true) => self.take::<false, true>(events),
+            (false, false) => self.take::<false, false>(events),
+            (true, true) => self.take::<true, true>(events),
+            (true, false) => self.take::<true, false>(events),
+        }
+    }
+
+    /// Takes events. With `JOIN`, which is Callgrind's way, a read and a write of one instruction at one address become a
+    /// write. With `USUAL` a line has 64 bytes.
+    #[inline(always)]
+    fn take<const JOIN: bool, const USUAL: bool>(&mut self, events: &[Event]) {
+        let mut rest = events;
+        if JOIN && let Some(first) = rest.first() {
+            let held = std::mem::replace(&mut self.s.held, Event::from_words(0, 0));
+            if held.size > 0 && !self.joins(&held, first) {
+                self.one(&held);
+            }
+        }
+        let mut hot = self.hot();
+        while let Some((event, more)) = rest.split_first() {
+            rest = more;
+            if JOIN && event.kind == Kind::LOAD {
+                match more.first() {
+                    Some(next) if self.joins(event, next) => continue,
+                    None if event.size > 0 => {
+                        self.s.held = *event;
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+            if event.kind.is_access() && self.hit::<JOIN, USUAL>(&mut hot, event) {
+                if event.kind.is_flow() {
+                    self.cool(&hot);
+                    self.flow(event);
+                    hot = self.hot();
+                }
+            } else {
+                self.cool(&hot);
+                self.slow(event);
+                hot = self.hot();
+            }
+        }
+        self.cool(&hot);
+    }
+
+    /// Whether a read is the first half of a change.
+    #[inline(always)]
+    fn joins(&self, read: &Event, next: &Event) -> bool {
+        next.kind == Kind::STORE
+            && (next.index, next.value, next.size) == (read.index, read.value, read.size)
+            && !self.code.instruction(next.index).is_some_and(facts::is_atomic)
+    }
+
+    #[inline(never)]
+    fn slow(&mut self, event: &Event) {
+        self.one(event);
+    }
+
+    #[inline(never)]
+    fn flow(&mut self, event: &Event) {
+        if event.kind.is_store() {
+            self.call(event.value, event.index);
+        } else {
+            self.r#return(event.value);
+        }
+    }
+
+    /// Takes an access the short way; false, and nothing is done, where it has to go the long one.
+    #[inline(always)]
+    fn hit<const JOIN: bool, const USUAL: bool>(&self, hot: &mut Hot, event: &Event) -> bool {
+        let (line_bits, unit_bits) =
+            if USUAL { (6, u32::from(JOIN)) } else { (hot.line_bits, hot.unit_bits) };
+        let within = (1_u64 << line_bits) - 1;
+        let line = event.value >> line_bits;
+        let low = event.value & within;
+        // 0 bytes wrap to very many.
+        let high = (low + u64::from(event.size)).wrapping_sub(1);
+        if !hot.ready || high > within || event.index >= hot.latest_len {
+            return false;
+        }
+        // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells; a set has
+        // `ways` words, and a way's number is below that. All of them lie in the arena, and nothing moves on this way.
+        unsafe {
+            let cell = &mut *hot.cells.add(*hot.latest.add(event.index as usize) as usize);
+            if cell.index != event.index || cell.function != hot.function {
+                return false;
+            }
+            let first = (line & hot.sets) * hot.ways;
+            let words = hot.words.add(first as usize);
+            let key = key(line);
+            let mut word = *words;
+            if word ^ key > WAY {
+                let mut at = 1;
+                loop {
+                    if at >= hot.ways as usize {
+                        return false;
+                    }
+                    word = *words.add(at);
+                    if word ^ key <= WAY {
+                        break;
+                    }
+                    at += 1;
+                }
+                while at > 0 {
+                    *words.add(at) = *words.add(at - 1);
+                    at -= 1;
+                }
+                *words = word;
+            }
+            let held = &mut *hot.lines.add((first + (word & WAY)) as usize);
+            held.count = held.count.wrapping_add(1);
+            let (low, high) = (low >> unit_bits, high >> unit_bits);
+            held.mask |= u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
+            let is_store = event.kind.is_store();
+            // Next to each other.
+            let count = &mut cell.value.0[Column::Dr as usize + usize::from(is_store)];
+            *count = count.wrapping_add(1);
+            hot.accesses = hot.accesses.wrapping_add(1);
+            hot.writes = hot.writes.wrapping_add(is_store.into());
+        }
+        true
+    }
+}
