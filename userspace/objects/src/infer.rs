@@ -35,10 +35,13 @@ const MAX_FOLLOWED: usize = 1 << 16;
 /// Bytes of one object that are read, and bytes that one reading reads.
 const MAX_OBJECT: u64 = 1 << 20;
 const MAX_READ: u64 = 64 << 20;
+const MAX_WORDS: u64 = MAX_READ / 8;
 /// Elements of an array that are followed.
 const MAX_ELEMENTS: u64 = 4096;
 /// Pointers on the way from a variable, those to a node of the same type not counted.
 const MAX_HOPS: u8 = 3;
+/// What `new T[n]` puts before elements that have a destructor (Itanium C++ ABI, §2.7).
+const COOKIE: u64 = 8;
 /// Known pointers below an address that may lead to its block.
 const LOOK_BACK: usize = 8;
 
@@ -48,8 +51,11 @@ struct Target {
     object: Arc<Object>,
     /// The same for a mapping that no allocator had a part in.
     mapping: Option<Arc<Object>>,
-    /// The type of the elements, where the pointer says one.
+    /// The type that the pointer says, to follow its pointers. The object has none where it is only the beginning of what
+    /// a container's node really is.
     ty: Option<TypeId>,
+    /// A container's own.
+    closed: bool,
     /// The name without the last step through nodes of one type.
     root: Arc<str>,
     declared: Option<Declared>,
@@ -64,6 +70,16 @@ struct Known {
     target: u32,
     /// Usable bytes of the glibc block there, asked once in a reading.
     chunk: Option<Option<u64>>,
+}
+
+/// A pointer to a recorded block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lead {
+    target: u32,
+    /// Bytes of the block before the place that the pointer leads to.
+    pub(crate) skipped: u64,
+    /// It leads to the first element.
+    pub(crate) to_start: bool,
 }
 
 /// A block without a record.
@@ -97,19 +113,32 @@ struct Root {
 }
 
 impl Resolver {
-    /// The name of a recorded block: of a pointer to its start, or of one into it. `None` when none is known.
-    pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<u32> {
+    /// What leads to a recorded block, and how far behind its start the elements begin.
+    pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<Lead> {
         let find = |this: &Self| {
             let known = &this.inferred.known;
             let first = known.partition_point(|known| known.value < block.start);
             let Known { value, target, .. } = *known.get(first)?;
-            (value - block.start < block.bytes.max(1)).then_some((target, value == block.start))
+            let skipped = value - block.start;
+            let to_start = skipped == 0 || skipped == COOKIE && this.has_cookie(block, target, at.memory);
+            (skipped < block.bytes.max(1)).then_some(Lead { target, skipped, to_start })
         };
-        let mut found = find(self);
-        if !found.is_some_and(|(_, exact)| exact) && self.read_pointers(at) {
-            found = find(self).or(found);
+        let found = find(self);
+        if !found.is_some_and(|lead| lead.to_start) && self.read_pointers(at) {
+            return find(self).or(found);
         }
-        found.map(|(target, _)| target)
+        found
+    }
+
+    /// True when the block's first word is the number of elements that fill the rest.
+    fn has_cookie(&self, block: &HeapBlock, target: u32, memory: Option<&dyn Memory>) -> bool {
+        let target = self.inferred.targets.get(target as usize);
+        let one = target.and_then(|target| self.types.bytes(target.ty?)).unwrap_or(0);
+        let count = memory.and_then(|memory| memory.word(block.start)).unwrap_or(0);
+        let filled = count.checked_mul(one).and_then(|elements| elements.checked_add(COOKIE));
+        // Allocators round up.
+        let slack = filled.and_then(|filled| block.bytes.checked_sub(filled));
+        one > 0 && count > 0 && slack.is_some_and(|slack| slack < 32)
     }
 
     /// Names a place in a block that was never recorded.
@@ -132,7 +161,7 @@ impl Resolver {
                 add(objects, Object { kind: Kind::Mapped, bytes, ..(*target.object).clone() })
             }),
         };
-        let (object, ty) = (Arc::clone(object), target.ty);
+        let (object, ty) = (Arc::clone(object), object.ty);
         let offset = address - start;
         let field = ty.and_then(|ty| self.field_in_block(ty, bytes, offset));
         Some(Named { object, offset, field })
@@ -151,11 +180,14 @@ impl Resolver {
     }
 
     /// Name, type, declaration and module that pointers give a block.
-    pub(crate) fn describe_target(&self, target: u32, object: &mut Object) {
-        let Some(target) = self.inferred.targets.get(target as usize) else { return };
+    pub(crate) fn describe_lead(&self, lead: Lead, object: &mut Object) {
+        let Some(target) = self.inferred.targets.get(lead.target as usize) else { return };
         object.name = Arc::clone(&target.object.name);
-        object.type_name = target.object.type_name.clone();
-        object.ty = target.ty;
+        // Where elements begin is only known from a pointer to the first.
+        if lead.to_start {
+            object.type_name = target.object.type_name.clone();
+            object.ty = target.object.ty;
+        }
         object.declared = target.declared.clone();
         object.module = target.module.clone();
         object.inferred = true;
@@ -167,11 +199,22 @@ impl Resolver {
         let nameless = region.mapping.path.is_empty();
         let behind = self.inferred.known.partition_point(|known| known.value <= address);
         let glibc = *self.inferred.glibc.get_or_insert_with(|| self.space.maps_file_named("libc.so"));
-        let before = self.inferred.known.get_mut(behind.saturating_sub(LOOK_BACK)..behind)?;
-        for known in before.iter_mut().rev().take_while(|known| known.value >= first) {
-            let Known { value: start, target, .. } = *known;
-            let mut ask = || if glibc { chunk_bytes(start, end, memory) } else { None };
-            let chunk = *known.chunk.get_or_insert_with(&mut ask);
+        for at in (behind.saturating_sub(LOOK_BACK)..behind).rev() {
+            let known = *self.inferred.known.get(at)?;
+            let Known { value: start, target, .. } = known;
+            if start < first {
+                return None;
+            }
+            let chunk = match known.chunk {
+                Some(asked) => asked,
+                None => {
+                    let asked = if glibc { self.chunk_at(start, end, target, memory) } else { None };
+                    if let Some(known) = self.inferred.known.get_mut(at) {
+                        known.chunk = Some(asked);
+                    }
+                    asked
+                }
+            };
             let is_mapping = chunk.is_none() && start - first < 4096 && nameless;
             let ty = self.inferred.targets.get(target as usize).and_then(|target| target.ty);
             let one = || ty.and_then(|ty| self.types.bytes(ty));
@@ -181,6 +224,17 @@ impl Resolver {
             }
         }
         None
+    }
+
+    /// Usable bytes from a place on that is the start of a glibc block, or of the elements behind their number.
+    fn chunk_at(&self, start: u64, end: u64, target: u32, memory: &dyn Memory) -> Option<u64> {
+        if start.is_multiple_of(16) {
+            return chunk_bytes(start, end, memory);
+        }
+        let block = start.checked_sub(COOKIE)?;
+        let bytes = chunk_bytes(block, end, memory)?;
+        let block = HeapBlock { start: block, bytes, site: 0 };
+        self.has_cookie(&block, target, Some(memory)).then(|| bytes - COOKIE)
     }
 
     /// Reads all pointers again, unless that was done a moment ago.
@@ -240,7 +294,8 @@ impl Resolver {
 
     fn stack_roots(&mut self, frames: &[StackFrame]) -> Vec<Root> {
         let mut roots = Vec::new();
-        for frame in frames {
+        // The outermost variable that has a pointer is more likely its owner than a parameter further in.
+        for frame in frames.iter().rev() {
             let Some(scope) = self.scope(frame) else { continue };
             for local in scope.locals.iter().filter(|local| local.skipped == 0) {
                 if let (Some(address), Some(ty)) = (place(local, frame, None), local.object.ty)
@@ -286,6 +341,7 @@ impl Resolver {
         let Some(from) = self.inferred.targets.get(target as usize) else { return };
         let Some(ty) = from.ty else { return };
         let (name, root, hops) = (Arc::clone(&from.object.name), Arc::clone(&from.root), from.hops);
+        let closed = from.closed;
         let about = (from.declared.clone(), from.module.clone());
         let inside = self.pointers_of(ty);
         let Some(one) = self.types.bytes(ty).filter(|&one| one > 0 && !inside.is_empty()) else { return };
@@ -299,7 +355,10 @@ impl Resolver {
             return;
         }
         for pointer in inside.iter() {
-            let same = self.pointee(pointer) == Some(ty);
+            let pointee = self.pointee(pointer);
+            // The nodes of a container are called as it is.
+            let node = closed && pointee.is_some_and(|ty| self.is_node(ty));
+            let same = pointee == Some(ty) || node;
             if !same && hops + 1 >= MAX_HOPS {
                 continue;
             }
@@ -308,16 +367,23 @@ impl Resolver {
             // A chain of nodes is `list->next` however long it is.
             let base = if same { &root } else { &name };
             let named: Arc<str> = match path {
+                _ if node => Arc::clone(&root),
                 "" => format!("*{base}").into(),
                 path if path.starts_with('[') => format!("{base}{path}").into(),
                 path => format!("{base}{arrow}{path}").into(),
             };
             let root = if same { Arc::clone(&root) } else { Arc::clone(&named) };
+            let pointer = &Pointer { closed: pointer.closed || node, ..pointer.clone() };
             let target = self.target(&named, &root, pointer, hops + u8::from(!same), about.clone());
             for element in 0..elements {
                 reading.take(element * one, pointer, target);
             }
         }
+    }
+
+    /// True for the common beginning of the nodes of libstdc++'s containers: the elements follow it untyped.
+    fn is_node(&self, ty: TypeId) -> bool {
+        self.types.get(self.types.strip(ty)).is_some_and(|ty| ty.name.ends_with("_node_base"))
     }
 
     fn pointers_of(&mut self, ty: TypeId) -> Arc<[Pointer]> {
@@ -344,6 +410,7 @@ impl Resolver {
         (declared, module): (Option<Declared>, Option<Arc<str>>),
     ) -> u32 {
         let ty = self.pointee(pointer).filter(|ty| self.types.bytes(*ty).is_some_and(|bytes| bytes > 0));
+        let whole = ty.filter(|ty| !self.is_node(*ty));
         let key = (Arc::clone(name), ty);
         if let Some(known) = self.inferred.by_name.get(&key) {
             return *known;
@@ -352,8 +419,8 @@ impl Resolver {
             &mut self.objects,
             Object {
                 name: Arc::clone(name),
-                type_name: ty.and_then(|ty| self.types.get(ty)).map(|ty| Arc::clone(&ty.name)),
-                ty,
+                type_name: whole.and_then(|ty| self.types.get(ty)).map(|ty| Arc::clone(&ty.name)),
+                ty: whole,
                 declared: declared.clone(),
                 module: module.clone(),
                 inferred: true,
@@ -365,6 +432,7 @@ impl Resolver {
             object,
             mapping: None,
             ty,
+            closed: pointer.closed,
             root: Arc::clone(root),
             declared,
             module,
@@ -384,8 +452,9 @@ struct Reading {
     seen: HashSet<u64>,
     /// What was read last.
     bytes: Vec<u8>,
-    /// Bytes read in all.
+    /// Bytes read, and words looked at, in all.
     read: u64,
+    words: u64,
 }
 
 impl Reading {
@@ -403,6 +472,10 @@ impl Reading {
     /// Takes a pointer, or an array of them, from an element of what was read last.
     fn take(&mut self, element: u64, pointer: &Pointer, target: u32) {
         for index in 0..pointer.count.min(MAX_ELEMENTS) {
+            self.words += 1;
+            if self.words > MAX_WORDS {
+                return;
+            }
             let at = index.checked_mul(pointer.stride).and_then(|at| at.checked_add(pointer.offset));
             let at = at.and_then(|at| usize::try_from(at.checked_add(element)?).ok());
             let Some(word) = at.and_then(|at| self.bytes.get(at..)?.first_chunk::<8>()) else { return };

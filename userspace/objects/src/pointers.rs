@@ -20,6 +20,8 @@ pub(crate) struct Pointer {
     pub(crate) count: u64,
     /// `.next`, `[]`, empty when the object itself is the pointer.
     pub(crate) path: String,
+    /// A container's own.
+    pub(crate) closed: bool,
     pub(crate) to: TypeDie,
 }
 
@@ -49,7 +51,14 @@ impl Search<'_> {
             Shape::Pointer { to: Some(to) } => {
                 let to = self.element.unwrap_or(*to);
                 let (stride, count) = repeat;
-                self.found.push(Pointer { offset, stride, count, path: path.clone(), to });
+                self.found.push(Pointer {
+                    offset,
+                    stride,
+                    count,
+                    path: path.clone(),
+                    closed: self.closed,
+                    to,
+                });
             }
             // Of arrays in arrays only the inner one's first elements are followed.
             Shape::Array { element, stride, count, dimensions } => {

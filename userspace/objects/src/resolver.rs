@@ -22,6 +22,9 @@ use crate::stack::Stacks;
 use crate::tls::Threads;
 use crate::types::Types;
 
+/// Accesses to a site's blocks after which a pointer into one has to do for its name.
+const PATIENCE: u32 = 64;
+
 /// Names the objects of one process. Reads files of the process's modules when the first address falls in them; keeps
 /// what it has read for as long as it lives. Can be sent to another thread.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ struct Site {
     object: Arc<Object>,
     /// How often a block of it was asked for.
     asked: u32,
+    /// Bytes of a block before its elements.
+    skipped: u64,
 }
 
 impl Resolver {
@@ -178,30 +183,38 @@ impl Resolver {
         let site = self.heap.entry(block.site).or_insert_with(|| {
             let (bytes, site) = (block.bytes, Some(block.site));
             let object = add(objects, Object { name: "[heap]".into(), bytes, site, ..blank(Kind::Heap) });
-            Site { object, asked: 0 }
+            Site { object, asked: 0, skipped: 0 }
         });
         site.asked = site.asked.saturating_add(1);
         // Asked again ever more rarely: most sites that have no name at first never get one.
         if !site.object.inferred && at.memory.is_some() && site.asked.is_power_of_two() {
             self.name_site(&block, at);
         }
-        let object = Arc::clone(&self.heap.get(&block.site)?.object);
-        let field = object.ty.and_then(|ty| self.field_in_block(ty, block.bytes, offset));
+        let site = self.heap.get(&block.site)?;
+        let (object, skipped) = (Arc::clone(&site.object), site.skipped);
+        let field = object.ty.and_then(|ty| {
+            self.field_in_block(ty, block.bytes.checked_sub(skipped)?, offset.checked_sub(skipped)?)
+        });
         Some(Named { object, offset, field })
     }
 
     /// Names the site's object by a pointer to one of its blocks.
     fn name_site(&mut self, block: &HeapBlock, at: &Place<'_>) {
-        let Some(target) = self.name_block(block, at) else { return };
+        let Some(lead) = self.name_block(block, at) else { return };
         let Some(site) = self.heap.get(&block.site) else { return };
+        // A pointer into the block names it only when none to its start was found for long.
+        if !lead.to_start && site.asked < PATIENCE {
+            return;
+        }
         let mut object = (*site.object).clone();
-        self.describe_target(target, &mut object);
+        self.describe_lead(lead, &mut object);
         let object = Arc::new(object);
         if let Some(known) = self.objects.get_mut(object.id.0 as usize) {
             *known = Arc::clone(&object);
         }
         if let Some(site) = self.heap.get_mut(&block.site) {
             site.object = object;
+            site.skipped = lead.skipped;
         }
     }
 

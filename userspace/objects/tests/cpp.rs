@@ -15,7 +15,7 @@ fn kinds() {
         let program = workshop.compile("kinds", "g++", &["kinds.cc"], flags);
         let target = Target::start(&program);
         let mut look = target.look();
-        assert_eq!(check(&target, &mut look, |_| true), 15, "{flags}");
+        assert_eq!(check(&target, &mut look, |_| true), 17, "{flags}");
         let calls = target.truths.iter().find(|truth| truth.name == "calls").unwrap();
         let function = look.resolve(calls.address).object.function.clone().unwrap();
         assert!(function.starts_with("counted"), "{function} {flags}");

@@ -22,6 +22,7 @@ int free_standing = 5;
 namespace { int hidden_here = 6; }
 int *tell_hidden() { return &hidden_here; }
 struct Particle { float x, y, z; int id; };
+struct Noisy { ~Noisy() { std::puts("gone"); } int loud = 1, quiet = 2; };
 template <class T> struct Holder { T first; T second; };
 }
 
@@ -29,6 +30,8 @@ space::Derived derived;
 std::vector<space::Particle> particles(300);
 std::unique_ptr<space::Particle[]> owned(new space::Particle[10]);
 space::Holder<long> holder;
+std::unique_ptr<space::Noisy[]> noisy(new space::Noisy[20]);
+std::map<int, long> index_by_number;
 inline int shared_inline = 7;
 thread_local long of_thread = 8;
 
@@ -71,6 +74,9 @@ int main() {
     TELL("thread-local", &of_thread, "of_thread", "", "long int");
     TELL("heap", &particles[123].z, "particles", "[].z", "Particle");
     TELL("heap", &owned[3].id, "owned", "[].id", "Particle");
+    TELL("heap", &noisy[11].quiet, "noisy", "[].quiet", "Noisy");
+    for (int i = 0; i < 20; i++) index_by_number[i] = i;
+    TELL("heap", &index_by_number[13], "index_by_number", "-", "-");
     Worker worker;
     worker.work();
 }
