@@ -25,14 +25,14 @@ impl<A: Arena + ?Sized> CacheSim<'_, A> {
         sim.release_held();
         sim.fetch_rest();
         sim.s.settle(arena);
+        // The last count of needed nodes.
+        sim.s.prune(arena);
         let threads = sim.s.threads.values(arena);
         // In Callgrind's model all threads have the same caches, which are empty after the first.
         for thread in threads {
             sim.give_up(thread);
         }
         sim.give_up_last();
-        // Needed nodes, as at any other pruning; then none is.
-        state.prune(arena);
         hand_up_all(state, arena);
         totals(state, arena, code)
     }

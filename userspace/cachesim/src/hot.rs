@@ -17,7 +17,7 @@ const _: () = assert!(Column::Dw as usize == Column::Dr as usize + 1);
 /// What the short way knows; true until something goes the long way.
 struct Hot {
     /// By instruction: its latest record.
-    latest: *const u32,
+    latest: *const u64,
     latest_len: u32,
     cells: *mut Entry<Costs>,
     words: *mut u64,
@@ -25,7 +25,8 @@ struct Hot {
     /// Sets less 1.
     sets: u64,
     ways: u64,
-    function: u32,
+    /// The function plus 1, as the table has it.
+    function: u64,
     /// log2 of the bytes of a line, and of those that a bit of a mask stands for.
     line_bits: u32,
     unit_bits: u32,
@@ -51,7 +52,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             lines,
             sets,
             ways,
-            function: s.function,
+            function: u64::from(s.function) + 1,
             line_bits: s.model.line_bits,
             unit_bits: s.model.unit_bits,
             ready: s.now.pending == 0
@@ -160,8 +161,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells; a set has
         // `ways` words, and a way's number is below that. All of them lie in the arena, and nothing moves on this way.
         unsafe {
-            let cell = &mut *hot.cells.add(*hot.latest.add(event.index as usize) as usize);
-            if cell.index != event.index || cell.function != hot.function {
+            let latest = *hot.latest.add(event.index as usize);
+            if latest >> 32 != hot.function {
                 return false;
             }
             let first = (line & hot.sets) * hot.ways;
@@ -192,6 +193,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             held.mask |= u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
             let is_store = event.kind.is_store();
             // Next to each other.
+            let cell = &mut *hot.cells.add(latest as u32 as usize);
             let count = &mut cell.value.0[Column::Dr as usize + usize::from(is_store)];
             *count = count.wrapping_add(1);
             hot.accesses = hot.accesses.wrapping_add(1);

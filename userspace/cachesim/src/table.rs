@@ -229,8 +229,8 @@ unsafe impl<T: Plain> Plain for Entry<T> {}
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Keyed<T> {
-    /// By index: the record used last.
-    latest: List<u32>,
+    /// By index: the record used last, and above its number the function plus 1.
+    latest: List<u64>,
     pub(crate) list: List<Entry<T>>,
     numbers: Map,
 }
@@ -254,7 +254,7 @@ impl<T: Plain> Keyed<T> {
 
     /// Where the table by index and the records lie in an arena that begins at `base`, with the former's length.
     #[inline(always)]
-    pub(crate) fn parts(&self, base: *mut u8) -> (*const u32, u32, *mut Entry<T>) {
+    pub(crate) fn parts(&self, base: *mut u8) -> (*const u64, u32, *mut Entry<T>) {
         let at = |offset: u64| base.wrapping_add(offset as usize);
         let latest = at(self.latest.span.offset()).cast_const().cast();
         (latest, self.latest.len() as u32, at(self.list.span.offset()).cast())
@@ -270,12 +270,11 @@ impl<T: Plain> Keyed<T> {
         value: T,
     ) -> Option<u32> {
         if (index as usize) < self.latest.len() {
-            // SAFETY: below the length; numbers in `latest` are below the list's length.
+            // SAFETY: below the length.
             unsafe {
-                let number = *self.latest.at(arena, index);
-                let entry = self.list.at(arena, number);
-                if entry.index == index && entry.function == function {
-                    return Some(number);
+                let latest = *self.latest.at(arena, index);
+                if latest >> 32 == u64::from(function) + 1 {
+                    return Some(latest as u32);
                 }
             }
         }
@@ -294,7 +293,7 @@ impl<T: Plain> Keyed<T> {
         }
         if index < MOST {
             self.latest.extend(arena, index as usize + 1)?;
-            *self.latest.get_mut(arena, index)? = number;
+            *self.latest.get_mut(arena, index)? = (u64::from(function) + 1) << 32 | u64::from(number);
         }
         Some(number)
     }
@@ -305,7 +304,7 @@ impl<T: Plain> Keyed<T> {
         self.list.is_whole(arena)
             && count > 0
             && self.latest.is_whole(arena)
-            && self.latest.values(arena).iter().all(|number| (*number as usize) < count)
+            && self.latest.values(arena).iter().all(|latest| (*latest as u32 as usize) < count)
             && self.numbers.is_whole(arena, count)
     }
 }
