@@ -9,6 +9,7 @@ use crate::cache::{Line, WAY, key};
 use crate::columns::{Column, Costs};
 use crate::facts;
 use crate::sim::Sim;
+use crate::stack::PENDING_BEHIND;
 use crate::state::D1;
 use crate::table::Entry;
 
@@ -27,6 +28,8 @@ struct Hot {
     ways: u64,
     /// The function plus 1, as the table has it.
     function: u64,
+    /// Not 0 where another cell pays.
+    instead: u32,
     /// log2 of the bytes of a line, and of those that a bit of a mask stands for.
     line_bits: u32,
     unit_bits: u32,
@@ -53,10 +56,10 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             sets,
             ways,
             function: u64::from(s.function) + 1,
+            instead: s.instead,
             line_bits: s.model.line_bits,
             unit_bits: s.model.unit_bits,
-            ready: s.now.pending == 0
-                && s.instead == 0
+            ready: matches!(s.now.pending, 0 | PENDING_BEHIND)
                 && s.now.run >= s.now.run_end
                 && s.model.prefetch == 0
                 && s.model.spread_bits == 0,
@@ -112,7 +115,11 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 if event.kind.is_flow() {
                     self.cool(&hot);
                     self.flow(event);
-                    hot = self.hot();
+                    // Calls and returns move no table.
+                    hot.function = u64::from(self.s.function) + 1;
+                    hot.instead = self.s.instead;
+                    hot.ready &= matches!(self.s.now.pending, 0 | PENDING_BEHIND);
+                    (hot.accesses, hot.writes) = (0, 0);
                 }
             } else {
                 self.cool(&hot);
@@ -161,9 +168,13 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells; a set has
         // `ways` words, and a way's number is below that. All of them lie in the arena, and nothing moves on this way.
         unsafe {
-            let latest = *hot.latest.add(event.index as usize);
-            if latest >> 32 != hot.function {
-                return false;
+            let mut number = hot.instead;
+            if number == 0 {
+                let latest = *hot.latest.add(event.index as usize);
+                if latest >> 32 != hot.function {
+                    return false;
+                }
+                number = latest as u32;
             }
             let first = (line & hot.sets) * hot.ways;
             let words = hot.words.add(first as usize);
@@ -193,7 +204,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             held.mask |= u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
             let is_store = event.kind.is_store();
             // Next to each other.
-            let cell = &mut *hot.cells.add(latest as u32 as usize);
+            let cell = &mut *hot.cells.add(number as usize);
             let count = &mut cell.value.0[Column::Dr as usize + usize::from(is_store)];
             *count = count.wrapping_add(1);
             hot.accesses = hot.accesses.wrapping_add(1);
