@@ -10,9 +10,10 @@
 //! rankings side by side.
 //!
 //! What differs from the paper: reads are those of the machine code, so that a variable in a register is none; unnamed
-//! stack slots (spilled registers) and constants are none; after loop compensation the parts of a sample are scaled to sum to
-//! one; a sample at a place that only writes belongs to what is written; one in a function like `memcpy` to what
-//! its caller passed; where a loop has all reads on all of its lines, so that each weight is 0, the raw assignment stays.
+//! stack slots (spilled registers) and constants are none; skid in lines counts changes of the line along the control flow
+//! backwards, not line numbers; after loop compensation the parts of a sample are scaled to sum to one; a sample at a place
+//! that only writes belongs to what is written; one in a function like `memcpy` to what its caller passed; where a loop has all
+//! reads on all of its lines, so that each weight is 0, the raw assignment stays.
 //!
 //! Sources of error: a sample is divided equally among what is read at a place, whatever hits the cache; a heap block made by
 //! a function that is not on the sampled path bears the name of the pointer by which it is reached, which

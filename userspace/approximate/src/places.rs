@@ -17,6 +17,11 @@ use crate::weights::Reads;
 /// right in 88 % of the cases).
 const ROUND_AGAIN: f64 = 0.88;
 
+/// Most instructions that are looked at backwards.
+const MOST_STEPS: usize = 128;
+/// Ways of less chance are not followed.
+const LEAST_CHANCE: f64 = 1e-3;
+
 /// What a sample falls on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Level {
@@ -179,16 +184,44 @@ pub(crate) fn before(
     }
 }
 
-/// Lines of the function with code, by number, as in the paper.
+/// Lines along all ways backwards, counted by changes of the line: the paper's second way of mapping skid to lines (§3.3.3).
+/// Counting by line numbers would take the head of a loop for what ran before its last line, never the other way round.
 fn lines_before(function: &Analysed, index: usize, skid: &Gaussian) -> BTreeMap<Place, f64> {
     let Some(own) = function.lines.get(index).copied().flatten() else { return BTreeMap::new() };
-    let lines: BTreeSet<Line> =
-        function.lines.iter().flatten().filter(|line| line.file == own.file).copied().collect();
-    let lines: Vec<Line> = lines.range(..=own).rev().copied().collect();
-    let probabilities = skid.probabilities().into_iter();
-    probabilities
-        .filter_map(|(back, probability)| Some((Place::Line(*lines.get(back as usize)?), probability)))
-        .collect()
+    let probabilities = skid.probabilities();
+    let last = probabilities.keys().next_back().copied().unwrap_or(0);
+    let mut found: BTreeMap<Place, f64> = BTreeMap::new();
+    let mut enter = |line: Line, changes: u32, chance: f64| {
+        let probability = probabilities.get(&changes).copied().unwrap_or(0.0);
+        if probability > 0.0 {
+            *found.entry(Place::Line(line)).or_default() += probability * chance;
+        }
+    };
+    enter(own, 0, 1.0);
+    // Instruction, its line, and how often the line has changed since the sample.
+    let mut now = BTreeMap::from([((index, own, 0), 1.0)]);
+    for _ in 0..MOST_STEPS {
+        let mut next: BTreeMap<(usize, Line, u32), f64> = BTreeMap::new();
+        for ((at, line, changes), chance) in now {
+            for (before, part) in predecessors(function, at) {
+                let chance = chance * part;
+                let there = function.lines.get(before).copied().flatten().unwrap_or(line);
+                let changes = changes + u32::from(there != line);
+                if changes > last || chance < LEAST_CHANCE {
+                    continue;
+                }
+                if there != line {
+                    enter(there, changes, chance);
+                }
+                *next.entry((before, there, changes)).or_default() += chance;
+            }
+        }
+        if next.is_empty() {
+            break;
+        }
+        now = next;
+    }
+    found
 }
 
 /// Instructions along all ways backwards; where ways meet the chance divides, most of it going round a loop.
@@ -196,7 +229,7 @@ fn instructions_before(function: &Analysed, index: usize, skid: &Gaussian) -> BT
     let probabilities = skid.probabilities();
     let mut found: BTreeMap<Place, f64> = BTreeMap::new();
     let mut now = BTreeMap::from([(index, 1.0)]);
-    let last = probabilities.keys().next_back().copied().unwrap_or(0).min(1000);
+    let last = probabilities.keys().next_back().copied().unwrap_or(0).min(MOST_STEPS as u32);
     for distance in 0..=last {
         if let Some(probability) = probabilities.get(&distance) {
             for (at, chance) in &now {

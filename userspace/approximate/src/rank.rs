@@ -119,7 +119,12 @@ pub struct Analyzer {
     program: Program,
     reads: HashMap<ReadsKey, Rc<PlaceReads>>,
     weights: HashMap<ReadsKey, Rc<Option<BTreeMap<Read, f64>>>>,
+    /// What may have made a sample at an address, with the options of the call of `rank` that goes on.
+    values: HashMap<Frame, Result<Rc<Values>, Reason>>,
 }
+
+/// Reads with their parts of one sample.
+type Values = BTreeMap<(Place, Read), f64>;
 
 /// Module, function entry, loop, level, accesses.
 type ReadsKey = (ModuleId, u64, Option<LoopAt>, Level, Accesses);
@@ -151,6 +156,7 @@ impl Analyzer {
     /// Attributes samples to variables.
     pub fn rank(&mut self, samples: impl IntoIterator<Item = Sample>, options: &Options) -> Attribution {
         let mut result = Attribution::default();
+        self.values.clear();
         // Equal paths are attributed once.
         let mut paths: BTreeMap<Vec<Option<Frame>>, f64> = BTreeMap::new();
         for sample in samples {
@@ -224,11 +230,19 @@ impl Analyzer {
         let innermost = frames.first().copied().flatten().ok_or(Reason::NoModule)?;
         let function = self.program.function(innermost.module, innermost.address)?;
         let index = function.graph.instruction_at(innermost.address).ok_or(Reason::NotCode)?;
-        let values = self.values(&function, index, options)?;
-        let touched = values.into_iter().map(|((place, read), part)| Touched {
+        // Many paths end at one address.
+        let values = match self.values.get(&innermost) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.values(&function, index, options).map(Rc::new);
+                self.values.insert(innermost, found.clone());
+                found
+            }
+        }?;
+        let touched = values.iter().map(|((place, read), part)| Touched {
             address: read.address(),
-            line: source_line(&function, line_of(&function, place)),
-            part,
+            line: source_line(&function, line_of(&function, *place)),
+            part: *part,
         });
         Ok((self.path(function.clone(), frames), touched.collect()))
     }
@@ -271,12 +285,7 @@ impl Analyzer {
     }
 
     /// Eq. 1 to 8 for one sample: each read that may have made it, with its part.
-    fn values(
-        &mut self,
-        function: &Analysed,
-        index: usize,
-        options: &Options,
-    ) -> Result<BTreeMap<(Place, Read), f64>, Reason> {
+    fn values(&mut self, function: &Analysed, index: usize, options: &Options) -> Result<Values, Reason> {
         let own = place(function, index, options.level).ok_or(Reason::NotCovered)?;
         let around = function.graph.block_of(index).and_then(|at| function.graph.blocks.get(at)?.innermost);
         let key = (function.module, function.entry(), around, options.level, options.accesses);
@@ -284,7 +293,7 @@ impl Analyzer {
         let in_function = self.reads(function, (key.0, key.1, None, key.3, key.4));
         // A line may have code in several loops; the sample's own loop decides.
         let reads = |at: Place| in_loop.at(at).or_else(|_| in_function.at(at));
-        let mut values: BTreeMap<(Place, Read), f64> = match &options.skid {
+        let mut values: Values = match &options.skid {
             None => raw(reads(own)?).into_iter().map(|(read, part)| ((own, read), part)).collect(),
             Some(skid) => {
                 let values = negate(&before(function, index, options.level, skid), |at| reads(at).ok());
@@ -358,7 +367,7 @@ struct Part {
 
 /// Multiplies by the loop's weights and scales to the same sum: a sample is one event, whatever the loop. Where all weights
 /// are 0 the equations leave nobody, and the values stay.
-fn compensate(values: &mut BTreeMap<(Place, Read), f64>, weights: &BTreeMap<Read, f64>) {
+fn compensate(values: &mut Values, weights: &BTreeMap<Read, f64>) {
     let weigh = |read: &Read, value: f64| value * weights.get(read).copied().unwrap_or(1.0);
     let before: f64 = values.values().sum();
     let after: f64 = values.iter().map(|((_, read), value)| weigh(read, *value)).sum();

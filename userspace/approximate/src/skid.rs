@@ -1,8 +1,8 @@
 //! Skid negation (Rutar and Hollingsworth 2011, §3.3.3, eq. 6 to 8): a sample that landed on one place is spread over the
 //! places where its event may have been.
 //!
-//! Distances are in the places of the level: source lines of the function that have code, or instructions along the
-//! control flow backwards. Not here: which places those are (`rank`).
+//! Distances are in the places of the level, along the control flow backwards: changes of the source line, or instructions.
+//! Not here: which places those are (`places`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,20 @@ impl Gaussian {
     /// that halves the density at a distance of one, 1 ÷ (2 ln 2).
     pub fn paper() -> Self {
         Gaussian { mean: 1.0, variance: 1.0 / (2.0 * std::f64::consts::LN_2), reach: Some(1) }
+    }
+
+    /// The distribution that a measured histogram of distances (places from the true one to the sample's, and how often)
+    /// amounts to: its mean and variance. `None` without samples.
+    pub fn of_histogram(counts: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
+        let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for (distance, count) in counts {
+            let (distance, count) = (f64::from(distance), count as f64);
+            n += count;
+            sum += count * distance;
+            squares += count * distance * distance;
+        }
+        let mean = sum / n;
+        (n > 0.0).then(|| Gaussian { mean, variance: (squares / n - mean * mean).max(0.0), reach: None })
     }
 
     /// Probability of each number of places back, most likely distances only, summing to 1. An event after its sample
@@ -87,6 +101,14 @@ mod tests {
             assert!((probability - wanted.1).abs() < 1e-12, "{found:?}");
         }
         assert_eq!(found.len(), 3);
+    }
+
+    #[test]
+    fn histograms() {
+        assert_eq!(Gaussian::of_histogram([]), None);
+        assert_eq!(Gaussian::of_histogram([(3, 0)]), None);
+        let found = Gaussian::of_histogram([(0, 1), (1, 2), (2, 1)]).unwrap();
+        assert_eq!((found.mean, found.variance), (1.0, 0.5));
     }
 
     #[test]

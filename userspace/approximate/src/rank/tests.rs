@@ -253,7 +253,7 @@ fn rank_all(path: &Path, addresses: impl Iterator<Item = u64>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     /// Bytes changed anywhere, files cut anywhere: no panic, and the shares sum to one.
     #[test]

@@ -6,7 +6,6 @@
     reason = "a test's helper: what fails here fails the test; waitpid waits"
 )]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
@@ -22,12 +21,31 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// Most instructions that are stepped over.
-const MOST: usize = 60_000;
+const MOST: usize = 100_000;
 
-/// The reads of one program by call path (addresses in the module, innermost first), each with its objects' names.
-#[derive(Debug, Default)]
-pub struct Truth {
-    pub reads: BTreeMap<Vec<u64>, BTreeMap<String, u64>>,
+/// One instruction as it ran.
+#[derive(Debug)]
+pub struct Step {
+    /// Call path: addresses in the module, innermost first.
+    pub path: Vec<u64>,
+    /// Addresses in memory that it read.
+    pub reads: Vec<u64>,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Trace {
+    pub steps: Vec<Step>,
+    objects: Vec<Object>,
+}
+
+impl Trace {
+    /// Name of the object at an address.
+    pub fn owner(&self, address: u64) -> Option<&str> {
+        let owner =
+            self.objects.iter().find(|object| (object.start..object.start + object.bytes).contains(&address));
+        owner.map(|object| object.name.as_str())
+    }
 }
 
 /// Compiles one of the programs beside this file.
@@ -51,6 +69,7 @@ pub fn build(directory: &Path, program: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
+#[derive(Debug)]
 struct Object {
     name: String,
     start: u64,
@@ -58,7 +77,7 @@ struct Object {
 }
 
 /// Runs the program to its end.
-pub fn run(program: &Path) -> Truth {
+pub fn run(program: &Path) -> Trace {
     let mut command = Command::new(program);
     command.stdout(Stdio::piped());
     // SAFETY: PTRACE_TRACEME is a bare system call, which is all that the child does between fork and exec.
@@ -66,12 +85,12 @@ pub fn run(program: &Path) -> Truth {
     let mut child = command.spawn().unwrap();
     let pid = Pid::from_raw(child.id() as i32);
     assert!(matches!(waitpid(pid, None).unwrap(), WaitStatus::Stopped(_, Signal::SIGTRAP)));
-    let mut seen = Vec::new();
+    let mut steps = Vec::new();
     let module = mapped(pid, program);
     loop {
         ptrace::cont(pid, None).unwrap();
         match waitpid(pid, None).unwrap() {
-            WaitStatus::Stopped(_, Signal::SIGTRAP) => step(pid, &module, &mut seen),
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => step(pid, &module, &mut steps),
             WaitStatus::Exited(_, 0) => break,
             other => panic!("{other:?}"),
         }
@@ -90,15 +109,7 @@ pub fn run(program: &Path) -> Truth {
             }
         })
         .collect();
-    let mut truth = Truth::default();
-    for (path, address) in seen {
-        let owner =
-            objects.iter().find(|object| (object.start..object.start + object.bytes).contains(&address));
-        if let Some(owner) = owner {
-            *truth.reads.entry(path).or_default().entry(owner.name.clone()).or_default() += 1;
-        }
-    }
-    truth
+    Trace { steps, objects }
 }
 
 struct Mapping {
@@ -122,7 +133,7 @@ fn mapped(pid: Pid, program: &Path) -> Mapping {
 }
 
 /// Steps until the next breakpoint instruction.
-fn step(pid: Pid, module: &Mapping, seen: &mut Vec<(Vec<u64>, u64)>) {
+fn step(pid: Pid, module: &Mapping, steps: &mut Vec<Step>) {
     let mut info = InstructionInfoFactory::new();
     let mut calls: Vec<u64> = Vec::new();
     let mut outside: Option<u64> = None;
@@ -141,7 +152,7 @@ fn step(pid: Pid, module: &Mapping, seen: &mut Vec<(Vec<u64>, u64)>) {
                 outside = Some(ptrace::read(pid, registers.rsp as *mut _).unwrap() as u64);
                 calls.pop();
             } else {
-                note(&instruction, &registers, module.bias, &calls, &mut info, seen);
+                note(&instruction, &registers, module.bias, &calls, &mut info, steps);
                 match instruction.flow_control() {
                     FlowControl::Call | FlowControl::IndirectCall => calls.push(registers.rip - module.bias),
                     FlowControl::Return => drop(calls.pop()),
@@ -166,19 +177,20 @@ fn note(
     bias: u64,
     calls: &[u64],
     info: &mut InstructionInfoFactory,
-    seen: &mut Vec<(Vec<u64>, u64)>,
+    steps: &mut Vec<Step>,
 ) {
-    if instruction.is_stack_instruction() {
-        return;
-    }
+    let path = [instruction.ip() - bias].into_iter().chain(calls.iter().rev().copied()).collect();
+    let mut step = Step { path, reads: Vec::new() };
     for memory in info.info(instruction).used_memory() {
-        if !matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite) {
+        if !matches!(memory.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite)
+            || instruction.is_stack_instruction()
+        {
             continue;
         }
         let address = memory.virtual_address(0, |register, _, _| value(register, registers)).unwrap();
-        let path = [instruction.ip() - bias].into_iter().chain(calls.iter().rev().copied()).collect();
-        seen.push((path, address));
+        step.reads.push(address);
     }
+    steps.push(step);
 }
 
 fn value(register: Register, from: &nix::libc::user_regs_struct) -> Option<u64> {

@@ -9,4 +9,4 @@
 #define BEGIN __asm__ volatile("int3" ::: "memory")
 #define END __asm__ volatile("int3" ::: "memory")
 #define APART __attribute__((noinline, noclone))
-#define N 40
+#define N 24
