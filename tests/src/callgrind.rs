@@ -57,7 +57,7 @@ impl Costs {
         let (mut object, mut file, mut function, mut callee) =
             (String::new(), String::new(), String::new(), String::new());
         let mut subpositions = 1;
-        let mut position = vec![0u64; 2];
+        let mut position = [0u64; 2];
         let mut calls: Option<u64> = None;
         for line in text.lines() {
             let line = line.trim();
@@ -143,6 +143,28 @@ impl Costs {
                 Some(_) => {}
                 None => add(sums.entry(object.to_owned()).or_default(), row),
             }
+        }
+        sums
+    }
+}
+
+/// The C library and what valgrind puts beside a program: code that differs with the processor's features.
+const NOT_OWN: [&str; 5] = ["libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6", "vgpreload_", "???"];
+
+impl Costs {
+    /// Costs by function and object of the program's own code: its file and its libraries, without the C library. What
+    /// has no name in the symbols is one row an object, because both sides call it by addresses.
+    pub fn own(&self) -> BTreeMap<String, Vec<u64>> {
+        let mut sums: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for ((object, function), row) in &self.functions {
+            let object = object.rsplit('/').next().unwrap_or_default();
+            if object.is_empty() || NOT_OWN.iter().any(|name| object.starts_with(name)) {
+                continue;
+            }
+            let unnamed =
+                function.starts_with("0x") || function.starts_with("???") || function.contains("+0x");
+            let name = if unnamed { "[no name]" } else { function };
+            add(sums.entry(format!("{name} ({object})")).or_default(), row);
         }
         sums
     }

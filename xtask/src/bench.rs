@@ -29,6 +29,12 @@ pub enum Bench {
     Conversions(conversions::Options),
     /// How right live traces are: a corpus of kernels and programs against exact runs of the same work
     Accuracy(accuracy::Options),
+    /// Simulated cache use against Callgrind's, by function, and the time of both; needs no root
+    Cacheuse {
+        /// Passed on: --rounds N, --only NAME,…, --keep FOLDER
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
     Exact(exact::Options),
 }
@@ -40,6 +46,7 @@ pub fn run(bench: &Bench) -> Result<()> {
         Bench::Exact(options) => return exact::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
+        Bench::Cacheuse { arguments } => ("cacheuse", arguments),
         Bench::Conversions(options) => return conversions::run(options),
     };
     shell::need(&[
@@ -51,7 +58,11 @@ pub fn run(bench: &Bench) -> Result<()> {
         ("perl", "perl"),
         ("redis-benchmark", "redis-tools"),
     ])?;
-    shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
+    if name == "cacheuse" {
+        shell::need(&[("qemu-x86_64", "qemu-user"), ("valgrind", "valgrind"), ("gzip", "gzip")])?;
+    }
+    let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
+    shell::run(shell::cargo().args(["build", "--release"]).args(packages))?;
     let mut command = shell::cargo();
     command.args(["bench", "--quiet", "--package", "locality-tests", "--bench", name, "--"]).args(arguments);
     command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));

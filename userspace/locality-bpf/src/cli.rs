@@ -6,7 +6,16 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_stream::DataType;
 
-use crate::{exact, units};
+use crate::{
+    exact::{
+        self,
+        cache::{
+            machine::{Asked, Compatible, Prefetch},
+            spec::CacheArg,
+        },
+    },
+    units,
+};
 
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
@@ -100,14 +109,9 @@ pub struct ExactArgs {
     /// Keep the report in this file, for `locality-bpf report FILE`.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each further one about as much.
-    #[arg(
-        long,
-        value_parser = exact::granularity,
-        value_delimiter = ',',
-        default_value = "64",
-        value_name = "BYTES[,BYTES…]"
-    )]
+    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each further one about as much
+    /// [default: 64; with caches simulated: none].
+    #[arg(long, value_parser = exact::granularity, value_delimiter = ',', value_name = "BYTES[,BYTES…]")]
     pub granularity: Vec<u64>,
     /// Put the threads of a process into one order, one running at a time, and count reuse between them.
     #[arg(long)]
@@ -139,6 +143,9 @@ pub struct ExactArgs {
     /// distance in each bin: what conversions from time to stack distances need.
     #[arg(long)]
     pub fine: bool,
+    /// How caches are simulated.
+    #[command(flatten)]
+    pub caches: CacheArgs,
     /// How to print.
     #[command(flatten)]
     pub print: OutputArgs,
@@ -146,6 +153,68 @@ pub struct ExactArgs {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
+
+/// Options of a cache simulation; any of them asks for one.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cache simulation")]
+pub struct CacheArgs {
+    /// Simulate this host's caches, and tell which lines of code load data of which little is used.
+    #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub cache_use: bool,
+    /// Simulate these caches: L1=SIZE,WAYS,LINE, also I1 (instructions), L2 and LL (the last level); `host`; or a machine
+    /// file. May be given several times, or several caches with `;` between them; what is named wins.
+    ///
+    /// Example: --cache L1=32K,8,64 --cache LL=8M,16,64
+    #[arg(long, value_name = "CACHES", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub cache: Vec<CacheArg>,
+    /// Count as this tool does, for comparison: instruction fetches in the last level too, two levels, Callgrind's rules for
+    /// accesses that straddle lines and for its costs.
+    #[arg(long, value_name = "TOOL", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub compatible: Option<Compatible>,
+    /// What is fetched besides what misses.
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub prefetch: Option<Prefetch>,
+    /// Simulate a cache for instructions too.
+    #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub instruction_fetch: bool,
+    /// Hand the costs of this function, and its calls, to whoever calls it; may be given several times.
+    ///
+    /// Example: --skip-function GOMP_parallel
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub skip_function: Vec<String>,
+}
+
+impl ExactArgs {
+    /// What is asked of the cache simulation; `None`: no simulation.
+    pub fn simulation(&self) -> Option<Asked<'_>> {
+        let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, skip_function } =
+            &self.caches;
+        let wanted = *cache_use
+            || !cache.is_empty()
+            || compatible.is_some()
+            || prefetch.is_some()
+            || *instruction_fetch
+            || !skip_function.is_empty()
+            || self.print.format == Format::Callgrind;
+        wanted.then_some(Asked {
+            caches: cache,
+            prefetch: *prefetch,
+            compatible: *compatible,
+            instruction_fetch: *instruction_fetch,
+        })
+    }
+
+    /// Granules of which reuse is counted.
+    pub fn granules(&self) -> Vec<u64> {
+        if self.granularity.is_empty() && self.simulation().is_none() {
+            return vec![DEFAULT_GRANULE];
+        }
+        self.granularity.clone()
+    }
+}
+
+/// Bytes of the lines of most machines.
+const DEFAULT_GRANULE: u64 = 64;
 
 /// Options of a trace.
 #[derive(Debug, Args)]
@@ -220,7 +289,7 @@ pub struct TraceArgs {
 /// How a report is printed.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
-    /// text for people, json for programs.
+    /// text for people, json for programs, callgrind for KCachegrind (of an exact run with simulated caches).
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write the report to a file [default: stdout; stderr when a command is launched].
@@ -238,6 +307,8 @@ pub enum Format {
     Text,
     /// After the schema "locality-report/1".
     Json,
+    /// Callgrind's file format.
+    Callgrind,
 }
 
 #[cfg(test)]
@@ -269,7 +340,34 @@ mod tests {
         else {
             panic!("not an exact run")
         };
-        assert_eq!((exact.granularity, exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
+        assert!(exact.simulation().is_none());
+        assert_eq!((exact.granules(), exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
+    }
+
+    #[test]
+    fn any_option_of_the_simulation_asks_for_it() {
+        let exact = |options: &str| match parse(&format!("locality-bpf exact {options} -- ls")).unwrap().other
+        {
+            Some(Other::Exact(exact)) => exact,
+            _ => panic!("not an exact run"),
+        };
+        assert!(exact("").simulation().is_none());
+        assert_eq!(exact("").granules(), [64]);
+        for options in [
+            "--cache-use",
+            "--cache L1=32K,8,64 --cache LL=1M,16",
+            "--cache host",
+            "--compatible callgrind",
+            "--prefetch next-line",
+            "--instruction-fetch",
+            "--skip-function GOMP_parallel --skip-function main",
+            "--format callgrind",
+        ] {
+            let exact = exact(options);
+            assert!(exact.simulation().is_some() && exact.granules().is_empty(), "{options}");
+        }
+        assert_eq!(exact("--cache-use --granularity 8").granules(), [8]);
+        assert_eq!(exact("--skip-function a --skip-function b").caches.skip_function, ["a", "b"]);
     }
 
     #[test]
@@ -290,6 +388,12 @@ mod tests {
             "locality-bpf exact --sets 0 -- ls",
             "locality-bpf exact --data-type float -- ls",
             "locality-bpf exact --optimal --instructions -- ls",
+            "locality-bpf exact --cache L1=32K,8,48 -- ls",
+            "locality-bpf exact --cache L5=32K,8,64 -- ls",
+            "locality-bpf exact --compatible cachegrind -- ls",
+            "locality-bpf exact --prefetch all -- ls",
+            "locality-bpf exact --cache-use --function f -- ls",
+            "locality-bpf exact --cache host --instructions -- ls",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -44,7 +44,9 @@ fn main() -> ExitCode {
         Some(Other::Exact(args)) => run_exactly(&args, cli.quiet),
         Some(Other::Doctor { pid, json }) => examine(pid, json),
         Some(Other::Calibrate) => calibrate(),
-        None => Plan::new(cli.trace, cli.quiet).and_then(|plan| trace(&plan)),
+        None => not_callgrind(&cli.trace.print)
+            .and_then(|()| Plan::new(cli.trace, cli.quiet))
+            .and_then(|plan| trace(&plan)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("locality-bpf: {}", sentence(&error));
@@ -96,6 +98,15 @@ fn trace(plan: &Plan) -> Result<ExitCode> {
     Ok(if outcome.unwritten.is_some() { ExitCode::FAILURE } else { success(&outcome.profile) })
 }
 
+/// Samples have no costs of every line and call.
+fn not_callgrind(output: &OutputArgs) -> Result<()> {
+    anyhow::ensure!(
+        output.format != Format::Callgrind,
+        "only an exact run has the costs of a Callgrind file: `locality-bpf exact --format callgrind --report FILE -- COMMAND`"
+    );
+    Ok(())
+}
+
 /// The command owns stdout, and its status is ours, unless nothing was recorded.
 fn run_exactly(args: &ExactArgs, quiet: bool) -> Result<ExitCode> {
     let outcome = exact::run(args)?;
@@ -112,8 +123,9 @@ fn run_exactly(args: &ExactArgs, quiet: bool) -> Result<ExitCode> {
 
 fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) -> Result<()> {
     let page = match output.format {
-        Format::Json => format!("{report:#}\n"),
+        Format::Json => format!("{:#}\n", exact::without_costs(report)),
         Format::Text => exact::text::print(report, output.top),
+        Format::Callgrind => exact::callgrind(report)?,
     };
     put(&page, output, launched)
 }
@@ -123,6 +135,7 @@ fn report(file: &Path, estimator: Estimator, output: &OutputArgs) -> Result<Exit
         print_exact(&stored, output, false)?;
         return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
+    not_callgrind(output)?;
     let profile = locality_profile::read(file)?;
     print(&profile, estimator, output, false)?;
     Ok(success(&profile))
@@ -184,6 +197,7 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, launched:
             let style = if colour { Style::Ansi } else { Style::Plain };
             text::print(profile, &findings, text::Options { top: output.top, style })
         }
+        Format::Callgrind => return not_callgrind(output),
     };
     if !page.ends_with('\n') {
         page.push('\n');

@@ -5,8 +5,10 @@
 
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
+use locality_cachesim::{Column, Totals};
 use locality_plugin::{
-    functions::{CHOSEN, MARKS},
+    extra::simulated,
+    functions::{CHOSEN, MARKS, SKIPPED},
     lacking,
     region::{BLOCKS, Region, load_text},
 };
@@ -46,6 +48,12 @@ pub struct Image {
     pub functions_found: u64,
     /// Sets and optimal replacement.
     pub extra: Extra,
+    /// Instructions of functions whose costs go to their callers, in ascending order.
+    pub skipped: Vec<u32>,
+    /// Simulated caches.
+    pub simulated: Option<Totals>,
+    /// A bit for each of the functions to skip that it has.
+    pub skipped_found: u64,
     /// The instruction that ends the block translated last, if QEMU lacks it: where a SIGILL came from.
     pub lacking: Option<String>,
 }
@@ -85,11 +93,33 @@ impl Image {
         Ok(image)
     }
 
+    /// Whether an instruction belongs to a function whose costs go to its caller.
+    pub fn is_skipped(&self, instruction: u32) -> bool {
+        self.skipped.binary_search(&instruction).is_ok()
+    }
+
     /// The file that an instruction was mapped from.
     pub fn mapping(&self, instruction: u32) -> Option<&MappedFile> {
         let address = self.records.get(instruction as usize)?.address;
         let fits = |file: &&MappedFile| file.at <= instruction && (file.start..file.end).contains(&address);
         self.mappings.iter().rev().find(fits)
+    }
+}
+
+impl Image {
+    /// Adds what was simulated of a thread or of the process. Its accesses.
+    fn add_simulated(&mut self, found: Option<Result<Totals, locality_cachesim::OpenError>>) -> Option<u64> {
+        match found? {
+            Ok(totals) => {
+                let accesses = totals.sum[Column::Dr] + totals.sum[Column::Dw];
+                self.simulated.get_or_insert_default().merge(&totals);
+                Some(accesses)
+            }
+            Err(why) => {
+                self.stopped = Some(unreadable(&why));
+                None
+            }
+        }
     }
 }
 
@@ -118,6 +148,13 @@ fn finish(region: &Region) -> Image {
         facts,
         functions_found: header.functions_found.load(Relaxed),
         extra: Extra::default(),
+        skipped: (0..)
+            .zip(marked.instructions)
+            .filter(|(_, record)| record.address & SKIPPED != 0)
+            .map(|(index, _)| index)
+            .collect(),
+        simulated: None,
+        skipped_found: header.skipped_found.load(Relaxed),
         lacking: None,
     };
     let code = marked;
@@ -141,6 +178,7 @@ fn finish(region: &Region) -> Image {
         }
     }
     let count = header.threads.load(Relaxed) as usize;
+    image.add_simulated(simulated(region, &header.extra, 0..count));
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
         let mix = thread_mix(region, &code, &image.facts, record.counts.load(Relaxed));
@@ -166,13 +204,16 @@ fn finish(region: &Region) -> Image {
             Some(Err(why)) => image.stopped = Some(unreadable(&why)),
             None => {}
         }
+        if let Some(totals) = image.add_simulated(simulated(region, &record.extra, [index])) {
+            accesses = totals;
+        }
         image.threads.push(Thread { tid, accesses, instructions: mix.instructions });
     }
     image
 }
 
 /// Killed while the state was set up, or a plugin of another build.
-fn unreadable(why: &OpenError) -> String {
+fn unreadable(why: &impl std::fmt::Display) -> String {
     format!(
         "{why} (killed at its start, or {} and locality-bpf are of different builds)",
         super::find::PLUGIN
@@ -249,6 +290,9 @@ mod tests {
             out_of_turn: 0,
             functions_found: 0,
             extra: Extra::default(),
+            skipped: Vec::new(),
+            simulated: None,
+            skipped_found: 0,
             lacking: None,
         };
         assert_eq!(image.mapping(4).unwrap().path, "/a b");

@@ -5,6 +5,7 @@
 //!
 //! Limits: see the plugin; programs that outlive the command are reported as far as they got.
 
+pub mod cache;
 mod extra;
 pub mod find;
 mod fine;
@@ -38,6 +39,7 @@ use crate::{
     cli::ExactArgs,
     control::{host, launch},
 };
+use cache::{costs::Costs, machine::Machine};
 use folder::Folder;
 use image::Image;
 use names::Names;
@@ -47,6 +49,8 @@ use total::Total;
 const PERIOD: Duration = Duration::from_millis(50);
 /// How long processes that outlive the command are waited for.
 const GRACE: Duration = Duration::from_millis(500);
+/// log2 of a usual line of cache.
+const LINE_BITS: u8 = 6;
 
 /// A finished run.
 pub struct Outcome {
@@ -61,23 +65,29 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;
     let plugin = find::plugin()?;
+    let host = host::describe();
+    let machine = args.simulation().map(|asked| Machine::new(&asked, &host.caches)).transpose()?;
     let folder = Folder::create()?;
+    let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
+    // Callgrind runs one thread at a time, and all have the same caches.
+    let one_order = args.one_order || machine.as_ref().is_some_and(|machine| machine.compatible);
     let settings = Settings {
         qemu: qemu.file,
         plugin,
         folder: folder.path().to_owned(),
         mode: Mode::Full,
-        one_order: args.one_order,
-        granules: args.granularity.iter().map(|bytes| bytes.trailing_zeros() as u8).collect(),
+        one_order,
+        // Some number, where reuse is not counted.
+        granules: if granules.is_empty() { vec![LINE_BITS] } else { granules.clone() },
         fetches: args.instructions,
         functions: args.function.clone(),
         data_types: args.data_type.clone(),
         sets: args.sets.unwrap_or(0),
         optimal: args.optimal,
         sums: args.fine,
-        reuse: true,
-        cache: None,
-        skipped: Vec::new(),
+        reuse: !granules.is_empty(),
+        cache: machine.as_ref().map(Machine::config).transpose()?,
+        skipped: args.caches.skip_function.clone(),
         program: PathBuf::new(),
     };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -122,16 +132,18 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         started_unix_ns: started.as_nanos() as u64,
         wall_s: ended.wall.as_secs_f64(),
         cpu_s: ended.cpu.as_secs_f64(),
-        host: host::describe(),
+        host,
         qemu: qemu.version,
         ended_by,
         exit_status,
-        one_order: args.one_order,
+        one_order,
         fetches: args.instructions,
         fine: args.fine,
         functions: args.function.clone(),
         data_types: args.data_type.clone(),
+        machine,
     };
+    total.name_missing_skipped(&args.caches.skip_function);
     total.name_missing_functions(&args.function);
     total.name_forked_processes(pid);
     Ok(Outcome { report: report::value(&total, &about), exit_status })
@@ -274,6 +286,34 @@ pub fn stored(file: &Path) -> Option<Value> {
     let bytes = std::fs::read(file).ok()?;
     let value: Value = serde_json::from_slice(&bytes).ok()?;
     (value["schema"] == "locality-report/1" && value["run"]["mode"] == "exact").then_some(value)
+}
+
+/// A report as it is printed: without the table of costs, which only `-o` keeps.
+pub fn without_costs(report: &Value) -> Value {
+    let mut report = report.clone();
+    if let Some(cache_use) = report.get_mut("cache_use").and_then(Value::as_object_mut) {
+        cache_use.remove("costs");
+    }
+    report
+}
+
+/// A report's costs as a Callgrind file.
+///
+/// # Errors
+/// Where no caches were simulated.
+pub fn callgrind(report: &Value) -> Result<String> {
+    let costs = report.pointer("/cache_use/costs").filter(|costs| costs.is_object()).context(
+        "this report has no costs of lines and calls: run `locality-bpf exact --cache-use -o FILE -- COMMAND`",
+    )?;
+    let costs: Costs =
+        serde_json::from_value(costs.clone()).context("the report's table of costs is broken")?;
+    let run = &report["run"];
+    let header = cache::callgrind::Header {
+        pid: run["pids"][0].as_u64().unwrap_or(0),
+        command: run["command"].as_str().unwrap_or_default().to_owned(),
+        ended_by: run["ended_by"].as_str().unwrap_or_default().to_owned(),
+    };
+    Ok(cache::callgrind::print(&costs, &header))
 }
 
 /// A granularity from the command line.

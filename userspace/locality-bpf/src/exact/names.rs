@@ -6,7 +6,7 @@
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
 use locality_symbols::{ModuleInfo, Processes, Symbolizer};
-use object::{Object as _, ObjectSegment as _};
+use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use serde_json::{Value, json};
 
 use super::image::Image;
@@ -26,6 +26,8 @@ struct File {
     info: ModuleInfo,
     /// Offset in the file, its size there, address.
     segments: Vec<(u64, u64, u64)>,
+    /// Offsets in the file of the stubs of procedure linkage tables: first, and first behind.
+    linkage: Vec<(u64, u64)>,
 }
 
 impl Names {
@@ -53,14 +55,27 @@ impl Names {
         frames
     }
 
-    fn look_up(&mut self, path: &str, offset: u64, address: u64) -> Vec<Frame> {
+    /// Whether an instruction is a stub of a procedure linkage table.
+    pub fn is_linkage(&mut self, image: &Image, instruction: u32) -> bool {
+        let Some(record) = image.records.get(instruction as usize) else { return false };
+        let Some(mapping) = image.mapping(instruction) else { return false };
+        let offset = record.address - mapping.start + mapping.offset;
+        let file = self.file(&mapping.path);
+        file.is_some_and(|file| file.linkage.iter().any(|(start, end)| (*start..*end).contains(&offset)))
+    }
+
+    fn file(&mut self, path: &str) -> Option<&File> {
         if !self.files.contains_key(path) {
             self.files.insert(path.to_owned(), File::open(Path::new(path)));
         }
-        let found = self.files.get(path).and_then(Option::as_ref).and_then(|file| {
+        self.files.get(path).and_then(Option::as_ref)
+    }
+
+    fn look_up(&mut self, path: &str, offset: u64, address: u64) -> Vec<Frame> {
+        let found = self.file(path).and_then(|file| {
             let (start, _, virtual_address) =
                 file.segments.iter().find(|(start, size, _)| (*start..start + size).contains(&offset))?;
-            Some((&file.info, offset - start + virtual_address))
+            Some((file.info.clone(), offset - start + virtual_address))
         });
         let Some((info, inside)) = found else {
             return vec![Arc::new(json!({
@@ -68,7 +83,7 @@ impl Names {
                 "inlined": false, "unknown": "file gone or not an ELF file",
             }))];
         };
-        let frames = self.symbolizer.symbolize_in_file(info, inside);
+        let frames = self.symbolizer.symbolize_in_file(&info, inside);
         frames
             .iter()
             .map(|frame| {
@@ -106,7 +121,12 @@ impl File {
             let (offset, size) = segment.file_range();
             (offset, size, segment.address())
         });
+        let linkage = elf
+            .sections()
+            .filter(|section| section.name().is_ok_and(|name| name == ".plt" || name.starts_with(".plt.")))
+            .filter_map(|section| section.file_range().map(|(start, size)| (start, start + size)));
         Some(Self {
+            linkage: linkage.collect(),
             segments: segments.collect(),
             info: ModuleInfo { path: path.to_string_lossy().into_owned(), build_id },
         })

@@ -10,6 +10,7 @@ use locality_stream::{Class, DataType};
 use serde_json::{Map, Value, json};
 
 use super::{
+    cache::{self, machine::Machine},
     fine,
     names::Frame,
     pairs::{CONTEXTS, Context, Pair, PlacePair},
@@ -53,6 +54,8 @@ pub struct About {
     pub functions: Vec<String>,
     /// The same by the type of an instruction's data.
     pub data_types: Vec<DataType>,
+    /// The caches that were simulated.
+    pub machine: Option<Machine>,
 }
 
 /// The whole report.
@@ -72,6 +75,7 @@ pub fn value(total: &Total, about: &About) -> Value {
     // Pairs are those of lines where lines were measured, else of the largest granule.
     let paired = total.grains.get(&64).or_else(|| total.grains.values().next_back());
     let paired_bytes = paired.and_then(|grain| Some(grain.sum.as_ref()?.bytes));
+    let machine_notices = about.machine.iter().flat_map(|machine| &machine.notices);
     let mut report = json!({
         "schema": "locality-report/1",
         "tool_version": env!("CARGO_PKG_VERSION"),
@@ -118,9 +122,12 @@ pub fn value(total: &Total, about: &About) -> Value {
         "counted_in_part": total.torn,
         "without_context": total.folded,
         "out_of_order_buffers": total.out_of_turn,
-        "notices": total.notices,
+        "notices": total.notices.iter().chain(machine_notices).collect::<Vec<_>>(),
         "partial": total.partial,
     });
+    if let Some(machine) = &about.machine {
+        report["cache_use"] = cache::value(&total.simulated, machine);
+    }
     if let Some(why) = why_empty(total) {
         report["empty"] = json!(why);
     }

@@ -48,8 +48,12 @@ pub fn print(report: &Value, top: usize) -> String {
         page.extra(reuse);
         page.types(reuse, top);
     }
+    page.cache_use(report, top);
     page.pairs(report, top);
     page.mix(&report["mix"], top);
+    if report["reuse"].as_object().is_none_or(serde_json::Map::is_empty) {
+        return page.text;
+    }
     page.line("");
     page.wrapped(
         "Distances are exact: every access was seen. A time distance is the number of accesses from a use to its reuse, a \
@@ -72,17 +76,18 @@ fn by_granule(report: &Value) -> Vec<(u64, &Value)> {
     sorted
 }
 
-struct Page {
+/// The page so far.
+pub(super) struct Page {
     text: String,
 }
 
 impl Page {
-    fn line(&mut self, line: &str) {
+    pub(super) fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }
 
-    fn wrapped(&mut self, sentence: &str) {
+    pub(super) fn wrapped(&mut self, sentence: &str) {
         let mut line = String::new();
         for word in sentence.split_whitespace() {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
@@ -201,7 +206,7 @@ impl Page {
         }
     }
 
-    fn wrapped_with(&mut self, sentence: &str, indent: &str) {
+    pub(super) fn wrapped_with(&mut self, sentence: &str, indent: &str) {
         if sentence.chars().count() <= WIDTH {
             return self.line(sentence);
         }
@@ -286,7 +291,7 @@ fn words(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn function(frame: &Value) -> String {
+pub(super) fn function(frame: &Value) -> String {
     let module = || {
         let path = words(&frame["module"]);
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -335,21 +340,21 @@ fn counted_value(n: &Value, noun: &str) -> String {
 }
 
 /// "12,034".
-fn count(value: &Value) -> String {
+pub(super) fn count(value: &Value) -> String {
     units::count(value.as_u64().unwrap_or(0))
 }
 
-fn counted(n: usize, noun: &str) -> String {
+pub(super) fn counted(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-fn percent(fraction: f64) -> String {
+pub(super) fn percent(fraction: f64) -> String {
     let digits = if fraction > 0.0 && fraction < 0.001 { 4 } else { 1 };
     format!("{:.digits$} %", fraction * 100.0)
 }
 
 /// "32 KiB".
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B")];
     let (shift, unit) = UNITS.iter().find(|(shift, _)| bytes >= 1 << shift).unwrap_or(&UNITS[3]);
     let value = bytes as f64 / (1u64 << shift) as f64;

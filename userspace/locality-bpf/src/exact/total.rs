@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use locality_cachesim::Column;
 use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
 use locality_stream::{DataType, Mix};
 
 use super::{
+    cache::Simulated,
     extra::Extra,
     image::{Image, Thread},
     names::Names,
@@ -44,6 +46,10 @@ pub struct Total {
     pub functions_found: u64,
     /// Sets and optimal replacement.
     pub extra: Extra,
+    /// Simulated caches.
+    pub simulated: Simulated,
+    /// A bit for each of the functions to skip that was found.
+    pub skipped_found: u64,
     /// By process: the instruction translated last, where QEMU lacks it.
     pub lacking: BTreeMap<u32, String>,
 }
@@ -135,6 +141,18 @@ impl Total {
                 plural(image.children_lost.into(), "program", "programs")
             ));
         }
+        self.skipped_found |= image.skipped_found;
+        if let Some(totals) = &image.simulated {
+            self.simulated.add(&image, totals, names);
+            self.torn += totals.torn;
+            self.partial |= totals.full > 0;
+            if image.summary.is_none() {
+                // Reuse was not counted.
+                let (loads, stores) = (totals.sum[Column::Dr], totals.sum[Column::Dw]);
+                self.accesses += loads + stores;
+                self.stores += stores;
+            }
+        }
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;
         self.stores += summary.stores;
@@ -164,15 +182,24 @@ impl Total {
 
     /// Says which of the functions asked for occur in no program.
     pub fn name_missing_functions(&mut self, names: &[String]) {
+        self.name_missing(names, self.functions_found, "");
+    }
+
+    /// Says which of the functions to skip occur in no program.
+    pub fn name_missing_skipped(&mut self, names: &[String]) {
+        self.name_missing(names, self.skipped_found, "; nothing was skipped for it");
+    }
+
+    fn name_missing(&mut self, names: &[String], found: u64, so: &str) {
         let missing: Vec<String> = (0..64)
             .zip(names)
-            .filter(|(bit, _)| self.functions_found & 1 << bit == 0)
+            .filter(|(bit, _)| found & 1 << bit == 0)
             .map(|(_, name)| format!("`{name}`"))
             .collect();
         if !missing.is_empty() {
             self.notices.push(format!(
                 "No function called {} in the symbol tables of the files that were mapped (stripped, inlined everywhere, \
-                 or written otherwise?).",
+                 or written otherwise?){so}.",
                 missing.join(" or ")
             ));
         }

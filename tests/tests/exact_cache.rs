@@ -1,0 +1,236 @@
+//! Simulated cache use of exact runs: closed forms, Callgrind's counts of the same programs, and the files that its viewers read.
+#![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use locality_tests::callgrind::{Costs, differences};
+use locality_tests::programs::source;
+use locality_tests::{Traced, Tracer, build, requires};
+use serde_json::Value;
+
+const SIZES: [&str; 6] = ["--cache", "I1=32K,8,64", "--cache", "L1=32K,8,64", "--cache", "LL=1M,16,64"];
+
+fn exact(options: &[&str], program: &Path, arguments: &[&str], threads: &str) -> Traced {
+    let mut tracer =
+        Tracer::new().args(["exact", "-q"]).args(options).args(["--"]).args([program]).args(arguments);
+    tracer.command().env("OMP_NUM_THREADS", threads);
+    let done = tracer.run();
+    assert!(done.status.success(), "{}\n{}", done.status, done.stderr);
+    done
+}
+
+fn report(options: &[&str], program: &str, arguments: &[&str], threads: &str) -> Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report");
+    let to = ["--format", "json", "--report", file.to_str().expect("a path")];
+    exact(&[&to, options].concat(), &build(program), arguments, threads);
+    serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON")
+}
+
+fn number(value: &Value, path: &str) -> f64 {
+    value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {value:#}"))
+}
+
+fn rows<'a>(report: &'a Value, table: &str, level: &str) -> Vec<&'a Value> {
+    let all = report["cache_use"][table].as_array().unwrap_or_else(|| panic!("no {table} in {report:#}"));
+    all.iter().filter(|row| row["level"] == level).collect()
+}
+
+fn names(frames: &Value) -> Vec<&str> {
+    frames.as_array().expect("frames").iter().filter_map(|frame| frame["function"].as_str()).collect()
+}
+
+/// Lines of the transposition kernel's source that load 8 bytes of 64.
+fn wasteful_lines() -> Vec<u64> {
+    let text = std::fs::read_to_string(source("transposition")).expect("the source");
+    (1..).zip(text.lines()).filter(|(_, line)| line.contains("LOSS:8 */")).map(|(number, _)| number).collect()
+}
+
+/// SIDE² loads a line and round, each of which brings a line of 64 bytes and uses 8.
+const LOST: f64 = 500.0 * 500.0 * 56.0;
+
+fn top_lines(report: &Value) -> Vec<&Value> {
+    let marked = wasteful_lines();
+    assert_eq!(marked.len(), 4);
+    let top: Vec<&Value> = rows(report, "by_loading_line", "L1").into_iter().take(4).collect();
+    assert!(top.iter().all(|row| row["access"] == "load"), "{top:#?}");
+    let mut found: Vec<u64> = top.iter().filter_map(|row| row["line"].as_u64()).collect();
+    found.sort_unstable();
+    assert_eq!(found, marked, "{top:#?}");
+    top
+}
+
+#[test]
+fn the_transpositions_loads_are_found_below_the_openmp_runtime() {
+    requires!(command("qemu-x86_64"));
+    let report = report(&SIZES, "transposition", &["0", "1"], "1");
+    let cache_use = &report["cache_use"];
+    assert_eq!(cache_use["balanced"], true);
+    let mut lost = 0.0;
+    for row in top_lines(&report) {
+        let bytes = number(row, "/spatial_loss_bytes");
+        assert!((bytes / LOST - 1.0).abs() < 0.005, "{bytes} of {LOST}");
+        let used = number(row, "/used_bytes_per_line");
+        assert!((used - 8.0).abs() < 0.1, "{used}");
+        assert!((number(row, "/access_count") - 1.0).abs() < 0.01, "{row}");
+        let callers = names(&row["callers"]);
+        let path: Vec<&str> = callers.iter().copied().take(4).collect();
+        assert_eq!(path, ["GOMP_parallel", "gather", "sweep", "main"], "{callers:?}");
+        lost += bytes;
+    }
+    let inclusive = |function: &str| {
+        let all = rows(&report, "by_function", "L1");
+        let row = all.iter().find(|row| row["function"] == function);
+        number(row.unwrap_or_else(|| panic!("no {function} in {all:#?}")), "/inclusive")
+    };
+    for function in ["main", "sweep", "gather", "GOMP_parallel"] {
+        assert!(inclusive(function) >= lost, "{function}: {} of {lost}", inclusive(function));
+    }
+    assert!(inclusive("main") <= number(cache_use, "/levels/0/spatial_loss_bytes"));
+    // The last level keeps a line until its neighbours have used it.
+    assert!(number(cache_use, "/levels/1/lost_share") < 0.1, "{cache_use:#}");
+}
+
+#[test]
+fn two_threads_lose_as_much_and_a_skipped_function_is_not_told() {
+    requires!(command("qemu-x86_64"));
+    let skip = [&SIZES[..], &["--skip-function", "GOMP_parallel"]].concat();
+    let report = report(&skip, "transposition", &["0", "1"], "2");
+    assert_eq!(report["cache_use"]["balanced"], true);
+    for row in top_lines(&report) {
+        let bytes = number(row, "/spatial_loss_bytes");
+        assert!((bytes / LOST - 1.0).abs() < 0.005, "{bytes} of {LOST}");
+    }
+    let functions = rows(&report, "by_function", "L1");
+    assert!(functions.iter().any(|row| row["function"] == "gather"));
+    assert!(!functions.iter().any(|row| row["function"] == "GOMP_parallel"), "{functions:#?}");
+    assert!(!report["notices"].to_string().contains("GOMP_parallel"), "{}", report["notices"]);
+}
+
+#[test]
+fn a_function_to_skip_that_is_not_there_is_named() {
+    requires!(command("qemu-x86_64"));
+    let options = ["--cache-use", "--skip-function", "no_such_function", "--skip-function", "main"];
+    let report = report(&options, "exact_kernel", &["1", "0", "0"], "1");
+    let notices = report["notices"].to_string();
+    assert!(notices.contains("`no_such_function`") && !notices.contains("`main`"), "{notices}");
+}
+
+/// Runs both and returns what they wrote.
+fn both(program: &Path, arguments: &[&str], folder: &Path) -> (Costs, Costs) {
+    let (ours, theirs) = (folder.join("ours"), folder.join("theirs"));
+    let to =
+        ["--compatible", "callgrind", "--format", "callgrind", "--report", ours.to_str().expect("a path")];
+    exact(&[&to[..], &SIZES].concat(), program, arguments, "1");
+    let done = Command::new("valgrind")
+        .args(["-q", "--tool=callgrind", "--cache-sim=yes", "--cacheuse=yes"])
+        .args(["--I1=32768,8,64", "--D1=32768,8,64", "--LL=1048576,16,64"])
+        .arg(format!("--callgrind-out-file={}", theirs.display()))
+        .arg(program)
+        .args(arguments)
+        .env("OMP_NUM_THREADS", "1")
+        .output()
+        .expect("valgrind");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    (Costs::read(&ours), Costs::read(&theirs))
+}
+
+/// Functions of the program's own file, where both sides execute the same instructions.
+#[test]
+fn callgrind_counts_the_same() {
+    requires!(command("qemu-x86_64"), command("valgrind"));
+    let folder = tempfile::tempdir().expect("a folder");
+    for (program, arguments) in [
+        ("transposition", &["0", "1"][..]),
+        ("exact_kernel", &["20", "20", "20"]),
+        ("exact_parts", &[]),
+        ("exact_types", &[]),
+    ] {
+        let (ours, theirs) = both(&build(program), arguments, folder.path());
+        let (own, its) = (ours.of_object(Some(program)), theirs.of_object(Some(program)));
+        assert!(!own.is_empty() && !its.is_empty(), "{program}: {:?}", ours.of_object(None).keys());
+        let events = ["Dr", "Dw", "D1mr", "D1mw", "DLmr", "DLmw", "AcCost1", "SpLoss1", "AcCost2", "SpLoss2"];
+        for one in differences((&ours, &own), (&theirs, &its), &events) {
+            // A few lines of the stack and at the edges of what the function works on lie elsewhere.
+            let each = match one.event.get(..2) {
+                Some("Ac") => 1000,
+                Some("Sp") => 64,
+                _ => 1,
+            };
+            let few = (theirs.sum(&one.event) / 10_000).max(16 * each);
+            assert!(one.relative <= 0.005 || one.a.abs_diff(one.b) <= few, "{program}: {one:?}");
+        }
+    }
+}
+
+#[test]
+fn its_viewer_reads_our_file() {
+    requires!(command("qemu-x86_64"), command("callgrind_annotate"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| -> PathBuf { folder.path().join(name) };
+    let (direct, stored, again) = (file("direct"), file("stored"), file("again"));
+    let words = |path: &Path| path.to_str().expect("a path").to_owned();
+    let three = "L1=32K,8,64; L2=256K,4,64; LL=1M,16,64";
+    let to = ["--format", "callgrind", "-o", &words(&stored), "--report", &words(&direct)];
+    let options = [&["--cache", three][..], &to].concat();
+    exact(&options, &build("transposition"), &["0", "1"], "1");
+    let done =
+        Tracer::new().args(["report", "--format", "callgrind", "--report"]).args([&again, &stored]).run();
+    assert!(done.status.success(), "{}", done.stderr);
+    let text = std::fs::read_to_string(&direct).expect("a file");
+    assert_eq!(text, std::fs::read_to_string(&again).expect("a file"), "a stored report tells the same");
+    let costs = Costs::parse(&text);
+    for (event, told) in costs.events.iter().zip(&costs.told) {
+        assert_eq!(costs.sum(event), *told, "{event}");
+    }
+    let annotate = |options: &[&str]| {
+        let done = Command::new("callgrind_annotate").args(options).arg(&direct).output().expect("it runs");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
+        said
+    };
+    let page = annotate(&["--inclusive=yes", "--tree=both", "--show=Dr,SpLoss1", "--sort=SpLoss1"]);
+    assert!(page.contains("PROGRAM TOTALS"), "{page}");
+    // The function itself stands behind a *, its callers behind <, those it calls behind >.
+    let line = |mark: char, function: &str| {
+        let found = page.lines().any(|line| line.contains(&format!(" {mark} ")) && line.contains(function));
+        assert!(found, "no {mark} {function} in\n{page}");
+    };
+    line('*', ":sweep");
+    line('<', ":sweep");
+    line('>', ":gather");
+    let page = annotate(&["--auto=yes", "--show=SpLoss1", "--sort=SpLoss1"]);
+    assert!(page.contains("LOSS:8"), "{page}");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_one_sentence() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = folder.path().join("machine");
+    std::fs::write(&machine, "L1 = 32K,8,64\nways = 3\n").expect("a file");
+    let machine = machine.to_str().expect("a path");
+    for (status, options, part) in [
+        (2, &["--cache", "L1=32K,8,48"][..], "a power of two, not 48"),
+        (2, &["--cache", "L1=48K,8,64"], "use 49152,12,64"),
+        (2, &["--cache", "L1=32K"], "write SIZE,WAYS,LINE"),
+        (2, &["--cache-use", "--function", "main"], "cannot be used with"),
+        (1, &["--cache", "L1=1M,16,64;LL=32K,8,64"], "a farther level holds at least as much"),
+        (1, &["--cache", "LL=1M,16,64"], "add --cache L1=32K,8,64"),
+        (1, &["--cache", "no-such-file"], "nor a machine file that can be read"),
+        (1, &["--cache", machine], "machine:2: unknown key `ways`"),
+        (1, &["--compatible", "callgrind", "--prefetch", "stride"], "leave out --prefetch"),
+    ] {
+        let done = Tracer::new().args(["exact"]).args(options).args(["--", "true"]).run();
+        // The parser of options adds where to read more.
+        let said = done.stderr.lines().next().unwrap_or_default();
+        assert_eq!(done.status.code(), Some(status), "{}", done.stderr);
+        assert!(said.contains(part), "`{part}` is not in: {}", done.stderr);
+    }
+    let stored = folder.path().join("stored");
+    let stored = stored.to_str().expect("a path");
+    exact(&["-o", stored], &build("exact_kernel"), &["1", "0", "0"], "1");
+    let done = Tracer::new().args(["report", "--format", "callgrind", stored]).run();
+    done.assert_refused(1, &["no costs of lines and calls", "--cache-use"]);
+}

@@ -1,0 +1,297 @@
+//! Caches as people write them: `L1=32K,8,64` on the command line, the same lines in a machine file, and this host's.
+//!
+//! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells of CPU 0; where their
+//! number of sets is no power of two they are told with the next smaller one and more ways, of the same size as nearly as
+//! whole ways allow (valgrind does the same, coregrind's `maybe_tweak_LLc`), because sets are chosen by bits of addresses.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use locality_analysis::model::CacheLevel;
+
+/// What one `--cache` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CacheArg {
+    /// `host`: as this machine.
+    Host,
+    /// `L1=32K,8,64`, also several with `;` between them.
+    Levels(Levels),
+    /// A machine file.
+    File(PathBuf),
+}
+
+/// Caches with their names.
+pub type Levels = Vec<(Name, Geometry)>;
+
+/// Which cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Name {
+    /// The first level for instructions.
+    Instructions,
+    /// The first level for data.
+    L1,
+    /// The second.
+    L2,
+    /// The last.
+    Last,
+}
+
+/// One cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Its size.
+    pub bytes: u64,
+    /// Its associativity.
+    pub ways: u32,
+    /// Bytes of a line.
+    pub line: u32,
+}
+
+/// Larger lines are none.
+const LONGEST_LINE: u32 = 4096;
+/// Nor are shorter ones.
+const SHORTEST_LINE: u32 = 16;
+/// Larger caches are none.
+const LARGEST: u64 = 1 << 32;
+
+impl FromStr for CacheArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("say which caches: host, L1=32K,8,64, or a machine file".to_owned()),
+            "host" => Ok(Self::Host),
+            _ if text.contains('=') => {
+                let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
+                let levels: Result<Vec<_>, String> = parts.map(level).collect();
+                Ok(Self::Levels(levels?))
+            }
+            _ if text.split(',').count() == 3 => {
+                Err(format!("`{text}` does not say which cache: write L1={text}"))
+            }
+            _ => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+fn level(text: &str) -> Result<(Name, Geometry), String> {
+    let (name, geometry) =
+        text.split_once('=').ok_or_else(|| format!("`{text}` is no cache: write NAME=SIZE,WAYS,LINE"))?;
+    let name: Name = name.trim().parse()?;
+    let geometry = geometry.trim().parse().map_err(|why| format!("{name}: {why}"))?;
+    Ok((name, geometry))
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_uppercase().as_str() {
+            "I1" | "L1I" => Ok(Self::Instructions),
+            "L1" | "D1" | "L1D" => Ok(Self::L1),
+            "L2" => Ok(Self::L2),
+            "LL" | "L3" | "LLC" => Ok(Self::Last),
+            _ => Err(format!(
+                "no cache is called `{text}`: use I1 (instructions), L1 (data), L2 or LL (the last)"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Instructions => "I1",
+            Self::L1 => "L1",
+            Self::L2 => "L2",
+            Self::Last => "LL",
+        })
+    }
+}
+
+impl FromStr for Geometry {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+        let (bytes, ways, line) = match *fields.as_slice() {
+            [bytes, ways] => (bytes, ways, "64"),
+            [bytes, ways, line] => (bytes, ways, line),
+            _ => return Err(format!("`{text}` is no cache: write SIZE,WAYS,LINE as in 32K,8,64")),
+        };
+        let ways = ways
+            .parse()
+            .map_err(|_| format!("`{ways}` is no number of ways: write SIZE,WAYS,LINE as in 32K,8,64"))?;
+        let line = line
+            .parse()
+            .map_err(|_| format!("`{line}` is no line size: write SIZE,WAYS,LINE as in 32K,8,64"))?;
+        Self { bytes: size(bytes)?, ways, line }.checked()
+    }
+}
+
+/// "32K", "1M", "4096".
+fn size(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let shift = match unit.trim() {
+        "" | "B" => Some(0),
+        "K" | "k" | "KiB" => Some(10),
+        "M" | "m" | "MiB" => Some(20),
+        "G" | "g" | "GiB" => Some(30),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    bytes
+        .filter(|bytes| *bytes <= LARGEST)
+        .ok_or_else(|| format!("`{text}` is no size up to 4G: write bytes, or 32K, 1M"))
+}
+
+impl Geometry {
+    /// Sets, where they come out even.
+    pub fn sets(self) -> Option<u64> {
+        let one = u64::from(self.ways) * u64::from(self.line);
+        (one > 0 && self.bytes.is_multiple_of(one)).then(|| self.bytes / one)
+    }
+
+    /// Whether sets can be chosen by bits of an address.
+    fn checked(self) -> Result<Self, String> {
+        let Self { bytes, ways, line } = self;
+        if !line.is_power_of_two() || !(SHORTEST_LINE..=LONGEST_LINE).contains(&line) {
+            return Err(format!(
+                "a line has {SHORTEST_LINE}, 32, 64 … {LONGEST_LINE} bytes, a power of two, not {line}"
+            ));
+        }
+        if ways == 0 {
+            return Err("a cache has at least 1 way".to_owned());
+        }
+        match self.sets() {
+            Some(sets) if sets.is_power_of_two() => Ok(self),
+            _ => {
+                let sets = bytes as f64 / (f64::from(ways) * f64::from(line));
+                let fit = self.fitted();
+                Err(format!(
+                    "{bytes} bytes in {ways} ways of {line}-byte lines make {} sets, which is no power of two: use {},{},{}",
+                    if sets.fract() == 0.0 { format!("{sets:.0}") } else { format!("{sets:.2}") },
+                    fit.bytes,
+                    fit.ways,
+                    fit.line
+                ))
+            }
+        }
+    }
+
+    /// The nearest whose number of sets is a power of two.
+    pub fn fitted(self) -> Self {
+        let line = self.line.clamp(SHORTEST_LINE, LONGEST_LINE).next_power_of_two();
+        let lines = (self.bytes / u64::from(line)).max(1);
+        let sets = (lines / u64::from(self.ways.max(1))).max(1);
+        let sets = 1u64 << sets.ilog2();
+        let ways = ((lines + sets / 2) / sets).max(1);
+        Self { bytes: sets * ways * u64::from(line), ways: ways as u32, line }
+    }
+}
+
+/// The host's caches: the first and the last level of data, and one between them; I1 is left to the caller. With what was
+/// changed, as a sentence.
+///
+/// # Errors
+/// Where sysfs tells nothing, a sentence with the way out.
+pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<String>), String> {
+    let usable: Vec<&CacheLevel> = caches.iter().filter(|cache| cache.bytes > 0 && cache.ways > 0).collect();
+    let last = usable.len().saturating_sub(1);
+    let mut notices = Vec::new();
+    let levels: Levels = usable
+        .iter()
+        .enumerate()
+        .filter_map(|(at, cache)| {
+            let name = match at {
+                0 => Name::L1,
+                at if at == last => Name::Last,
+                1 => Name::L2,
+                _ => return None,
+            };
+            let told = Geometry { bytes: cache.bytes, ways: cache.ways, line: cache.line };
+            let fit = if told.checked().is_ok() { told } else { told.fitted() };
+            if fit != told {
+                notices.push(format!(
+                    "The {name} of this host has a number of sets that is no power of two; it is simulated as {} bytes in {} \
+                     ways of {}-byte lines.",
+                    fit.bytes, fit.ways, fit.line
+                ));
+            }
+            Some((name, fit))
+        })
+        .collect();
+    if levels.is_empty() {
+        return Err(
+            "this host does not tell its caches in sysfs: give them, as in --cache L1=32K,8,64 --cache LL=8M,16,64"
+                .to_owned(),
+        );
+    }
+    Ok((levels, notices))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(bytes: u64, ways: u32, line: u32) -> Geometry {
+        Geometry { bytes, ways, line }
+    }
+
+    #[test]
+    fn caches_of_the_contract() {
+        let l1 = (Name::L1, geometry(32 << 10, 8, 64));
+        let last = (Name::Last, geometry(1 << 20, 16, 64));
+        assert_eq!("L1=32K,8,64".parse(), Ok(CacheArg::Levels(vec![l1])));
+        assert_eq!("D1=32768,8; LL=1M,16,64".parse(), Ok(CacheArg::Levels(vec![l1, last])));
+        assert_eq!("host".parse(), Ok(CacheArg::Host));
+        assert_eq!("zen4.machine".parse(), Ok(CacheArg::File("zen4.machine".into())));
+    }
+
+    #[test]
+    fn each_fault_has_its_sentence() {
+        for (text, part) in [
+            ("", "say which caches"),
+            ("32K,8,64", "write L1=32K,8,64"),
+            ("L4=32K,8,64", "no cache is called `L4`"),
+            ("L1=32K", "write SIZE,WAYS,LINE"),
+            ("L1=32X,8,64", "`32X` is no size"),
+            ("L1=99999999999999999999,8,64", "is no size"),
+            ("L1=18014398509481985K,8,64", "is no size"),
+            ("L1=32K,8,48", "a power of two, not 48"),
+            ("L1=32K,0,64", "at least 1 way"),
+            ("L1=32K,x,64", "no number of ways"),
+            ("L1=48K,8,64", "make 96 sets, which is no power of two: use 49152,12,64"),
+            ("L1=100,8,64", "0.20 sets"),
+            ("L1=0,8,64", "0 sets"),
+        ] {
+            let why = text.parse::<CacheArg>().unwrap_err();
+            assert!(why.contains(part), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn what_is_advised_is_accepted() {
+        for bytes in [1, 100, 48 << 10, 36 << 20, 260 << 20] {
+            for ways in [1, 3, 8, 12, 20] {
+                let fit = geometry(bytes, ways, 64).fitted();
+                assert_eq!(fit.checked(), Ok(fit), "{bytes} {ways}");
+            }
+        }
+        assert_eq!(geometry(36 << 20, 12, 64).fitted(), geometry(36 << 20, 18, 64));
+    }
+
+    #[test]
+    fn a_host_has_a_first_and_a_last_level() {
+        let cache = |level, bytes, ways| CacheLevel { level, bytes, ways, line: 64 };
+        let (levels, notices) =
+            host(&[cache(1, 48 << 10, 12), cache(2, 2 << 20, 16), cache(3, 36 << 20, 12)]).unwrap();
+        let names: Vec<Name> = levels.iter().map(|level| level.0).collect();
+        assert_eq!(names, [Name::L1, Name::L2, Name::Last]);
+        assert_eq!(levels[2].1, geometry(36 << 20, 18, 64));
+        assert_eq!(notices.len(), 1);
+        assert_eq!(host(&[cache(1, 32 << 10, 8)]).unwrap().0[0].0, Name::L1);
+        assert!(host(&[]).unwrap_err().contains("--cache L1="));
+    }
+}
