@@ -24,6 +24,7 @@ mod named;
 mod path;
 mod place;
 mod pointers;
+mod reading;
 mod resolver;
 mod scope;
 mod session;
