@@ -2,7 +2,8 @@
 //! between two moments.
 //!
 //! A sample's rate is the one of its window. Between samples of a process the rate is taken to change evenly (trapezoid over
-//! CPU time, METHOD.md §3), whichever of its threads ran. CPU time along a run is the sum of the samples' periods.
+//! CPU time, METHOD.md §3) between means over neighbouring samples, whichever of its threads ran; only up to [`LOCAL_NS`] after
+//! a sample is it that sample's. CPU time along a run is the sum of the samples' periods.
 //!
 //! Rates of [`UNSCALED`] are brackets: they count where no sample has any other. A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
 //! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
@@ -18,6 +19,12 @@ use crate::model::{Profile, Sample};
 const ENOUGH: usize = 3;
 /// Width of a 95 % interval of the normal distribution in standard deviations.
 const WIDTH: f64 = 2.0 * 1.959_964;
+/// Neighbours to each side that a mean along a run is taken over, of so many samples at least one; samples are tens of
+/// milliseconds apart, programs change their work within them, and the rate halfway between two says nothing of that between them.
+const REACH: usize = 8;
+const FEWEST_TO_SMOOTH: usize = 8;
+/// CPU time for which the rate at a sample is that of what follows: its readings span as much.
+const LOCAL_NS: f64 = 1.5e6;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
 const UNSURE: f64 = 0.2;
 
@@ -69,6 +76,8 @@ pub struct Rates {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Line {
     points: Vec<Point>,
+    /// Rates along it are means over so many neighbours to each side.
+    reach: usize,
     /// The process was seen to end: nothing is touched afterwards.
     ended: bool,
 }
@@ -167,7 +176,12 @@ impl Rates {
         let here = self.at(sample).value;
         let Some(line) = self.line(sample) else { return here };
         let ((cpu_a, a), (cpu_b, b)) = (line.position(from_ns), line.position(until_ns));
-        if cpu_b > cpu_a { (b - a) / (cpu_b - cpu_a) } else { here }
+        if cpu_b <= cpu_a {
+            return here;
+        }
+        let along = (b - a) / (cpu_b - cpu_a);
+        let near = if line.reach > 0 { (LOCAL_NS / (cpu_b - cpu_a)).min(1.0) } else { 0.0 };
+        near * here + (1.0 - near) * along
     }
 
     /// Accesses of a sample's process between two moments.
@@ -199,6 +213,22 @@ impl Rates {
 }
 
 impl Line {
+    /// Takes means over neighbours as rates, if there are enough, and sums accesses up.
+    fn smooth(&mut self) {
+        let Some(first) = self.points.first().copied() else { return };
+        self.reach = (self.points.len() / FEWEST_TO_SMOOTH).min(REACH);
+        let rates: Vec<f64> = self.points.iter().map(|point| point.rate).collect();
+        let mut before = Point { cpu_ns: 0.0, accesses: 0.0, ..first };
+        for (index, point) in self.points.iter_mut().enumerate() {
+            let around = rates.get(index.saturating_sub(self.reach)..rates.len().min(index + self.reach + 1));
+            let around = around.unwrap_or_default();
+            point.rate = around.iter().sum::<f64>() / around.len().max(1) as f64;
+            let last = if index == 0 { point.rate } else { before.rate };
+            point.accesses = before.accesses + (point.cpu_ns - before.cpu_ns) * (last + point.rate) / 2.0;
+            before = *point;
+        }
+    }
+
     /// CPU time and accesses up to a moment.
     fn position(&self, time_ns: u64) -> (f64, f64) {
         let next = self.points.partition_point(|point| point.time_ns <= time_ns);
@@ -251,12 +281,10 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Lin
         let period = sample.period_ns as f64;
         let last = line.points.last().copied();
         let before = last.unwrap_or(Point { time_ns, cpu_ns: 0.0, rate: local.value, accesses: 0.0 });
-        line.points.push(Point {
-            time_ns,
-            cpu_ns: before.cpu_ns + period,
-            rate: local.value,
-            accesses: before.accesses + period * (before.rate + local.value) / 2.0,
-        });
+        line.points.push(Point { time_ns, cpu_ns: before.cpu_ns + period, rate: local.value, accesses: 0.0 });
+    }
+    for line in lines.values_mut() {
+        line.smooth();
     }
     for (pid, line) in &mut lines {
         let mut threads = profile.threads.iter().filter(|thread| thread.pid == *pid).peekable();

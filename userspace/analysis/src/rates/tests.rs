@@ -67,3 +67,20 @@ fn a_guess_counts_only_where_nothing_was_measured() {
     assert_eq!(rates.unit(), Unit::Accesses);
     assert!(rates.doubt().is_some_and(|doubt| (doubt - 8.0).abs() < 1e-6), "{:?}", rates.doubt());
 }
+
+/// A program that changes its work within milliseconds, sampled every hundred: what lies between two samples is like all, not
+/// like the middle of the two.
+#[test]
+fn long_ways_go_by_the_mean_of_many_samples() {
+    let values: Vec<Option<f64>> = (0..64).map(|n| Some(if n % 4 == 0 { 4.0 } else { 1.0 })).collect();
+    let profile = profile(&values);
+    let rates = Rates::of(&profile);
+    let far = rates.between(32, 32 * PERIOD_NS, 32 * PERIOD_NS + PERIOD_NS / 2);
+    let near = rates.between(32, 32 * PERIOD_NS, 32 * PERIOD_NS + LOCAL_NS as u64 / 2);
+    let local = LOCAL_NS / (PERIOD_NS as f64 / 2.0);
+    assert!((near - 4.0).abs() < 1e-9, "{near}");
+    assert!((far - (local * 4.0 + (1.0 - local) * 1.75)).abs() < 0.1, "{far}");
+    // All of the run has the accesses that the samples stand for.
+    let all = rates.accesses(0, 0, 63 * PERIOD_NS) / (63.0 * PERIOD_NS as f64);
+    assert!((all - 1.75).abs() < 0.05, "{all}");
+}
