@@ -17,6 +17,9 @@ use crate::reason::Reason;
 /// Most bytes of a function that are followed.
 const MOST_BYTES: u64 = 256 << 10;
 
+/// Most edges that jumps through tables may make.
+const MOST_TABLE_EDGES: usize = 1 << 20;
+
 /// Index of a block.
 pub(crate) type BlockAt = usize;
 /// Index of a loop.
@@ -119,7 +122,9 @@ impl Graph {
             }
         }
         let led_to: BTreeSet<BlockAt> = edges.iter().map(|(_, to)| *to).collect();
-        for from in through_table {
+        // Bytes that are no code may look like nothing but such jumps.
+        let too_many = through_table.len().saturating_mul(self.blocks.len()) > MOST_TABLE_EDGES;
+        for from in through_table.into_iter().filter(|_| !too_many) {
             edges.extend(
                 (0..self.blocks.len())
                     .filter(|to| *to != self.entry && !led_to.contains(to))

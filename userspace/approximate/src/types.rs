@@ -157,7 +157,7 @@ impl Types {
         of.members.iter().find(|member| {
             let size = member.of.and_then(|at| self.size(at)).unwrap_or(1).max(1);
             let inside = offset.checked_sub(member.offset).is_some_and(|inside| inside < size);
-            inside && !member.of.is_some_and(|at| self.is_empty(at, DEEPEST))
+            inside && !member.of.is_some_and(|at| self.is_empty(at, 4))
         })
     }
 
@@ -166,8 +166,10 @@ impl Types {
         let Some(deeper) = depth.checked_sub(1) else { return false };
         self.plain(at).is_some_and(|(_, plain)| {
             let nothing = |member: &Member| member.of.is_some_and(|of| self.is_empty(of, deeper));
+            // Few members and levels: broken types may hold themselves.
             plain.shape == Shape::Struct
                 && plain.size.is_some_and(|size| size <= 1)
+                && plain.members.len() <= 8
                 && plain.members.iter().all(nothing)
         })
     }
