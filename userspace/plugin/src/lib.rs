@@ -1,7 +1,7 @@
 //! The exact engine's source: a plugin of QEMU's user mode that records every access of a program.
 //!
 //! QEMU calls `qemu_plugin_install`. Translated code then calls `recorder`'s functions, whose events the analyses
-//! of `locality-reuse` take from full buffers, in a thread beside the one that filled them. Everything counted lies in
+//! of `locality-reuse` and `locality-cachesim` take from full buffers, in a thread beside the one that filled them. Everything counted lies in
 //! a file that the parent maps when the process is gone ([`region`]). The plugin prints nothing, writes nothing of the program's,
 //! and when something fails it stops recording and says why in its file.
 //!
