@@ -137,6 +137,15 @@ impl Facts {
         }
     }
 
+    /// The run of a block that is known to have only one.
+    #[inline(always)]
+    pub(crate) fn only_run(&self, block: u32) -> Option<&Run> {
+        match self.plans.get(block as usize) {
+            Some(Some((begin, end))) if begin + 1 == *end => self.runs.get(*begin as usize),
+            _ => None,
+        }
+    }
+
     /// A run of a plan.
     pub(crate) fn run(&self, number: u32) -> Option<&Run> {
         self.runs.get(number as usize)

@@ -10,10 +10,56 @@ use crate::columns::{Column, Costs};
 use crate::facts;
 use crate::sim::Sim;
 use crate::stack::PENDING_BEHIND;
-use crate::state::D1;
+use crate::state::{D1, I1};
 use crate::table::Entry;
 
 const _: () = assert!(Column::Dw as usize == Column::Dr as usize + 1);
+
+/// A cache's tables.
+#[derive(Clone, Copy)]
+struct Set {
+    words: *mut u64,
+    lines: *mut Line,
+    /// Sets less 1.
+    sets: u64,
+    ways: u64,
+}
+
+impl Set {
+    /// The record of a line, which becomes the one used last of its set.
+    ///
+    /// # Safety
+    /// The tables are those of a cache, and nobody else uses them.
+    #[inline(always)]
+    unsafe fn find(&self, line: u64) -> Option<*mut Line> {
+        let first = (line & self.sets) * self.ways;
+        let key = key(line);
+        // SAFETY: a set has `ways` words, and a way's number is below that.
+        unsafe {
+            let words = self.words.add(first as usize);
+            let mut word = *words;
+            if word ^ key > WAY {
+                let mut at = 1;
+                loop {
+                    if at >= self.ways as usize {
+                        return None;
+                    }
+                    word = *words.add(at);
+                    if word ^ key <= WAY {
+                        break;
+                    }
+                    at += 1;
+                }
+                while at > 0 {
+                    *words.add(at) = *words.add(at - 1);
+                    at -= 1;
+                }
+                *words = word;
+            }
+            Some(self.lines.add((first + (word & WAY)) as usize))
+        }
+    }
+}
 
 /// What the short way knows; true until something goes the long way.
 struct Hot {
@@ -21,11 +67,7 @@ struct Hot {
     latest: *const u64,
     latest_len: u32,
     cells: *mut Entry<Costs>,
-    words: *mut u64,
-    lines: *mut Line,
-    /// Sets less 1.
-    sets: u64,
-    ways: u64,
+    data: Set,
     /// The function plus 1, as the table has it.
     function: u64,
     /// Not 0 where another cell pays.
@@ -35,6 +77,14 @@ struct Hot {
     unit_bits: u32,
     /// False where nothing can go the short way.
     ready: bool,
+    /// As the first three, of blocks and the instruction cache; where `fetch` is true.
+    blocks_latest: *const u64,
+    blocks_len: u32,
+    blocks: *mut Entry<u64>,
+    fetched: Set,
+    fetch: bool,
+    /// Instructions since.
+    instructions: u64,
     /// Reads and writes since, and writes among them.
     accesses: u64,
     writes: u64,
@@ -45,16 +95,23 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     fn hot(&self) -> Hot {
         let s = &*self.s;
         let base = self.arena.base().as_ptr();
-        let (words, lines, sets, ways) = s.now.caches[D1].parts(base);
+        let set = |cache: usize| {
+            let (words, lines, sets, ways) = s.now.caches[cache].parts(base);
+            Set { words, lines, sets, ways }
+        };
+        let (blocks_latest, blocks_len, blocks) = s.blocks.parts(base);
         let (latest, latest_len, cells) = s.cells.parts(base);
         Hot {
             latest,
             latest_len,
             cells,
-            words,
-            lines,
-            sets,
-            ways,
+            data: set(D1),
+            blocks_latest,
+            blocks_len,
+            blocks,
+            fetched: set(I1),
+            fetch: s.model.fetch == 1,
+            instructions: 0,
             function: u64::from(s.function) + 1,
             instead: s.instead,
             line_bits: s.model.line_bits,
@@ -71,6 +128,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     /// Adds what the short way has counted.
     #[inline(always)]
     fn cool(&mut self, hot: &Hot) {
+        self.s.counts[0] = self.s.counts[0].wrapping_add(hot.instructions);
         let reads = hot.accesses.wrapping_sub(hot.writes);
         self.s.counts[1] = self.s.counts[1].wrapping_add(reads);
         self.s.counts[2] = self.s.counts[2].wrapping_add(hot.writes);
@@ -119,9 +177,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                     hot.function = u64::from(self.s.function) + 1;
                     hot.instead = self.s.instead;
                     hot.ready &= matches!(self.s.now.pending, 0 | PENDING_BEHIND);
-                    (hot.accesses, hot.writes) = (0, 0);
+                    (hot.accesses, hot.writes, hot.instructions) = (0, 0, 0);
                 }
-            } else {
+            } else if !(event.kind == Kind::BLOCK && self.block_hit(&mut hot, event.index)) {
                 self.cool(&hot);
                 self.slow(event);
                 hot = self.hot();
@@ -165,8 +223,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         if !hot.ready || high > within || event.index >= hot.latest_len {
             return false;
         }
-        // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells; a set has
-        // `ways` words, and a way's number is below that. All of them lie in the arena, and nothing moves on this way.
+        // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells. All of them lie
+        // in the arena, and nothing moves on this way.
         unsafe {
             let mut number = hot.instead;
             if number == 0 {
@@ -176,29 +234,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 }
                 number = latest as u32;
             }
-            let first = (line & hot.sets) * hot.ways;
-            let words = hot.words.add(first as usize);
-            let key = key(line);
-            let mut word = *words;
-            if word ^ key > WAY {
-                let mut at = 1;
-                loop {
-                    if at >= hot.ways as usize {
-                        return false;
-                    }
-                    word = *words.add(at);
-                    if word ^ key <= WAY {
-                        break;
-                    }
-                    at += 1;
-                }
-                while at > 0 {
-                    *words.add(at) = *words.add(at - 1);
-                    at -= 1;
-                }
-                *words = word;
-            }
-            let held = &mut *hot.lines.add((first + (word & WAY)) as usize);
+            let Some(held) = hot.data.find(line) else { return false };
+            let held = &mut *held;
             held.count = held.count.wrapping_add(1);
             let (low, high) = (low >> unit_bits, high >> unit_bits);
             held.mask |= u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
@@ -210,6 +247,35 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             hot.accesses = hot.accesses.wrapping_add(1);
             hot.writes = hot.writes.wrapping_add(is_store.into());
         }
+        true
+    }
+
+    /// Fetches a block the short way: one whose instructions lie in one line; false, and nothing is done, where it has to go
+    /// the long one.
+    #[inline(always)]
+    fn block_hit(&mut self, hot: &mut Hot, block: u32) -> bool {
+        if !hot.fetch || !hot.ready || hot.instead != 0 || self.s.now.pending != 0 || block >= hot.blocks_len
+        {
+            return false;
+        }
+        let Some(run) = self.facts.only_run(block) else { return false };
+        // SAFETY: as in `hit`, of blocks and the instruction cache.
+        unsafe {
+            let latest = *hot.blocks_latest.add(block as usize);
+            if latest >> 32 != hot.function {
+                return false;
+            }
+            let Some(held) = hot.fetched.find(run.line) else { return false };
+            let held = &mut *held;
+            held.count = held.count.wrapping_add(run.count);
+            held.mask |= self.s.parts(run.first_byte.into(), run.last_byte.into());
+            let executions = &mut (*hot.blocks.add(latest as u32 as usize)).value;
+            *executions = executions.wrapping_add(1);
+        }
+        hot.instructions = hot.instructions.wrapping_add(run.count.into());
+        // All of it is fetched.
+        let now = &mut self.s.now;
+        (now.block, now.run, now.run_end) = (block.wrapping_add(1), 1, 1);
         true
     }
 }

@@ -344,6 +344,10 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let (run, end) = self.facts.plan(self.code, block, self.s.model.line_bits);
         let now = &mut self.s.now;
         (now.block, now.run, now.run_end) = (block.wrapping_add(1), 0, end - run);
+        // Nothing of the block comes before its first instruction.
+        if end > run {
+            self.fetch_run(run);
+        }
     }
 
     /// The number of the current block's first run.

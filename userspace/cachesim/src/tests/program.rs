@@ -173,6 +173,7 @@ impl<'a> Run<'a> {
                 let who = self.who(first + index);
                 self.oracle.sums.add(&who, Column::Ir, 1);
             }
+            self.fetch_to(first);
         }
     }
 
