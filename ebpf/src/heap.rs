@@ -22,6 +22,7 @@ use locality_common::{
         THROWING_BYTES_MAX, TextRange, event, function, reallocates, site, site_piece,
     },
     record::{Header, RECORD_BYTES_MAX, kind},
+    rules::PAGE_BYTES,
 };
 
 use crate::{
@@ -32,6 +33,9 @@ use crate::{
 
 /// What a session's entry says: the return is of no interest.
 const NOT_THE_RETURN: u32 = 1;
+/// Where the kernel puts what a probed return goes through: the last page of a program's address space (`xol_add_vma` in
+/// kernel/events/uprobes.c).
+const TRAMPOLINE: u64 = (1 << 47) - 2 * PAGE_BYTES;
 /// What everything else says.
 const DONE: u32 = 0;
 
@@ -102,7 +106,7 @@ fn entered(regs: *mut pt_regs) -> bool {
     let settings = HEAP_SETTINGS.get(0).copied().unwrap_or(HeapSettings::default());
     // SAFETY: only this thread changes its own entry.
     let outer = unsafe { HEAP_PENDING.get(call.tid) };
-    let nested = outer.is_some_and(|outer| outer.epoch == settings.epoch && outer.rsp > rsp);
+    let nested = outer.is_some_and(|outer| outer.epoch == settings.epoch && is_within(outer, rsp));
     if which == function::FREE || which == function::MUNMAP {
         if nested {
             count_shared(counter::HEAP_NESTED);
@@ -132,9 +136,7 @@ fn entered(regs: *mut pt_regs) -> bool {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
-    let mut return_address = 0u64;
-    // SAFETY: the destination is a local of the size given; the helper checks the source.
-    unsafe { bpf_probe_read_user((&raw mut return_address).cast(), 8, rsp as *const _) };
+    let return_address = return_address(rsp);
     let pending = Pending {
         rsp,
         return_address,
@@ -148,6 +150,21 @@ fn entered(regs: *mut pt_regs) -> bool {
     let followed = HEAP_PENDING.insert(call.tid, pending, u64::from(BPF_ANY)).is_ok();
     count_shared(if followed { counter::HEAP_FOLLOWED } else { counter::HEAP_UNFOLLOWED });
     followed
+}
+
+/// Whether a call at `rsp` is made by the function that `outer` is in the middle of: from below it, or by a jump in its
+/// place, to whose return address the probe of its own return then belongs.
+#[inline(always)]
+fn is_within(outer: &Pending, rsp: u64) -> bool {
+    outer.rsp > rsp || (outer.rsp == rsp && return_address(rsp) >= TRAMPOLINE)
+}
+
+#[inline(always)]
+fn return_address(rsp: u64) -> u64 {
+    let mut address = 0u64;
+    // SAFETY: the destination is a local of the size given; the helper checks the source.
+    unsafe { bpf_probe_read_user((&raw mut address).cast(), 8, rsp as *const _) };
+    address
 }
 
 #[inline(always)]

@@ -54,7 +54,10 @@ fn each_program_passes_the_verifier_within_its_budget() {
     let dir = tempfile::tempdir().unwrap();
     let target = Target::start("two_loops", &[]);
     let profile = dir.path().join("t.locality");
-    let tracer = Tracer::attach(target.pid(), "60").args(["--heap"]).args(["-o".as_ref(), profile.as_os_str()]).start();
+    let tracer = Tracer::attach(target.pid(), "60")
+        .args(["--heap"])
+        .args(["-o".as_ref(), profile.as_os_str()])
+        .start();
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut programs = programs_of(tracer.pid());
     while programs.len() < budget.len() && Instant::now() < deadline {

@@ -250,7 +250,7 @@ pub struct TraceArgs {
     /// Longest time that a thread may be stopped to arm a watchpoint.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
-    /// Follow allocations, to name heap blocks by where they were allocated.
+    /// Follow allocations, to name heap blocks by where they were allocated [default for a launched command].
     ///
     /// This puts breakpoints into the text of the traced programs, on malloc, free and their like; their cost is part of the
     /// budget. Needs Linux 6.6.

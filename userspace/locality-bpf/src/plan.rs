@@ -104,7 +104,7 @@ impl Plan {
         Ok(Self {
             watch_unheld,
             windows: !args.no_window,
-            heap: args.heap,
+            heap: !args.no_heap && (args.heap || matches!(targets, Targets::Command(_))),
             // Stopping every thread of a machine would make each program on it notice a tracer.
             may_stop: !args.no_stop && targets != Targets::All,
             targets,

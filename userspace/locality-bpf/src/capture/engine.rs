@@ -148,9 +148,12 @@ impl Capture {
         settings: Settings,
         costs: Arc<Costs>,
         heartbeat: Arc<crate::guard::Heartbeat>,
-        windows: Option<Windows>,
+        mut windows: Option<Windows>,
         events: async_mpsc::Sender<Event>,
     ) -> Result<Self> {
+        if let (Some(windows), Some(heap)) = (&mut windows, &settings.heap) {
+            windows.heed(Arc::clone(heap.probed()));
+        }
         let before = kernel.counters()?;
         let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
         Ok(Self {
@@ -250,6 +253,11 @@ impl Capture {
             self.restore_registers(now);
             if let Some(windows) = &mut self.windows {
                 windows.revive();
+                windows.hear(now);
+            } else if let Some(probed) = self.settings.heap.as_ref().map(Heap::probed)
+                && let Some(version) = probed.news()
+            {
+                probed.heard(version);
             }
             self.tell_unheard();
             poll.wait(TURN)?;

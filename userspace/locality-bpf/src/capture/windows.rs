@@ -13,7 +13,7 @@ use locality_shadow::{
     helper::{Error, Helper, Kept, Settings, Window, ranges},
 };
 
-use crate::{control::lock, kernel::sys};
+use crate::{control::lock, heap::Probed, kernel::sys};
 
 use super::{
     choice::{Candidate, Choice, Found, View, first_access},
@@ -93,6 +93,8 @@ pub struct Windows {
     known: HashMap<u32, u64>,
     /// Whether there may be no window process at the moment.
     is_down: bool,
+    /// Where allocation probes have replaced bytes of the text.
+    probed: Option<Arc<Probed>>,
 }
 
 impl Windows {
@@ -105,7 +107,24 @@ impl Windows {
             random: fastrand::Rng::new(),
             known: HashMap::new(),
             is_down: false,
+            probed: None,
         })
+    }
+
+    /// From now on windows execute what files have where their text is probed.
+    pub fn heed(&mut self, probed: Arc<Probed>) {
+        self.probed = Some(probed);
+    }
+
+    /// Tells the window process what is probed, if that has changed. Not in a stop.
+    pub fn hear(&mut self, now_ns: u64) {
+        let Some(probed) = self.probed.clone() else { return };
+        let Some(version) = probed.news() else { return };
+        let pids: Vec<u32> = self.known.keys().copied().collect();
+        for pid in pids {
+            self.know(pid, now_ns);
+        }
+        probed.heard(version);
     }
 
     /// CPU time that the window process used.
@@ -123,7 +142,10 @@ impl Windows {
     /// Makes a process known, or its mappings anew. Not in a stop: reading the mappings of a large process takes long.
     pub fn know(&mut self, pid: u32, now_ns: u64) {
         let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { return };
-        let known_ranges = ranges(&String::from_utf8_lossy(&maps));
+        let mut known_ranges = ranges(&String::from_utf8_lossy(&maps));
+        if let Some(probed) = &self.probed {
+            probed.add_to(&mut known_ranges);
+        }
         let told = match self.known.contains_key(&pid) {
             true => self.helper.update_maps(pid.into(), &known_ranges),
             false => self.helper.add_process(pid.into(), pid, &known_ranges),

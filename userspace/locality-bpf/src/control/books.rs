@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     capture::event::{Costs, get},
+    heap,
     kernel::sys,
     plan::Plan,
 };
@@ -132,7 +133,13 @@ impl Books<'_> {
     }
 
     /// Sentences that the reader of the report needs, for kernel counters that stood at `before` when it began.
-    pub fn notices(&self, tally: &Tally, before: &ledger::Counters, after: &ledger::Counters) -> Vec<String> {
+    pub fn notices(
+        &self,
+        tally: &Tally,
+        heap: Option<&heap::Summary>,
+        before: &ledger::Counters,
+        after: &ledger::Counters,
+    ) -> Vec<String> {
         let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
         notices.extend(
             self.no_windows.iter().map(|why| {
@@ -144,6 +151,7 @@ impl Books<'_> {
                 .iter()
                 .map(|why| format!("Heap blocks are not named by where they were allocated: {why}.")),
         );
+        notices.extend(heap.into_iter().flat_map(heap_notices));
         let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
         reasons.sort();
         for (reason, threads) in reasons {
@@ -207,6 +215,34 @@ impl Books<'_> {
             self.plan.overhead_percent
         )
     }
+}
+
+/// What the reader must know of allocations that were not seen.
+fn heap_notices(heap: &heap::Summary) -> Vec<String> {
+    let mut notices = Vec::new();
+    if heap.probes == 0 {
+        notices.push(
+            "Heap blocks are not named by where they were allocated: no allocation function was found in the traced programs \
+             (a stripped static program names none)."
+                .to_owned(),
+        );
+    }
+    if heap.pauses > 0 {
+        notices.push(format!(
+            "To keep the budget, allocations were followed in {:.1} % of the CPU time only: {} of about {} were recorded. --overhead \
+             allows more.",
+            heap.watched * 100.0,
+            heap.seen,
+            heap.made
+        ));
+    }
+    if heap.lost > 0 {
+        notices.push(format!("{} records of allocations found the ring full.", heap.lost));
+    }
+    notices.extend(
+        heap.failures.iter().map(|why| format!("Allocations of a process were not followed: {why}.")),
+    );
+    notices
 }
 
 /// Where the rates of windows come from, the most frequent first; `None` where none is known.

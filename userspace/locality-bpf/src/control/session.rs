@@ -416,11 +416,12 @@ impl<'a> Trace<'a> {
             }
         }
         let tally = lock(&self.shown).tally.clone();
+        let heap = self.heap.as_ref().map(|thread| thread.heap().summary());
         store.summary(&Summary {
             run: self.books.run(&self.pids, &spending, &tally, ended_by, &self.governor),
             ledger: ledger::close(before, &after, &self.books.costs, &tally),
             overhead: self.books.overhead(&spending),
-            notices: self.books.notices(&tally, before, &after),
+            notices: self.books.notices(&tally, heap.as_ref(), before, &after),
         });
         let (mut profile, unwritten) = store.finish()?;
         if let Some(why) = &unwritten {

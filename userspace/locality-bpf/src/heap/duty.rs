@@ -73,6 +73,9 @@ const PAUSE_MIN_NS: u64 = 200_000_000;
 /// Largest least size.
 const MIN_BYTES_MAX: u64 = 64 << 10;
 
+/// A call of an allocation function takes at least so long by itself.
+const CALL_LEAST_NS: f64 = 5.0;
+
 /// Looks are so far apart, at least and at most.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
 
@@ -132,7 +135,10 @@ impl Duty {
         let cost_ns = counted.cost_ns(&self.prices);
         let spent_ns = cost_ns.saturating_sub(before.cost_ns(&self.prices)) as f64;
         let wall_ns = now_ns.saturating_sub(then_ns).max(1) as f64;
-        let own_ns = (cpu_ns.saturating_sub(cpu_before_ns) as f64 - spent_ns).max(0.0);
+        // However dear the probes were, the calls themselves took something.
+        let calls = (counted.calls + counted.stepped).saturating_sub(before.calls + before.stepped);
+        let least_ns = calls as f64 * CALL_LEAST_NS;
+        let own_ns = (cpu_ns.saturating_sub(cpu_before_ns) as f64 - spent_ns).max(least_ns);
         if then_ns != 0 {
             *(if self.is_paused() { &mut self.unwatched_ns } else { &mut self.watched_ns }) += own_ns;
         }
@@ -162,6 +168,15 @@ impl Duty {
         }
         self.paused_since_ns = Some(now_ns);
         Decision::Pause
+    }
+
+    /// The probes stand again only now: putting them there took a while.
+    pub fn stands(&mut self, now_ns: u64, cpu_ns: u64) {
+        let (then_ns, counted, cpu_before_ns) = self.before;
+        if then_ns != 0 {
+            self.unwatched_ns += cpu_ns.saturating_sub(cpu_before_ns) as f64;
+        }
+        self.before = (now_ns, counted, cpu_ns);
     }
 
     /// When to look again.

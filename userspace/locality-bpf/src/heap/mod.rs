@@ -1,7 +1,7 @@
 //! Allocations: which heap block held an address at a moment, and where it was allocated.
 //!
 //! Allocation functions of the targets are probed (`kernel::uprobe`, `ebpf/src/heap.rs`). Files: `functions` which functions and
-//! where in them, `modules` what a process executes, `map` the blocks in time, `state` ring records to blocks, `duty` what it may
+//! where in them, `modules` what a process executes, `probed` which bytes windows must put back, `map` the blocks in time, `state` ring records to blocks, `duty` what it may
 //! cost, `price` what it costs, `tracker` the thread that drives all this. Not here: unwinding and naming the sites (the assembler).
 //!
 //! The only thing that writes to a traced program: breakpoints into its text, and in functions whose return is followed the return
@@ -13,10 +13,12 @@ pub mod functions;
 pub mod map;
 pub mod modules;
 mod price;
+mod probed;
 mod state;
 mod tracker;
 
 pub use map::Block;
+pub use probed::Probed;
 pub use state::{BlocksAt, Heap, HeapSite, SiteTotal, Summary};
 pub use tracker::{HeapThread, Settings, start};
 

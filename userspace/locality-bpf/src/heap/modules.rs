@@ -6,6 +6,7 @@
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -13,7 +14,7 @@ use locality_common::heap::TextRange;
 use locality_symbols::Mappings;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
-use super::functions::{self, BODY_BYTES, Symbol};
+use super::functions::{self, BODY_BYTES, Point, Symbol};
 use crate::kernel::uprobe::Probe;
 
 /// More symbols than this are not looked through.
@@ -27,6 +28,18 @@ pub struct FileId {
 }
 
 impl FileId {
+    /// A file's, if its file system tells mappings the same device.
+    pub fn of(metadata: &fs::Metadata) -> Self {
+        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+        Self { device, inode: metadata.ino() }
+    }
+
+    /// The same file in `locality_shadow::helper::What::Text`.
+    pub fn key(&self) -> u64 {
+        let (major, minor) = self.device;
+        self.inode ^ (u64::from(major) << 32 | u64::from(minor)).rotate_left(24)
+    }
+
     /// Its inode; the device that other calls tell for it may be another one.
     pub fn inode(&self) -> u64 {
         self.inode
@@ -116,7 +129,8 @@ fn probes_of(bytes: &[u8]) -> Vec<Probe> {
     points
         .into_iter()
         .filter_map(|point| {
-            Some(Probe { offset: offset(point.address)?, cookie: point.cookie, followed: point.followed })
+            let (offset, Point { cookie, followed, .. }) = (offset(point.address)?, point);
+            Some(Probe { offset, cookie, followed, byte: *bytes.get(usize::try_from(offset).ok()?)? })
         })
         .collect()
 }
@@ -124,6 +138,7 @@ fn probes_of(bytes: &[u8]) -> Vec<Probe> {
 #[cfg(test)]
 mod tests {
     use locality_common::heap::function;
+    use locality_shadow::helper::What;
 
     use super::*;
 
@@ -145,6 +160,17 @@ mod tests {
                 matches!((probe.cookie & function::MASK) as u32, function::FREE | function::MUNMAP);
             assert_ne!(probe.followed, gives_back, "{probe:?}");
         }
+    }
+
+    #[test]
+    fn files_have_the_names_that_windows_know_them_by() {
+        let own = own().unwrap();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let here = executed as *const () as u64;
+        let ranges = locality_shadow::helper::ranges(&maps);
+        let range = ranges.iter().find(|range| (range.start..range.end).contains(&here)).unwrap();
+        let What::Text { file, .. } = range.what else { panic!("{range:?}") };
+        assert_eq!(file, own.key());
     }
 
     #[test]

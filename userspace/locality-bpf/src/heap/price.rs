@@ -85,8 +85,8 @@ fn try_measure(heap: &Heap) -> io::Result<Prices> {
     let (_, stepped) = place(locality_heap_price_stepped)?;
     let malloc = u64::from(function::MALLOC);
     let probes = [
-        Probe { offset: emulated, cookie: malloc, followed: true },
-        Probe { offset: stepped, cookie: malloc | function::STEPPED, followed: true },
+        Probe { offset: emulated, cookie: malloc, followed: true, byte: 0 },
+        Probe { offset: stepped, cookie: malloc | function::STEPPED, followed: true, byte: 0 },
     ];
     heap.lock().set(HeapSettings { min_bytes: LEAST_BYTES, epoch: 0, reserved: 0 });
     let free_ns = time(locality_heap_price_emulated, 1);

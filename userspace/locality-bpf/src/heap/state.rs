@@ -16,7 +16,10 @@ use locality_common::{
 
 use locality_objects::{HeapBlock, HeapBlocks};
 
-use super::map::{Block, HeapMap};
+use super::{
+    map::{Block, HeapMap},
+    probed::Probed,
+};
 use crate::kernel::{
     object::{HEAP_BLOCKS_MAX, HeapObject},
     records::{self, Record},
@@ -70,7 +73,8 @@ pub struct Summary {
     /// Allocations that were recorded and read.
     pub seen: u64,
     /// Allocations that the targets made, as far as they could be counted: small ones too, and those of the pauses by
-    /// extrapolation from their CPU time. At least `seen`.
+    /// extrapolation from their CPU time without what the probes took (where these took nearly all of it, as with a program that
+    /// does little else than allocate, the order of magnitude only). At least `seen`.
     pub made: u64,
     /// Allocations of fewer than the least size.
     pub small: u64,
@@ -143,6 +147,7 @@ pub(super) enum Notice {
 #[derive(Debug, Clone)]
 pub struct Heap {
     state: Arc<Mutex<State>>,
+    probed: Arc<Probed>,
     notices: mpsc::Sender<Notice>,
 }
 
@@ -160,7 +165,7 @@ impl Heap {
             summary: Summary { watched: 1.0, ..Summary::default() },
         };
         let (notices, told) = mpsc::channel();
-        (Self { state: Arc::new(Mutex::new(state)), notices }, told)
+        (Self { state: Arc::new(Mutex::new(state)), probed: Arc::default(), notices }, told)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -176,6 +181,11 @@ impl Heap {
     /// Have a process probed.
     pub fn started(&self, pid: u32) {
         self.tell(Notice::Started(pid));
+    }
+
+    /// Which bytes of which files are replaced by breakpoints.
+    pub fn probed(&self) -> &Arc<Probed> {
+        &self.probed
     }
 
     /// Has a process probed that is going to run a program, and waits for it.

@@ -7,7 +7,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{Arc, mpsc},
     thread::JoinHandle,
@@ -240,17 +239,22 @@ impl Tracker {
 
     /// Looks a process through, now and a few times soon.
     fn meet(&mut self, pid: u32, now_ns: u64) {
-        let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
+        let is_new = !self.processes.contains_key(&pid);
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             links: HashMap::new(),
             ahead: None,
             became: false,
             scan_due_ns: 0,
             scan_after_ns: 0,
-            cpu_ns: (cpu_ns, cpu_ns),
+            cpu_ns: (0, 0),
         });
         (process.scan_due_ns, process.scan_after_ns) = (now_ns, FIRST_SCAN_NS);
         self.scan(pid, now_ns);
+        if let (true, Some(process)) = (is_new, self.processes.get_mut(&pid)) {
+            // Its time counts from here on, as it is watched from here on.
+            let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
+            process.cpu_ns = (cpu_ns, cpu_ns);
+        }
     }
 
     /// One round; returns when the next one is due.
@@ -368,18 +372,22 @@ impl Tracker {
 
     /// Probes the program that a process is going to run.
     fn probe_program(&mut self, pid: u32, program: &Path) {
-        let Ok(metadata) = program.metadata() else { return };
+        let Ok(file) = program.metadata().map(|metadata| FileId::of(&metadata)) else { return };
         let Ok(probes) = modules::probes(program) else { return };
         let Some(process) = self.processes.get_mut(&pid).filter(|_| !probes.is_empty()) else { return };
+        if process.links.keys().any(|known| known.inode() == file.inode()) {
+            // It runs already.
+            return;
+        }
+        self.heap.probed().say(file, &probes);
         match self.programs.attach(pid, program, &probes) {
-            Ok(link) => process.ahead = Some((metadata.ino(), link)),
+            Ok(link) => process.ahead = Some((file.inode(), link)),
             Err(error) => tracing::debug!("{}: {error}", program.display()),
         }
     }
 
     fn probe(&mut self, pid: u32, file: &Executed) {
-        let Some(process) = self.processes.get_mut(&pid) else { return };
-        if process.links.contains_key(&file.id) {
+        if self.processes.get(&pid).is_none_or(|process| process.links.contains_key(&file.id)) {
             return;
         }
         let probes = match self.files.get(&file.id) {
@@ -390,6 +398,9 @@ impl Tracker {
                 tracing::debug!("{}: {probes:x?}", file.path.display());
                 let probes: Arc<[Probe]> = probes.into();
                 self.files.insert(file.id, Arc::clone(&probes));
+                if !probes.is_empty() {
+                    self.heap.probed().say(file.id, &probes);
+                }
                 probes
             }
         };
@@ -398,7 +409,9 @@ impl Tracker {
         }
         match self.programs.attach(pid, &file.path, &probes) {
             Ok(link) => {
-                process.links.insert(file.id, link);
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.links.insert(file.id, link);
+                }
                 self.heap.lock().summary.probes += probes.len() as u64;
             }
             // It ended.
@@ -447,6 +460,8 @@ impl Tracker {
         for pid in pids {
             self.scan(pid, now_ns);
         }
+        let cpu_ns = self.cpu_ns();
+        self.duty.stands(sys::monotonic_ns(), cpu_ns);
     }
 
     /// Hands new sites to the assembler.

@@ -145,6 +145,8 @@ pub struct Probe {
     pub cookie: u64,
     /// Whether the function's return is of interest; the return address then lies on top of the stack there.
     pub followed: bool,
+    /// The instruction's first byte, which the kernel replaces.
+    pub byte: u8,
 }
 
 /// Probes in a process; they go when it is dropped, though the drop returns only after a grace period (some 0.1 s).

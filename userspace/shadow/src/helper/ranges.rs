@@ -5,7 +5,7 @@
 //! ([`super::Helper::update_maps`]).
 
 use super::layout::MOST_RANGES;
-use crate::memory::PAGE;
+use crate::memory::{PAGE, Page};
 
 /// What a range is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,12 +19,15 @@ pub enum What {
     },
     /// A device's registers or memory: reading them may change them, so a window ends there.
     Closed,
+    /// One byte of text where memory shows a breakpoint that the kernel has put there (a uprobe), and what the file has. Never in
+    /// [`ranges`]: nothing in `/proc` tells it. Its `end` is not looked at.
+    Probed(u8),
 }
 
 /// A range of addresses that is not ordinary data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextRange {
-    /// First byte, a multiple of the page size.
+    /// First byte, a multiple of the page size but for a probed byte.
     pub start: u64,
     /// Behind the last byte, a multiple of the page size.
     pub end: u64,
@@ -76,30 +79,62 @@ pub(super) fn text_lost(old: &[TextRange], new: &[TextRange]) -> bool {
     old.iter().filter(is_text).any(|range| !new.contains(range))
 }
 
-/// The list as the window process gets it: by address, first byte with bit 0 set for closed ranges, byte behind the last. Too
-/// many: text is left out, which is always right, as it is then read anew.
+/// Marks a packed entry as a probed byte; no user address has this bit.
+const PROBED: u64 = 1 << 63;
+
+/// What the kernel writes over an instruction's first byte (`int3`).
+const BREAKPOINT: u8 = 0xcc;
+
+/// The list as the window process gets it: by address, first byte with bit 0 set for closed ranges, byte behind the last; then
+/// addresses of probed bytes, marked, and what stood there. Too many: text is left out, which is always right, as it is then
+/// read anew.
 pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     let mut sorted: Vec<&TextRange> = ranges.iter().collect();
     sorted.sort_unstable_by_key(|range| (range.what != What::Closed, range.start));
     sorted.truncate(MOST_RANGES);
-    sorted.sort_unstable_by_key(|range| range.start);
-    sorted.iter().map(|range| [range.start | u64::from(range.what == What::Closed), range.end]).collect()
+    sorted.sort_unstable_by_key(|range| (matches!(range.what, What::Probed(_)), range.start));
+    let entry = |range: &&TextRange| match range.what {
+        What::Closed => [range.start | 1, range.end],
+        What::Text { .. } => [range.start, range.end],
+        What::Probed(byte) => [range.start | PROBED, byte.into()],
+    };
+    sorted.iter().map(entry).collect()
 }
 
 /// A packed list, looked up by address.
 #[derive(Debug, Default)]
-pub(super) struct Lookup(Vec<[u64; 2]>);
+pub(super) struct Lookup {
+    ranges: Vec<[u64; 2]>,
+    /// Addresses and what the file has there, by address.
+    probed: Vec<(u64, u8)>,
+}
 
 impl Lookup {
     /// From what [`packed`] made; `ranges` does not overlap.
-    pub(super) fn new(ranges: Vec<[u64; 2]>) -> Lookup {
-        Lookup(ranges)
+    pub(super) fn new(mut ranges: Vec<[u64; 2]>) -> Lookup {
+        let behind = ranges.partition_point(|[start, _]| start & PROBED == 0);
+        let probed = ranges.split_off(behind).into_iter();
+        let probed = probed.map(|[address, byte]| (address & !PROBED, byte as u8)).collect();
+        Lookup { ranges, probed }
+    }
+
+    /// Puts back what the file has where a page shows the kernel's breakpoints.
+    pub(super) fn unprobe(&self, page: u64, bytes: &mut Page) {
+        let first = self.probed.partition_point(|(address, _)| *address < page);
+        for (address, byte) in self.probed.iter().skip(first) {
+            let Some(at) = bytes.get_mut(usize::try_from(address - page).unwrap_or(usize::MAX)) else {
+                break;
+            };
+            if *at == BREAKPOINT {
+                *at = *byte;
+            }
+        }
     }
 
     /// `None` for ordinary data, else whether the range is closed.
     pub(super) fn closed(&self, address: u64) -> Option<bool> {
-        let behind = self.0.partition_point(|[start, _]| start & !1 <= address);
-        let [start, end] = self.0.get(behind.checked_sub(1)?)?;
+        let behind = self.ranges.partition_point(|[start, _]| start & !1 <= address);
+        let [start, end] = self.ranges.get(behind.checked_sub(1)?)?;
         (address < *end).then_some(start & 1 == 1)
     }
 }
@@ -155,6 +190,29 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert!(text_lost(&old, &ranges(&MAPS.replace("r-xp 00001000 fe:00 11", "r-xp 00001000 fe:00 12"))));
         assert!(text_lost(&old, &ranges(&MAPS.replace("r-xp 00001000 fe:00", "r-xp 00001000 fe:01"))));
         assert!(text_lost(&old, &[]) && !text_lost(&[], &old));
+    }
+
+    #[test]
+    fn breakpoints_are_replaced_where_a_probe_is_known_and_nowhere_else() {
+        let probed = |start: u64, byte| TextRange { start, end: start, what: What::Probed(byte) };
+        let mut list = ranges(MAPS);
+        list.extend([
+            probed(0x55d0_0000_1ffe, 0x53),
+            probed(0x55d0_0000_2000, 0x41),
+            probed(0x55d0_0000_1003, 0x55),
+        ]);
+        let lookup = Lookup::new(packed(&list));
+        assert_eq!(lookup.closed(0x55d0_0000_1003), Some(false));
+        let mut page = [0x90; PAGE as usize];
+        (page[3], page[4], page[0xfff]) = (BREAKPOINT, BREAKPOINT, BREAKPOINT);
+        lookup.unprobe(0x55d0_0000_1000, &mut page);
+        // The third is not known, and where a known one shows no breakpoint it has gone.
+        assert_eq!((page[3], page[4], page[0xffe], page[0xfff]), (0x55, BREAKPOINT, 0x90, BREAKPOINT));
+        let mut page = [BREAKPOINT; PAGE as usize];
+        lookup.unprobe(0x55d0_0000_2000, &mut page);
+        assert_eq!((page[0], page[1]), (0x41, BREAKPOINT));
+        lookup.unprobe(0x7f00_0000_0000, &mut page);
+        assert_eq!(page[0], 0x41);
     }
 
     proptest! {

@@ -1,5 +1,7 @@
 //! A target's memory through its `/proc/PID/mem`: in the window process, or for a window in this one.
 //!
+//! Where the kernel has put breakpoints into text (uprobes) that the caller told of, the file's bytes are returned.
+//!
 //! Runs of pages take one `preadv`, whatever order they are asked for in and wherever they go. A read of a page that is not
 //! there ends a run and nothing else.
 //!
@@ -86,7 +88,6 @@ impl Memory for ProcessMemory {
         }
         found.fill(false);
         order.retain(|n| self.ranges.closed(page(*n)) != Some(true));
-        let base = into.as_mut_ptr();
         let mut rest = order.as_slice();
         while let Some(first) = rest.first().copied() {
             let follows = |(at, n): (usize, &u32)| page(*n) == page(first).wrapping_add(at as u64 * PAGE);
@@ -94,6 +95,8 @@ impl Memory for ProcessMemory {
                 rest.iter().enumerate().take(RUN).take_while(|(at, n)| follows((*at, n))).count().max(1);
             let (these, others) = rest.split_at(run.min(rest.len()));
             self.parts.clear();
+            // Anew for each run, as the pages are looked at in between.
+            let base = into.as_mut_ptr();
             self.parts.extend(these.iter().map(|n| libc::iovec {
                 // SAFETY: the number is below `count`, hence below the length of `into`.
                 iov_base: unsafe { base.add(*n as usize) }.cast(),
@@ -103,6 +106,9 @@ impl Memory for ProcessMemory {
             for n in these.iter().take(got) {
                 if let Some(found) = found.get_mut(*n as usize) {
                     *found = true;
+                }
+                if let Some(bytes) = into.get_mut(*n as usize) {
+                    self.ranges.unprobe(page(*n), bytes);
                 }
             }
             // The page at which the run ended is not there; what follows it may be.

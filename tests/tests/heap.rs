@@ -1,0 +1,368 @@
+//! Allocations of real programs, followed by probes: each block that a program says it has is found at the moment that it
+//! says, with the function that asked for it, and is not found when it is gone; the budget holds; a killed tracer leaves clean text.
+//!
+//! What is asserted is counted, never timed. The programs print moments of `CLOCK_MONOTONIC`, at which the blocks are asked for later.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use locality_bpf::capture::event::{Costs, Event};
+use locality_bpf::control::sites::Sites;
+use locality_bpf::heap::{self, Block, Heap, HeapSite, HeapThread};
+use locality_bpf::kernel::btf;
+use locality_bpf::kernel::object::{Filter, Object};
+use locality_common::record::Registers;
+use locality_symbols::{CodeAddress, Mappings, Processes, Symbolizer};
+use locality_tests::live::alone;
+use locality_tests::{Finished, Target, Tracer, requires};
+use tokio::sync::mpsc;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// So much of the CPU time that no test program is let alone.
+const UNBOUNDED: f64 = 1e6;
+
+/// Follows allocations in this process, without a trace around it.
+struct Follower {
+    /// Holds the maps.
+    _object: Object,
+    thread: HeapThread,
+    events: mpsc::Receiver<Event>,
+    processes: Processes,
+    sites: RefCell<Sites>,
+    symbolizer: RefCell<Symbolizer>,
+}
+
+impl Follower {
+    /// `None`, and said, where the kernel cannot.
+    fn start(share: f64) -> Option<Self> {
+        let (object, _, heap) =
+            Object::load_with(&Filter::Processes, &btf::kernel_offsets().unwrap(), true).unwrap();
+        let heap = match heap.unwrap() {
+            Ok(heap) => heap,
+            Err(error) => {
+                locality_tests::requires::skip(&format!("needs Linux 6.6: {error:#}"));
+                return None;
+            }
+        };
+        let (sender, events) = mpsc::channel(4096);
+        let settings = heap::Settings { share, min_bytes: heap::MIN_BYTES, copy_ns: 10_000 };
+        let thread = heap::start(heap, settings, Arc::new(Costs::default()), sender).unwrap();
+        let processes = Processes::new();
+        let sites = RefCell::new(Sites::new(processes.clone()));
+        let symbolizer = RefCell::new(Symbolizer::new(processes.clone()));
+        Some(Self { _object: object, thread, events, processes, sites, symbolizer })
+    }
+
+    fn heap(&self) -> &Heap {
+        self.thread.heap()
+    }
+
+    /// Has a process probed, and waits until it is.
+    fn attach(&self, pid: u32) {
+        self.know(pid);
+        self.heap().launched(pid, PathBuf::from(format!("/proc/{pid}/exe")));
+    }
+
+    /// Reads how its stacks are unwound, while it runs.
+    fn know(&self, pid: u32) {
+        self.processes.attach(pid).unwrap();
+        // A file can be opened as long as the process has it.
+        for mapping in Mappings::read(pid).unwrap().iter().filter(|mapping| mapping.executable) {
+            let inside = Registers { rip: mapping.start + 16, ..Registers::default() };
+            drop(self.sites.borrow_mut().walk(pid, &inside, &[]));
+            drop(self.symbolizer.borrow_mut().symbolize(pid, CodeAddress::Exact(inside.rip)));
+        }
+    }
+
+    /// Ends, and names the functions of each site's stack, innermost first. The processes may be gone.
+    fn finish(mut self) -> Followed {
+        self.thread.finish();
+        let sites = self.sites.get_mut();
+        let symbolizer = self.symbolizer.get_mut();
+        let mut paths: HashMap<u64, Vec<String>> = HashMap::new();
+        while let Ok(event) = self.events.try_recv() {
+            let Event::HeapSite(site) = event else { panic!("{event:?}") };
+            let HeapSite { pid, regs, stack, .. } = &*site;
+            let walk = sites.walk(*pid, regs, stack);
+            let frames = walk.addresses.iter().flat_map(|address| symbolizer.symbolize(*pid, *address));
+            let names = frames.map(|frame| frame.function.unwrap_or_default()).collect();
+            assert!(paths.insert(site.site, names).is_none(), "site {} was told twice", site.site);
+        }
+        Followed { heap: self.thread.heap().clone(), paths }
+    }
+}
+
+/// What was learnt.
+struct Followed {
+    heap: Heap,
+    paths: HashMap<u64, Vec<String>>,
+}
+
+/// A line of a program.
+#[derive(Debug)]
+struct Said {
+    pid: u32,
+    stands: bool,
+    at_ns: u64,
+    name: String,
+    address: u64,
+    bytes: u64,
+}
+
+/// What a program said, and a child of it in between.
+fn said(finished: &Finished, pid: u32) -> Vec<Said> {
+    let mut by = pid;
+    let mut all = Vec::new();
+    for line in &finished.stdout {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["child", child] => by = child.parse().unwrap(),
+            ["parent"] => by = pid,
+            [kind @ ("at" | "gone"), at_ns, name, address, ref bytes @ ..] => all.push(Said {
+                pid: by,
+                stands: kind == "at",
+                at_ns: at_ns.parse().unwrap(),
+                name: name.to_owned(),
+                address: address.parse().unwrap(),
+                bytes: bytes.first().map_or(0, |bytes| bytes.parse().unwrap()),
+            }),
+            _ => {}
+        }
+    }
+    all
+}
+
+impl Followed {
+    fn block(&self, said: &Said, offset: u64) -> Option<Block> {
+        self.heap.find(said.pid, said.address + offset, said.at_ns)
+    }
+
+    /// Checks each line; returns the names of the sites that were met.
+    fn check(&self, lines: &[Said]) -> HashSet<String> {
+        let mut met = HashSet::new();
+        let mut stood_at: HashMap<(u32, u64), u64> = HashMap::new();
+        for said in lines {
+            if !said.stands {
+                // Another block may have taken the place.
+                let stood_ns = stood_at.get(&(said.pid, said.address)).copied().unwrap_or(0);
+                let found = self.block(said, 0).filter(|block| block.since_ns <= stood_ns);
+                assert_eq!(found, None, "{said:?}");
+                continue;
+            }
+            stood_at.insert((said.pid, said.address), said.at_ns);
+            for offset in [0, said.bytes / 2, said.bytes - 1] {
+                let block = self.block(said, offset).unwrap_or_else(|| panic!("not found: {said:?}"));
+                assert_eq!(
+                    (block.start, block.bytes, block.certain),
+                    (said.address, said.bytes, true),
+                    "{said:?}"
+                );
+                let path = self.paths.get(&block.site).unwrap_or_else(|| panic!("no stack: {said:?}"));
+                assert!(path.contains(&said.name), "{said:?} from {path:?}");
+                assert!(path.iter().any(|frame| frame == "main" || frame == "in_thread"), "{path:?}");
+            }
+            let behind = self.block(said, said.bytes + 64);
+            assert!(behind.is_none_or(|block| block.start > said.address), "{said:?} {behind:?}");
+            met.insert(said.name.clone());
+        }
+        met
+    }
+}
+
+/// Starts a program, has it probed and lets it go; returns what it said.
+fn follow(program: PathBuf, arguments: &[&str]) -> Option<(Followed, Vec<Said>, Finished)> {
+    let follower = Follower::start(UNBOUNDED)?;
+    let mut command = std::process::Command::new(program);
+    command.args(["0"]).args(arguments);
+    let target = Target::start_command(command);
+    let pid = target.pid();
+    follower.attach(pid);
+    target.signal(libc::SIGUSR1);
+    if arguments.contains(&"fork") {
+        let child = child_of(pid);
+        follower.know(child);
+        follower.heap().forked(pid, child, monotonic_ns());
+    }
+    let finished = target.finish(LIMIT);
+    let said = said(&finished, pid);
+    Some((follower.finish(), said, finished))
+}
+
+fn child_of(pid: u32) -> u32 {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        if let Some(child) = children.split_whitespace().next() {
+            return child.parse().unwrap();
+        }
+        assert!(Instant::now() < deadline, "no child came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the destination is a live `timespec`.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) }, 0);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn names(of: &[&str]) -> HashSet<String> {
+    of.iter().map(|name| (*name).to_owned()).collect()
+}
+
+const C_SITES: [&str; 8] = [
+    "site_malloc",
+    "site_calloc",
+    "site_memalign",
+    "site_posix",
+    "site_mmap",
+    "site_realloc",
+    "site_reallocarray",
+    "site_thread",
+];
+
+#[test]
+fn blocks_of_every_kind_are_found_at_their_moments() {
+    requires!(root, btf);
+    let _alone = alone();
+    let Some((followed, lines, _)) = follow(locality_tests::build("heap_sites"), &[]) else { return };
+    assert_eq!(followed.check(&lines), names(&C_SITES));
+    let summary = followed.heap.summary();
+    assert_eq!(
+        (summary.lost, summary.folded, summary.unseen_frees, summary.pauses),
+        (0, 0, 0, 0),
+        "{summary:?}"
+    );
+    // Four threads of 51 each, and a dozen more; small ones are counted, and what stood before is not.
+    assert!((210..260).contains(&summary.seen) && summary.small > 0, "{summary:?}");
+    assert!(summary.made >= summary.seen + summary.small && summary.watched == 1.0, "{summary:?}");
+    let totals = followed.heap.totals();
+    let at = |name: &str| {
+        let of = totals.iter().filter(|total| followed.paths[&total.site].iter().any(|frame| frame == name));
+        of.fold((0, 0), |sum, total| (sum.0 + total.allocations, sum.1 + total.bytes))
+    };
+    let small: u64 = (2000..2050).sum();
+    assert_eq!(at("site_thread"), (204, 4 * small + (0..4).map(|n| 40_000 + 16 * n).sum::<u64>()));
+    assert_eq!(at("site_posix"), (1, 70_000));
+}
+
+#[test]
+fn a_child_has_a_copy_of_the_blocks() {
+    requires!(root, btf);
+    let _alone = alone();
+    let Some((followed, lines, _)) = follow(locality_tests::build("heap_sites"), &["fork"]) else { return };
+    let parent = lines.first().unwrap().pid;
+    assert_eq!(lines.iter().filter(|said| said.pid != parent).count(), 4, "{lines:?}");
+    followed.check(&lines);
+}
+
+#[test]
+fn a_statically_linked_program_is_followed() {
+    requires!(root, btf);
+    let _alone = alone();
+    let program = locality_tests::build("heap_sites").with_extension("static");
+    let Some((followed, lines, _)) = follow(program, &[]) else { return };
+    assert_eq!(followed.check(&lines), names(&C_SITES));
+}
+
+#[test]
+fn cpp_blocks_are_followed_and_a_failed_one_throws() {
+    requires!(root, btf);
+    let _alone = alone();
+    let program = locality_tests::build("heap_new");
+    for program in [program.clone(), program.with_extension("static")] {
+        let Some((followed, lines, finished)) = follow(program, &[]) else { return };
+        assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+        for said in &lines {
+            let block = followed.block(said, 0).unwrap_or_else(|| panic!("not found: {said:?}"));
+            assert_eq!((block.start, block.bytes), (said.address, said.bytes), "{said:?}");
+            let path = &followed.paths[&block.site];
+            assert!(path.iter().any(|frame| frame.contains(&said.name)), "{said:?} from {path:?}");
+        }
+        assert_eq!(lines.len(), 3);
+        assert_eq!(followed.heap.summary().pauses, 0);
+    }
+}
+
+#[test]
+fn a_program_that_only_allocates_is_watched_within_the_share() {
+    requires!(root, btf);
+    let _alone = alone();
+    let share = 0.004;
+    let Some(follower) = Follower::start(share) else { return };
+    let target = Target::start("heap_storm", &["6"]);
+    let pid = target.pid();
+    follower.attach(pid);
+    let finished = target.finish(LIMIT);
+    // It runs so long, on a busy machine with less CPU time.
+    let cpu_ns = 6e9;
+    let calls: u64 =
+        finished.stdout.iter().find_map(|line| line.strip_prefix("calls ")?.parse().ok()).unwrap();
+    let summary = follower.finish().heap.summary();
+    eprintln!("{calls} calls, {summary:?}");
+    // Counted probes times their price; beyond the share the credit of the start and a burst or two that ran over.
+    let allowed_ns = share * cpu_ns + 5e6 + 10e6;
+    assert!((summary.cost_ns as f64) < allowed_ns, "{summary:?}");
+    assert!(summary.pauses >= 1 && summary.watched < 0.5, "{summary:?}");
+    assert!(summary.seen > 0 && summary.seen < calls / 10, "{calls} {summary:?}");
+    // What it made is known by extrapolation only, and most of what it is extrapolated from were probes.
+    let made = summary.made as f64 / calls as f64;
+    assert!((0.02..50.0).contains(&made), "{calls} {summary:?}");
+}
+
+/// Bytes of a process' text that differ from the file, file by file.
+fn changed_text(pid: u32) -> usize {
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mappings = Mappings::read(pid).unwrap();
+    let mut changed = 0;
+    for mapping in mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0) {
+        let bytes = (mapping.end - mapping.start) as usize;
+        let (mut now, mut then) = (vec![0u8; bytes], vec![0u8; bytes]);
+        memory.read_exact_at(&mut now, mapping.start).unwrap();
+        let file =
+            fs::File::open(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)).unwrap();
+        let read = file.read_at(&mut then, mapping.offset).unwrap();
+        changed += now.iter().zip(&then).take(read).filter(|(now, then)| now != then).count();
+    }
+    changed
+}
+
+#[test]
+fn a_killed_tracer_leaves_the_text_clean() {
+    requires!(root, btf);
+    let _alone = alone();
+    let mut target = Target::start("heap_storm", &["8"]);
+    let pid = target.pid();
+    assert_eq!(changed_text(pid), 0);
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("t.locality");
+    let arguments =
+        ["-q", "--heap", "--overhead", "90", "-p", &pid.to_string(), "-o", profile.to_str().unwrap()]
+            .map(str::to_owned);
+    let mut tracer = Tracer::new().args(&arguments).start();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while changed_text(pid) == 0 {
+        assert!(Instant::now() < deadline && tracer.is_running(), "no probe was put into the program");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tracer.signal(libc::SIGKILL);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while changed_text(pid) > 0 {
+        assert!(Instant::now() < deadline, "{} bytes of text are still changed", changed_text(pid));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(target.is_running());
+    let finished = target.finish(LIMIT);
+    assert!(
+        finished.status.success() && finished.stdout.iter().any(|line| line.starts_with("calls ")),
+        "{finished:?}"
+    );
+}
