@@ -15,7 +15,7 @@ use crate::shell;
 
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server, which would start a
 /// service on this machine: the same binary is in redis-tools (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
@@ -27,6 +27,9 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("qemu-x86_64", "qemu-user"),
     ("redis-benchmark", "redis-tools"),
     ("git", "git"),
+    ("gfortran", "gfortran"),
+    ("go", "golang-go"),
+    ("valgrind", "valgrind"),
 ];
 
 /// What `cargo xtask test` can be asked for.
