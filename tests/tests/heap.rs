@@ -313,9 +313,11 @@ fn a_program_that_only_allocates_is_watched_within_the_share() {
     assert!((summary.cost_ns as f64) < allowed_ns, "{summary:?}");
     assert!(summary.pauses >= 1 && summary.watched < 0.5, "{summary:?}");
     assert!(summary.seen > 0 && summary.seen < calls / 10, "{calls} {summary:?}");
-    // What it made is known by extrapolation only, and most of what it is extrapolated from were probes.
-    let made = summary.made as f64 / calls as f64;
-    assert!((0.02..50.0).contains(&made), "{calls} {summary:?}");
+    // What it made is extrapolated from CPU time that was mostly the probes'; on a busy machine it is far too little.
+    assert!(
+        (summary.seen + summary.small..calls.saturating_mul(50)).contains(&summary.made),
+        "{calls} {summary:?}"
+    );
 }
 
 /// Bytes of a process' text that differ from the file, file by file.
