@@ -8,6 +8,10 @@
 //! becomes of uses whose reuse was not seen is told by Kaplan–Meier curves (module `survival`) of the uses of the same object at the
 //! same line of code; `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the whole.
 //!
+//! A miss belongs to the line of code that touches again, as far as reuses were seen: an object's misses are shared out among the
+//! lines at which its seen reuses miss, each weighed by what it stands for (`Study::weights`); where none was seen, among
+//! those of its uses.
+//!
 //! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses` (observations), `shares` (the
 //! analysis, which merges), `conflicts`, `layout`.
 //!
@@ -28,9 +32,10 @@ use crate::analysis::Analysis;
 use crate::context::{ContextId, Contexts, PlaceId};
 use crate::estimate::Estimate;
 use crate::estimator::{Draw, Estimator, Study};
-use crate::model::{AccessKind, FieldId, ObjectId, Profile, RecordId};
+use crate::model::{AccessKind, FieldId, ObjectId, Profile, RecordId, StackId};
 use crate::rates::{Rates, Unit};
 use crate::reuse::{Case, FIXED_SIZES};
+use crate::survival::bin;
 
 pub use conflicts::{Conflict, NEAREST};
 pub use layout::{Change, HOT_SHARE, Layout};
@@ -70,8 +75,21 @@ pub struct Objects {
     pub unknown: Estimate,
     /// Which object displaces which, heaviest first.
     pub conflicts: Vec<Conflict>,
+    /// Weights by calling context, whatever the objects: what attribution without addresses starts from.
+    pub stacks: Vec<StackWeight>,
     /// Uses behind it.
     pub n: u64,
+}
+
+/// What falls on one calling context.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StackWeight {
+    /// The context.
+    pub stack: StackId,
+    /// Accesses.
+    pub accesses: f64,
+    /// Predicted misses by level.
+    pub misses: [f64; LEVELS],
 }
 
 /// One object.
@@ -153,7 +171,10 @@ impl Objects {
         let prepared = prepared.spread(&spreads);
         let misses = prepared.beyond(Draw::SEEN, &limits);
 
-        let uses = uses::all(profile, contexts, rates, &study.subjects, &locations, (&misses, levels.len()));
+        let weights = prepared.weights(Estimator::KaplanMeier);
+        let missed = study.missed(&weights, &limits);
+        let predicted = uses::Predicted { misses: &misses, missed: &missed, levels: levels.len() };
+        let uses = uses::all(profile, contexts, rates, &study.subjects, &locations, &predicted);
         let mut analysis = Shares::new(profile, &rows, &levels, rates.unit() == Unit::Accesses);
         uses.into_iter().for_each(|one| analysis.observe(one));
         let mut found = analysis.finish();
@@ -203,6 +224,20 @@ impl ByObject {
             samples: (0..profile.samples.len()).filter(|sample| of(*sample) != usize::MAX).collect(),
             subjects,
         }
+    }
+
+    /// By subject and level, what a seen reuse stands for where its distance misses.
+    fn missed(&self, weights: &[f64], limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
+        let mut missed = Vec::with_capacity(weights.len() * limits.len());
+        for ((subject, stretch), weight) in self.subjects.iter().zip(&self.stretch_of).zip(weights) {
+            let at = bin(subject.distance());
+            for limit in limits {
+                let bins = limit.get(*stretch).map_or(&[][..], Vec::as_slice);
+                let beyond = bins.iter().filter(|limit| at >= **limit).count();
+                missed.push(weight * beyond as f64 / bins.len().max(1) as f64);
+            }
+        }
+        missed
     }
 
     /// Widens the intervals of miss shares to what bootstrap draws show: other samples, other rates, other curves.

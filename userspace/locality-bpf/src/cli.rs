@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::{arbiter::Policy, estimator::Estimator};
+use locality_approximate::IgnoreLines;
 use locality_stream::DataType;
 
 use crate::{
@@ -30,13 +31,14 @@ use crate::{
     override_usage = "locality-bpf [OPTIONS] -p PID[,PID…]\n       \
         locality-bpf [OPTIONS] --all | --cgroup PATH\n       \
         locality-bpf [OPTIONS] -- COMMAND [ARG]…\n       \
-        locality-bpf exact -- COMMAND… | report FILE | compare A B | doctor [-p PID] | calibrate",
+        locality-bpf exact -- COMMAND… | report FILE | objects FILE | compare A B | doctor [-p PID] | calibrate",
     after_help = "Examples:\n  \
         sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
         sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
         sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
         locality-bpf exact -- ./prog arg          every access of a whole run, under QEMU, without root\n  \
         locality-bpf report a.locality --format json    report again from a profile\n  \
+        locality-bpf objects a.locality          variables by accesses and predicted cache misses\n  \
         sudo locality-bpf doctor -p 1234         what this machine and that process allow"
 )]
 pub struct Cli {
@@ -81,6 +83,28 @@ pub enum Other {
         /// text for people, json for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
+    },
+    /// Variables: which data objects the accesses and the predicted cache misses fall on, field by field.
+    ///
+    /// Example: locality-bpf objects trace.locality --against approximate
+    Objects {
+        /// The profile.
+        file: PathBuf,
+        /// Set another method beside it: approximate, from code addresses and call paths alone.
+        #[arg(long, value_enum, value_name = "METHOD")]
+        against: Option<Method>,
+        /// What a sample of the other method is divided among: the reads of its source line (as in its paper) or instruction.
+        #[arg(long, value_enum, default_value_t = Level::Line, requires = "against")]
+        level: Level,
+        /// Leave variables out of the other method that are declared on these lines: FILE:LINE or FILE:FIRST-LAST.
+        #[arg(long, value_name = "FILE:LINES", requires = "against")]
+        ignore_lines: Vec<IgnoreLines>,
+        /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+        #[arg(long, default_value_t, value_name = "ESTIMATOR")]
+        estimator: Estimator,
+        /// How to print.
+        #[command(flatten)]
+        output: OutputArgs,
     },
     /// Run a command under QEMU and count every access exactly. Needs qemu-user, and no root.
     ///
@@ -300,6 +324,22 @@ pub struct OutputArgs {
     pub top: usize,
 }
 
+/// Another method of attribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// From code addresses and call paths alone.
+    Approximate,
+}
+
+/// What a sample falls on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// A source line.
+    Line,
+    /// An instruction.
+    Instruction,
+}
+
 /// Report formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -335,6 +375,9 @@ mod tests {
             parse("locality-bpf doctor -p 3 --json").unwrap().other,
             Some(Other::Doctor { .. })
         ));
+        let objects =
+            "locality-bpf objects f --against approximate --ignore-lines a.c:3-9 --top 5 --format json";
+        assert!(matches!(parse(objects).unwrap().other, Some(Other::Objects { .. })));
         let Some(Other::Exact(exact)) =
             parse("locality-bpf exact -o f --granularity 8,64 --report r -- ls -l").unwrap().other
         else {
@@ -384,6 +427,10 @@ mod tests {
             "locality-bpf ls",
             "locality-bpf exact",
             "locality-bpf exact ls",
+            "locality-bpf objects",
+            "locality-bpf objects f --against best",
+            "locality-bpf objects f --level instruction",
+            "locality-bpf objects f --against approximate --ignore-lines x",
             "locality-bpf exact --granularity 3 -- ls",
             "locality-bpf exact --sets 0 -- ls",
             "locality-bpf exact --data-type float -- ls",

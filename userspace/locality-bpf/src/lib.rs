@@ -1,8 +1,9 @@
 //! The tracer behind the command line, as a library for its tests and benchmarks.
 //!
 //! Modules stand in the order in which a trace passes them: `cli` is what the user typed, `compare` holds two reports
-//! against each other, `doctor` says what this machine can do, `plan` what the one means on the other, `control` runs the
-//! trace, `capture` stops and watches, `guard` keeps the targets from harm, `heap` follows allocations, `exact` runs a program under QEMU instead,
+//! against each other, `objects` lists variables, `doctor` says what this machine can do, `plan` what the one means on the other,
+//! `control` runs the trace, `capture` stops and watches, `guard` keeps the targets from harm, `heap` follows allocations, `exact`
+//! runs a program under QEMU instead,
 //! `kernel` wraps interfaces.
 
 pub mod cli;
@@ -10,6 +11,7 @@ pub mod units;
 
 pub mod compare;
 pub mod doctor;
+pub mod objects;
 
 pub mod plan;
 

@@ -14,10 +14,10 @@ use locality_analysis::{
     },
 };
 use locality_bpf::{
-    cli::{Cli, ExactArgs, Format, Other, OutputArgs},
+    cli::{self, Cli, ExactArgs, Format, Other, OutputArgs},
     compare,
     control::{launch, session},
-    doctor, exact,
+    doctor, exact, objects,
     plan::{Plan, Targets},
 };
 
@@ -41,6 +41,10 @@ fn main() -> ExitCode {
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| write_page(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
+        Some(Other::Objects { file, against, level, ignore_lines, estimator, output }) => {
+            let against = against.map(|_| against_options(level, ignore_lines));
+            list_objects(&file, estimator, against.as_ref(), &output)
+        }
         Some(Other::Exact(args)) => run_exactly(&args, cli.quiet),
         Some(Other::Doctor { pid, json }) => examine(pid, json),
         Some(Other::Calibrate) => calibrate(),
@@ -139,6 +143,32 @@ fn report(file: &Path, estimator: Estimator, output: &OutputArgs) -> Result<Exit
     let profile = locality_profile::read(file)?;
     print(&profile, estimator, output, false)?;
     Ok(success(&profile))
+}
+
+fn against_options(level: cli::Level, ignore: Vec<locality_approximate::IgnoreLines>) -> objects::Against {
+    let level = match level {
+        cli::Level::Line => locality_approximate::Level::Line,
+        cli::Level::Instruction => locality_approximate::Level::Instruction,
+    };
+    // Misses of stores count as those of loads do.
+    let accesses = locality_approximate::Accesses::ReadsAndWrites;
+    objects::Against {
+        options: locality_approximate::Options { level, accesses, ignore, ..Default::default() },
+    }
+}
+
+fn list_objects(
+    file: &Path,
+    estimator: Estimator,
+    against: Option<&objects::Against>,
+    output: &OutputArgs,
+) -> Result<ExitCode> {
+    let colour = output.report.is_none() && wants_colour(std::io::stdout().is_terminal());
+    let style = if colour { Style::Ansi } else { Style::Plain };
+    let options = text::Options { top: output.top, style };
+    let page = objects::run(file, estimator, against, output.format, options)?;
+    put(&page, output, false)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Exit status 1 says that a trace is not possible.

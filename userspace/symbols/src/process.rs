@@ -74,16 +74,23 @@ impl Processes {
     }
 
     /// Opens the ELF file behind a mapping of the process, executable or not. Open files are shared, so asking again is
-    /// cheap while one handle lives.
+    /// cheap while one handle lives; what was opened while the process lived is found after its end too.
     pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
         if mapping.inode == 0 {
             return Err(Unknown::NotElf);
         }
         let process = self.process(pid).map_err(|_| Unknown::Unmapped)?;
-        if !lock(&process).is_alive() {
+        let mut process = lock(&process);
+        let key = (mapping.device, mapping.inode);
+        if let Some(module) = process.files.get(&key) {
+            return Ok(ModuleFile(Arc::clone(module)));
+        }
+        if !process.is_alive() {
             return Err(Unknown::FileGone);
         }
-        self.modules.open(pid, mapping).map(ModuleFile)
+        let module = self.modules.open(pid, mapping)?;
+        process.files.insert(key, Arc::clone(&module));
+        Ok(ModuleFile(module))
     }
 
     /// Number of modules that are open at this moment, over all processes.
@@ -153,6 +160,8 @@ pub(crate) struct Process {
     mappings: Mappings,
     /// Executable mappings that an address fell in, by start.
     seen: HashMap<u64, Code>,
+    /// Files that were opened on demand, by device and inode.
+    files: HashMap<((u32, u32), u64), Arc<Module>>,
     /// Such mappings that vanished, the latest last.
     past: Vec<(Mapping, Code)>,
     pub(crate) perf_map: PerfMap,
@@ -169,6 +178,7 @@ impl Process {
             started: start_time(pid),
             mappings: Mappings::default(),
             seen: HashMap::new(),
+            files: HashMap::new(),
             past: Vec::new(),
             perf_map: PerfMap::default(),
             modules,

@@ -11,11 +11,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-use super::{DataUse, FieldUse, Level, Line, Objects, Row, Rows, conflicts, layout};
+use super::{DataUse, FieldUse, LEVELS, Level, Line, Objects, Row, Rows, StackWeight, conflicts, layout};
 use crate::analysis::{Analysis, in_order};
 use crate::context::PlaceId;
 use crate::estimate::{Estimate, wilson};
-use crate::model::{AccessKind, FieldId, Profile, RecordId};
+use crate::model::{AccessKind, FieldId, Profile, RecordId, StackId};
 
 /// Objects are ranked by the last level at which this share of all touches misses.
 const ENOUGH_MISSES: f64 = 1e-3;
@@ -208,29 +208,61 @@ impl<'a> Shares<'a> {
         fields
     }
 
+    /// Accesses by the line of the use; misses by the line that touches again, in the proportions of the seen ones.
     fn lines(&self, uses: &[DataUse], rows: &mut [Option<Row>]) {
-        let key = |one: &DataUse| one.row.map(|row| (row, one.place));
-        let accesses = self.by(uses.iter(), key, |one| one.accesses);
-        let misses: Vec<_> =
-            (0..self.levels.len()).map(|level| self.by(uses.iter(), key, |one| one.misses[level])).collect();
-        let mut kinds: BTreeMap<(usize, PlaceId), [f64; 4]> = BTreeMap::new();
+        type At = (usize, PlaceId);
+        let accesses = self.by(uses.iter(), |one| Some((one.row?, one.place)), |one| one.accesses);
+        let mut kinds: BTreeMap<At, [f64; 4]> = BTreeMap::new();
+        // Seen reuses that miss, by line, and expected misses by the line of the use for objects without any; with how many.
+        let mut seen: BTreeMap<At, ([f64; LEVELS], u64)> = BTreeMap::new();
+        let mut used: BTreeMap<At, ([f64; LEVELS], u64)> = BTreeMap::new();
+        let add = |sums: &mut BTreeMap<At, ([f64; LEVELS], u64)>, at: At, by: &[f64; LEVELS]| {
+            let (sum, n) = sums.entry(at).or_default();
+            sum.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
+            *n += 1;
+        };
         for one in uses {
-            if let Some(key) = key(one) {
-                kinds.entry(key).or_default()[kind_index(one.kind)] += one.accesses;
+            let Some(row) = one.row else { continue };
+            kinds.entry((row, one.place)).or_default()[kind_index(one.kind)] += one.accesses;
+            add(&mut used, (row, one.place), &one.misses);
+            if let Some((place, kind)) = one.reuse.filter(|_| one.missed.iter().any(|missed| *missed > 0.0)) {
+                add(&mut seen, (row, place), &one.missed);
+                kinds.entry((row, place)).or_default()[kind_index(kind)] += f64::MIN_POSITIVE;
             }
         }
-        for (key, access_share) in accesses {
-            let Some(Some(row)) = rows.get_mut(key.0) else { continue };
-            let weights = kinds.get(&key).copied().unwrap_or_default();
+        let mut totals: BTreeMap<usize, ([f64; LEVELS], [f64; LEVELS])> = BTreeMap::new();
+        for ((row, _), (by, _)) in &seen {
+            totals.entry(*row).or_default().0.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
+        }
+        for ((row, _), (by, _)) in &used {
+            totals.entry(*row).or_default().1.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
+        }
+        for (at, weights) in kinds {
+            let Some(Some(row)) = rows.get_mut(at.0) else { continue };
+            let (of_seen, of_used) = totals.get(&at.0).copied().unwrap_or_default();
+            let share = |level: usize| {
+                let whole = row.miss_share.get(level).copied().unwrap_or_default();
+                let (sums, total) =
+                    if of_seen[level] > 0.0 { (&seen, of_seen[level]) } else { (&used, of_used[level]) };
+                let (own, n) = sums.get(&at).map_or((0.0, 0), |(by, n)| (by[level], *n));
+                let part = if total > 0.0 { (own / total).clamp(0.0, 1.0) } else { 0.0 };
+                let of_row: u64 =
+                    sums.range((at.0, PlaceId(0))..=(at.0, PlaceId(u32::MAX))).map(|s| s.1.1).sum();
+                let (low, high) = wilson(part, of_row as f64);
+                Estimate { value: whole.value * part, low: whole.low * low, high: whole.high * high, n }
+            };
+            let miss_share: Vec<Estimate> = (0..self.levels.len()).map(share).collect();
+            let access_share = accesses.get(&at).copied().unwrap_or_default();
+            // A place where the clock stopped, and nothing was drawn.
+            if access_share.n == 0 && miss_share.iter().all(|misses| misses.value <= 0.0) {
+                continue;
+            }
             let heaviest = KINDS.iter().zip(weights).max_by(|a, b| a.1.total_cmp(&b.1));
             row.lines.push(Line {
-                place: key.1,
+                place: at.1,
                 kind: heaviest.map(|(kind, _)| *kind).unwrap_or_default(),
                 access_share,
-                miss_share: misses
-                    .iter()
-                    .map(|shares| shares.get(&key).copied().unwrap_or_default())
-                    .collect(),
+                miss_share,
             });
         }
     }
@@ -247,6 +279,21 @@ fn kind_index(kind: AccessKind) -> usize {
 fn is_unknown(profile: &Profile, row: &Row) -> bool {
     let object = row.object.and_then(|id| profile.objects.get(id.0 as usize));
     object.is_none_or(|object| object.kind == crate::model::ObjectKind::Unknown)
+}
+
+/// Weights by calling context, those without a weight left out.
+fn stacks(uses: &[DataUse]) -> Vec<StackWeight> {
+    let mut stacks: BTreeMap<StackId, StackWeight> = BTreeMap::new();
+    for one in uses.iter().filter(|one| one.accesses > 0.0) {
+        let stack = stacks.entry(one.stack).or_insert(StackWeight {
+            stack: one.stack,
+            accesses: 0.0,
+            misses: [0.0; LEVELS],
+        });
+        stack.accesses += one.accesses;
+        stack.misses.iter_mut().zip(one.misses).for_each(|(sum, misses)| *sum += misses);
+    }
+    stacks.into_values().collect()
 }
 
 impl Analysis for Shares<'_> {
@@ -341,7 +388,7 @@ impl Analysis for Shares<'_> {
             heavier(weight(&a.miss_share, a.access_share.value), weight(&b.miss_share, b.access_share.value))
         });
         let n = uses.iter().filter(|one| one.accesses > 0.0).count() as u64;
-        Objects { levels, ranked_by, rows, unknown, conflicts, n }
+        Objects { levels, ranked_by, rows, unknown, conflicts, stacks: stacks(&uses), n }
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::Rows;
+use super::{LINE, Rows};
 use crate::analysis::Observed;
 use crate::context::{Contexts, PlaceId};
-use crate::model::{AccessKind, Accessed, FieldId, ObjectId, Profile, SampleId, UseId, WatchId};
+use crate::model::{
+    AccessKind, Accessed, FieldId, ObjectId, Outcome, Profile, SampleId, Seen, StackId, Use, UseId, WatchId,
+};
 use crate::rates::Rates;
 use crate::subjects::Subject;
 
@@ -29,6 +31,8 @@ pub struct DataUse {
     pub row: Option<usize>,
     /// The part that it touched.
     pub field: Option<FieldId>,
+    /// Calling context, as the profile has it.
+    pub stack: StackId,
     /// Line of code.
     pub place: PlaceId,
     /// Direction.
@@ -39,6 +43,11 @@ pub struct DataUse {
     pub touches: f64,
     /// … of which are predicted to miss, by level.
     pub misses: [f64; LEVELS],
+    /// Where its reuse was seen, and what that does.
+    pub reuse: Option<(PlaceId, AccessKind)>,
+    /// Reuses at a distance that misses, by level, that this one stands for (inverse probabilities; 0 where none was seen): their
+    /// proportions tell at which lines of code an object misses.
+    pub missed: [f64; LEVELS],
     /// CPU time that it stands for.
     pub cpu_ns: f64,
 }
@@ -99,14 +108,47 @@ impl Locations {
     }
 }
 
-/// All uses of a profile, and the CPU time of its samples. `misses` holds so many numbers for each subject.
+/// What is predicted of subjects, so many levels each.
+pub(super) struct Predicted<'a> {
+    /// Expected misses.
+    pub misses: &'a [f64],
+    /// Seen reuses that miss, weighed.
+    pub missed: &'a [f64],
+    /// Levels.
+    pub levels: usize,
+}
+
+impl Predicted<'_> {
+    fn of(&self, values: &[f64], subject: usize) -> [f64; LEVELS] {
+        let mut by_level = [0.0; LEVELS];
+        let first = subject * self.levels;
+        let own = values.get(first..first + self.levels).unwrap_or_default();
+        by_level.iter_mut().zip(own).for_each(|(level, value)| *level = *value);
+        by_level
+    }
+}
+
+/// Direction of the reuse that was seen of a subject's line.
+fn reuse_kind(profile: &Profile, subject: &Subject) -> AccessKind {
+    let line = |used: &Use| used.seen.iter().find(|(bytes, _)| u64::from(*bytes) == LINE).map(|seen| seen.1);
+    let used = subject.used.and_then(|row| profile.uses.get(row as usize));
+    if let Some(Seen::Reused { access, .. }) = used.and_then(line) {
+        return access.kind;
+    }
+    match subject.watch.and_then(|row| profile.watches.get(row as usize)).map(|watch| watch.outcome) {
+        Some(Outcome::Reused { touch, .. }) => touch.kind,
+        _ => AccessKind::Unknown,
+    }
+}
+
+/// All uses of a profile, and the CPU time of its samples.
 pub(super) fn all(
     profile: &Profile,
     contexts: &Contexts,
     rates: &Rates,
     subjects: &[Subject],
     locations: &Locations,
-    (misses, levels): (&[f64], usize),
+    predicted: &Predicted<'_>,
 ) -> Vec<DataUse> {
     let mut uses_of: HashMap<u32, f64> = HashMap::new();
     for subject in subjects {
@@ -123,10 +165,6 @@ pub(super) fn all(
         let access = used.map(|used| &used.access).or(sample.access.as_ref().ok());
         let stack = used.map_or(sample.stack, |used| used.stack);
         let here = rates.at(subject.sample as usize).value * sample.period_ns as f64;
-        let mut by_level = [0.0; LEVELS];
-        let first = position as usize * levels;
-        let own = misses.get(first..first + levels).unwrap_or_default();
-        by_level.iter_mut().zip(own).for_each(|(level, misses)| *level = *misses);
         let followed = subject.followed.filter(|followed| followed.exit.reused && !subject.shown.reused);
         uses.push(DataUse {
             position,
@@ -136,11 +174,16 @@ pub(super) fn all(
             reused_ns: followed.map(|followed| followed.ended_ns),
             row: at.map(|at| at.row),
             field: at.and_then(|at| at.field),
+            stack,
             place: contexts.of(stack).map_or(PlaceId(u32::MAX), |context| contexts.place_of(context)),
             kind: access.map(|access| access.kind).unwrap_or_default(),
             accesses: here / uses_of.get(&subject.sample).copied().unwrap_or(1.0),
             touches: subject.weight,
-            misses: by_level,
+            misses: predicted.of(predicted.misses, position as usize),
+            reuse: subject
+                .reuse_context
+                .map(|context| (contexts.place_of(context), reuse_kind(profile, subject))),
+            missed: predicted.of(predicted.missed, position as usize),
             cpu_ns: 0.0,
         });
     }
@@ -154,11 +197,14 @@ pub(super) fn all(
             reused_ns: None,
             row: at.map(|at| at.row),
             field: at.and_then(|at| at.field),
+            stack: sample.stack,
             place: contexts.of(sample.stack).map_or(PlaceId(u32::MAX), |context| contexts.place_of(context)),
             kind: sample.access.as_ref().map(|access| access.kind).unwrap_or_default(),
             accesses: 0.0,
             touches: 0.0,
             misses: [0.0; LEVELS],
+            reuse: None,
+            missed: [0.0; LEVELS],
             cpu_ns: sample.period_ns as f64,
         });
     }

@@ -111,7 +111,11 @@ impl Text<'_> {
                 shorten(&object.name, 40),
             ));
             lines.push(format!("        {}", self.described(object, row)));
-            for line in row.lines.iter().take(if with_details { DETAILS } else { 1 }) {
+            let worth = |line: &&crate::objects::Line| {
+                let misses = self.objects.ranked_by.and_then(|level| line.miss_share.get(level));
+                line.access_share.value >= SMALL || misses.is_some_and(|misses| misses.value >= SMALL)
+            };
+            for line in row.lines.iter().filter(worth).take(if with_details { DETAILS } else { 1 }) {
                 let misses = self.objects.ranked_by.and_then(|level| line.miss_share.get(level));
                 let of = match misses {
                     Some(misses) => {

@@ -40,6 +40,8 @@ pub struct Path {
     pub returned: usize,
     /// Return addresses of the calls since, outermost first.
     pub called: Vec<u64>,
+    /// Where on the stack they lie.
+    pub slots: Vec<u64>,
 }
 
 /// An access, and the path to it.
@@ -277,8 +279,10 @@ fn paths(accesses: &[(Event, u64)], wanted: &[usize]) -> Vec<Path> {
         }
         if event.kind == Kind::CALL {
             path.called.push(*value);
-        } else if event.kind == Kind::RETURN && path.called.pop().is_none() {
-            path.returned += 1;
+            path.slots.push(event.value);
+        } else if event.kind == Kind::RETURN {
+            path.slots.pop();
+            path.returned += usize::from(path.called.pop().is_none());
         }
     }
     paths

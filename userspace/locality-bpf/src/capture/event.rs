@@ -81,6 +81,8 @@ pub struct SampleEvent {
     pub stack: Vec<u8>,
     /// True when the thread was stopped there.
     pub held: bool,
+    /// The thread's fs base, where it was stopped.
+    pub fs_base: Option<u64>,
     /// The first access from there on, or why it is unknown.
     pub access: Result<Access, &'static str>,
     /// For each watch that was armed for it, and whose [`WatchEnd`] will follow, its number and which use of the window it

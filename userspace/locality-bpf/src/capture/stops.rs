@@ -175,9 +175,10 @@ impl Capture {
         if !in_time {
             access = access.and(Err("stopped too late"));
         }
+        let fs_base = regs.as_ref().ok().map(|regs| regs.fs_base);
         // The other threads are armed while this one runs again: nobody waits for them.
         self.tell_sample(
-            SampleEvent { record, stack, held: true, access, watches: Vec::new(), window },
+            SampleEvent { record, stack, held: true, fs_base, access, watches: Vec::new(), window },
             armed,
         );
     }
@@ -485,6 +486,7 @@ impl Capture {
             record,
             stack,
             held: false,
+            fs_base: None,
             access: Err(why),
             watches: Vec::new(),
             window: None,

@@ -65,7 +65,15 @@ impl Capture {
         };
         let access = access.map(|access| model_access(&access));
         let (no_stop, now_ns) = (record.no_stop, record.header.time_ns);
-        let sample = SampleEvent { record, stack, held: false, access, watches: Vec::new(), window: None };
+        let sample = SampleEvent {
+            record,
+            stack,
+            held: false,
+            fs_base: None,
+            access,
+            watches: Vec::new(),
+            window: None,
+        };
         self.tell_sample(sample, armed);
         self.seize_if_settled(tgid, tid, now_ns);
         self.note_unstoppable(tid, no_stop);

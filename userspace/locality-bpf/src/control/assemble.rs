@@ -3,19 +3,22 @@
 //! Runs in a thread of its own, because reading a program's debug information for the first time may take long. Each
 //! address is symbolised once. Not here: anything that stops or watches.
 
+mod data;
+
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use locality_analysis::model::{
-    Access, AccessKind, Frame, FrameId, Module, ModuleId, Outcome, Sample, SampleId, Seen, Stack, StackId,
-    Thread, ThreadId, Touch, Use, UseId, Watch, Window,
+    Access, AccessKind, Accessed, Frame, FrameId, Module, ModuleId, Outcome, Sample, SampleId, Seen, Stack,
+    StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
-use locality_common::record::SampleRecord;
 use locality_shadow::End;
-use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, Symbolizer};
+use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer};
 
 use super::{
+    locating::Told,
     pace::Pace,
-    sites::{Sites, Walk},
+    sites::{Sites, Walk, frames_at},
     store::Store,
 };
 use crate::{
@@ -23,8 +26,11 @@ use crate::{
         choice::{self, GRANULES, Path},
         event::{EndOutcome, Event, SampleEvent, Trap, WatchEnd, WindowTaken},
     },
+    heap::Heap,
     kernel::proc,
 };
+
+use data::{Data, Stop};
 
 /// What the controller must know of what passed through.
 #[derive(Debug, Default, Clone)]
@@ -72,6 +78,9 @@ pub struct Assembler {
     /// By number of the watch.
     waiting: HashMap<u64, Waiting>,
     pace: Pace,
+    data: Data,
+    /// Watches that ended.
+    watches: u32,
 }
 
 impl std::fmt::Debug for Assembler {
@@ -81,8 +90,9 @@ impl std::fmt::Debug for Assembler {
 }
 
 impl Assembler {
-    /// Writes to `store`; times count from `origin_ns`. Must be used in the thread that made it.
-    pub fn new(store: Store, origin_ns: u64, pace: Pace) -> Self {
+    /// Writes to `store`; times count from `origin_ns`; `heap` answers for blocks where allocations are followed. Must be used
+    /// in the thread that made it.
+    pub fn new(store: Store, origin_ns: u64, pace: Pace, heap: Option<Heap>) -> Self {
         let processes = Processes::new();
         Self {
             store,
@@ -102,6 +112,8 @@ impl Assembler {
             uses: 0,
             waiting: HashMap::new(),
             pace,
+            data: Data::new(heap),
+            watches: 0,
         }
     }
 
@@ -117,6 +129,7 @@ impl Assembler {
 
     /// The profile, when all is said.
     pub fn into_store(mut self) -> Store {
+        self.finish_objects();
         for (id, window) in self.pace.finish() {
             self.store.window(id, &window);
         }
@@ -144,6 +157,7 @@ impl Assembler {
                 let mut ready = Vec::new();
                 self.pace.exec(pid, &mut ready);
                 self.put_windows(ready);
+                self.tell_locator(Told::Exec(pid));
                 if let Ok(status) = proc::status(pid) {
                     self.change_thread(pid, |thread| thread.name = status.name);
                 }
@@ -155,8 +169,8 @@ impl Assembler {
                 self.pace.reading(&record, &mut ready);
                 self.put_windows(ready);
             }
-            Event::HeapSite(_)
-            | Event::CommandEnded(_)
+            Event::HeapSite(site) => self.heap_site(&site),
+            Event::CommandEnded(_)
             | Event::NoTargets
             | Event::Failed(_)
             | Event::Unguarded
@@ -165,10 +179,11 @@ impl Assembler {
     }
 
     fn thread_started(&mut self, pid: u32, tid: u32, name: &str, not_held: Option<String>, time_ns: u64) {
-        if !self.alive.contains_key(&pid)
-            && let Err(error) = self.processes.attach(pid)
-        {
-            tracing::debug!("mappings of process {pid} not read: {error}");
+        if !self.alive.contains_key(&pid) {
+            if let Err(error) = self.processes.attach(pid) {
+                tracing::debug!("mappings of process {pid} not read: {error}");
+            }
+            self.tell_locator(Told::Started(pid));
         }
         self.alive.entry(pid).or_default().insert(tid);
         if let Some(reason) = &not_held {
@@ -204,6 +219,7 @@ impl Assembler {
             self.alive.remove(&pid);
             self.sites.forget(pid);
             self.resolved.retain(|(of, _), _| *of != pid);
+            self.tell_locator(Told::Ended(pid));
         }
     }
 
@@ -223,7 +239,7 @@ impl Assembler {
     }
 
     fn sample(&mut self, event: SampleEvent) {
-        let SampleEvent { record, stack, held, access, watches, window } = event;
+        let SampleEvent { record, stack, held, fs_base, access, watches, window } = event;
         let header = &record.header;
         let thread = self.thread(header.tgid, header.tid);
         let walk = self.sites.walk(header.tgid, &record.regs, &stack);
@@ -232,10 +248,15 @@ impl Assembler {
         self.samples += 1;
         let time_ns = self.since_start(header.time_ns);
         let touch = |stack, kind| Touch { time_ns, thread, stack, kind, kernel: false };
+        let stop = Stop { record: &record, walk: &walk, fs_base };
         let uses = match window {
-            Some(taken) => self.window(id, &record, &walk, taken),
+            Some(taken) => self.window(id, &stop, taken),
             None => Vec::new(),
         };
+        if let Ok(access) = &access {
+            let frames = frames_at(&walk, &Path::default(), access.ip, access.address);
+            self.locate(Accessed::Sample(id), &stop, frames.into(), access.ip, access.address);
+        }
         match &access {
             Ok(access) => {
                 *(if held { &mut self.tally.uses_held } else { &mut self.tally.uses_not_held }) += 1;
@@ -258,6 +279,7 @@ impl Assembler {
             }
             Err(reason) => *self.tally.unreachable.entry(reason).or_default() += 1,
         }
+        self.asked_until(record.header.time_ns);
         let (period_ns, access) = (record.period_ns, access.map_err(str::to_owned));
         self.store.sample(id, &Sample { time_ns, thread, stack, period_ns, held, access });
     }
@@ -266,10 +288,10 @@ impl Assembler {
     fn window(
         &mut self,
         sample: SampleId,
-        record: &SampleRecord,
-        walk: &Walk,
+        stop: &Stop<'_>,
         mut taken: Box<WindowTaken>,
     ) -> Vec<(UseId, StackId, Access)> {
+        let (record, walk) = (stop.record, stop.walk);
         let (pid, tid) = (record.header.tgid, record.header.tid);
         let found = std::mem::take(&mut taken.found);
         let mut uses = Vec::with_capacity(found.uses.len());
@@ -291,6 +313,18 @@ impl Assembler {
             let id = UseId(self.uses);
             self.uses += 1;
             self.store.window_use(id, &row);
+            let frames: Arc<[StackFrame]> = frames_at(walk, &chosen.point.path, access.ip, address).into();
+            self.locate(Accessed::Use(id), stop, frames, access.ip, address);
+            for (granule, seen) in GRANULES.iter().zip(&chosen.seen) {
+                // Another word of the line may be another object's.
+                if let choice::Seen::Reused(_, point) = seen
+                    && point.access.address / 8 != address / 8
+                {
+                    let Access { ip, address, .. } = point.access;
+                    let frames = frames_at(walk, &point.path, ip, address).into();
+                    self.locate(Accessed::Seen(id, *granule as u32), stop, frames, ip, address);
+                }
+            }
             uses.push((id, stack, access));
         }
         *self.tally.windows.entry(taken.end).or_default() += 1;
@@ -322,7 +356,7 @@ impl Assembler {
         let called = path.called.iter().rev().map(|address| CodeAddress::Return(*address));
         let callers = walk.addresses.iter().skip(1 + path.returned).copied();
         let addresses = std::iter::once(CodeAddress::Exact(ip)).chain(called).chain(callers).collect();
-        self.stack(pid, &Walk { addresses, cut: walk.cut, kind: walk.kind })
+        self.stack(pid, &Walk { addresses, frames: Vec::new(), cut: walk.cut, kind: walk.kind })
     }
 
     fn watch_ended(&mut self, end: &WatchEnd) {
@@ -367,6 +401,9 @@ impl Assembler {
             threads_alive: end.threads_alive,
         };
         self.store.watch(&watch);
+        let id = WatchId(self.watches);
+        self.watches += 1;
+        self.locate_reuse(id, end, &watch);
     }
 
     fn touch(&mut self, trap: &Trap) -> Touch {

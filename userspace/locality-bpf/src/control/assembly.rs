@@ -13,7 +13,7 @@ use super::{
     pace::Pace,
     store::{Store, Summary},
 };
-use crate::capture::event::Event;
+use crate::{capture::event::Event, heap::Heap};
 
 /// What the assembler thread shows to the controller.
 #[derive(Debug, Default)]
@@ -67,18 +67,20 @@ pub fn start(
     store: Store,
     origin_ns: u64,
     pace: Pace,
+    heap: Option<Heap>,
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
     let (notify, notables) = mpsc::unbounded_channel();
     let thread = std::thread::Builder::new()
         .name("assemble".into())
         .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns, pace);
+            let mut assembler = Assembler::new(store, origin_ns, pace, heap);
             while let Some(event) = queue.blocking_recv() {
                 let (mut notable, mut met) = (None, None);
                 match event {
                     Event::Second => {
                         let summary = lock(&shown).summary.take();
+                        assembler.put_objects();
                         assembler.store().so_far(&summary.unwrap_or_default());
                     }
                     event if event.is_essential() => notable = Notable::of(event),

@@ -1,6 +1,6 @@
 //! The controller: what happens around the capture thread. `session` runs a trace from start to report, `assembly` is the thread in which
 //! `assemble` turns events into rows of the model, `store` writes them, `governor` keeps the cost within the budget, `books` and `ledger` sum up,
-//! `cpu_times` reads what the targets used, `calibrate` measures what a tick and a trap cost here, `launch` starts a command, `host` describes the machine.
+//! `cpu_times` reads what the targets used, `calibrate` measures what a tick and a trap cost here, `launch` starts a command, `locating` finds the data objects of addresses, `host` describes the machine.
 
 pub mod assemble;
 pub mod assembly;
@@ -12,6 +12,7 @@ pub mod governor;
 pub mod host;
 pub mod launch;
 pub mod ledger;
+pub mod locating;
 pub mod pace;
 mod precision;
 mod progress;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use locality_analysis::model::Profile;
+use locality_analysis::model::{Profile, Run};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -186,8 +186,9 @@ impl<'a> Trace<'a> {
             heap::start(object, settings, Arc::clone(&books.costs), events.clone())
         });
         let heap = heap.transpose()?;
+        let blocks = heap.as_ref().map(|thread| thread.heap().clone());
         let settings = Settings {
-            heap: heap.as_ref().map(|thread| thread.heap().clone()),
+            heap: blocks.clone(),
             policy: plan.policy,
             max_stop_ns: plan.max_stop.as_nanos() as u64,
             no_stops: (!plan.may_stop).then_some("--no-stop"),
@@ -204,7 +205,7 @@ impl<'a> Trace<'a> {
             Capture::new(object, ring, settings, costs, heartbeat, windows, events.clone())?.start()?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let (assembler, notables) =
-            assembly::start(queue, store, books.started.mono_ns, pace, Arc::clone(&shown))?;
+            assembly::start(queue, store, books.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
         Ok(Self {
             precision,
             progress,
@@ -403,6 +404,7 @@ impl<'a> Trace<'a> {
             heap.finish();
         }
         let spending = self.books.spending(&mut self.cpu);
+        let ended_ns = sys::monotonic_ns();
         // Without senders the queue is closed, and the assembler ends when it has read it.
         drop((capture, self.events));
         let assembler = self.assembler;
@@ -417,8 +419,10 @@ impl<'a> Trace<'a> {
         }
         let tally = lock(&self.shown).tally.clone();
         let heap = self.heap.as_ref().map(|thread| thread.heap().summary());
+        let run = self.books.run(&self.pids, &spending, &tally, ended_by, &self.governor);
         store.summary(&Summary {
-            run: self.books.run(&self.pids, &spending, &tally, ended_by, &self.governor),
+            // What was read of debug information since then is not part of the trace.
+            run: Run { wall_ns: ended_ns.saturating_sub(run.started_mono_ns), ..run },
             ledger: ledger::close(before, &after, &self.books.costs, &tally),
             overhead: self.books.overhead(&spending),
             notices: self.books.notices(&tally, heap.as_ref(), before, &after),

@@ -8,12 +8,15 @@ use std::collections::HashMap;
 use locality_analysis::model::AccessKind;
 use locality_common::record::{Code as RawCode, Registers as RawRegisters};
 use locality_isa as isa;
-use locality_symbols::{CodeAddress, Processes, Registers, StackSlice, Unwinder};
+use locality_symbols::{CodeAddress, Processes, Registers, StackFrame, StackSlice, Unwinder};
 
-use crate::capture::event::Trap;
+use crate::capture::{choice::Path, event::Trap};
 
 /// Bytes of code in front of a return address in which the call is looked for.
 const CALL_BYTES: u64 = 80;
+
+/// Bytes below a known stack pointer that an access may lie and still be of the innermost frame.
+const REACH: u64 = 1 << 20;
 
 /// Longest x86 instruction.
 const CALL_LENGTH_MAX: u64 = 15;
@@ -23,6 +26,8 @@ const CALL_LENGTH_MAX: u64 = 15;
 pub struct Walk {
     /// The accessing (or sampled) instruction, then return addresses.
     pub addresses: Vec<CodeAddress>,
+    /// The frames that they were found in; one more or less than addresses where the innermost was put right.
+    pub frames: Vec<StackFrame>,
     /// Why outer frames are missing.
     pub cut: Option<&'static str>,
     /// Direction of the access, as far as it is known.
@@ -71,7 +76,8 @@ impl Sites {
         };
         let registers = Registers { rip: regs.rip, rsp: regs.rsp, rbp: regs.rbp };
         let slice = StackSlice { base: regs.rsp, bytes };
-        walk.cut = unwinder.unwind(registers, &slice, &mut walk.addresses).map(|reason| reason.as_str());
+        walk.cut = unwinder.unwind_frames(registers, &slice, &mut walk.frames).map(|reason| reason.as_str());
+        walk.addresses.extend(walk.frames.iter().map(|frame| frame.at));
         walk
     }
 
@@ -159,6 +165,31 @@ fn text_from(processes: &Processes, pid: u32, function_start: Option<u64>, code:
     (code.start, copied.to_vec())
 }
 
+/// The frames at an access that a window reached by `path` from the stop at `walk`. Of a function that was called meanwhile its frame
+/// address is where its return address lies; how far down it reaches is known as far as the access does.
+pub fn frames_at(walk: &Walk, path: &Path, ip: u64, address: u64) -> Vec<StackFrame> {
+    let below = |top: u64| if address < top && top - address <= REACH { address } else { top };
+    let mut frames = Vec::with_capacity(path.slots.len() + walk.frames.len());
+    let returns = path.called.iter().rev();
+    let mut ats = std::iter::once(CodeAddress::Exact(ip)).chain(returns.map(|at| CodeAddress::Return(*at)));
+    // Slots first: one address more stays, that of the frame which was there at the stop.
+    for (slot, at) in path.slots.iter().rev().zip(ats.by_ref()) {
+        let cfa = slot.wrapping_add(8);
+        // The caller's frame ends where it called.
+        let sp = frames.last().and_then(|inner: &StackFrame| inner.cfa).unwrap_or_else(|| below(*slot));
+        frames.push(StackFrame { at, sp, bp: cfa.wrapping_sub(16), cfa: Some(cfa) });
+    }
+    let inner = frames.last().and_then(|inner| inner.cfa);
+    let mut outer = walk.frames.iter().skip(path.returned).copied();
+    if let (Some(first), Some(at)) = (outer.next(), ats.next()) {
+        // Since the stop it may have pushed more.
+        let sp = inner.unwrap_or_else(|| below(first.sp));
+        frames.push(StackFrame { at, sp, ..first });
+    }
+    frames.extend(outer);
+    frames
+}
+
 /// The model's word for a direction.
 pub fn kind(kind: isa::AccessKind) -> AccessKind {
     match kind {
@@ -171,4 +202,56 @@ pub fn kind(kind: isa::AccessKind) -> AccessKind {
 /// Registers after an access, as the instruction-set package wants them. Segment bases are not recorded.
 pub fn registers(regs: &RawRegisters) -> isa::Registers {
     isa::registers_of!(regs, 0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk() -> Walk {
+        let frame = |at, sp, cfa| StackFrame { at, sp, bp: 0, cfa };
+        Walk {
+            frames: vec![
+                frame(CodeAddress::Exact(0x10), 0x7000, Some(0x7020)),
+                frame(CodeAddress::Return(0x20), 0x7020, Some(0x7100)),
+                frame(CodeAddress::Return(0x30), 0x7100, None),
+            ],
+            ..Walk::default()
+        }
+    }
+
+    fn seen(frames: &[StackFrame]) -> Vec<(u64, u64, Option<u64>)> {
+        frames.iter().map(|frame| (frame.at.address(), frame.sp, frame.cfa)).collect()
+    }
+
+    #[test]
+    fn at_the_stop_only_the_instruction_is_another() {
+        let frames = frames_at(&walk(), &Path::default(), 0x14, 0x7008);
+        assert_eq!(
+            seen(&frames),
+            [(0x14, 0x7000, Some(0x7020)), (0x20, 0x7020, Some(0x7100)), (0x30, 0x7100, None)]
+        );
+        // It has pushed more since; what lies far away is no matter of the stack.
+        assert_eq!(frames_at(&walk(), &Path::default(), 0x14, 0x6f00)[0].sp, 0x6f00);
+        assert_eq!(frames_at(&walk(), &Path::default(), 0x14, 0x55)[0].sp, 0x55);
+        let far = frames_at(&walk(), &Path::default(), 0x14, 0x9000);
+        assert_eq!(far[0].sp, 0x7000);
+    }
+
+    #[test]
+    fn called_functions_have_frames_down_from_their_return_addresses() {
+        let path = Path { returned: 0, called: vec![0x15, 0x45], slots: vec![0x6ff8, 0x6f78] };
+        let frames = frames_at(&walk(), &path, 0x60, 0x6f00);
+        assert_eq!(
+            seen(&frames)[..3],
+            [(0x60, 0x6f00, Some(0x6f80)), (0x45, 0x6f80, Some(0x7000)), (0x15, 0x7000, Some(0x7020))]
+        );
+    }
+
+    #[test]
+    fn frames_that_were_returned_from_are_gone() {
+        let path = Path { returned: 1, ..Path::default() };
+        let frames = frames_at(&walk(), &path, 0x24, 0x7030);
+        assert_eq!(seen(&frames), [(0x24, 0x7020, Some(0x7100)), (0x30, 0x7100, None)]);
+    }
 }

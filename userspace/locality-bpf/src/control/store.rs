@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use locality_analysis::model::{
-    Frame, FrameId, Ledger, Module, ModuleId, Overhead, Profile, Run, Sample, SampleId, Stack, StackId,
-    Thread, ThreadId, Use, UseId, Watch, Window,
+    Field, FieldId, Frame, FrameId, Heap, Ledger, Located, Module, ModuleId, Object, ObjectId, Overhead,
+    Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId, Watch,
+    Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -98,6 +99,36 @@ impl Store {
     /// Adds a use.
     pub fn window_use(&mut self, id: UseId, of_use: &Use) {
         let result = self.writer.append_use(id, of_use);
+        self.note(result);
+    }
+
+    /// Adds or replaces a data object.
+    pub fn object(&mut self, id: ObjectId, object: &Object) {
+        let result = self.writer.put_object(id, object);
+        self.note(result);
+    }
+
+    /// Adds a structure type.
+    pub fn record(&mut self, id: RecordId, record: &Record) {
+        let result = self.writer.put_record(id, record);
+        self.note(result);
+    }
+
+    /// Adds a part of an object.
+    pub fn field(&mut self, id: FieldId, field: &Field) {
+        let result = self.writer.put_field(id, field);
+        self.note(result);
+    }
+
+    /// Says in which object an access lies.
+    pub fn located(&mut self, located: Located) {
+        let result = self.writer.append_located(located);
+        self.note(result);
+    }
+
+    /// Adds or replaces what was seen of the heap.
+    pub fn heap(&mut self, heap: &Heap) {
+        let result = self.writer.put_heap(heap);
         self.note(result);
     }
 

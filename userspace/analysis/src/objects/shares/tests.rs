@@ -22,11 +22,14 @@ pub(in crate::objects) fn random_use(random: &mut fastrand::Rng, position: u32, 
         reused_ns: random.bool().then(|| u64::from(sample) * 10 + random.u64(..100)),
         row: (random.u8(..8) > 0).then(|| random.usize(..4)),
         field: None,
+        stack: crate::model::StackId(random.u32(..3)),
         place: PlaceId(random.u32(..3)),
         kind: KINDS[random.usize(..4)],
         accesses: random.f64(),
         touches: 1.0,
         misses,
+        reuse: random.bool().then(|| (PlaceId(random.u32(..3)), KINDS[random.usize(..4)])),
+        missed: if random.bool() { misses } else { [0.0; crate::objects::LEVELS] },
         cpu_ns: random.f64(),
     }
 }
@@ -78,15 +81,29 @@ proptest! {
             prop_assert!(close(&row.cpu_share, own(|one| one.cpu_ns) / total(&|one| one.cpu_ns)));
             prop_assert!(close(&row.miss_share[1], own(|one| one.misses[1]) / total(&|one| one.misses[1])));
             prop_assert!((row.miss_ratio[0] - own(|one| one.misses[0]) / own(|one| one.touches)).abs() < 1e-9);
+            // Misses of the object by where the seen ones come back, else by where the uses are.
+            let mine: Vec<&DataUse> = uses.iter().filter(|one| one.row == Some(id)).collect();
+            let seen: f64 = mine.iter().filter(|one| one.reuse.is_some()).map(|one| one.missed[0]).sum();
             for line in &row.lines {
-                let here = uses.iter().filter(|one| one.row == Some(id) && one.place == line.place);
+                let here = mine.iter().filter(|one| one.place == line.place);
                 let (accesses, misses) =
                     here.fold((0.0, 0.0), |(a, m), one| (a + one.accesses, m + one.misses[0]));
                 prop_assert!(close(&line.access_share, accesses / total(&|one| one.accesses)));
-                prop_assert!(close(&line.miss_share[0], misses / total(&|one| one.misses[0])));
+                let back = mine.iter().filter(|one| one.reuse.is_some_and(|(place, _)| place == line.place));
+                let back: f64 = back.map(|one| one.missed[0]).sum();
+                let part = if seen > 0.0 { back / seen } else { misses / own(|one| one.misses[0]) };
+                let whole = row.miss_share[0].value;
+                prop_assert!((line.miss_share[0].value - whole * part).abs() < 1e-9);
             }
+            let missed: f64 = row.lines.iter().map(|line| line.miss_share[0].value).sum();
+            prop_assert!((missed - row.miss_share[0].value).abs() < 1e-9);
             let lines: f64 = row.lines.iter().map(|line| line.access_share.value).sum();
             prop_assert!((lines - row.access_share.value).abs() < 1e-9);
+        }
+        for stack in &found.stacks {
+            let here = uses.iter().filter(|one| one.stack == stack.stack);
+            let (accesses, misses) = here.fold((0.0, 0.0), |(a, m), one| (a + one.accesses, m + one.misses[1]));
+            prop_assert!((stack.accesses - accesses).abs() < 1e-9 && (stack.misses[1] - misses).abs() < 1e-9);
         }
         let nowhere: f64 = uses.iter().filter(|one| one.row.is_none()).map(|one| one.accesses).sum();
         prop_assert!((found.unknown.value - nowhere / total(&|one| one.accesses)).abs() < 1e-9);

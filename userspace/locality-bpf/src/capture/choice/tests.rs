@@ -26,9 +26,9 @@ fn a_path_follows_calls_and_returns() {
         events.into_iter().zip([0x2001, 0x2001, 0x3001, 0x4001, 1, 2]).collect();
     let paths = paths(&accesses, &[0, 1, 2, 4]);
     assert_eq!(paths[0], Path::default());
-    assert_eq!(paths[1], Path { returned: 0, called: vec![0x2001] });
+    assert_eq!(paths[1], Path { returned: 0, called: vec![0x2001], slots: vec![0x7000] });
     assert_eq!(paths[2], Path::default());
-    assert_eq!(paths[3], Path { returned: 1, called: vec![0x4001] });
+    assert_eq!(paths[3], Path { returned: 1, called: vec![0x4001], slots: vec![0x7008] });
 }
 
 #[test]

@@ -1,0 +1,189 @@
+/* C: programs whose accesses to each variable are known by construction, and nothing else is accessed in their loops: every access is
+ * volatile, counters stay in registers.
+ *
+ * First argument: which one; second: seconds. Shares of accesses stand at each loop.
+ */
+// build: gcc -O2 -g -fno-tree-vectorize -fno-unroll-loops -pthread -o $BIN $SRC
+#include "target.h"
+#include <pthread.h>
+#include <string.h>
+
+#define N (1 << 16)
+
+typedef volatile long word;
+
+/* globals: .6 hot_table, .3 warm_table, .1 cold_table */
+static word hot_table[N], warm_table[N], cold_table[N];
+
+static APART void globals(void) {
+    for (size_t i = 0; i < N; i++) {
+        hot_table[i];
+        hot_table[(i + 1) & (N - 1)];
+        warm_table[i];
+        hot_table[(i + 64) & (N - 1)];
+        hot_table[(i + 65) & (N - 1)];
+        cold_table[i] = (long)i;
+        hot_table[(i + 128) & (N - 1)];
+        hot_table[(i + 129) & (N - 1)];
+        warm_table[(i + 64) & (N - 1)];
+        warm_table[(i + 128) & (N - 1)];
+    }
+}
+
+/* nested: all in world; .5 bodies[].pos.x, .25 bodies[].vel.y, .25 bodies[].id */
+struct vec {
+    double x, y, z;
+};
+struct body {
+    struct vec pos, vel;
+    char name[40];
+    int id;
+};
+static struct {
+    long steps;
+    volatile struct body bodies[1 << 14];
+} world;
+
+static APART void nested(void) {
+    for (size_t i = 0; i < 1 << 14; i++) {
+        world.bodies[i].pos.x;
+        world.bodies[i].pos.x = 1;
+        world.bodies[i].vel.y;
+        world.bodies[i].id = (int)i;
+    }
+}
+
+/* list: .5 next, .5 payload of nodes that each have their own block and were allocated before anybody traced */
+struct node {
+    struct node *volatile next;
+    volatile long payload;
+    char unused[48];
+};
+static struct node *list_head;
+
+static APART void make_list(void) {
+    for (int i = 0; i < 1 << 15; i++) {
+        struct node *one = malloc(sizeof *one);
+        one->next = list_head;
+        list_head = one;
+    }
+}
+
+static APART void list(void) {
+    struct node *one = list_head;
+    while (one) {
+        one->payload;
+        one = one->next;
+    }
+}
+
+/* hash: .25 slots, .75 what they point at: .25 each of key, value, hits */
+struct entry {
+    volatile long key, value, hits;
+};
+static struct entry *volatile slots[1 << 14];
+
+static APART void make_hash(void) {
+    for (size_t i = 0; i < 1 << 14; i++)
+        slots[i] = calloc(1, sizeof(struct entry));
+}
+
+static APART void hash(void) {
+    uint64_t x = 88172645463325252u;
+    for (int i = 0; i < 1 << 16; i++) {
+        x = mix(x);
+        struct entry *one = slots[x & ((1 << 14) - 1)];
+        one->key;
+        one->value;
+        one->hits = 1;
+    }
+}
+
+/* heap: three arrays of one function: .5 alpha, .3 beta, .2 gamma_block */
+static word *alpha, *beta, *gamma_block;
+
+static APART void make_heap(void) {
+    alpha = malloc(N * sizeof *alpha);
+    beta = malloc(N * sizeof *beta);
+    gamma_block = malloc(N * sizeof *gamma_block);
+}
+
+static APART void heap(void) {
+    word *a = alpha, *b = beta, *c = gamma_block;
+    for (size_t i = 0; i < N; i++) {
+        a[i];
+        a[(i + 100) & (N - 1)];
+        b[i];
+        c[i] = 3;
+        a[(i + 200) & (N - 1)];
+        b[(i + 100) & (N - 1)];
+        a[(i + 300) & (N - 1)] = 1;
+        c[(i + 100) & (N - 1)];
+        b[(i + 200) & (N - 1)] = 2;
+        a[(i + 400) & (N - 1)];
+    }
+}
+
+/* stack: .75 ring, .25 sums: arrays of this function's frame */
+static APART void stack(void) {
+    word ring[512], sums[64];
+    for (size_t i = 0; i < 1 << 16; i++) {
+        ring[i & 511] = 1;
+        ring[(i + 1) & 511];
+        sums[i & 63] = 2;
+        ring[(i + 2) & 511];
+    }
+}
+
+/* local: .5 of each thread's accesses to its own table, .5 to the one that both have; with threads .5 shared_table in all */
+static word shared_table[N], first_table[N], second_table[N];
+static __thread word own_counts[1024];
+
+static APART void work_on(word *own) {
+    for (size_t i = 0; i < N; i++) {
+        own[i];
+        shared_table[i];
+        own_counts[i & 1023] = 1;
+        shared_table[(i + 64) & (N - 1)];
+    }
+}
+
+static void *second(void *none) {
+    while (more())
+        work_on(second_table);
+    return none;
+}
+
+int main(int argc, char **argv) {
+    const char *which = argc > 1 ? argv[1] : "globals";
+    start(argc - 1, argv + 1);
+    void (*run)(void) = NULL;
+    if (!strcmp(which, "globals"))
+        run = globals;
+    else if (!strcmp(which, "nested"))
+        run = nested;
+    else if (!strcmp(which, "stack"))
+        run = stack;
+    else if (!strcmp(which, "list"))
+        make_list(), run = list;
+    else if (!strcmp(which, "hash"))
+        make_hash(), run = hash;
+    else if (!strcmp(which, "heap"))
+        make_heap(), run = heap;
+    ready();
+    if (!strcmp(which, "threads")) {
+        pthread_t other;
+        if (pthread_create(&other, NULL, second, NULL))
+            fail("pthread_create");
+        while (more())
+            work_on(first_table);
+        pthread_join(other, NULL);
+        return finish(0);
+    }
+    if (!run)
+        return 2;
+    while (more())
+        for (int i = 0; i < 8; i++)
+            run();
+    return finish(0);
+}

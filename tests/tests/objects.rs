@@ -1,0 +1,287 @@
+//! Data objects on real processes whose accesses to each variable are known by construction.
+//!
+//! Tolerance: a window draws its uses from some thousand accesses of loops that repeat every few accesses, so uses are nearly
+//! independent draws from the program's mix. The share of n of them differs from a true share p by more than 6·√(p(1−p)/n) in one of
+//! 500 million runs; .02 more is allowed for what lies between the loops (a clock read every few hundred thousand accesses, the
+//! phase that a timer prefers). No figure of time is asserted.
+
+use locality_analysis::model::Profile;
+use locality_tests::live::{Live, alone};
+use locality_tests::{Target, Tracer, requires};
+use serde_json::Value;
+
+/// Seconds of a trace.
+const SECONDS: &str = "5";
+
+fn trace(program: &str, arguments: &[&str]) -> Live {
+    let target = Target::start(program, arguments);
+    let live = Live::trace(target.pid(), SECONDS, &["--overhead", "5"]);
+    assert!(live.profile.uses.len() >= 80, "{} uses: {}", live.profile.uses.len(), live.stderr);
+    live
+}
+
+fn objects(report: &Value) -> &[Value] {
+    report["objects"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The rows of a name, whatever their kind.
+fn share_of(report: &Value, name: &str) -> f64 {
+    let rows = objects(report).iter().filter(|row| row["name"] == name);
+    rows.filter_map(|row| row["access_share"].as_f64()).sum()
+}
+
+fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let found = objects(report).iter().find(|row| row["name"] == name);
+    found.unwrap_or_else(|| panic!("no object {name}: {:#}", names(report)))
+}
+
+/// Names, kinds and shares, for messages.
+fn names(report: &Value) -> Value {
+    let name =
+        |row: &Value| serde_json::json!([row["name"], row["kind"], row["access_share"], row["unknown"]]);
+    objects(report).iter().take(12).map(name).collect()
+}
+
+fn assert_near(what: &str, found: f64, truth: f64, n: u64, report: &Value) {
+    let tolerance = 6.0 * (truth * (1.0 - truth) / n.max(1) as f64).sqrt() + 0.02;
+    assert!(
+        (found - truth).abs() <= tolerance,
+        "{what}: {found:.3}, not {truth} ± {tolerance:.3}: {:#}",
+        names(report)
+    );
+}
+
+/// Shares of accesses by name, and the same order of the rows by accesses.
+fn assert_shares(live: &Live, truth: &[(&str, f64)]) {
+    let report = &live.report;
+    let n = report["objects_summary"]["n"].as_u64().unwrap();
+    // Samples without a window count with their own access.
+    assert!(n as usize >= live.profile.uses.len(), "{n} of {}", live.profile.uses.len());
+    for (name, share) in truth {
+        assert_near(name, share_of(report, name), *share, n, report);
+    }
+    let mut rows: Vec<(f64, &str)> = objects(report)
+        .iter()
+        .map(|row| (row["access_share"].as_f64().unwrap(), row["name"].as_str().unwrap()))
+        .collect();
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let distinct = truth.windows(2).all(|pair| pair[0].1 > pair[1].1 + 0.05);
+    if distinct {
+        let order: Vec<&str> = rows.iter().take(truth.len()).map(|row| row.1).collect();
+        let expected: Vec<&str> = truth.iter().map(|row| row.0).collect();
+        assert_eq!(order, expected, "{:#}", names(report));
+    }
+}
+
+/// Shares of the fields of one object.
+fn assert_fields(report: &Value, name: &str, truth: &[(&str, f64)]) {
+    let row = row(report, name);
+    let n = row["n"].as_u64().unwrap();
+    for (path, share) in truth {
+        let fields = row["fields"].as_array().map_or(&[][..], Vec::as_slice);
+        let found: f64 = fields
+            .iter()
+            .filter(|field| field["path"] == *path)
+            .filter_map(|field| field["access_share"].as_f64())
+            .sum();
+        assert_near(&format!("{name}{path}"), found, *share, n, &serde_json::json!({ "objects": fields }));
+    }
+}
+
+#[test]
+fn globals() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["globals", "60"]);
+    assert_shares(&live, &[("hot_table", 0.6), ("warm_table", 0.3), ("cold_table", 0.1)]);
+    let hot = row(&live.report, "hot_table");
+    assert_eq!((hot["kind"].as_str(), hot["inferred"].as_bool()), (Some("static"), Some(false)));
+    assert!(hot["declared"]["file"].as_str().unwrap().ends_with("objects.c"), "{hot:#}");
+    assert_eq!(hot["bytes"], 8 << 16);
+    let cold = row(&live.report, "cold_table");
+    assert_eq!((hot["loads"].as_f64(), cold["stores"].as_f64()), (Some(1.0), Some(1.0)));
+    // Each line of code touches one of them only.
+    for line in hot["lines"].as_array().unwrap() {
+        assert_eq!(line["kind"], "load", "{line:#}");
+    }
+}
+
+#[test]
+fn fields_of_nested_structures() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["nested", "60"]);
+    assert_shares(&live, &[("world", 1.0)]);
+    let truth = [(".bodies[].pos.x", 0.5), (".bodies[].vel.y", 0.25), (".bodies[].id", 0.25)];
+    assert_fields(&live.report, "world", &truth);
+    let layout = &row(&live.report, "world")["layout"][0];
+    assert_eq!(
+        (layout["bytes"].as_u64(), layout["padding_bytes"].as_u64()),
+        (Some(96), Some(4)),
+        "{layout:#}"
+    );
+    let hot: Vec<&str> =
+        layout["hot"].as_array().unwrap().iter().filter_map(|member| member["path"].as_str()).collect();
+    assert_eq!(hot, ["pos.x", "vel.y", "id"]);
+    // 8 + 8 + 4 bytes of 96: three bodies in a line in place of one and a half lines a body.
+    assert_eq!(layout["split"]["bytes"], serde_json::json!([96, 24]));
+}
+
+#[test]
+fn arrays_of_a_frame() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["stack", "60"]);
+    assert_shares(&live, &[("ring", 0.75), ("sums", 0.25)]);
+    let ring = row(&live.report, "ring");
+    assert_eq!((ring["kind"].as_str(), ring["function"].as_str()), (Some("stack"), Some("stack")));
+}
+
+/// Without records of allocations blocks bear the name of the pointer that holds their base, and are said to be inferred.
+#[test]
+fn heap_arrays_by_the_pointers_that_hold_them() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["heap", "60"]);
+    assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
+    for name in ["alpha", "beta", "gamma_block"] {
+        let row = row(&live.report, name);
+        assert_eq!((row["kind"].as_str(), row["inferred"].as_bool()), (Some("heap"), Some(true)), "{row:#}");
+    }
+    assert_eq!(live.profile.heap, None);
+}
+
+/// With them they have their allocation's call path, and are known.
+#[test]
+fn heap_arrays_by_their_allocation() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("t.locality");
+    let program = locality_tests::programs::build("objects");
+    let report = directory.path().join("r.json");
+    let traced = Tracer::new()
+        .args(["--heap", "--overhead", "5", "--format", "json", "--report"])
+        .args([report.as_os_str(), "-o".as_ref(), file.as_os_str(), "--".as_ref(), program.as_os_str()])
+        .args(["heap", SECONDS])
+        .run();
+    assert!(traced.status.success(), "{}", traced.stderr);
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let profile = locality_profile::read(&file).unwrap();
+    let live = Live { report, profile, stderr: traced.stderr };
+    assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
+    for name in ["alpha", "beta", "gamma_block"] {
+        let row = row(&live.report, name);
+        assert_eq!((row["kind"].as_str(), row["inferred"].as_bool()), (Some("heap"), Some(false)), "{row:#}");
+        assert_eq!(row["site"]["place"]["function"], "make_heap", "{row:#}");
+    }
+    let heap = live.profile.heap.unwrap();
+    assert!(heap.seen >= 3 && heap.made >= heap.seen && heap.sites.len() >= 3, "{heap:?}");
+}
+
+/// Blocks of one list are one kind of node, whichever pointer leads to each.
+#[test]
+fn nodes_of_a_list() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["list", "60"]);
+    let heap: Vec<&Value> = objects(&live.report).iter().filter(|row| row["kind"] == "heap").collect();
+    let share: f64 = heap.iter().filter_map(|row| row["access_share"].as_f64()).sum();
+    let n = live.report["objects_summary"]["n"].as_u64().unwrap();
+    assert_near("heap", share, 1.0, n, &live.report);
+    assert!(heap.iter().all(|row| row["inferred"] == true), "{:#}", names(&live.report));
+}
+
+#[test]
+fn a_hash_table() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["hash", "60"]);
+    let n = live.report["objects_summary"]["n"].as_u64().unwrap();
+    assert_near("slots", share_of(&live.report, "slots"), 0.25, n, &live.report);
+    let heap = objects(&live.report).iter().filter(|row| row["kind"] == "heap");
+    let heap: f64 = heap.filter_map(|row| row["access_share"].as_f64()).sum();
+    assert_near("entries", heap, 0.75, n, &live.report);
+}
+
+#[test]
+fn two_threads_and_their_own_variables() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["threads", "60"]);
+    let report = &live.report;
+    let n = report["objects_summary"]["n"].as_u64().unwrap();
+    assert_near("shared_table", share_of(report, "shared_table"), 0.5, n, report);
+    assert_near("own_counts", share_of(report, "own_counts"), 0.25, n, report);
+    assert_eq!(row(report, "own_counts")["thread_local"], true);
+    let own = share_of(report, "first_table") + share_of(report, "second_table");
+    assert_near("tables", own, 0.25, n, report);
+    assert!(share_of(report, "first_table") > 0.0 && share_of(report, "second_table") > 0.0);
+}
+
+#[test]
+fn cpp_containers() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects_containers", &["60"]);
+    assert_shares(&live, &[("sim::particles", 0.6), ("sim::values", 0.4)]);
+    assert_fields(&live.report, "sim::particles", &[("[].x", 2.0 / 3.0), ("[].mass", 1.0 / 3.0)]);
+}
+
+#[test]
+fn a_rust_vector_of_structures() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects_rust", &["60"]);
+    let report = &live.report;
+    let n = report["objects_summary"]["n"].as_u64().unwrap();
+    let ends = |row: &&Value| row["name"].as_str().is_some_and(|name| name.ends_with("COUNTS"));
+    let counts: f64 =
+        objects(report).iter().filter(ends).filter_map(|row| row["access_share"].as_f64()).sum();
+    assert_near("COUNTS", counts, 0.25, n, report);
+    let heap = objects(report).iter().filter(|row| row["kind"] == "heap" || row["kind"] == "mapped");
+    let heap: f64 = heap.filter_map(|row| row["access_share"].as_f64()).sum();
+    assert_near("particles", heap, 0.75, n, report);
+}
+
+/// The page of objects from the profile, both methods side by side.
+#[test]
+fn both_methods_on_one_profile() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("t.locality");
+    let target = Target::start("objects", &["globals", "60"]);
+    let file_name = file.to_str().unwrap();
+    Live::of(&Tracer::attach(target.pid(), SECONDS).args(["--overhead", "5", "-o", file_name]).run(), &file);
+    let page = |more: &[&str]| Tracer::new().args(["objects", file_name]).args(more).run();
+    let text = page(&["--against", "approximate"]);
+    assert!(text.status.success(), "{}", text.stderr);
+    for words in ["hot_table", "Kendall's tau-b 1.00", "3 of the first 3"] {
+        assert!(text.stdout.contains(words), "`{words}` is not in: {}", text.stdout);
+    }
+    let json = page(&["--against", "approximate", "--level", "instruction", "--format", "json"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["schema"], "locality-objects/1");
+    assert_eq!(
+        (json["against"]["top_overlap"].as_u64(), json["against"]["kendall_tau_b"].as_f64()),
+        (Some(3), Some(1.0))
+    );
+    // The report has the same objects.
+    let report = Tracer::new().args(["report", file_name]).run();
+    assert!(report.stdout.contains("Data objects"), "{}", report.stdout);
+    let profile: Profile = locality_profile::read(&file).unwrap();
+    assert!(profile.located.len() >= profile.uses.len());
+}
+
+#[test]
+fn a_stripped_program_is_told_by_sections_and_how_to_mend_it() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("stripped", &["60"]);
+    let live = Live::trace(target.pid(), "3", &["--overhead", "5"]);
+    let rows = objects(&live.report);
+    assert!(!rows.is_empty());
+    let told = rows.iter().any(|row| row["unknown"].as_str().is_some_and(|why| !why.is_empty()));
+    assert!(told, "{:#}", names(&live.report));
+}

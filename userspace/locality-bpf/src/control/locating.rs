@@ -1,0 +1,471 @@
+//! The thread that finds out which data object an address lies in, so that reading a program's debug information delays neither
+//! the assembler nor, in its first moments, the program.
+//!
+//! It runs at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything but mappings; what it is asked
+//! until then waits. What could vanish is taken at once: the files that addresses and code lie in are opened (not read), heap blocks come
+//! with the question. Questions about a process that ends or runs another program are answered before it is forgotten.
+//!
+//! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the assembler gives out.
+//! Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes accesses stay without an object, and are counted as such.
+//! What rests on pointers is read from memory up to some seconds after the access.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use locality_analysis::model::{
+    Accessed, Field, FieldId, Located, Member, Object, ObjectId, ObjectKind, Record, RecordId,
+};
+use locality_objects::{HeapBlock, HeapBlocks, Kind, Layout, Named, Place, ProcessMemory, Resolver, TypeId};
+use locality_symbols::{Mappings, ModuleFile, Processes, StackFrame};
+
+use crate::kernel::sys;
+
+/// Nothing is read so long after the first question.
+pub const HEAD_START: Duration = Duration::from_millis(1500);
+/// Questions that may wait.
+const WAITING_MAX: usize = 1 << 18;
+/// Processes that are known at once.
+const PROCESSES_MAX: usize = 256;
+/// Largest stack of a thread that is taken for one.
+const STACK_MAX: u64 = 64 << 20;
+/// A thread that is asked nothing looks up so often.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A question.
+#[derive(Debug)]
+pub struct Question {
+    /// The access.
+    pub of: Accessed,
+    /// Its process.
+    pub pid: u32,
+    /// The touched byte.
+    pub address: u64,
+    /// The instruction.
+    pub ip: u64,
+    /// The call stack, innermost first.
+    pub frames: Arc<[StackFrame]>,
+    /// The thread's stack pointer, 0 where it is not known.
+    pub sp: u64,
+    /// The thread's fs base, where it is known.
+    pub fs_base: Option<u64>,
+    /// The recorded heap block that held the address.
+    pub heap: Option<HeapBlock>,
+}
+
+/// What the thread is told.
+#[derive(Debug)]
+pub enum Told {
+    /// A process is traced from now on.
+    Started(u32),
+    /// It runs another program.
+    Exec(u32),
+    /// It ended.
+    Ended(u32),
+    /// Where does this lie?
+    Asked(Box<Question>),
+}
+
+/// A row of the profile. Rows of objects may come again, with more in them.
+#[derive(Debug)]
+pub enum Answer {
+    /// An object, the path of its module, and its allocation site as the question named it.
+    Object(ObjectId, Box<Object>, Option<Arc<str>>, Option<(u32, u64)>),
+    /// A structure type.
+    Record(RecordId, Record),
+    /// A part of an object.
+    Field(FieldId, Field),
+    /// Where an access lies.
+    Located(Located),
+}
+
+/// The thread, seen from outside.
+#[derive(Debug)]
+pub struct Locator {
+    tell: Option<mpsc::Sender<Told>>,
+    answers: mpsc::Receiver<Answer>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Locator {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The system has no thread for us.
+    pub fn start() -> std::io::Result<Self> {
+        let (tell, told) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("objects".into()).spawn(move || {
+            sys::make_thread_patient(true);
+            Work::new(answer).run(&told);
+        })?;
+        Ok(Self { tell: Some(tell), answers, thread: Some(thread) })
+    }
+
+    /// Tells it something. After its end, nothing happens.
+    pub fn tell(&self, what: Told) {
+        if let Some(tell) = &self.tell {
+            let _ = tell.send(what);
+        }
+    }
+
+    /// What was found since the last call.
+    pub fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
+        self.answers.try_iter()
+    }
+
+    /// Has it answer everything, and returns the rest.
+    pub fn finish(&mut self) -> Vec<Answer> {
+        self.tell = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::debug!("the thread that locates objects panicked");
+        }
+        self.answers.try_iter().collect()
+    }
+}
+
+/// One recorded block.
+struct One(HeapBlock);
+
+impl HeapBlocks for One {
+    fn block(&self, address: u64) -> Option<HeapBlock> {
+        let HeapBlock { start, bytes, .. } = self.0;
+        (address.checked_sub(start)? < bytes.max(1)).then_some(self.0)
+    }
+}
+
+/// What is known of a process.
+struct Known {
+    resolver: Resolver,
+    memory: Option<ProcessMemory>,
+    /// Mappings as they were last seen.
+    mappings: Mappings,
+    /// Starts of mappings whose file was opened, or cannot be.
+    opened: HashSet<u64>,
+    /// The files, so that they stay open.
+    files: Vec<ModuleFile>,
+    objects: HashMap<locality_objects::ObjectId, (ObjectId, Arc<locality_objects::Object>)>,
+    fields: HashMap<(Option<TypeId>, u64, Arc<str>), FieldId>,
+    records: HashMap<TypeId, Option<RecordId>>,
+    waiting: Vec<Question>,
+}
+
+struct Work {
+    answer: mpsc::Sender<Answer>,
+    processes: Processes,
+    known: HashMap<u32, Known>,
+    /// Questions of all processes.
+    waiting: usize,
+    dropped: u64,
+    first: Option<Instant>,
+    ids: [u32; 3],
+}
+
+impl Work {
+    fn new(answer: mpsc::Sender<Answer>) -> Self {
+        Self {
+            answer,
+            processes: Processes::new(),
+            known: HashMap::new(),
+            waiting: 0,
+            dropped: 0,
+            first: None,
+            ids: [0; 3],
+        }
+    }
+
+    fn run(&mut self, told: &mpsc::Receiver<Told>) {
+        loop {
+            match told.recv_timeout(PATIENCE) {
+                Ok(what) => self.take(what),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+            if self.waiting > 0 && self.first.is_some_and(|first| first.elapsed() >= HEAD_START) {
+                for pid in self.known.keys().copied().collect::<Vec<_>>() {
+                    self.answer_all(pid);
+                }
+            }
+        }
+        // The trace is over: now somebody waits for us.
+        sys::make_thread_patient(false);
+        for pid in self.known.keys().copied().collect::<Vec<_>>() {
+            self.forget(pid);
+        }
+        if self.dropped > 0 {
+            tracing::debug!("{} accesses were not looked for", self.dropped);
+        }
+    }
+
+    fn take(&mut self, what: Told) {
+        match what {
+            // One that cannot be read stays unknown.
+            Told::Started(pid) => _ = self.meet(pid),
+            Told::Exec(pid) => {
+                self.forget(pid);
+                _ = self.meet(pid);
+            }
+            Told::Ended(pid) => self.forget(pid),
+            Told::Asked(question) => self.ask(*question),
+        }
+    }
+
+    /// The process, if it can be read.
+    fn meet(&mut self, pid: u32) -> Option<&mut Known> {
+        if !self.known.contains_key(&pid) {
+            if self.known.len() >= PROCESSES_MAX || self.processes.attach(pid).is_err() {
+                return None;
+            }
+            let known = Known {
+                resolver: Resolver::new(&self.processes, pid).ok()?,
+                memory: ProcessMemory::open(pid).ok(),
+                mappings: Mappings::default(),
+                opened: HashSet::new(),
+                files: Vec::new(),
+                objects: HashMap::new(),
+                fields: HashMap::new(),
+                records: HashMap::new(),
+                waiting: Vec::new(),
+            };
+            self.known.insert(pid, known);
+        }
+        self.known.get_mut(&pid)
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.first.get_or_insert_with(Instant::now);
+        if self.waiting >= WAITING_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let (pid, processes) = (question.pid, self.processes.clone());
+        let Some(known) = self.meet(pid) else {
+            self.dropped += 1;
+            return;
+        };
+        let code = question.frames.iter().map(|frame| frame.at.lookup());
+        for address in [question.address, question.ip].into_iter().chain(code) {
+            known.open(&processes, pid, address);
+        }
+        known.waiting.push(question);
+        self.waiting += 1;
+    }
+
+    fn answer_all(&mut self, pid: u32) {
+        let Some(known) = self.known.get_mut(&pid) else { return };
+        let questions = std::mem::take(&mut known.waiting);
+        self.waiting -= questions.len();
+        for question in questions {
+            let named = known.resolve(&question);
+            known.tell(pid, question.of, &named, &mut self.ids, &self.answer);
+        }
+    }
+
+    /// Answers what waits and lets go of the process. Names that were found meanwhile are told.
+    fn forget(&mut self, pid: u32) {
+        self.answer_all(pid);
+        let Some(known) = self.known.remove(&pid) else { return };
+        for (id, before) in known.objects.values() {
+            if let Some(now) = known.resolver.object(before.id)
+                && !Arc::ptr_eq(now, before)
+            {
+                let _ = self.answer.send(object_row(pid, *id, now));
+            }
+        }
+        self.processes.forget(pid);
+    }
+}
+
+impl Known {
+    /// Opens the file that an address lies in, unless that was tried.
+    fn open(&mut self, processes: &Processes, pid: u32, address: u64) {
+        let mut found = self.mappings.find(address).cloned();
+        if found.is_none() {
+            // Reads them again only now and then, and not at all when the process is gone.
+            let _ = processes.refresh(pid);
+            self.mappings = processes.mappings(pid).unwrap_or_default();
+            found = self.mappings.find(address).cloned();
+        }
+        let Some(mapping) = found else { return };
+        if self.opened.insert(mapping.start) && mapping.inode != 0 {
+            // A file that cannot be opened is no module; the resolver says what it is.
+            self.files.extend(processes.open_module(pid, &mapping));
+        }
+    }
+
+    /// The mapping around a thread's stack pointer, where it looks like a stack of its own: behind a page that nobody may touch.
+    fn stack_around(&self, sp: u64) -> Option<(u64, u64)> {
+        let mapping = self.mappings.find(sp).filter(|_| sp != 0)?;
+        let guard = self.mappings.find(mapping.start.checked_sub(1)?)?;
+        let guarded = !guard.readable && !guard.writable;
+        let sound = mapping.inode == 0 && mapping.end - mapping.start <= STACK_MAX;
+        (guarded && sound).then_some((mapping.start, mapping.end))
+    }
+
+    fn resolve(&mut self, question: &Question) -> Named {
+        let heap = question.heap.map(One);
+        let stack = self.stack_around(question.sp);
+        let place = Place {
+            ip: question.ip,
+            frames: &question.frames,
+            stack,
+            fs_base: question.fs_base,
+            heap: heap.as_ref().map(|one| one as &dyn HeapBlocks),
+            memory: self.memory.as_ref().map(|memory| memory as &dyn locality_objects::Memory),
+        };
+        self.resolver.resolve(question.address, &place)
+    }
+
+    fn tell(&mut self, pid: u32, of: Accessed, named: &Named, ids: &mut [u32; 3], to: &mpsc::Sender<Answer>) {
+        let mut next = |index: usize| {
+            let id = ids[index];
+            ids[index] += 1;
+            id
+        };
+        let object = &named.object;
+        // Nobody listens only when the assembler is gone, and then nothing matters.
+        let send = |answer: Answer| drop(to.send(answer));
+        let id = match self.objects.get_mut(&object.id) {
+            Some((id, told)) => {
+                if !Arc::ptr_eq(told, object) {
+                    *told = Arc::clone(object);
+                    send(object_row(pid, *id, object));
+                }
+                *id
+            }
+            None => {
+                let id = ObjectId(next(0));
+                self.objects.insert(object.id, (id, Arc::clone(object)));
+                send(object_row(pid, id, object));
+                id
+            }
+        };
+        let field = named.field.as_ref().map(|field| {
+            let record = field.within.and_then(|ty| {
+                *self.records.entry(ty).or_insert_with(|| {
+                    let layout = self.resolver.layout(ty)?;
+                    let id = RecordId(next(1));
+                    send(Answer::Record(id, record(&layout)));
+                    Some(id)
+                })
+            });
+            let key = (field.within, field.offset, Arc::clone(&field.path));
+            *self.fields.entry(key).or_insert_with(|| {
+                let id = FieldId(next(2));
+                let row = Field {
+                    path: field.path.to_string(),
+                    type_name: field.type_name.as_deref().map(str::to_owned),
+                    offset: field.offset,
+                    bytes: field.bytes,
+                    record,
+                    record_offset: field.offset_within,
+                };
+                send(Answer::Field(id, row));
+                id
+            })
+        });
+        send(Answer::Located(Located { of, object: id, offset: Some(named.offset), field }));
+    }
+}
+
+fn object_row(pid: u32, id: ObjectId, object: &locality_objects::Object) -> Answer {
+    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+    let nothing = object.kind == Kind::Mapped && &*object.name == "[unmapped]";
+    let row = Object {
+        kind: match object.kind {
+            _ if nothing => ObjectKind::Unknown,
+            Kind::Static => ObjectKind::Static,
+            Kind::Stack => ObjectKind::Stack,
+            Kind::ThreadLocal => ObjectKind::ThreadLocal,
+            Kind::Heap => ObjectKind::Heap,
+            Kind::Mapped => ObjectKind::Mapped,
+            Kind::File => ObjectKind::File,
+        },
+        name: object.name.to_string(),
+        type_name: text(&object.type_name),
+        module: None,
+        declared: object
+            .declared
+            .as_ref()
+            .map(|at| (at.file.to_string(), Some(at.line).filter(|line| *line > 0))),
+        bytes: Some(object.bytes).filter(|bytes| *bytes > 0),
+        function: text(&object.function),
+        site: None,
+        // A recorded block is known, whoever gave it a name.
+        inferred: object.inferred && object.site.is_none(),
+        unknown: text(&object.unknown),
+    };
+    let site = object.site.map(|site| (pid, site));
+    Answer::Object(id, Box::new(row), object.module.clone(), site)
+}
+
+fn record(layout: &Layout) -> Record {
+    let member = |field: &locality_objects::LayoutField| Member {
+        path: field.path.to_string(),
+        type_name: field.type_name.as_deref().map(str::to_owned),
+        offset: field.offset,
+        bytes: field.bytes,
+        align: field.align,
+    };
+    Record {
+        name: layout.name.to_string(),
+        bytes: layout.bytes,
+        members: layout.fields.iter().filter(|field| !field.is_hole()).map(member).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use locality_analysis::model::SampleId;
+
+    fn question(pid: u32, address: u64) -> Told {
+        Told::Asked(Box::new(Question {
+            of: Accessed::Sample(SampleId(7)),
+            pid,
+            address,
+            ip: 0,
+            frames: Arc::from([]),
+            sp: 0,
+            fs_base: None,
+            heap: None,
+        }))
+    }
+
+    /// Every question about a process that can be read is answered by the end, what lies nowhere with a reason.
+    #[test]
+    fn nothing_asked_is_lost() {
+        let mut locator = Locator::start().unwrap();
+        let own = std::process::id();
+        locator.tell(Told::Started(own));
+        for _ in 0..3 {
+            locator.tell(question(own, 0x10));
+        }
+        // A process that does not exist.
+        locator.tell(question(0x3fff_fff0, 0x10));
+        let answers = locator.finish();
+        let located = answers.iter().filter(|answer| matches!(answer, Answer::Located(_))).count();
+        assert_eq!(located, 3);
+        let objects: Vec<_> = answers
+            .iter()
+            .filter_map(|answer| match answer {
+                Answer::Object(id, object, ..) => Some((*id, object)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(objects.len(), 1);
+        assert_eq!((objects[0].0, objects[0].1.kind), (ObjectId(0), ObjectKind::Unknown));
+        assert!(objects[0].1.unknown.as_ref().is_some_and(|why| why.contains("nothing is mapped")));
+    }
+
+    #[test]
+    fn a_block_holds_its_own_bytes_only() {
+        let one = One(HeapBlock { start: 100, bytes: 8, site: 1 });
+        let held: Vec<u64> = (90..120).filter(|address| one.block(*address).is_some()).collect();
+        assert_eq!(held, (100..108).collect::<Vec<u64>>());
+    }
+}
