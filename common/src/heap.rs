@@ -28,14 +28,9 @@ pub mod function {
     pub const RUST_REALLOC: u32 = 10;
     /// The bits of a cookie that say which of these.
     pub const MASK: u64 = 0xff;
-    /// Cookie bit: it reports failure by a C++ exception, which cannot pass through a probe of its return.
-    pub const THROWS: u64 = 0x100;
     /// Cookie bit: its probed instruction is one that the kernel must step over, the dearer kind.
     pub const STEPPED: u64 = 0x200;
 }
-
-/// A request of a function that may throw beyond this size is not followed: it may fail, and the exception must find its way.
-pub const THROWING_BYTES_MAX: u64 = 1 << 30;
 
 /// What happened to a block; the value of [`HeapRecord::event`].
 pub mod event {

@@ -10,6 +10,7 @@
 
 mod copy;
 mod heap;
+mod heap_site;
 mod lifecycle;
 mod maps;
 mod meter;

@@ -18,7 +18,7 @@ use locality_common::{
 };
 
 use crate::{
-    copy, heap,
+    copy, heap_site,
     maps::{HEARTBEAT, HELD, SCRATCH, Scratch},
     ring::{Wake, count, submit},
     target,
@@ -67,7 +67,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
         copy::code((*data).regs.rip, &raw mut (*record).code);
         let (rsp, to) = ((*data).regs.rsp, scratch.cast::<u8>().add(size_of::<SampleRecord>()));
         let stack = copy::stack(tgid, rsp, to);
-        heap::restore_return_address(tid, rsp, stack.bytes, to);
+        heap_site::restore_return_address(tid, rsp, stack.bytes, to);
         let bytes = size_of::<SampleRecord>() as u32 + stack.bytes;
         (*record).header.nested_traps = stack.nested_traps;
         (*record).header.bytes = bytes;

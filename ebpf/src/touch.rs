@@ -18,7 +18,7 @@ use locality_common::{
 };
 
 use crate::{
-    copy, heap,
+    copy, heap_site,
     maps::{SCRATCH, Scratch, WATCHES},
     ring::{Wake, count, submit},
 };
@@ -135,7 +135,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         copy::code((*record).regs.rip, &raw mut (*record).code);
         let (rsp, to) = ((*record).regs.rsp, scratch.cast::<u8>().add(size_of::<TouchRecord>()));
         let stack = copy::stack(trap.tgid, rsp, to);
-        heap::restore_return_address(trap.tid, rsp, stack.bytes, to);
+        heap_site::restore_return_address(trap.tid, rsp, stack.bytes, to);
         let bytes = size_of::<TouchRecord>() as u32 + stack.bytes;
         (*record).header.nested_traps = stack.nested_traps;
         (*record).header.bytes = bytes;

@@ -1,0 +1,112 @@
+//! Where an allocation function was called from: a name for the place, made from the stack near the call, and the stack itself
+//! for each name once.
+//!
+//! What a probe of a return replaces on the stack is known (`Pending`), so that a sample that meets the thread inside of an
+//! allocation can put it back into its copy ([`restore_return_address`]).
+
+use aya_ebpf::{
+    bindings::{BPF_ANY, pt_regs},
+    helpers::generated::{
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
+    },
+};
+use locality_common::{
+    heap::{HeapSiteRecord, SITE_PIECES, SITE_WORDS, TextRange, site, site_piece},
+    record::{Header, RECORD_BYTES_MAX, kind},
+};
+
+use crate::{
+    copy,
+    maps::{self, HEAP_PENDING, HEAP_SITES, HEAP_TEXT},
+    ring::submit_site,
+};
+
+/// Who calls, and when.
+pub struct Call {
+    /// Process.
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Monotonic clock.
+    pub now: u64,
+}
+
+impl Call {
+    /// This one.
+    #[inline(always)]
+    pub fn now() -> Self {
+        // SAFETY: helper calls without arguments.
+        let (pid_tgid, now) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
+        Self { tgid: (pid_tgid >> 32) as u32, tid: pid_tgid as u32, now }
+    }
+
+    /// Of a record of it.
+    #[inline(always)]
+    pub fn header(&self, kind: u32, bytes: usize) -> Header {
+        // SAFETY: a helper call without arguments.
+        let cpu = unsafe { bpf_get_smp_processor_id() };
+        let (tgid, tid) = (self.tgid, self.tid);
+        Header { kind, bytes: bytes as u32, time_ns: self.now, tgid, tid, cpu, nested_traps: 0 }
+    }
+}
+
+/// Names the site and, when it is new, records its stack.
+#[inline(always)]
+pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_address: u64, bytes: u64) -> u64 {
+    // SAFETY: two threads of one process read the same value.
+    let text = unsafe { HEAP_TEXT.get(call.tgid) }.copied().unwrap_or(TextRange::default());
+    let name = named(call.tgid, rsp, return_address, text);
+    if HEAP_SITES.get_ptr(name).is_some() {
+        return name;
+    }
+    let sent = submit_site::<{ RECORD_BYTES_MAX as u64 }>(|room| {
+        let record = room.cast::<HeapSiteRecord>();
+        // SAFETY: the room is larger than the record and the stack; the context is valid.
+        unsafe {
+            (*record).header = call.header(kind::HEAP_SITE, size_of::<HeapSiteRecord>());
+            (*record).site = name;
+            (*record).bytes = bytes;
+            (*record).function = which;
+            (*record).reserved = 0;
+            copy::registers(regs, &raw mut (*record).regs);
+            let stack = copy::stack(call.tgid, rsp, room.add(size_of::<HeapSiteRecord>()));
+            (*record).header.nested_traps = stack.nested_traps;
+            (*record).header.bytes = size_of::<HeapSiteRecord>() as u32 + stack.bytes;
+        }
+        true
+    });
+    if sent {
+        let _ = HEAP_SITES.insert(name, 1, u64::from(BPF_ANY));
+    }
+    name
+}
+
+#[inline(always)]
+fn named(tgid: u32, rsp: u64, return_address: u64, text: TextRange) -> u64 {
+    let mut name = site(tgid, rsp, return_address);
+    let mut words = [0u64; SITE_WORDS];
+    let bytes = size_of_val(&words) as u64;
+    for piece in 0..SITE_PIECES as u64 {
+        let from = rsp + 8 + piece * bytes;
+        // SAFETY: the destination is a local of the size given; the helper checks the source.
+        if unsafe { bpf_probe_read_user((&raw mut words).cast(), bytes as u32, from as *const _) } != 0 {
+            break;
+        }
+        name = site_piece(name, &words, text);
+    }
+    name
+}
+
+/// Puts the return address that a probe replaced back into the copy `to` of a stack that begins at `rsp`.
+#[inline(always)]
+pub fn restore_return_address(tid: u32, rsp: u64, copied: u32, to: *mut u8) {
+    if maps::heap() == 0 {
+        return;
+    }
+    // SAFETY: the entry is the current thread's own.
+    let Some(pending) = (unsafe { HEAP_PENDING.get(tid) }) else { return };
+    let at = pending.rsp.wrapping_sub(rsp);
+    if at.wrapping_add(8) <= u64::from(copied) {
+        copy::put_word(at, pending.return_address, to);
+    }
+}
