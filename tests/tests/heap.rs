@@ -341,7 +341,7 @@ fn changed_text(pid: u32) -> usize {
 fn a_killed_tracer_leaves_the_text_clean() {
     requires!(root, btf);
     let _alone = alone();
-    let mut target = Target::start("heap_storm", &["8"]);
+    let mut target = Target::start("heap_storm", &["14"]);
     let pid = target.pid();
     assert_eq!(changed_text(pid), 0);
     let dir = tempfile::tempdir().unwrap();
