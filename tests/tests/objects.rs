@@ -51,10 +51,19 @@ fn assert_near(what: &str, found: f64, truth: f64, n: u64, report: &Value) {
     );
 }
 
+/// A number of a report; panics where there is none.
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn whole(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no count: {value}"))
+}
+
 /// Shares of accesses by name, and the same order of the rows by accesses.
 fn assert_shares(live: &Live, truth: &[(&str, f64)]) {
     let report = &live.report;
-    let n = report["objects_summary"]["n"].as_u64().unwrap();
+    let n = whole(&report["objects_summary"]["n"]);
     // Samples without a window count with their own access.
     assert!(n as usize >= live.profile.uses.len(), "{n} of {}", live.profile.uses.len());
     for (name, share) in truth {
@@ -62,7 +71,7 @@ fn assert_shares(live: &Live, truth: &[(&str, f64)]) {
     }
     let mut rows: Vec<(f64, &str)> = objects(report)
         .iter()
-        .map(|row| (row["access_share"].as_f64().unwrap(), row["name"].as_str().unwrap()))
+        .map(|row| (number(&row["access_share"]), row["name"].as_str().unwrap_or_default()))
         .collect();
     rows.sort_by(|a, b| b.0.total_cmp(&a.0));
     let distinct = truth.windows(2).all(|pair| pair[0].1 > pair[1].1 + 0.05);
@@ -76,7 +85,7 @@ fn assert_shares(live: &Live, truth: &[(&str, f64)]) {
 /// Shares of the fields of one object.
 fn assert_fields(report: &Value, name: &str, truth: &[(&str, f64)]) {
     let row = row(report, name);
-    let n = row["n"].as_u64().unwrap();
+    let n = whole(&row["n"]);
     for (path, share) in truth {
         let fields = row["fields"].as_array().map_or(&[][..], Vec::as_slice);
         let found: f64 = fields
@@ -210,7 +219,7 @@ fn two_threads_and_their_own_variables() {
     let _alone = alone();
     let live = trace("objects", &["threads", "60"]);
     let report = &live.report;
-    let n = report["objects_summary"]["n"].as_u64().unwrap();
+    let n = whole(&report["objects_summary"]["n"]);
     assert_near("shared_table", share_of(report, "shared_table"), 0.5, n, report);
     assert_near("own_counts", share_of(report, "own_counts"), 0.25, n, report);
     assert_eq!(row(report, "own_counts")["thread_local"], true);
@@ -234,7 +243,7 @@ fn a_rust_vector_of_structures() {
     let _alone = alone();
     let live = trace("objects_rust", &["60"]);
     let report = &live.report;
-    let n = report["objects_summary"]["n"].as_u64().unwrap();
+    let n = whole(&report["objects_summary"]["n"]);
     let ends = |row: &&Value| row["name"].as_str().is_some_and(|name| name.ends_with("COUNTS"));
     let counts: f64 =
         objects(report).iter().filter(ends).filter_map(|row| row["access_share"].as_f64()).sum();
