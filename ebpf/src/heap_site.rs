@@ -18,7 +18,7 @@ use locality_common::{
 use crate::{
     copy,
     maps::{self, HEAP_PENDING, HEAP_SITES, HEAP_TEXT},
-    ring::submit_site,
+    ring::{room_for_site, submit_site},
 };
 
 /// Who calls, and when.
@@ -59,25 +59,26 @@ pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_addre
     if HEAP_SITES.get_ptr(name).is_some() {
         return name;
     }
-    let sent = submit_site::<{ RECORD_BYTES_MAX as u64 }>(|room| {
-        let record = room.cast::<HeapSiteRecord>();
-        // SAFETY: the room is larger than the record and the stack; the context is valid.
-        unsafe {
-            (*record).header = call.header(kind::HEAP_SITE, size_of::<HeapSiteRecord>());
-            (*record).site = name;
-            (*record).bytes = bytes;
-            (*record).function = which;
-            (*record).reserved = 0;
-            copy::registers(regs, &raw mut (*record).regs);
-            let stack = copy::stack(call.tgid, rsp, room.add(size_of::<HeapSiteRecord>()));
-            (*record).header.nested_traps = stack.nested_traps;
-            (*record).header.bytes = size_of::<HeapSiteRecord>() as u32 + stack.bytes;
-        }
-        true
-    });
-    if sent {
-        let _ = HEAP_SITES.insert(name, 1, u64::from(BPF_ANY));
+    // Without a closure: its name would depend on where it was compiled.
+    let room = room_for_site::<{ RECORD_BYTES_MAX as u64 }>();
+    if room.is_null() {
+        return name;
     }
+    let record = room.cast::<HeapSiteRecord>();
+    // SAFETY: the room is larger than the record and the stack; the context is valid. It is sent once.
+    unsafe {
+        (*record).header = call.header(kind::HEAP_SITE, size_of::<HeapSiteRecord>());
+        (*record).site = name;
+        (*record).bytes = bytes;
+        (*record).function = which;
+        (*record).reserved = 0;
+        copy::registers(regs, &raw mut (*record).regs);
+        let stack = copy::stack(call.tgid, rsp, room.add(size_of::<HeapSiteRecord>()));
+        (*record).header.nested_traps = stack.nested_traps;
+        (*record).header.bytes = size_of::<HeapSiteRecord>() as u32 + stack.bytes;
+        submit_site(room);
+    }
+    let _ = HEAP_SITES.insert(name, 1, u64::from(BPF_ANY));
     name
 }
 

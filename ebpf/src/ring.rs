@@ -4,7 +4,7 @@ use core::{arch::asm, ffi::c_void};
 
 use aya_ebpf::{
     bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
-    helpers::generated::{bpf_ringbuf_discard, bpf_ringbuf_output, bpf_ringbuf_reserve, bpf_ringbuf_submit},
+    helpers::generated::{bpf_ringbuf_output, bpf_ringbuf_reserve, bpf_ringbuf_submit},
 };
 use locality_common::{counter, heap::HeapRecord};
 
@@ -81,24 +81,26 @@ pub fn submit_heap(record: &HeapRecord) {
     count_shared(if failed == 0 { counter::HEAP_RECORDED } else { counter::HEAP_LOST });
 }
 
-/// Room of `BYTES` bytes in the ring for a site's record, which `fill` writes; true when it was sent.
+/// Room of `BYTES` bytes in the ring for a site's record; null where there is none. What is written into it is sent by
+/// [`submit_site`], which the verifier insists on.
 #[inline(always)]
-pub fn submit_site<const BYTES: u64>(fill: impl FnOnce(*mut u8) -> bool) -> bool {
+pub fn room_for_site<const BYTES: u64>() -> *mut u8 {
     // SAFETY: a helper call on a live map.
     let room = unsafe { bpf_ringbuf_reserve((&raw const HEAP_RING).cast_mut().cast(), BYTES, 0) };
     if room.is_null() {
         count_shared(counter::HEAP_SITES_LOST);
-        return false;
     }
-    if fill(room.cast()) {
-        // SAFETY: the room was reserved above and is given back once.
-        unsafe { bpf_ringbuf_submit(room, Wake::NextTurn.flags()) };
-        count_shared(counter::HEAP_SITES);
-        true
-    } else {
-        // SAFETY: as above.
-        unsafe { bpf_ringbuf_discard(room, Wake::NextTurn.flags()) };
-        count_shared(counter::HEAP_SITES_LOST);
-        false
-    }
+    room.cast()
+}
+
+/// Sends the record of a site.
+///
+/// # Safety
+///
+/// `room` comes from [`room_for_site`], is not null, and is not used any more.
+#[inline(always)]
+pub unsafe fn submit_site(room: *mut u8) {
+    // SAFETY: the caller vouches for the room.
+    unsafe { bpf_ringbuf_submit(room.cast(), Wake::NextTurn.flags()) };
+    count_shared(counter::HEAP_SITES);
 }
