@@ -28,7 +28,7 @@ use crate::{
     control::ledger::Counters,
     kernel::{
         object::HeapObject,
-        sys,
+        proc, sys,
         uprobe::{Link, Probe, Programs},
     },
 };
@@ -351,6 +351,10 @@ impl Tracker {
         if self.duty.is_paused() || self.held {
             return;
         }
+        if is_traced_by_others(pid) {
+            self.leave(pid);
+            return;
+        }
         let Ok((files, text)) = modules::executed(pid) else { return };
         if let Some(text) = text {
             self.heap.lock().set_text(pid, text);
@@ -367,6 +371,22 @@ impl Tracker {
         }
         for file in files {
             self.probe(pid, &file);
+        }
+    }
+
+    /// Takes the probes out of a process that somebody else traces: a probe's return is a system call, and one that is traced, as
+    /// strace does, ends the program by SIGSEGV (seen on Linux 6.18).
+    fn leave(&mut self, pid: u32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let links = std::mem::take(&mut process.links).into_values();
+        drop(close(links.chain(process.ahead.take().map(|(_, link)| link))));
+        self.fail("a process is traced by another program, which probes could harm".to_owned());
+    }
+
+    /// Notes why a process is not followed, each reason once.
+    fn fail(&mut self, why: String) {
+        if self.failures.len() < FAILURES_MAX && self.failures.insert(why.clone()) {
+            self.heap.lock().summary.failures.push(why);
         }
     }
 
@@ -419,9 +439,7 @@ impl Tracker {
             Err(error) => {
                 let why = format!("probes were refused: {error}");
                 tracing::debug!("process {pid}, {}: {why}", file.path.display());
-                if self.failures.len() < FAILURES_MAX && self.failures.insert(why.clone()) {
-                    self.heap.lock().summary.failures.push(why);
-                }
+                self.fail(why);
             }
         }
     }
@@ -488,4 +506,10 @@ impl Tracker {
             }
         }
     }
+}
+
+/// Whether a tracer other than we has a process.
+fn is_traced_by_others(pid: u32) -> bool {
+    let tracer = proc::status(pid).map_or(0, |status| status.tracer);
+    tracer != 0 && !Path::new(&format!("/proc/self/task/{tracer}")).exists()
 }
