@@ -4,6 +4,8 @@ use std::{fs, path::Path};
 
 use locality_analysis::model::{CacheLevel, Host};
 
+use crate::doctor::kernel_version;
+
 /// This machine.
 pub fn describe() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -45,6 +47,18 @@ fn cache(index: &Path) -> Option<CacheLevel> {
     })
 }
 
+/// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a system call of their own, and until
+/// 6.14 a seccomp filter that does not know it ends the program (Linux commit "seccomp: passthrough uretprobe systemcall
+/// without filtering").
+pub fn harmful_returns() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    returns_harm(&release).then(|| "probes end programs under seccomp on Linux 6.11 to 6.13".to_owned())
+}
+
+fn returns_harm(release: &str) -> bool {
+    kernel_version(release).is_some_and(|version| ((6, 11)..(6, 14)).contains(&version))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +86,14 @@ mod tests {
         let sizes: Vec<_> = found.iter().map(|cache| (cache.level, cache.bytes)).collect();
         assert_eq!(sizes, [(1, 48 << 10), (3, 36 << 20)]);
         assert_eq!(found[1].ways, 12);
+    }
+
+    #[test]
+    fn kernels_whose_probes_harm() {
+        for (release, harm) in
+            [("6.10.9", false), ("6.11.0-1-amd64", true), ("6.13.7", true), ("6.14.0", false), ("", false)]
+        {
+            assert_eq!(returns_harm(release), harm, "{release}");
+        }
     }
 }

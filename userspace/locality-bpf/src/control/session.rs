@@ -110,10 +110,11 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             Some(Err(why)) => (None, Some(why.to_string())),
             None => (None, None),
         };
-        let (heap, no_heap) = match heap {
-            Some(Ok(heap)) => (Some(heap), None),
-            Some(Err(why)) => (None, Some(format!("{why:#}"))),
-            None => (None, None),
+        let (heap, no_heap) = match (heap, super::host::harmful_returns()) {
+            (Some(_), Some(why)) => (None, Some(why)),
+            (Some(Ok(heap)), None) => (Some(heap), None),
+            (Some(Err(why)), None) => (None, Some(format!("{why:#}"))),
+            (None, _) => (None, None),
         };
         let books = Books {
             no_windows,

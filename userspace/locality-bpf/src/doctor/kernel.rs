@@ -28,7 +28,7 @@ fn setting(path: &str) -> Option<String> {
 }
 
 /// Major and minor version of `uname -r`.
-fn version(release: &str) -> Option<(u32, u32)> {
+pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
