@@ -7,6 +7,7 @@
 #include "target.h"
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #define N (1 << 16)
 
@@ -102,7 +103,9 @@ static APART void hash(void) {
 /* heap: three arrays of one function: .5 alpha, .3 beta, .2 gamma_block */
 static word *alpha, *beta, *gamma_block;
 
+/* After a while, for probes reach the C library of a program that was just launched only some milliseconds after it is mapped. */
 static APART void make_heap(void) {
+    usleep(300000);
     alpha = malloc(N * sizeof *alpha);
     beta = malloc(N * sizeof *beta);
     gamma_block = malloc(N * sizeof *gamma_block);
