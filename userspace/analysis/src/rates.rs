@@ -278,15 +278,11 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Lin
             continue;
         };
         let line = lines.entry(*pid).or_default();
-        let period = sample.period_ns as f64;
-        let last = line.points.last().copied();
-        let before = last.unwrap_or(Point { time_ns, cpu_ns: 0.0, rate: local.value, accesses: 0.0 });
-        line.points.push(Point { time_ns, cpu_ns: before.cpu_ns + period, rate: local.value, accesses: 0.0 });
-    }
-    for line in lines.values_mut() {
-        line.smooth();
+        let cpu_ns = line.points.last().map_or(0.0, |last| last.cpu_ns) + sample.period_ns as f64;
+        line.points.push(Point { time_ns, cpu_ns, rate: local.value, accesses: 0.0 });
     }
     for (pid, line) in &mut lines {
+        line.smooth();
         let mut threads = profile.threads.iter().filter(|thread| thread.pid == *pid).peekable();
         line.ended = threads.peek().is_some() && threads.all(|thread| thread.ended_ns.is_some());
     }
