@@ -1,11 +1,11 @@
 //! Everything that a simulation keeps, as it lies in the arena.
 
-use locality_stream::{Arena, Event, NO_INSTRUCTION, Plain, Span};
+use locality_stream::{Arena, Event, List, NO_INSTRUCTION, Plain, Span};
 
 use crate::cache::Cache;
 use crate::columns::Costs;
 use crate::config::{Config, MAX_LEVELS, Prefetch};
-use crate::table::{Keyed, List, Map};
+use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.

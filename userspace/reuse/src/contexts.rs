@@ -9,9 +9,8 @@
 //! back to its node there. When the number of nodes is at its bound, new calls stay in the caller's context and are
 //! counted as folded.
 
-use locality_stream::{Arena, Plain, Span};
+use locality_stream::{Arena, List, Plain, Span};
 
-use crate::list::List;
 use crate::map::Map;
 
 /// Frames kept per thread; deeper calls keep the context of the deepest.
@@ -184,7 +183,7 @@ impl Contexts {
     /// Checks tables that come out of another process' hands.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.nodes.is_whole(arena)
-            && self.nodes.len() > 0
+            && !self.nodes.is_empty()
             && self.children.is_whole(arena)
             && self.threads.is_whole(arena)
             && (self.thread as usize) < self.threads.len()

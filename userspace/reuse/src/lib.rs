@@ -20,7 +20,6 @@ mod engine;
 mod grain;
 mod groups;
 mod lanes;
-mod list;
 mod map;
 mod opt;
 mod order;

@@ -3,10 +3,9 @@
 //! Site 0 is nobody: the "use" before a first touch. When the sites are at their bound, an instruction in a new context
 //! takes its site without context; and when that is new too, site 1, which stands for no known instruction.
 
-use locality_stream::{Arena, NO_INSTRUCTION, Plain, Span};
+use locality_stream::{Arena, List, NO_INSTRUCTION, Plain, Span};
 
 use crate::batch::site_key;
-use crate::list::List;
 use crate::map::{Map, Slot, hash};
 
 /// Sites that a pair's key can hold.
@@ -120,7 +119,7 @@ impl Sites {
     /// Checks tables that come out of another process' hands.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.list.is_whole(arena)
-            && self.list.len() > 0
+            && !self.list.is_empty()
             && self.list.len() <= MAX_SITES
             && self.numbers.is_whole(arena)
             && self.cache.count() == CACHE

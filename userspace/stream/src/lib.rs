@@ -4,7 +4,7 @@
 //! * [`Code`]: the static facts, kept once: instruction bytes and blocks, as recorded when code was translated.
 //!   [`Instruction`] is what follows from the bytes (class, data type, registers, flow).
 //! * [`Arena`]: where state lives: index-based tables in one range of memory, so that another process can map it and
-//!   finish the work. [`Heap`] is the one of tests and of analyses that run where they report.
+//!   finish the work. [`Heap`] is the one of tests and of analyses that run where they report. [`List`] grows in one.
 //! * [`Analysis`]: observes events in order, one state per thread. Merging and finishing are each analysis' own, as
 //!   what they return differs.
 //! * [`Checker`]: the invariants of a stream, as an analysis. [`Mix`]: instructions executed, by class.
@@ -17,6 +17,7 @@ mod checker;
 mod classify;
 mod code;
 mod event;
+mod list;
 mod mix;
 
 pub use analysis::{Analysis, ArenaFull};
@@ -25,4 +26,5 @@ pub use checker::{Checker, Finding, Rule};
 pub use classify::{Class, DataType, Flow, Instruction, NoDataType};
 pub use code::{BlockRecord, Code, InstructionRecord};
 pub use event::{Event, Kind, NO_INSTRUCTION};
+pub use list::List;
 pub use mix::{BlockCounts, Mix};
