@@ -3,9 +3,10 @@
 //! Each program runs once under Callgrind (`--cache-sim=yes --cacheuse=yes`) and once under `exact --compatible callgrind`,
 //! with the same caches; both write files in Callgrind's format, which are compared event by event: functions of the
 //! program's own code (its file and libraries, without the C library) that make up at least a thousandth of an event are
-//! printed where they differ by more than 0.5 %, and wholes by more than 1 %. What has no symbol is one row a file. Time is wall time, the best of `--rounds`, beside QEMU with an empty
-//! memory callback. Sources of error: the two processors differ in features, so that the C library takes other variants;
-//! addresses of stack, heap and libraries differ; for times, other work on the machine.
+//! printed where they differ by more than 0.5 %, those first that make up most of their event, and wholes by more than 1 %.
+//! What has no symbol is one row a file. Time is wall time, the median of `--rounds`, beside QEMU with an empty memory
+//! callback. Sources of error: the two processors differ in features, so that the C library takes other variants; addresses
+//! of stack, heap and libraries differ; for times, other work on the machine.
 //!
 //! Arguments: `--rounds N` (default 3; 0: no times), `--only NAME[,NAME…]`, `--keep FOLDER` (leaves all files there).
 #![expect(
@@ -33,6 +34,8 @@ const FUNCTION: f64 = 0.005;
 const WHOLE: f64 = 0.01;
 /// Functions below this share of an event are counted, not printed.
 const SMALL: f64 = 0.001;
+/// So many differences of a program are printed.
+const MOST: usize = 20;
 /// Size, ways and line, for both.
 const CACHES: [(&str, u64, u32, u32); 3] =
     [("I1", 32 << 10, 8, 64), ("L1", 32 << 10, 8, 64), ("LL", 1 << 20, 16, 64)];
@@ -141,7 +144,7 @@ fn run(words: &[String], preloaded: Option<&str>) -> f64 {
     let done = Command::new(&words[0])
         .args(&words[1..])
         .envs(preloaded.map(|library| ("LD_PRELOAD", library)))
-        .env("OMP_NUM_THREADS", "1")
+        .envs([("OMP_NUM_THREADS", "1"), ("PYTHONHASHSEED", "0"), ("PERL_HASH_SEED", "0")])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .output()
@@ -175,7 +178,8 @@ fn compare(program: &Program, ours: &Costs, theirs: &Costs, remarks: &mut Vec<St
         .collect();
     let found = differences((ours, &own), (theirs, &its), &EVENTS);
     let large: Vec<&Difference> = found.iter().filter(|one| one.share >= SMALL).collect();
-    let beyond: Vec<&&Difference> = large.iter().filter(|one| one.relative > FUNCTION).collect();
+    let mut beyond: Vec<&Difference> = large.iter().copied().filter(|one| one.relative > FUNCTION).collect();
+    beyond.sort_by(|x, y| (y.share * y.relative).total_cmp(&(x.share * x.relative)));
     println!(
         "| {} | {} | {} | {} of {} |",
         program.name,
@@ -187,8 +191,11 @@ fn compare(program: &Program, ours: &Costs, theirs: &Costs, remarks: &mut Vec<St
     let tell = |name: &str, event: &str, a: u64, b: u64| {
         format!("{}: {name} {event}: {a}, {b} ({})", program.name, cell(a, b) + " %")
     };
-    for one in beyond {
+    for one in beyond.iter().take(MOST) {
         remarks.push(tell(&one.name, &one.event, one.a, one.b));
+    }
+    if beyond.len() > MOST {
+        remarks.push(format!("{}: {} more", program.name, beyond.len() - MOST));
     }
     let small = found.iter().filter(|one| one.share < SMALL && one.relative > FUNCTION).count();
     if small > 0 {

@@ -32,7 +32,7 @@ pub const PROGRAMS: [Program; 17] = [
     program("sqlite3", &["sqlite3", "-batch", ":memory:", ".read $DIR/input.sql"]),
     program("xz", &["xz", "-1", "-k", "-c", "-T1", "$DIR/input.txt"]),
     program("gzip", &["gzip", "-c", "$DIR/input.txt"]),
-    program("python3", &["/usr/bin/python3", "-E", "-S", "-c", PYTHON]),
+    program("python3", &["/usr/bin/python3", "-S", "-c", PYTHON]),
     program("perl", &["perl", "-e", "for (1..100000) { $h{$_*7919&0xffff} .= $_ }"]),
     program("sort", &["sort", "--parallel=1", "-S", "64M", "$DIR/input.txt"]),
     program("cc1", &["$CC1", "-quiet", "-O2", "-o", "/dev/null", "$DIR/input.i"]),

@@ -1,9 +1,10 @@
 //! A simulation's results by function and line, over all processes of the run.
 //!
 //! A function is what the symbols call so, within a module; what is inlined into it is its own at the lines of the
-//! inlined code. Where a module has no symbols a function is named by the address at which it was called. Stubs of a
-//! procedure linkage table belong to the function that calls through them, as in Callgrind. Limits: functions of one
-//! module with the same name (`static` ones of several files) are one.
+//! inlined code. Code without a name belongs to the function that was called when it ran: one that is jumped to from a
+//! named function of its module to that one, one that was called itself is named by its address. Stubs of a procedure
+//! linkage table belong to the function that calls through them. Both as in Callgrind. Limits: functions of one module
+//! with the same name (`static` ones of several files) are one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -147,11 +148,11 @@ impl Simulated {
     }
 }
 
-/// Whether an instruction is in the same module as its function, and neither has a name.
+/// Whether an instruction has no name, and is in the same module as its function.
 fn is_nameless(image: &Image, instruction: u32, entry: u32, names: &mut Names) -> bool {
     let (ours, entrys) = (names.frames(image, instruction), names.frames(image, entry));
     let (Some(ours), Some(entrys)) = (ours.last(), entrys.last()) else { return false };
-    ours["function"].is_null() && entrys["function"].is_null() && ours["module"] == entrys["module"]
+    ours["function"].is_null() && ours["module"] == entrys["module"]
 }
 
 /// The file name of a path.
