@@ -1,20 +1,12 @@
-//! One cache: sets of lines in the order of their last use, and what is known of each line.
+//! One cache: for each slot the line that it holds, when that was used last, and what is known of it.
 //!
-//! A set is a row of words, the line used last in front: a line's number (plus 1) and, in the lowest 8 bits, the way where
-//! its record lies. Records do not move. A row of zeros is a set that was never used.
-//!
-//! Limits: line numbers have 55 bits, so addresses from 2^59 on (with 16-byte lines) are taken for lower ones.
+//! The slots of a set lie together, so that a search reads one line of the host's cache for eight ways. Before a search the
+//! slot where a line with the same low bits was found last is tried: most accesses need no search. Lines do not move; the
+//! one used longest ago is replaced, by times that whoever asks counts.
 
 use locality_stream::{Arena, Plain, Span};
 
 use crate::config::Level;
-
-/// Bits of a word that name the way.
-pub(crate) const WAY: u64 = 0xff;
-/// Line numbers kept.
-const LINE: u64 = (1 << 55) - 1;
-/// The word of a line that was never loaded, without its way.
-const EMPTY: u64 = !WAY;
 
 /// What is known of a resident line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +33,13 @@ unsafe impl Plain for Line {}
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Cache {
-    words: Span<u64>,
+    /// By slot: the line's number plus 1, 0 for none.
+    tags: Span<u64>,
+    /// By slot: the time of the last use, 0 for none.
+    used: Span<u64>,
     lines: Span<Line>,
+    /// By the low bits of a line's number: a slot.
+    guesses: Span<u32>,
     /// Sets less 1.
     mask: u64,
     ways: u64,
@@ -50,45 +47,101 @@ pub(crate) struct Cache {
 // SAFETY: integers without padding.
 unsafe impl Plain for Cache {}
 
-/// The word of a line, without its way.
-#[inline(always)]
-pub(crate) fn key(line: u64) -> u64 {
-    ((line & LINE) + 1) << 8
+/// The same for use: where the tables lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Tables {
+    tags: *mut u64,
+    used: *mut u64,
+    lines: *mut Line,
+    guesses: *mut u32,
+    guess_mask: u64,
+    mask: u64,
+    ways: u64,
+}
+
+impl Tables {
+    /// The slot of a resident line, which is used `now`.
+    ///
+    /// # Safety
+    /// The tables are those of a cache with slots, and nobody else uses them.
+    #[inline(always)]
+    pub(crate) unsafe fn use_line(&self, line: u64, now: u64) -> Option<u32> {
+        // SAFETY: guesses are slots, and there is one for each value of the masked bits.
+        unsafe {
+            let guess = *self.guesses.add((line & self.guess_mask) as usize);
+            let slot = if *self.tags.add(guess as usize) == line + 1 { guess } else { self.search(line)? };
+            *self.used.add(slot as usize) = now;
+            Some(slot)
+        }
+    }
+
+    /// # Safety
+    /// As [`Tables::use_line`].
+    #[inline(always)]
+    unsafe fn search(&self, line: u64) -> Option<u32> {
+        let first = ((line & self.mask) * self.ways) as usize;
+        // SAFETY: a set has `ways` slots.
+        unsafe {
+            let at = (first..first + self.ways as usize).find(|slot| *self.tags.add(*slot) == line + 1)?;
+            *self.guesses.add((line & self.guess_mask) as usize) = at as u32;
+            Some(at as u32)
+        }
+    }
+
+    /// The record of a slot.
+    ///
+    /// # Safety
+    /// The slot is one of the cache's.
+    #[inline(always)]
+    pub(crate) unsafe fn line(&self, slot: u32) -> *mut Line {
+        // SAFETY: promised by the caller.
+        unsafe { self.lines.add(slot as usize) }
+    }
 }
 
 impl Cache {
     /// No cache.
     pub(crate) fn none() -> Cache {
-        Cache { words: Span::default(), lines: Span::default(), mask: 0, ways: 0 }
+        Cache {
+            tags: Span::default(),
+            used: Span::default(),
+            lines: Span::default(),
+            guesses: Span::default(),
+            mask: 0,
+            ways: 0,
+        }
     }
 
     /// An empty cache of a size that [`crate::Config::validate`] has checked.
     pub(crate) fn new<A: Arena + ?Sized>(arena: &A, level: &Level) -> Option<Cache> {
         let count = (level.sets() * level.ways) as usize;
         Some(Cache {
-            words: Span::allocate(arena, count)?,
+            tags: Span::allocate(arena, count)?,
+            used: Span::allocate(arena, count)?,
             lines: Span::allocate(arena, count)?,
+            guesses: Span::allocate(arena, Self::guesses_for(count))?,
             mask: level.sets().checked_sub(1)?,
             ways: level.ways,
         })
     }
 
-    /// Where words and records lie in an arena that begins at `base`; the number of sets less 1, and of ways.
-    #[inline(always)]
-    pub(crate) fn parts(&self, base: *mut u8) -> (*mut u64, *mut Line, u64, u64) {
-        let at = |offset: u64| base.wrapping_add(offset as usize);
-        (at(self.words.offset()).cast(), at(self.lines.offset()).cast(), self.mask, self.ways)
+    fn guesses_for(slots: usize) -> usize {
+        (slots * 2).next_power_of_two()
     }
 
-    /// The words of the set of a line, and the set's first slot.
+    /// Where the tables lie in an arena that begins at `base`.
     #[inline(always)]
-    fn set<A: Arena + ?Sized>(&self, arena: &A, line: u64) -> (*mut u64, u32) {
-        let first = (line & self.mask) * self.ways;
-        // SAFETY: the spans were allocated or checked with (mask + 1) * ways values.
-        let words = unsafe {
-            arena.base().as_ptr().add(self.words.offset() as usize).cast::<u64>().add(first as usize)
-        };
-        (words, first as u32)
+    pub(crate) fn tables(&self, base: *mut u8) -> Tables {
+        let at = |offset: u64| base.wrapping_add(offset as usize);
+        Tables {
+            tags: at(self.tags.offset()).cast(),
+            used: at(self.used.offset()).cast(),
+            lines: at(self.lines.offset()).cast(),
+            guesses: at(self.guesses.offset()).cast(),
+            guess_mask: (self.guesses.count() as u64).wrapping_sub(1),
+            mask: self.mask,
+            ways: self.ways,
+        }
     }
 
     /// The record of a slot.
@@ -99,122 +152,91 @@ impl Cache {
     pub(crate) unsafe fn line<'a, A: Arena + ?Sized>(&self, arena: &A, slot: u32) -> &'a mut Line {
         debug_assert!((slot as usize) < self.lines.count());
         // SAFETY: promised by the caller.
-        unsafe {
-            &mut *arena.base().as_ptr().add(self.lines.offset() as usize).cast::<Line>().add(slot as usize)
-        }
+        unsafe { &mut *self.tables(arena.base().as_ptr()).line(slot) }
     }
 
-    /// The slot of a resident line, which becomes the one used last.
+    /// The slot of a resident line, which is used `now`. There is such a cache.
     #[inline(always)]
-    pub(crate) fn use_line<A: Arena + ?Sized>(&self, arena: &A, line: u64) -> Option<u32> {
-        let (words, first) = self.set(arena, line);
-        let key = key(line);
-        // SAFETY: a set has `ways` words, at least one.
-        let word = unsafe { *words };
-        if word ^ key <= WAY {
-            return Some(first + (word & WAY) as u32);
-        }
-        for at in 1..self.ways as usize {
-            // SAFETY: below `ways`.
-            unsafe {
-                let word = *words.add(at);
-                if word ^ key <= WAY {
-                    words.copy_to(words.add(1), at);
-                    *words = word;
-                    return Some(first + (word & WAY) as u32);
-                }
-            }
-        }
-        None
+    pub(crate) fn use_line<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> Option<u32> {
+        debug_assert!(self.ways > 0);
+        // SAFETY: the tables were allocated or checked, and this cache is their only owner.
+        unsafe { self.tables(arena.base().as_ptr()).use_line(line, now) }
     }
 
-    /// The slot of a resident line; the order stays.
+    /// The slot of a resident line; its time of use stays.
     pub(crate) fn peek<A: Arena + ?Sized>(&self, arena: &A, line: u64) -> Option<u32> {
         if self.ways == 0 {
             return None;
         }
-        let (words, first) = self.set(arena, line);
-        let key = key(line);
-        // SAFETY: below `ways`.
-        let word =
-            (0..self.ways as usize).map(|at| unsafe { *words.add(at) }).find(|word| word ^ key <= WAY)?;
-        Some(first + (word & WAY) as u32)
+        // SAFETY: as above.
+        unsafe { self.tables(arena.base().as_ptr()).search(line) }
     }
 
-    /// Puts a line that is not resident in front of its set: its slot, and the line that had it.
-    pub(crate) fn load<A: Arena + ?Sized>(&self, arena: &A, line: u64) -> (u32, Option<u64>) {
-        let (words, first) = self.set(arena, line);
-        let ways = self.ways as usize;
-        // SAFETY: a set has `ways` words, at least one; a way's number is below `ways`.
+    /// Puts a line that is not resident in the place of the one of its set that was used longest ago: the slot, and the line
+    /// that had it.
+    #[inline(always)]
+    pub(crate) fn load<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> (u32, Option<u64>) {
+        let tables = self.tables(arena.base().as_ptr());
+        let first = ((line & self.mask) * self.ways) as usize;
+        // SAFETY: a set has `ways` slots, at least one, and nobody else uses the tables.
         unsafe {
-            if *words.add(ways - 1) == 0 {
-                for way in 0..ways {
-                    *words.add(way) = EMPTY | way as u64;
-                }
+            let (mut slot, mut oldest) = (first, *tables.used.add(first));
+            for at in first + 1..first + self.ways as usize {
+                let used = *tables.used.add(at);
+                (slot, oldest) = if used < oldest { (at, used) } else { (slot, oldest) };
             }
-            let old = *words.add(ways - 1);
-            words.copy_to(words.add(1), ways - 1);
-            *words = key(line) | (old & WAY);
-            // The number without its upper bits.
-            let number = Some((old >> 8).wrapping_sub(1)).filter(|_| old & !WAY != EMPTY);
-            (first + (old & WAY) as u32, number)
+            *tables.used.add(slot) = now;
+            *tables.guesses.add((line & tables.guess_mask) as usize) = slot as u32;
+            (slot as u32, std::mem::replace(&mut *tables.tags.add(slot), line + 1).checked_sub(1))
         }
     }
 
-    /// Calls `f` with the slot of every line that was ever loaded.
+    /// Calls `f` with the slot of every resident line.
     pub(crate) fn for_each<A: Arena + ?Sized>(&self, arena: &A, mut f: impl FnMut(u32)) {
-        for set in 0..=self.mask {
-            let (words, first) = self.set(arena, set);
-            for at in 0..self.ways as usize {
-                // SAFETY: below `ways`.
-                let word = unsafe { *words.add(at) };
-                if word == 0 {
-                    break;
-                }
-                if word & !WAY != EMPTY {
-                    f(first + (word & WAY) as u32);
-                }
-            }
-        }
+        // SAFETY: nobody else uses the tables.
+        let tags = unsafe { self.tags.slice(arena) }.unwrap_or_default();
+        (0..).zip(tags).filter(|(_, tag)| **tag != 0).for_each(|(slot, _)| f(slot));
     }
 
     /// Forgets all lines.
     pub(crate) fn clear<A: Arena + ?Sized>(&self, arena: &A) {
-        if let Some(first) = self.words.get(arena) {
-            // SAFETY: the span's own range, whose only owner is this cache.
-            unsafe { first.write_bytes(0, self.words.count()) };
+        for table in [&self.tags, &self.used] {
+            if let Some(first) = table.get(arena) {
+                // SAFETY: the span's own range, whose only owner is this cache.
+                unsafe { first.write_bytes(0, table.count()) };
+            }
         }
     }
 
     /// Checks a cache that comes out of another process' hands: nodes and cells are below these bounds.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A, nodes: usize, cells: usize) -> bool {
         if self.ways == 0 {
-            return self.words.count() == 0;
+            return self.slots() == 0;
         }
+        let slots = self.slots();
         let count = self.mask.checked_add(1).and_then(|sets| sets.checked_mul(self.ways));
-        let sound = self.ways <= WAY + 1
-            && count == Some(self.words.count() as u64)
-            && count == Some(self.lines.count() as u64)
-            && u32::try_from(self.lines.count()).is_ok()
-            && self.words.get(arena).is_some()
+        let sound = count == Some(slots as u64)
+            && (self.mask + 1).is_power_of_two()
+            && u32::try_from(slots).is_ok()
+            && self.tags.count() == slots
+            && self.used.count() == slots
+            && slots.checked_mul(2).is_some()
+            && self.guesses.count() == Self::guesses_for(slots)
+            && self.tags.get(arena).is_some()
+            && self.used.get(arena).is_some()
             && self.lines.get(arena).is_some();
-        let mut lines_are_sound = true;
-        if sound {
-            let ways_are_sound = (0..=self.mask).all(|set| {
-                let (words, _) = self.set(arena, set);
-                // SAFETY: below `ways`.
-                (0..self.ways as usize).all(|at| unsafe { *words.add(at) } & WAY < self.ways)
-            });
-            if !ways_are_sound {
-                return false;
-            }
-            self.for_each(arena, |slot| {
-                // SAFETY: a slot of this cache, and no other reference.
-                let line = unsafe { self.line(arena, slot) };
-                lines_are_sound &= (line.node as usize) < nodes && (line.cell as usize) < cells;
-            });
+        // SAFETY: nobody else uses the tables.
+        let guesses = unsafe { self.guesses.slice(arena) };
+        if !sound || guesses.is_none_or(|all| all.iter().any(|slot| *slot as usize >= slots)) {
+            return false;
         }
-        sound && lines_are_sound
+        let mut lines_are_sound = true;
+        self.for_each(arena, |slot| {
+            // SAFETY: a slot of this cache, and no other reference.
+            let line = unsafe { self.line(arena, slot) };
+            lines_are_sound &= (line.node as usize) < nodes && (line.cell as usize) < cells;
+        });
+        lines_are_sound
     }
 
     /// Number of slots.
@@ -234,25 +256,25 @@ mod tests {
         /// Against sets as vectors, the line used last in front.
         #[test]
         fn lines_leave_in_the_order_of_their_last_use(
-            lines in proptest::collection::vec(prop_oneof![0..40_u64, Just(LINE - 3), Just(0)], 0..300),
+            lines in proptest::collection::vec(prop_oneof![0..40_u64, Just(u64::MAX >> 4), Just(0)], 0..300),
             (set_bits, ways) in (0..3_u32, 1..6_u64),
         ) {
             let heap = Heap::new(1 << 16).unwrap();
             let sets = 1_u64 << set_bits;
             let cache = Cache::new(&heap, &Level::new("L1", sets * ways * 64, ways, 64)).unwrap();
             let mut oracle = vec![Vec::new(); sets as usize];
-            for line in lines {
+            for (now, line) in (1..).zip(lines) {
                 let set = &mut oracle[(line % sets) as usize];
                 let known = set.iter().position(|held| *held == line);
                 prop_assert_eq!(cache.peek(&heap, line).is_some(), known.is_some());
-                let slot = match cache.use_line(&heap, line) {
+                let slot = match cache.use_line(&heap, line, now) {
                     Some(slot) => {
                         set.remove(known.unwrap());
                         slot
                     }
                     None => {
                         prop_assert_eq!(known, None);
-                        let (slot, old) = cache.load(&heap, line);
+                        let (slot, old) = cache.load(&heap, line, now);
                         prop_assert_eq!(old, if set.len() == ways as usize { set.pop() } else { None });
                         slot
                     }

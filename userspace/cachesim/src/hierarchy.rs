@@ -52,6 +52,7 @@ impl State {
 
     /// Charges a line that is replaced, or left at the end, to who loaded it. `level` is 0, 1 or 2 for the columns of the
     /// first, the second and the last.
+    #[inline(always)]
     fn charge<A: Arena + ?Sized>(&mut self, arena: &A, line: &Line, level: usize) {
         const COLUMNS: [(Column, Column); 3] = [
             (Column::AcCost1, Column::SpLoss1),
@@ -80,21 +81,18 @@ impl State {
     }
 
     /// The copy that a link leads to, and the cache that has it.
-    fn behind<'a, A: Arena + ?Sized>(
-        &self,
-        arena: &A,
-        caches: &[Cache; PRIVATE],
-        link: u32,
-    ) -> Option<&'a mut Line> {
-        let cache = if link & TO_LAST == 0 { &caches[L2] } else { &self.last };
+    #[inline(always)]
+    fn behind<'a, A: Arena + ?Sized>(&self, arena: &A, second: &Cache, link: u32) -> Option<&'a mut Line> {
+        let cache = if link & TO_LAST == 0 { second } else { &self.last };
         let slot = (link & !TO_LAST).checked_sub(1)?;
         // SAFETY: below the cache's number of slots; callers hold no reference to a line of a level behind.
         ((slot as usize) < cache.slots()).then(|| unsafe { cache.line(arena, slot) })
     }
 
     /// Tells the copy behind what it does not know yet.
-    fn hand<A: Arena + ?Sized>(&self, arena: &A, caches: &[Cache; PRIVATE], line: &mut Line) {
-        if let Some(behind) = self.behind(arena, caches, line.link) {
+    #[inline(always)]
+    fn hand<A: Arena + ?Sized>(&self, arena: &A, second: &Cache, line: &mut Line) {
+        if let Some(behind) = self.behind(arena, second, line.link) {
             behind.count = behind.count.saturating_add(line.count.saturating_sub(line.handed));
             behind.mask |= line.mask;
             line.handed = line.count;
@@ -115,7 +113,7 @@ impl State {
                 // SAFETY: a slot of this cache, and no other reference to a line of the first level.
                 let line = unsafe { cache.line(arena, slot) };
                 if line.link == to {
-                    self.hand(arena, caches, line);
+                    self.hand(arena, &caches[L2], line);
                     line.link = then;
                 }
             }
@@ -134,8 +132,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         mask: u64,
         cell: impl Fn(&mut Self) -> u32,
     ) -> u32 {
+        self.s.clock = self.s.clock.wrapping_add(1);
         let first = &self.s.now.caches[cache & 1];
-        match first.use_line(self.arena, number) {
+        match first.use_line(self.arena, number, self.s.clock) {
             Some(slot) => {
                 // SAFETY: a slot of this cache, and no other reference.
                 let line = unsafe { first.line(self.arena, slot) };
@@ -155,14 +154,13 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     pub(crate) fn load(&mut self, cache: usize, number: u64, loader: Loader) -> u32 {
         let (arena, s) = (self.arena, &mut *self.s);
         s.loads += 1;
-        let first = s.now.caches[cache];
-        let (slot, old) = first.load(arena, number);
+        let first = &s.now.caches[cache];
+        let (slot, old) = first.load(arena, number, s.clock);
         // SAFETY: a slot of this cache, and no other reference to a line of the first level.
         let line = unsafe { first.line(arena, slot) };
         if old.is_some() {
-            let caches = s.now.caches;
             s.charge(arena, line, 0);
-            s.hand(arena, &caches, line);
+            s.hand(arena, &s.now.caches[L2], line);
         }
         *line = begin(&loader);
         // SAFETY: the loader's node is one of the list.
@@ -180,6 +178,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     /// Brings a line into the first data level that nobody asked for; nothing happens when it is there.
     pub(crate) fn prefetch(&mut self, number: u64, cell: u32) {
         if self.s.now.caches[D1].peek(self.arena, number).is_none() {
+            self.s.clock = self.s.clock.wrapping_add(1);
             self.load(D1, number, Loader { node: self.s.node, cell, count: 0, mask: 0 });
             self.count(cell, Column::Pf1);
         }
@@ -197,7 +196,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 // SAFETY: a slot of this cache, and no other reference to a line of this level.
                 let line = unsafe { cache.line(arena, slot) };
                 s.charge(arena, line, level);
-                s.hand(arena, &caches, line);
+                s.hand(arena, &caches[L2], line);
             });
             cache.clear(arena);
         }
@@ -235,10 +234,10 @@ impl State {
     fn second_level<A: Arena + ?Sized>(&mut self, arena: &A, number: u64, loader: Loader) -> (u32, u32) {
         let caches = self.now.caches;
         let second = caches[L2];
-        if let Some(slot) = second.use_line(arena, number) {
+        if let Some(slot) = second.use_line(arena, number, self.clock) {
             return (0, slot + 1);
         }
-        let (slot, old) = second.load(arena, number);
+        let (slot, old) = second.load(arena, number, self.clock);
         // SAFETY: a slot of this cache; `collect` makes its own reference, before which this one is not used.
         let old_link = unsafe { second.line(arena, slot) }.link;
         if let Some(old) = old {
@@ -248,7 +247,7 @@ impl State {
         let line = unsafe { second.line(arena, slot) };
         if old.is_some() {
             self.charge(arena, line, 1);
-            self.hand(arena, &caches, line);
+            self.hand(arena, &caches[L2], line);
         }
         *line = begin(&loader);
         // SAFETY: the loader's node is one of the list.
@@ -259,12 +258,13 @@ impl State {
     }
 
     /// Asks the last level.
+    #[inline(always)]
     fn last_level<A: Arena + ?Sized>(&mut self, arena: &A, number: u64, loader: Loader) -> (u32, u32) {
         let last = self.last;
-        if let Some(slot) = last.use_line(arena, number) {
+        if let Some(slot) = last.use_line(arena, number, self.clock) {
             return (0, (slot + 1) | TO_LAST);
         }
-        let (slot, old) = last.load(arena, number);
+        let (slot, old) = last.load(arena, number, self.clock);
         let link = (slot + 1) | TO_LAST;
         if let Some(old) = old
             && self.model.callgrind == 0
@@ -282,7 +282,7 @@ impl State {
                         self.collect(arena, &caches, old, second + 1, second + 1);
                         // SAFETY: as above.
                         let line = unsafe { caches[L2].line(arena, second) };
-                        self.hand(arena, &caches, line);
+                        self.hand(arena, &caches[L2], line);
                         line.link = 0;
                     }
                 }

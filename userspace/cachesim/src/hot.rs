@@ -1,65 +1,21 @@
-//! The way of most events: an access that hits the first level, by an instruction that is known in the current function.
+//! The way of most events: an access to one line by an instruction that is known in the current function, and a call of a
+//! function that was called there before.
 //!
 //! Everything such an access needs stands in registers here; whatever is not such an access goes the long way (`sim`), after
 //! which the registers are filled again. Both ways do the same.
 
 use locality_stream::{Arena, Event, Kind};
 
-use crate::cache::{Line, WAY, key};
+use crate::cache::Tables;
 use crate::columns::{Column, Costs};
 use crate::facts;
+use crate::hierarchy::Loader;
 use crate::sim::Sim;
-use crate::stack::PENDING_BEHIND;
-use crate::state::{D1, I1};
+use crate::stack::{PENDING_BEHIND, PENDING_CALL};
+use crate::state::{D1, I1, State};
 use crate::table::Entry;
 
 const _: () = assert!(Column::Dw as usize == Column::Dr as usize + 1);
-
-/// A cache's tables.
-#[derive(Clone, Copy)]
-struct Set {
-    words: *mut u64,
-    lines: *mut Line,
-    /// Sets less 1.
-    sets: u64,
-    ways: u64,
-}
-
-impl Set {
-    /// The record of a line, which becomes the one used last of its set.
-    ///
-    /// # Safety
-    /// The tables are those of a cache, and nobody else uses them.
-    #[inline(always)]
-    unsafe fn find(&self, line: u64) -> Option<*mut Line> {
-        let first = (line & self.sets) * self.ways;
-        let key = key(line);
-        // SAFETY: a set has `ways` words, and a way's number is below that.
-        unsafe {
-            let words = self.words.add(first as usize);
-            let mut word = *words;
-            if word ^ key > WAY {
-                let mut at = 1;
-                loop {
-                    if at >= self.ways as usize {
-                        return None;
-                    }
-                    word = *words.add(at);
-                    if word ^ key <= WAY {
-                        break;
-                    }
-                    at += 1;
-                }
-                while at > 0 {
-                    *words.add(at) = *words.add(at - 1);
-                    at -= 1;
-                }
-                *words = word;
-            }
-            Some(self.lines.add((first + (word & WAY)) as usize))
-        }
-    }
-}
 
 /// What the short way knows; true until something goes the long way.
 struct Hot {
@@ -67,7 +23,7 @@ struct Hot {
     latest: *const u64,
     latest_len: u32,
     cells: *mut Entry<Costs>,
-    data: Set,
+    data: Tables,
     /// The function plus 1, as the table has it.
     function: u64,
     /// Not 0 where another cell pays.
@@ -81,8 +37,9 @@ struct Hot {
     blocks_latest: *const u64,
     blocks_len: u32,
     blocks: *mut Entry<u64>,
-    fetched: Set,
+    fetched: Tables,
     fetch: bool,
+    clock: u64,
     /// Instructions since.
     instructions: u64,
     /// Reads and writes since, and writes among them.
@@ -90,36 +47,49 @@ struct Hot {
     writes: u64,
 }
 
+impl Hot {
+    /// Another function may be the current one, or none be known yet.
+    #[inline(always)]
+    fn stand(&mut self, s: &State) {
+        self.function = u64::from(s.function) + 1;
+        self.instead = s.instead;
+        self.ready = is_ready(s);
+    }
+}
+
+/// Whether accesses can go the short way.
+#[inline(always)]
+fn is_ready(s: &State) -> bool {
+    matches!(s.now.pending, 0 | PENDING_BEHIND)
+        && s.now.run >= s.now.run_end
+        && s.model.prefetch == 0
+        && s.model.spread_bits == 0
+}
+
 impl<A: Arena + ?Sized> Sim<'_, A> {
     #[inline(always)]
     fn hot(&self) -> Hot {
         let s = &*self.s;
         let base = self.arena.base().as_ptr();
-        let set = |cache: usize| {
-            let (words, lines, sets, ways) = s.now.caches[cache].parts(base);
-            Set { words, lines, sets, ways }
-        };
         let (blocks_latest, blocks_len, blocks) = s.blocks.parts(base);
         let (latest, latest_len, cells) = s.cells.parts(base);
         Hot {
             latest,
             latest_len,
             cells,
-            data: set(D1),
+            data: s.now.caches[D1].tables(base),
             blocks_latest,
             blocks_len,
             blocks,
-            fetched: set(I1),
+            fetched: s.now.caches[I1].tables(base),
             fetch: s.model.fetch == 1,
+            clock: s.clock,
             instructions: 0,
             function: u64::from(s.function) + 1,
             instead: s.instead,
             line_bits: s.model.line_bits,
             unit_bits: s.model.unit_bits,
-            ready: matches!(s.now.pending, 0 | PENDING_BEHIND)
-                && s.now.run >= s.now.run_end
-                && s.model.prefetch == 0
-                && s.model.spread_bits == 0,
+            ready: is_ready(s),
             accesses: 0,
             writes: 0,
         }
@@ -127,11 +97,13 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
 
     /// Adds what the short way has counted.
     #[inline(always)]
-    fn cool(&mut self, hot: &Hot) {
+    fn cool(&mut self, hot: &mut Hot) {
+        self.s.clock = hot.clock;
         self.s.counts[0] = self.s.counts[0].wrapping_add(hot.instructions);
         let reads = hot.accesses.wrapping_sub(hot.writes);
         self.s.counts[1] = self.s.counts[1].wrapping_add(reads);
         self.s.counts[2] = self.s.counts[2].wrapping_add(hot.writes);
+        (hot.accesses, hot.writes, hot.instructions) = (0, 0, 0);
     }
 
     /// Takes events: in Callgrind's way or not, and by the size of a line.
@@ -169,23 +141,23 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                     _ => {}
                 }
             }
-            if event.kind.is_access() && self.hit::<JOIN, USUAL>(&mut hot, event) {
-                if event.kind.is_flow() {
-                    self.cool(&hot);
-                    self.flow(event);
-                    // Calls and returns move no table.
-                    hot.function = u64::from(self.s.function) + 1;
-                    hot.instead = self.s.instead;
-                    hot.ready &= matches!(self.s.now.pending, 0 | PENDING_BEHIND);
-                    (hot.accesses, hot.writes, hot.instructions) = (0, 0, 0);
-                }
-            } else if !(event.kind == Kind::BLOCK && self.block_hit(&mut hot, event.index)) {
-                self.cool(&hot);
+            let short = if event.kind.is_access() {
+                self.short_access::<JOIN, USUAL>(&mut hot, event)
+            } else {
+                event.kind == Kind::BLOCK && self.short_block(&mut hot, event.index)
+            };
+            if !short {
+                self.cool(&mut hot);
                 self.slow(event);
                 hot = self.hot();
+            } else if event.kind.is_flow() {
+                self.cool(&mut hot);
+                self.flow(event);
+                // Calls and returns move no table.
+                hot.stand(self.s);
             }
         }
-        self.cool(&hot);
+        self.cool(&mut hot);
     }
 
     /// Whether a read is the first half of a change.
@@ -212,7 +184,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
 
     /// Takes an access the short way; false, and nothing is done, where it has to go the long one.
     #[inline(always)]
-    fn hit<const JOIN: bool, const USUAL: bool>(&self, hot: &mut Hot, event: &Event) -> bool {
+    fn short_access<const JOIN: bool, const USUAL: bool>(&mut self, hot: &mut Hot, event: &Event) -> bool {
         let (line_bits, unit_bits) =
             if USUAL { (6, u32::from(JOIN)) } else { (hot.line_bits, hot.unit_bits) };
         let within = (1_u64 << line_bits) - 1;
@@ -223,6 +195,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         if !hot.ready || high > within || event.index >= hot.latest_len {
             return false;
         }
+        let (low, high) = (low >> unit_bits, high >> unit_bits);
+        let mask = u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
+        let is_store = event.kind.is_store();
         // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells. All of them lie
         // in the arena, and nothing moves on this way.
         unsafe {
@@ -234,39 +209,65 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 }
                 number = latest as u32;
             }
-            let Some(held) = hot.data.find(line) else { return false };
-            let held = &mut *held;
-            held.count = held.count.wrapping_add(1);
-            let (low, high) = (low >> unit_bits, high >> unit_bits);
-            held.mask |= u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
-            let is_store = event.kind.is_store();
-            // Next to each other.
+            // Reads and writes stand next to each other.
             let cell = &mut *hot.cells.add(number as usize);
             let count = &mut cell.value.0[Column::Dr as usize + usize::from(is_store)];
             *count = count.wrapping_add(1);
             hot.accesses = hot.accesses.wrapping_add(1);
             hot.writes = hot.writes.wrapping_add(is_store.into());
+            hot.clock = hot.clock.wrapping_add(1);
+            match hot.data.use_line(line, hot.clock) {
+                Some(slot) => {
+                    let held = &mut *hot.data.line(slot);
+                    held.count = held.count.wrapping_add(1);
+                    held.mask |= mask;
+                }
+                None => {
+                    self.s.clock = hot.clock;
+                    self.miss(line, mask, number, is_store);
+                }
+            }
         }
         true
     }
 
-    /// Fetches a block the short way: one whose instructions lie in one line; false, and nothing is done, where it has to go
-    /// the long one.
+    /// An access to a line that is not in the first level. No table moves.
+    #[inline(never)]
+    fn miss(&mut self, line: u64, mask: u64, cell: u32, is_store: bool) {
+        let missed = self.load(D1, line, Loader { node: self.s.node, cell, count: 1, mask });
+        self.missed(cell, missed, is_store);
+    }
+
+    /// Takes a block the short way: one at which a function begins that was called here before, and of fetches one whose
+    /// instructions lie in one line; false where it has to go the long one (the call may be done by then).
     #[inline(always)]
-    fn block_hit(&mut self, hot: &mut Hot, block: u32) -> bool {
-        if !hot.fetch || !hot.ready || hot.instead != 0 || self.s.now.pending != 0 || block >= hot.blocks_len
-        {
+    fn short_block(&mut self, hot: &mut Hot, block: u32) -> bool {
+        if !hot.ready && self.s.now.pending != PENDING_CALL || self.s.now.run < self.s.now.run_end {
+            return false;
+        }
+        if self.s.now.pending != 0 {
+            self.cool(hot);
+            if !self.enter_again(block) {
+                return false;
+            }
+            hot.stand(self.s);
+        }
+        if !hot.fetch {
+            return true;
+        }
+        if hot.instead != 0 || block >= hot.blocks_len {
             return false;
         }
         let Some(run) = self.facts.only_run(block) else { return false };
-        // SAFETY: as in `hit`, of blocks and the instruction cache.
+        // SAFETY: as in `short_access`, of blocks and the instruction cache.
         unsafe {
             let latest = *hot.blocks_latest.add(block as usize);
             if latest >> 32 != hot.function {
                 return false;
             }
-            let Some(held) = hot.fetched.find(run.line) else { return false };
-            let held = &mut *held;
+            hot.clock = hot.clock.wrapping_add(1);
+            let Some(slot) = hot.fetched.use_line(run.line, hot.clock) else { return false };
+            let held = &mut *hot.fetched.line(slot);
             held.count = held.count.wrapping_add(run.count);
             held.mask |= self.s.parts(run.first_byte.into(), run.last_byte.into());
             let executions = &mut (*hot.blocks.add(latest as u32 as usize)).value;

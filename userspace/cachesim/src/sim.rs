@@ -76,6 +76,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
             return Err(OpenError::Damaged);
         }
         values.torn += values.busy;
+        // Times of the batch that a kill interrupted were not written back.
+        values.clock = values.clock.wrapping_add(values.busy);
         values.consumed += values.busy;
         values.busy = 0;
         Ok(sim)
@@ -257,7 +259,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
 
     /// Counts the misses of an access.
     #[inline(never)]
-    fn missed(&mut self, cell: u32, missed: u32, is_store: bool) {
+    pub(crate) fn missed(&mut self, cell: u32, missed: u32, is_store: bool) {
         let columns = if is_store {
             [Column::D1mw, Column::D2mw, Column::DLmw]
         } else {

@@ -9,7 +9,7 @@ use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x02");
 /// Frames kept per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
@@ -259,6 +259,8 @@ pub(crate) struct State {
     pub(crate) busy: u64,
     pub(crate) torn: u64,
     pub(crate) full: u64,
+    /// Lines touched so far: the time of the caches.
+    pub(crate) clock: u64,
     pub(crate) model: Model,
 
     /// Instructions, reads and writes so far, and up to the last change of node.
@@ -444,6 +446,7 @@ impl State {
             busy: 0,
             torn: 0,
             full: 0,
+            clock: 0,
             counts: [0; 3],
             settled: [0; 3],
             loads: 0,

@@ -294,6 +294,35 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         })
     }
 
+    /// As [`Sim::arrive`] of a call from a place whose calls led to this block before; false, and nothing is done, where it is
+    /// not such a call.
+    #[inline(always)]
+    pub(crate) fn enter_again(&mut self, block: u32) -> bool {
+        let depth = self.s.now.depth;
+        if self.s.now.pending != PENDING_CALL || depth < 2 {
+            return false;
+        }
+        // SAFETY: below the depth, and different frames.
+        let (frame, above) =
+            unsafe { (self.s.now.frame(self.arena, depth - 1), *self.s.now.frame(self.arena, depth - 2)) };
+        if above.instead != 0 {
+            return false;
+        }
+        let latest = self.facts.children.get(above.node, block);
+        // SAFETY: only numbers of nodes are remembered, and nodes are not taken away from the list.
+        let guess = unsafe { self.s.nodes.at(self.arena, latest) };
+        let site = self.s.now.pending_site;
+        if guess.parent != above.node || guess.site != site || guess.block != block || block == NONE {
+            return false;
+        }
+        let Some(arc) = self.s.arcs.get_mut(self.arena, guess.arc) else { return false };
+        arc.calls += 1;
+        (frame.node, frame.function, frame.instead) = (latest, guess.function, 0);
+        self.s.now.pending = 0;
+        self.stand();
+        true
+    }
+
     /// The newest frame's function is known: the one that begins at the instruction `first`, in `block` where the source
     /// tells it, else at the target of the call if that is in its bytes.
     #[inline(always)]

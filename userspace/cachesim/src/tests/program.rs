@@ -248,11 +248,17 @@ impl<'a> Run<'a> {
                 let instruction = self.instruction(index);
                 // 3 has a lock.
                 let joins = self.callgrind && instruction % EACH != 3;
+                let load = Event::access(Kind::LOAD, instruction, address, size);
+                if joins && what == 1 && self.events.last() == Some(&load) {
+                    // Not the other half of that execution, so a block begins in between.
+                    let block = self.threads[&self.now].block;
+                    self.begin_block(block, false);
+                }
                 if what != 1 && !(what == 2 && joins) {
                     self.access(Kind::LOAD, instruction, address, size);
                 } else if what == 2 {
                     self.fetch_to(instruction);
-                    self.events.push(Event::access(Kind::LOAD, instruction, address, size));
+                    self.events.push(load);
                 }
                 if what != 0 {
                     self.access(Kind::STORE, instruction, address, size);
