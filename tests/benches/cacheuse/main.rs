@@ -100,14 +100,16 @@ fn files(program: &Program, folder: &Path) -> (Costs, Costs) {
     // Valgrind has the dynamic linker load a library of its own: then ours does too, which is as much work for it.
     let preloaded =
         theirs.functions.keys().map(|(object, _)| object).find(|object| object.contains("vgpreload_"));
-    run(&exact(program, folder, &ours), preloaded.map(String::as_str));
+    run(&exact(program, folder, &ours, true), preloaded.map(String::as_str));
     (Costs::read(&ours), theirs)
 }
 
-fn exact(program: &Program, folder: &Path, out: &Path) -> Vec<String> {
+fn exact(program: &Program, folder: &Path, out: &Path, compatible: bool) -> Vec<String> {
     let mut words = vec![binary().display().to_string(), "exact".into(), "-q".into()];
-    words.extend(["--compatible".into(), "callgrind".into()]);
-    for (name, bytes, ways, line) in CACHES {
+    if compatible {
+        words.extend(["--compatible".into(), "callgrind".into()]);
+    }
+    for (name, bytes, ways, line) in CACHES.iter().skip(usize::from(!compatible)) {
         words.extend(["--cache".into(), format!("{name}={bytes},{ways},{line}")]);
     }
     words.extend(["--format".into(), "callgrind".into(), "--report".into(), out.display().to_string()]);
@@ -129,13 +131,22 @@ fn callgrind(program: &Program, folder: &Path, out: &Path) -> Vec<String> {
     words
 }
 
-fn floor(program: &Program, folder: &Path) -> Vec<String> {
+/// QEMU with the plugin alone, which nobody asks for a report.
+fn plugin(program: &Program, folder: &Path, words_of_plugin: &str) -> Vec<String> {
     let beside = || binary().with_file_name("liblocality_plugin.so");
     let plugin = std::env::var_os("LOCALITY_PLUGIN").map_or_else(beside, PathBuf::from);
     let mut words: Vec<String> = ["qemu-x86_64", "-cpu", "max", "-plugin"].map(str::to_owned).to_vec();
-    words.push(format!("file={},folder={},mode=empty", plugin.display(), folder.display()));
+    let runs = folder.join("runs");
+    words.push(format!("file={},folder={},{words_of_plugin}", plugin.display(), runs.display()));
     words.extend(program.words(folder));
     words
+}
+
+/// The data caches for the plugin.
+fn data_caches() -> String {
+    let levels =
+        CACHES.iter().skip(1).map(|(name, bytes, ways, line)| format!("{name}:{bytes}/{ways}/{line}"));
+    format!("reuse=0,cache={}", levels.collect::<Vec<_>>().join("+"))
 }
 
 /// Seconds; with a library that the dynamic linker loads besides.
@@ -217,28 +228,46 @@ fn compare(program: &Program, ours: &Costs, theirs: &Costs, remarks: &mut Vec<St
 
 fn times(chosen: &[&Program], folder: &Path, rounds: u32) {
     println!(
-        "\n| program | QEMU, empty callback s | ours s | callgrind s | ours ÷ floor | callgrind ÷ ours |"
+        "\nSeconds, then ratios; \"alone\": the plugin without a report, without and with inclusive costs:\n"
     );
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "| program | QEMU, empty callback | compatible | own model | Callgrind | alone, self costs | alone, inclusive | \
+         compatible ÷ floor | own ÷ floor | Callgrind ÷ compatible | Callgrind ÷ own | inclusive ÷ self |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     let nothing = Path::new("/dev/null");
+    let (caches, runs) = (data_caches(), folder.join("runs"));
     for program in chosen {
-        let mut best = [f64::INFINITY; 3];
+        let commands = [
+            plugin(program, folder, "mode=empty"),
+            exact(program, folder, nothing, true),
+            exact(program, folder, nothing, false),
+            callgrind(program, folder, nothing),
+            plugin(program, folder, &format!("{caches}+self")),
+            plugin(program, folder, &caches),
+        ];
+        let mut taken = [const { Vec::new() }; 6];
         for _ in 0..rounds {
-            let commands = [
-                floor(program, folder),
-                exact(program, folder, nothing),
-                callgrind(program, folder, nothing),
-            ];
-            for (best, command) in best.iter_mut().zip(&commands) {
-                *best = best.min(run(command, None));
+            for (taken, command) in taken.iter_mut().zip(&commands) {
+                std::fs::create_dir_all(&runs).expect("a folder");
+                taken.push(run(command, None));
+                std::fs::remove_dir_all(&runs).expect("the plugin's files");
             }
         }
-        let [floor, ours, callgrind] = best;
+        let [floor, compatible, own, callgrind, alone, inclusive] = taken.map(median);
         println!(
-            "| {} | {floor:.2} | {ours:.2} | {callgrind:.2} | {:.2} | {:.2} |",
+            "| {} | {floor:.2} | {compatible:.2} | {own:.2} | {callgrind:.2} | {alone:.2} | {inclusive:.2} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} |",
             program.name,
-            ours / floor,
-            callgrind / ours
+            compatible / floor,
+            own / floor,
+            callgrind / compatible,
+            callgrind / own,
+            inclusive / alone,
         );
     }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }

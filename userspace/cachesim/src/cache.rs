@@ -125,8 +125,9 @@ impl Cache {
         })
     }
 
+    /// As many guesses as pay: a large level is asked for what missed the one before, which it mostly has to search for.
     fn guesses_for(slots: usize) -> usize {
-        (slots * 2).next_power_of_two()
+        (slots * 2).next_power_of_two().min(1 << 11)
     }
 
     /// Where the tables lie in an arena that begins at `base`.

@@ -49,6 +49,9 @@ pub struct Config {
     pub compatible_callgrind: bool,
     /// The prefetcher.
     pub prefetch: Prefetch,
+    /// Whether costs go to the callers too. Without, all costs of a thread are of one function: for measuring what the
+    /// collection of inclusive costs takes.
+    pub inclusive: bool,
 }
 
 /// Why a hierarchy cannot be simulated; one sentence for the user.
@@ -108,7 +111,13 @@ impl Level {
 impl Config {
     /// A hierarchy of these data levels without instruction fetch, prefetch or compatibility.
     pub fn new(levels: Vec<Level>) -> Config {
-        Config { levels, instruction_fetch: None, compatible_callgrind: false, prefetch: Prefetch::None }
+        Config {
+            levels,
+            instruction_fetch: None,
+            compatible_callgrind: false,
+            prefetch: Prefetch::None,
+            inclusive: true,
+        }
     }
 
     /// Checks everything that the simulation relies on.
@@ -170,6 +179,7 @@ impl Config {
                 "callgrind" => config.compatible_callgrind = true,
                 "next-line" => config.prefetch = Prefetch::NextLine,
                 "stride" => config.prefetch = Prefetch::Stride,
+                "self" => config.inclusive = false,
                 _ => {
                     let (name, numbers) = word.split_once(':').unwrap_or((word, ""));
                     let numbers: Option<Vec<u64>> = numbers.split('/').map(|n| n.parse().ok()).collect();
@@ -212,6 +222,9 @@ impl fmt::Display for Config {
         if self.compatible_callgrind {
             f.write_str("+callgrind")?;
         }
+        if !self.inclusive {
+            f.write_str("+self")?;
+        }
         Ok(())
     }
 }
@@ -235,6 +248,8 @@ mod tests {
         config.compatible_callgrind = true;
         assert_eq!(Config::parse(&config.encode()).unwrap(), config);
         config.compatible_callgrind = false;
+        config.inclusive = false;
+        assert_eq!(Config::parse(&config.encode()).unwrap(), config);
         config.levels.insert(1, Level::new("L2", 1 << 20, 16, 64));
         assert_eq!(Config::parse(&config.encode()).unwrap(), config);
         for bad in ["", "L1", "L1:1/2", "L1:32768/8/64+other", "L1:a/8/64"] {

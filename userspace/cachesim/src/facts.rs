@@ -4,6 +4,8 @@
 
 use locality_stream::{Code, InstructionRecord};
 
+use crate::state::Model;
+
 /// Set in the recorded address of an instruction whose function's costs go to its caller.
 pub const SKIPPED: u64 = 1 << 62;
 /// Bits of a recorded address that are marks: [`SKIPPED`], and the one above, which other analyses use.
@@ -27,6 +29,8 @@ pub(crate) struct Run {
     /// First and last byte within the line.
     pub(crate) first_byte: u32,
     pub(crate) last_byte: u32,
+    /// The parts of the line that they lie in.
+    pub(crate) mask: u64,
     /// The first instruction.
     pub(crate) first: u32,
     /// Number of instructions.
@@ -85,15 +89,24 @@ fn slot<T: Copy>(list: &mut Vec<Option<T>>, index: usize) -> Option<&mut Option<
 }
 
 impl Facts {
-    /// The runs of a block for lines of 2^`line_bits` bytes: their number, for [`Facts::run`].
-    pub(crate) fn plan(&mut self, code: &Code<'_>, block: u32, line_bits: u32) -> (u32, u32) {
+    /// The runs of a block: their numbers, for [`Facts::run`].
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, code: &Code<'_>, block: u32, model: &Model) -> (u32, u32) {
         if let Some(Some(known)) = self.plans.get(block as usize) {
             return *known;
         }
+        self.make_plan(code, block, model)
+    }
+
+    #[cold]
+    fn make_plan(&mut self, code: &Code<'_>, block: u32, model: &Model) -> (u32, u32) {
         let begin = self.runs.len();
         let first = code.blocks.get(block as usize).map_or(0, |block| block.first);
         for (index, record) in (first..).zip(code.block(block)) {
-            self.add(index, record, begin, line_bits);
+            self.add(index, record, begin, model.line_bits);
+        }
+        for run in self.runs.iter_mut().skip(begin) {
+            run.mask = model.parts(run.first_byte.into(), run.last_byte.into());
         }
         let plan = (begin as u32, self.runs.len() as u32);
         if (block as usize) < code.blocks.len()
@@ -123,6 +136,7 @@ impl Facts {
                     line,
                     first_byte,
                     last_byte,
+                    mask: 0,
                     first: index,
                     count: 1,
                     continues: false,
@@ -134,15 +148,6 @@ impl Facts {
                     before.continues = before.count == 1;
                 }
             }
-        }
-    }
-
-    /// The run of a block that is known to have only one.
-    #[inline(always)]
-    pub(crate) fn only_run(&self, block: u32) -> Option<&Run> {
-        match self.plans.get(block as usize) {
-            Some(Some((begin, end))) if begin + 1 == *end => self.runs.get(*begin as usize),
-            _ => None,
         }
     }
 
@@ -278,14 +283,17 @@ mod tests {
         let blocks = [BlockRecord { first: 0, count: 3 }, BlockRecord { first: 3, count: 2 }];
         let code = Code { instructions: &instructions, blocks: &blocks };
         let mut facts = Facts::default();
+        let level = crate::Level::new("L1", 1 << 15, 8, 64);
+        let model = Model::new(&crate::Config::new(vec![level]));
         let mut runs = |block| {
-            let (begin, end) = facts.plan(&code, block, 6);
+            let (begin, end) = facts.plan(&code, block, &model);
             (begin..end).map(|number| *facts.run(number).unwrap()).collect::<Vec<_>>()
         };
         let run = |line, first_byte, last_byte, first, count, continues| Run {
             line,
             first_byte,
             last_byte,
+            mask: (first_byte..=last_byte).fold(0, |mask, byte| mask | 1_u64 << byte),
             first,
             count,
             continues,

@@ -25,7 +25,7 @@ use locality_stream::Arena;
 use crate::cache::{Cache, Line};
 use crate::columns::Column;
 use crate::sim::Sim;
-use crate::state::{D1, I1, L2, PRIVATE, State, Thread};
+use crate::state::{D1, I1, L2, Model, PRIVATE, State, Thread};
 
 /// Marks links to the last level; other links lead to the second of three.
 const TO_LAST: u32 = 1 << 31;
@@ -40,16 +40,17 @@ pub(crate) struct Loader {
     pub(crate) mask: u64,
 }
 
-impl State {
+impl Model {
     /// The parts of a line that the bytes from `first` to `last` (within the line) lie in.
     #[inline(always)]
     pub(crate) fn parts(&self, first: u64, last: u64) -> u64 {
-        let model = &self.model;
-        let low = first >> model.unit_bits << model.spread_bits;
-        let high = ((last >> model.unit_bits) + 1) << model.spread_bits;
+        let low = first >> self.unit_bits << self.spread_bits;
+        let high = ((last >> self.unit_bits) + 1) << self.spread_bits;
         u64::MAX << (low & 63) & u64::MAX >> (64_u64.wrapping_sub(high) & 63)
     }
+}
 
+impl State {
     /// Charges a line that is replaced, or left at the end, to who loaded it. `level` is 0, 1 or 2 for the columns of the
     /// first, the second and the last.
     #[inline(always)]

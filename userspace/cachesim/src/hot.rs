@@ -11,8 +11,8 @@ use crate::columns::{Column, Costs};
 use crate::facts;
 use crate::hierarchy::Loader;
 use crate::sim::Sim;
-use crate::stack::{PENDING_BEHIND, PENDING_CALL};
-use crate::state::{D1, I1, State};
+use crate::stack::PENDING_BEHIND;
+use crate::state::{D1, I1, NONE, State};
 use crate::table::Entry;
 
 const _: () = assert!(Column::Dw as usize == Column::Dr as usize + 1);
@@ -39,6 +39,10 @@ struct Hot {
     blocks: *mut Entry<u64>,
     fetched: Tables,
     fetch: bool,
+    /// The first run of the current block, and the instruction with which the next one is fetched that was not yet; [`NONE`]
+    /// where all were.
+    plan: u32,
+    fetch_at: u32,
     clock: u64,
     /// Instructions since.
     instructions: u64,
@@ -60,15 +64,17 @@ impl Hot {
 /// Whether accesses can go the short way.
 #[inline(always)]
 fn is_ready(s: &State) -> bool {
-    matches!(s.now.pending, 0 | PENDING_BEHIND)
-        && s.now.run >= s.now.run_end
-        && s.model.prefetch == 0
-        && s.model.spread_bits == 0
+    matches!(s.now.pending, 0 | PENDING_BEHIND) && s.model.prefetch == 0 && s.model.spread_bits == 0
 }
 
 impl<A: Arena + ?Sized> Sim<'_, A> {
     #[inline(always)]
-    fn hot(&self) -> Hot {
+    fn hot(&mut self) -> Hot {
+        let (mut plan, mut fetch_at) = (0, NONE);
+        if self.s.now.run < self.s.now.run_end {
+            plan = self.first_run();
+            fetch_at = self.facts.run(plan.wrapping_add(self.s.now.run)).map_or(0, |run| run.first);
+        }
         let s = &*self.s;
         let base = self.arena.base().as_ptr();
         let (blocks_latest, blocks_len, blocks) = s.blocks.parts(base);
@@ -83,6 +89,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             blocks,
             fetched: s.now.caches[I1].tables(base),
             fetch: s.model.fetch == 1,
+            plan,
+            fetch_at,
             clock: s.clock,
             instructions: 0,
             function: u64::from(s.function) + 1,
@@ -150,7 +158,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 self.cool(&mut hot);
                 self.slow(event);
                 hot = self.hot();
-            } else if event.kind.is_flow() {
+            } else if event.kind.is_flow() && self.s.model.inclusive == 1 {
                 self.cool(&mut hot);
                 self.flow(event);
                 // Calls and returns move no table.
@@ -192,6 +200,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let low = event.value & within;
         // 0 bytes wrap to very many.
         let high = (low + u64::from(event.size)).wrapping_sub(1);
+        if event.index >= hot.fetch_at && hot.ready {
+            self.fetch_up_to(hot, event.index);
+        }
         if !hot.ready || high > within || event.index >= hot.latest_len {
             return false;
         }
@@ -239,11 +250,11 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     }
 
     /// Takes a block the short way: one at which a function begins that was called here before, and of fetches one whose
-    /// instructions lie in one line; false where it has to go the long one (the call may be done by then).
+    /// first line is there; false where it has to go the long one (the call may be done by then).
     #[inline(always)]
     fn short_block(&mut self, hot: &mut Hot, block: u32) -> bool {
-        if !hot.ready && self.s.now.pending != PENDING_CALL || self.s.now.run < self.s.now.run_end {
-            return false;
+        if hot.fetch_at != NONE {
+            self.fetch_up_to(hot, NONE);
         }
         if self.s.now.pending != 0 {
             self.cool(hot);
@@ -258,7 +269,10 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         if hot.instead != 0 || block >= hot.blocks_len {
             return false;
         }
-        let Some(run) = self.facts.only_run(block) else { return false };
+        let Some(record) = self.code.blocks.get(block as usize) else { return false };
+        let (plan, end) = self.facts.plan(self.code, block, &self.s.model);
+        let Some(run) = self.facts.run(plan).filter(|_| plan < end) else { return false };
+        let at = run.first;
         // SAFETY: as in `short_access`, of blocks and the instruction cache.
         unsafe {
             let latest = *hot.blocks_latest.add(block as usize);
@@ -269,14 +283,46 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             let Some(slot) = hot.fetched.use_line(run.line, hot.clock) else { return false };
             let held = &mut *hot.fetched.line(slot);
             held.count = held.count.wrapping_add(run.count);
-            held.mask |= self.s.parts(run.first_byte.into(), run.last_byte.into());
+            held.mask |= run.mask;
             let executions = &mut (*hot.blocks.add(latest as u32 as usize)).value;
             *executions = executions.wrapping_add(1);
         }
-        hot.instructions = hot.instructions.wrapping_add(run.count.into());
-        // All of it is fetched.
+        hot.instructions = hot.instructions.wrapping_add(record.count.into());
         let now = &mut self.s.now;
-        (now.block, now.run, now.run_end) = (block.wrapping_add(1), 1, 1);
+        (now.block, now.run, now.run_end) = (block.wrapping_add(1), 1, end - plan);
+        if now.run < now.run_end {
+            hot.plan = plan;
+            // An instruction in two lines is fetched from both.
+            self.fetch_up_to(hot, at);
+        }
         true
+    }
+
+    /// Fetches the current block's instructions up to this one.
+    #[inline(always)]
+    fn fetch_up_to(&mut self, hot: &mut Hot, instruction: u32) {
+        while self.s.now.run < self.s.now.run_end
+            && let Some(run) = self.facts.run(hot.plan.wrapping_add(self.s.now.run))
+        {
+            if run.first > instruction {
+                hot.fetch_at = run.first;
+                return;
+            }
+            hot.clock = hot.clock.wrapping_add(1);
+            // SAFETY: the tables are those of the instruction cache, which is there where runs are.
+            unsafe {
+                let Some(slot) = hot.fetched.use_line(run.line, hot.clock) else {
+                    self.cool(hot);
+                    self.fetch_to(instruction);
+                    *hot = self.hot();
+                    return;
+                };
+                let held = &mut *hot.fetched.line(slot);
+                held.count = held.count.wrapping_add(run.count);
+                held.mask |= run.mask;
+            }
+            self.s.now.run += 1;
+        }
+        hot.fetch_at = NONE;
     }
 }

@@ -165,7 +165,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     pub(crate) fn one(&mut self, event: &Event) {
         if event.kind.is_access() {
             self.access(event);
-            if event.kind.is_flow() {
+            if event.kind.is_flow() && self.s.model.inclusive == 1 {
                 if event.kind.is_store() {
                     self.call(event.value, event.index);
                 } else {
@@ -228,7 +228,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let within = (1_u64 << bits) - 1;
         let number = event.value >> bits;
         let missed = if number == last >> bits {
-            let mask = self.s.parts(event.value & within, last & within);
+            let mask = self.s.model.parts(event.value & within, last & within);
             self.touch(D1, number, 1, mask, |_| cell)
         } else {
             self.straddle(event.value, last, cell)
@@ -251,7 +251,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         for number in address >> bits..=last >> bits {
             let first = if number == address >> bits { address & within } else { 0 };
             let end = if number == last >> bits { last & within } else { within };
-            let mask = self.s.parts(first, end);
+            let mask = self.s.model.parts(first, end);
             missed = self.touch(D1, number, 1, mask, |_| cell).max(missed);
         }
         missed
@@ -343,7 +343,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 }
             }
         }
-        let (run, end) = self.facts.plan(self.code, block, self.s.model.line_bits);
+        let (run, end) = self.facts.plan(self.code, block, &self.s.model);
         let now = &mut self.s.now;
         (now.block, now.run, now.run_end) = (block.wrapping_add(1), 0, end - run);
         // Nothing of the block comes before its first instruction.
@@ -354,14 +354,14 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
 
     /// The number of the current block's first run.
     #[inline(always)]
-    fn first_run(&mut self) -> u32 {
+    pub(crate) fn first_run(&mut self) -> u32 {
         let block = self.s.now.block.wrapping_sub(1);
-        self.facts.plan(self.code, block, self.s.model.line_bits).0
+        self.facts.plan(self.code, block, &self.s.model).0
     }
 
     /// Fetches the instructions of the current block up to this one.
     #[inline(always)]
-    fn fetch_to(&mut self, instruction: u32) {
+    pub(crate) fn fetch_to(&mut self, instruction: u32) {
         let first = self.first_run();
         while self.s.model.fetch == 1
             && self.s.now.run < self.s.now.run_end
@@ -391,9 +391,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 return;
             };
             self.s.now.run += 1;
-            let mask = self.s.parts(run.first_byte.into(), run.last_byte.into());
             let first = run.first;
-            missed = self.touch(I1, run.line, run.count, mask, |sim| sim.current_cell(first)).max(missed);
+            missed = self.touch(I1, run.line, run.count, run.mask, |sim| sim.current_cell(first)).max(missed);
             if run.continues && self.s.now.run < self.s.now.run_end {
                 continue;
             }

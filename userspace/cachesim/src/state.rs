@@ -9,7 +9,7 @@ use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x02");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x03");
 /// Frames kept per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
@@ -186,6 +186,9 @@ pub(crate) struct Model {
     pub(crate) unit_bits: u32,
     /// log2 of a byte's bits, for lines with fewer bytes than Callgrind's mask has bits.
     pub(crate) spread_bits: u32,
+    /// 1 where calls and returns are followed.
+    pub(crate) inclusive: u32,
+    pub(crate) reserved: u32,
     /// One whole reciprocal access.
     pub(crate) unit: u64,
     /// Bytes, ways and line of the caches: instructions, then data.
@@ -217,6 +220,8 @@ impl Model {
             mask_bits,
             unit_bits: line_bits.saturating_sub(mask_bits),
             spread_bits: mask_bits.saturating_sub(line_bits),
+            inclusive: config.inclusive.into(),
+            reserved: 0,
             unit: config.access_cost_unit(),
             sizes,
         }
@@ -234,6 +239,7 @@ impl Model {
             levels: (0..levels).map(|at| level(at + 1, names.get(at).copied().unwrap_or_default())).collect(),
             instruction_fetch: (self.fetch == 1).then(|| level(0, "I1")),
             compatible_callgrind: self.callgrind == 1,
+            inclusive: self.inclusive == 1,
             prefetch: match self.prefetch {
                 1 => Prefetch::NextLine,
                 2 => Prefetch::Stride,

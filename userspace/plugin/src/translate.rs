@@ -94,7 +94,7 @@ fn translate(process: &Process, tb: *mut Tb) {
                 let settings = process.settings();
                 let callback: OnBlock = if settings.tells_blocks() {
                     recorder::on_told_block
-                } else if settings.cache.is_some() {
+                } else if settings.cache.as_ref().is_some_and(|cache| cache.inclusive) {
                     recorder::on_entered_block
                 } else {
                     recorder::on_block

@@ -130,6 +130,12 @@ proptest! {
         prop_assert_eq!(&seen.functions, &expected.functions);
         prop_assert_eq!(&seen.arcs, &expected.arcs);
         prop_assert_eq!(seen_calls, calls);
+        // Without callers the sums are the same, for other functions.
+        let mut alone = CacheSim::create(&heap, &Config { inclusive: false, ..config }).unwrap();
+        alone.observe(&events, &text.code()).unwrap();
+        let alone = alone.finish(&text.code());
+        prop_assert!(alone.balances() && alone.arcs.is_empty());
+        prop_assert_eq!(alone.sum, totals.sum);
         let listed: Vec<_> = totals.columns.iter().map(|column| totals.sum[*column]).collect();
         prop_assert_eq!(listed.iter().sum::<u64>(), totals.sum.0.iter().sum::<u64>());
     }

@@ -81,6 +81,7 @@ impl Machine {
             levels: self.levels.iter().map(|(name, cache)| level(&name.to_string(), *cache)).collect(),
             instruction_fetch: self.instructions.map(|cache| level("I1", cache)),
             compatible_callgrind: self.compatible,
+            inclusive: true,
             prefetch: match self.prefetch {
                 Prefetch::None => locality_cachesim::Prefetch::None,
                 Prefetch::NextLine => locality_cachesim::Prefetch::NextLine,
