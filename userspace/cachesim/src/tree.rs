@@ -299,7 +299,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     #[inline(always)]
     pub(crate) fn enter_again(&mut self, block: u32) -> bool {
         let depth = self.s.now.depth;
-        if self.s.now.pending != PENDING_CALL || depth < 2 {
+        if !matches!(self.s.now.pending, PENDING_CALL | PENDING_BEHIND) || depth < 2 {
             return false;
         }
         // SAFETY: below the depth, and different frames.
