@@ -464,6 +464,8 @@ pub struct Overhead {
     pub trap_ns: u64,
     /// BPF run time and clock interrupts in the targets' threads.
     pub bpf_ns: u64,
+    /// Probes of allocation functions, where allocations are followed.
+    pub heap_ns: Option<u64>,
     /// Our own CPU time.
     pub controller_ns: u64,
     /// Number of stops.

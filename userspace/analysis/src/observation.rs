@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use crate::analysis::Observed;
 use crate::context::{ContextId, Contexts};
 use crate::estimate::horvitz_thompson;
-use crate::model::{AccessKind, FrameId, Outcome, Profile, Sample, Seen, StackId, Touch, Watch};
+use crate::model::{AccessKind, FrameId, ObjectId, Outcome, Profile, Sample, Seen, StackId, Touch, Watch};
+use crate::objects::Locations;
 use crate::subjects::Subject;
 
 /// A location that was touched again while it was watched.
@@ -34,6 +35,8 @@ pub struct Reuse {
     pub kernel: bool,
     /// Use and reuse came from different threads.
     pub cross_thread: bool,
+    /// The data object that the use lies in; one of those that its row stands for.
+    pub object: Option<ObjectId>,
 }
 
 /// A location that was watched, and whether it was touched again.
@@ -108,6 +111,7 @@ impl Observations {
     /// Reads a profile.
     pub fn of(profile: &Profile, contexts: &Contexts) -> Self {
         let mut found = Self { hits: hits(profile, contexts), ..Self::default() };
+        let locations = Locations::new(profile, contexts);
         for (index, watch) in (0..).zip(&profile.watches) {
             if watch.outcome == Outcome::Refused {
                 continue;
@@ -136,6 +140,7 @@ impl Observations {
                         within: None,
                         kernel: use_touch.kernel || touch.kernel,
                         cross_thread: use_touch.thread != touch.thread,
+                        object: locations.object_of_watch(index, watch.sample),
                     });
                     Fate::Reused
                 }
@@ -158,6 +163,7 @@ impl Observations {
         weights: &[f64],
     ) -> Self {
         let mut found = Self { hits: hits(profile, contexts), ..Self::default() };
+        let locations = Locations::new(profile, contexts);
         for ((index, subject), weight) in (0..).zip(subjects).zip(weights) {
             let fate = match subject.followed {
                 _ if subject.reused() => Fate::Reused,
@@ -184,6 +190,7 @@ impl Observations {
                     .and_then(|followed| followed.within),
                 kernel: ends.kernel,
                 cross_thread: ends.cross_thread,
+                object: locations.of_subject(subject).and_then(|at| locations.object(at)),
             });
         }
         found

@@ -7,12 +7,12 @@
 //! Sources of error beside those: places are guessed where stacks are cut or stripped (module `context`); the time between
 //! is CPU time of the process, in which other threads' accesses count for nothing and stalls count in full.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::analysis::{Analysis, in_order};
 use crate::context::{ContextId, Contexts, PlaceId};
 use crate::estimate::{Estimate, quantile, share_of, shares};
-use crate::model::AccessKind;
+use crate::model::{AccessKind, ObjectId};
 use crate::observation::Reuse;
 
 /// All reuses between two source places.
@@ -34,6 +34,8 @@ pub struct Pair {
     pub cross_thread: Estimate,
     /// The median is too short to be told from 0: the data was surely still in the nearest cache.
     pub near: bool,
+    /// The data object that at least half of its weight falls on, and its share of that weight.
+    pub object: Option<(ObjectId, f64)>,
     /// The calling contexts, heaviest first; never empty.
     pub contexts: Vec<ContextPair>,
 }
@@ -113,6 +115,7 @@ impl Analysis for Pairs<'_> {
                 kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.weight))),
                 cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.weight))),
                 near: near_if < self.resolution_ns as f64,
+                object: most_of(&members),
                 contexts: by_place.remove(&(use_place, reuse_place)).unwrap_or_default(),
             }
         };
@@ -152,6 +155,19 @@ fn between(members: &[&Reuse], q: f64) -> Estimate {
         (found.low, found.high) = (found.low.min(low as f64), found.high.max(high as f64));
     }
     found
+}
+
+/// The object of at least half of the weight, with its share.
+fn most_of(members: &[&Reuse]) -> Option<(ObjectId, f64)> {
+    let mut by_object: BTreeMap<ObjectId, f64> = BTreeMap::new();
+    for reuse in members {
+        if let Some(object) = reuse.object {
+            *by_object.entry(object).or_default() += reuse.weight;
+        }
+    }
+    let whole: f64 = members.iter().map(|reuse| reuse.weight).sum();
+    let (object, weight) = by_object.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (weight > 0.0 && weight >= whole / 2.0).then_some((object, weight / whole))
 }
 
 fn agreed(mut kinds: impl Iterator<Item = AccessKind>) -> AccessKind {

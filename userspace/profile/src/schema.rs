@@ -116,7 +116,8 @@ CREATE TABLE overhead (
     id INTEGER PRIMARY KEY CHECK (id = 0),
     budget_percent REAL, measured_percent REAL,
     stop_ns INTEGER NOT NULL, trap_ns INTEGER NOT NULL, bpf_ns INTEGER NOT NULL, controller_ns INTEGER NOT NULL,
-    stops INTEGER NOT NULL, longest_stop_ns INTEGER NOT NULL, max_stop_ns INTEGER NOT NULL
+    stops INTEGER NOT NULL, longest_stop_ns INTEGER NOT NULL, max_stop_ns INTEGER NOT NULL,
+    heap_ns INTEGER
 );
 CREATE TABLE notice (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
 ";

@@ -160,6 +160,11 @@ impl Columns<'_> {
         self.get().map(narrow)
     }
 
+    /// A column that files of the same version may lack: it was added behind the others.
+    fn added<T: FromSql>(&mut self) -> rusqlite::Result<Option<T>> {
+        if self.next < self.row.as_ref().column_count() { self.get() } else { Ok(None) }
+    }
+
     /// SQLite has no NaN and stores NULL instead.
     fn real(&mut self) -> rusqlite::Result<f64> {
         Ok(self.get::<Option<f64>>()?.unwrap_or(f64::NAN))
@@ -391,5 +396,6 @@ fn overhead(row: &mut Columns<'_>) -> rusqlite::Result<Overhead> {
         stops: row.number()?,
         longest_stop_ns: row.number()?,
         max_stop_ns: row.number()?,
+        heap_ns: row.added()?.map(unsigned),
     })
 }

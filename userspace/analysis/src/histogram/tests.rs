@@ -18,6 +18,7 @@ fn reuse(watch: u32, distance_ns: u64, weight: f64) -> Reuse {
         kernel: false,
         within: None,
         cross_thread: false,
+        object: None,
     }
 }
 

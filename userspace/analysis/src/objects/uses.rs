@@ -83,6 +83,22 @@ impl Locations {
         Self { of: known.collect(), rows: rows.clone() }
     }
 
+    /// Reads a profile and finds its rows.
+    pub fn new(profile: &Profile, contexts: &Contexts) -> Self {
+        Self::of(profile, &Rows::of(profile, contexts))
+    }
+
+    /// The object that stands for a row.
+    pub fn object(&self, at: At) -> Option<ObjectId> {
+        self.rows.first(at.row)
+    }
+
+    /// The object of a watch's use, where there are no windows.
+    pub fn object_of_watch(&self, watch: u32, sample: SampleId) -> Option<ObjectId> {
+        let at = self.of.get(&Accessed::WatchUse(WatchId(watch))).copied();
+        at.or_else(|| self.of_sample(sample.0)).and_then(|at| self.object(at))
+    }
+
     /// Of a subject's use.
     pub fn of_subject(&self, subject: &Subject) -> Option<At> {
         let of = |of: Accessed| self.of.get(&of).copied();

@@ -11,7 +11,7 @@ use crate::estimate::Estimate;
 use crate::findings::{Findings, cost_percent, why_empty};
 use crate::histogram::Histogram;
 use crate::hot::Row;
-use crate::model::{Frame, FrameId, Mode, Profile};
+use crate::model::{Frame, FrameId, Mode, ObjectKind, Profile};
 use crate::pairs::{ContextPair, Pair};
 
 /// Calling contexts given with each pair, the heaviest included.
@@ -101,7 +101,7 @@ impl Json<'_> {
     fn overhead(&self) -> Value {
         let overhead = &self.profile.overhead;
         let percent = |ns: u64| cost_percent(self.profile, ns);
-        json!({
+        let mut value = json!({
             "budget_percent": overhead.budget_percent,
             "measured_percent": overhead.measured_percent,
             "by_cause": {
@@ -113,7 +113,11 @@ impl Json<'_> {
             "stops": overhead.stops,
             "longest_stop_ns": overhead.longest_stop_ns,
             "max_stop_ns": overhead.max_stop_ns,
-        })
+        });
+        if let Some(heap_ns) = overhead.heap_ns {
+            value["by_cause"]["heap"] = json!(percent(heap_ns));
+        }
+        value
     }
 
     fn ledger(&self) -> Value {
@@ -168,6 +172,15 @@ impl Json<'_> {
         });
         if let Some(stack) = self.stack_median(&pair.median_ns) {
             value["stack_median"] = stack;
+        }
+        let object =
+            pair.object.and_then(|(id, share)| Some((self.profile.objects.get(id.0 as usize)?, share)));
+        if let Some((object, share)) = object.filter(|(object, _)| object.kind != ObjectKind::Unknown) {
+            value["object"] = json!({
+                "name": object.name,
+                "kind": super::objects::kind_name(object.kind),
+                "share": share,
+            });
         }
         let ancestor = heaviest.and_then(|pair| self.ancestor(pair));
         value["common_ancestor"] = ancestor.map_or(Value::Null, |frame| self.frame(frame));

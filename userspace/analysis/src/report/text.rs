@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::context::{Contexts, PlaceId, base_name, function_name};
 use crate::findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
-use crate::model::{Outcome, Profile};
+use crate::model::{ObjectKind, Outcome, Profile};
 use crate::pairs::Pair;
 use crate::rates::Unit;
 
@@ -245,12 +245,13 @@ impl Page<'_> {
             None => duration(ns as f64),
         };
         let cost = format!(
-            "{:.2} % of the targets' CPU time (budget {:.2} %): stops {}, traps {}, BPF {}; our own CPU time {} beside it",
+            "{:.2} % of the targets' CPU time (budget {:.2} %): stops {}, traps {}, BPF {}{}; our own CPU time {} beside it",
             overhead.measured_percent,
             overhead.budget_percent,
             of_base(overhead.stop_ns),
             of_base(overhead.trap_ns),
             of_base(overhead.bpf_ns),
+            overhead.heap_ns.map_or(String::new(), |ns| format!(", probes of allocations {}", of_base(ns))),
             of_base(overhead.controller_ns),
         );
         self.labelled("Cost", &cost);
@@ -422,6 +423,10 @@ impl Page<'_> {
         }
         if pair.cross_thread.value >= SMALL_SHARE {
             remarks.push(format!("across threads {:.0} %", pair.cross_thread.value * 100.0));
+        }
+        let object = pair.object.and_then(|(id, _)| self.profile.objects.get(id.0 as usize));
+        if let Some(object) = object.filter(|object| object.kind != ObjectKind::Unknown) {
+            remarks.push(format!("on `{}`", object.name));
         }
         let number = format!("{}.", index + 1);
         let weight = format!("{:<15}", share(&pair.weight));

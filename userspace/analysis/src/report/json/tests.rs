@@ -133,6 +133,39 @@ fn the_values_are_those_of_the_findings() {
     assert!((sum - 1.0).abs() < 1e-9);
     assert_eq!((&bins[0]["low"], &bins[0]["high"]), (&json!(0), &json!(16_384)));
     assert_eq!(pairs[2]["use"]["place"]["via"], "memcpy");
+    assert!(first.get("object").is_none());
+    assert!(report["overhead"]["by_cause"].get("heap").is_none());
+}
+
+#[test]
+fn probes_of_allocations_are_a_cause_of_their_own() {
+    let mut profile = demo();
+    profile.overhead.heap_ns = Some(profile.overhead.bpf_ns / 2);
+    let causes = &report(&profile)["overhead"]["by_cause"];
+    let (heap, bpf) = (causes["heap"].as_f64().unwrap(), causes["bpf"].as_f64().unwrap());
+    assert!(heap > 0.0 && (heap - bpf / 2.0).abs() < 1e-12, "{causes}");
+}
+
+/// A pair is of the object that most of its weight falls on, of none where no object has half.
+#[test]
+fn pairs_name_their_object() {
+    use crate::model::{Accessed, Located, Object, ObjectId, WatchId};
+    let on = |objects: &[u32]| {
+        let mut make = Maker::new();
+        let kind = ObjectKind::Heap;
+        let named = |name: &str| Object { kind, name: name.to_owned(), ..Object::default() };
+        make.profile.objects = ["cells", "rows", "other"].map(named).to_vec();
+        for (watch, object) in (0..).zip(objects) {
+            make.reuse("fill a.c:3 < main a.c:9", "sum a.c:5 < main a.c:10", 40_000);
+            let (of, object) = (Accessed::WatchUse(WatchId(watch)), ObjectId(*object));
+            make.profile.located.push(Located { of, object, offset: None, field: None });
+        }
+        report(&make.balanced())["pairs"][0]["object"].clone()
+    };
+    assert_eq!(on(&[1, 1, 0, 1])["name"], "rows");
+    assert_eq!(on(&[1, 1, 0, 1])["share"], 0.75);
+    assert_eq!(on(&[0, 0, 1, 2])["share"], 0.5);
+    assert_eq!(on(&[0, 0, 1, 1, 2, 2]), Value::Null);
 }
 
 #[test]
