@@ -276,6 +276,12 @@ fn both_methods_on_one_profile() {
         (json["against"]["top_overlap"].as_u64(), json["against"]["kendall_tau_b"].as_f64()),
         (Some(3), Some(1.0))
     );
+    let skid = ["--against", "approximate", "--simulate-skid", "1,0", "--skid", "1,0", "--format", "json"];
+    let skid: Value = serde_json::from_str(&page(&skid).stdout).unwrap();
+    assert_eq!(
+        (&skid["against"]["skid"]["mean"], &skid["against"]["simulated_skid"]["variance"]),
+        (&1.0.into(), &0.0.into())
+    );
     // The report has the same objects.
     let report = Tracer::new().args(["report", file_name]).run();
     assert!(report.stdout.contains("Data objects"), "{}", report.stdout);

@@ -5,6 +5,7 @@
 mod accuracy;
 mod conversions;
 mod exact;
+mod objects;
 
 use anyhow::Result;
 
@@ -29,6 +30,8 @@ pub enum Bench {
     Conversions(conversions::Options),
     /// How right live traces are: a corpus of kernels and programs against exact runs of the same work
     Accuracy(accuracy::Options),
+    /// Rankings of data objects with and without addresses, on programs built from the distribution's source packages
+    Objects(objects::Options),
     /// Simulated cache use against Callgrind's, by function, and the time of both; needs no root
     Cacheuse {
         /// Passed on: --rounds N, --only NAME,…, --keep FOLDER
@@ -44,6 +47,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let (name, arguments) = match bench {
         Bench::Accuracy(options) => return accuracy::run(options),
         Bench::Exact(options) => return exact::run(options),
+        Bench::Objects(options) => return objects::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
         Bench::Cacheuse { arguments } => ("cacheuse", arguments),

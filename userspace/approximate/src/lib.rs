@@ -24,6 +24,7 @@
 
 mod clobber;
 mod debug;
+mod displace;
 #[cfg(test)]
 mod figure2;
 mod flow;
@@ -55,5 +56,5 @@ pub use program::ModuleId;
 pub use rank::{Analyzer, Attribution, Frame, Options, Sample, SourceLine, VariableShare};
 pub use ranking::{RankComparison, RankRow, TOP, compare, kendall_tau_b};
 pub use reason::{Reason, Unreadable};
-pub use skid::{Gaussian, negate};
+pub use skid::{BadSkid, Gaussian, negate};
 pub use weights::{LoopWeights, Reads, THRESHOLD, loop_weights, raw};

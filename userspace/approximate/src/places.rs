@@ -15,12 +15,12 @@ use crate::weights::Reads;
 
 /// Chance that a loop goes round once more rather than ends (Ball and Larus 1993, table 2: the loop branch heuristic is
 /// right in 88 % of the cases).
-const ROUND_AGAIN: f64 = 0.88;
+pub(crate) const ROUND_AGAIN: f64 = 0.88;
 
 /// Most instructions that are looked at backwards.
-const MOST_STEPS: usize = 128;
+pub(crate) const MOST_STEPS: usize = 128;
 /// Ways of less chance are not followed.
-const LEAST_CHANCE: f64 = 1e-3;
+pub(crate) const LEAST_CHANCE: f64 = 1e-3;
 
 /// What a sample falls on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -116,7 +116,7 @@ pub struct Attribution {
 /// Attributes samples of the modules that it has opened.
 #[derive(Default)]
 pub struct Analyzer {
-    program: Program,
+    pub(crate) program: Program,
     reads: HashMap<ReadsKey, Rc<PlaceReads>>,
     weights: HashMap<ReadsKey, Rc<Option<BTreeMap<Read, f64>>>>,
     /// What may have made a sample at an address, with the options of the call of `rank` that goes on.

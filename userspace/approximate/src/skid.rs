@@ -5,6 +5,7 @@
 //! Not here: which places those are (`places`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 /// Most places that are looked at on one side of the mean.
 const MOST: i32 = 64;
@@ -67,6 +68,28 @@ impl Gaussian {
     }
 }
 
+/// What is wrong with a skid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not MEAN,VARIANCE of how far samples land behind their events, as in 1.2,0.7, nor the word paper"
+)]
+pub struct BadSkid(pub String);
+
+impl FromStr for Gaussian {
+    type Err = BadSkid;
+
+    fn from_str(text: &str) -> Result<Self, BadSkid> {
+        if text == "paper" {
+            return Ok(Self::paper());
+        }
+        let number = |text: &str| text.parse::<f64>().ok().filter(|number| (0.0..=1e6).contains(number));
+        let numbers =
+            text.split_once(',').and_then(|(mean, variance)| Some((number(mean)?, number(variance)?)));
+        let (mean, variance) = numbers.ok_or_else(|| BadSkid(text.to_owned()))?;
+        Ok(Gaussian { mean, variance, reach: None })
+    }
+}
+
 /// Eq. 6 to 8: each read at a place of probability p gets p, and all are scaled to sum to one. Note that a place with
 /// more reads thereby gets more. Empty if nothing is read at any of the places.
 pub fn negate<'a, P: Ord + Copy, V: Ord + Clone + 'a>(
@@ -109,6 +132,15 @@ mod tests {
         assert_eq!(Gaussian::of_histogram([(3, 0)]), None);
         let found = Gaussian::of_histogram([(0, 1), (1, 2), (2, 1)]).unwrap();
         assert_eq!((found.mean, found.variance), (1.0, 0.5));
+    }
+
+    #[test]
+    fn as_typed() {
+        assert_eq!("paper".parse(), Ok(Gaussian::paper()));
+        assert_eq!("1.5,0".parse(), Ok(Gaussian { mean: 1.5, variance: 0.0, reach: None }));
+        for bad in ["", "1", "1,", "-1,2", "1,NaN", "inf,1", "1,2,3", "Paper"] {
+            assert_eq!(bad.parse::<Gaussian>(), Err(BadSkid(bad.to_owned())));
+        }
     }
 
     #[test]

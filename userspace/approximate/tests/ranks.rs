@@ -127,6 +127,32 @@ fn check(flags: &[&str]) {
     assert!(away.top_overlap >= 8 && away.tau_b >= Some(0.55), "{away:#?}");
 }
 
+/// A sample that is displaced keeps its weight; by one change of the line it leaves its line, and negation finds it again.
+#[test]
+fn displaced_samples_leave_their_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = build(directory.path(), "many", &["-O1"]);
+    let (trace, lines) = (run(&program), lines(&program));
+    let mut analyzer = Analyzer::new();
+    let module = analyzer.open(&program).unwrap();
+    let one = Gaussian { mean: 1.0, variance: 0.0, reach: None };
+    let (mut followed, mut left) = (0.0, 0.0);
+    for (at, _) in misses(&trace) {
+        let path = &trace.steps[at].path;
+        let frames: Vec<_> = path.iter().map(|address| Some(Frame { module, address: *address })).collect();
+        let sample = Sample { frames, weight: 2.0 };
+        let moved = analyzer.displaced(&sample, Level::Line, &one);
+        assert!((moved.iter().map(|sample| sample.weight).sum::<f64>() - 2.0).abs() < 1e-9, "{moved:?}");
+        let line = |sample: &Sample| lines.get(&sample.frames[0].unwrap().address).cloned();
+        for moved in moved {
+            let stays = moved.frames == sample.frames;
+            assert!(stays || line(&moved) != line(&sample), "{moved:?}");
+            *if stays { &mut left } else { &mut followed } += moved.weight;
+        }
+    }
+    assert!(followed > 20.0 * left, "{followed} {left}");
+}
+
 #[test]
 fn rankings_o1() {
     check(&["-O1"]);

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::{arbiter::Policy, estimator::Estimator};
-use locality_approximate::IgnoreLines;
+use locality_approximate::{Gaussian, IgnoreLines};
 use locality_stream::DataType;
 
 use crate::{
@@ -96,6 +96,13 @@ pub enum Other {
         /// What a sample of the other method is divided among: the reads of its source line (as in its paper) or instruction.
         #[arg(long, value_enum, default_value_t = Level::Line, requires = "against")]
         level: Level,
+        /// How far samples land behind their events, in lines or instructions (--level): MEAN,VARIANCE, or paper for its own
+        /// (1 line). The other method then looks for each event before its sample. `calibrate` measures it for the clock.
+        #[arg(long, value_name = "SKID", requires = "against")]
+        skid: Option<Gaussian>,
+        /// Displace the other method's samples by such a skid first, to see what --skid makes good.
+        #[arg(long, value_name = "SKID", requires = "against")]
+        simulate_skid: Option<Gaussian>,
         /// Leave variables out of the other method that are declared on these lines: FILE:LINE or FILE:FIRST-LAST.
         #[arg(long, value_name = "FILE:LINES", requires = "against")]
         ignore_lines: Vec<IgnoreLines>,
@@ -121,7 +128,7 @@ pub enum Other {
         #[arg(long)]
         json: bool,
     },
-    /// Measure what a clock tick and a watchpoint trap cost on this machine.
+    /// Measure what a clock tick and a watchpoint trap cost on this machine, and how far the clock's samples skid.
     ///
     /// Example: sudo locality-bpf calibrate
     Calibrate,
@@ -340,6 +347,15 @@ pub enum Level {
     Instruction,
 }
 
+impl From<Level> for locality_approximate::Level {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Line => Self::Line,
+            Level::Instruction => Self::Instruction,
+        }
+    }
+}
+
 /// Report formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -375,8 +391,7 @@ mod tests {
             parse("locality-bpf doctor -p 3 --json").unwrap().other,
             Some(Other::Doctor { .. })
         ));
-        let objects =
-            "locality-bpf objects f --against approximate --ignore-lines a.c:3-9 --top 5 --format json";
+        let objects = "locality-bpf objects f --against approximate --skid paper --simulate-skid 1,.5 --ignore-lines a.c:3-9 --top 5";
         assert!(matches!(parse(objects).unwrap().other, Some(Other::Objects { .. })));
         let Some(Other::Exact(exact)) =
             parse("locality-bpf exact -o f --granularity 8,64 --report r -- ls -l").unwrap().other
@@ -430,6 +445,8 @@ mod tests {
             "locality-bpf objects",
             "locality-bpf objects f --against best",
             "locality-bpf objects f --level instruction",
+            "locality-bpf objects f --skid paper",
+            "locality-bpf objects f --against approximate --skid 1",
             "locality-bpf objects f --against approximate --ignore-lines x",
             "locality-bpf exact --granularity 3 -- ls",
             "locality-bpf exact --sets 0 -- ls",

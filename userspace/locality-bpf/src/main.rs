@@ -13,10 +13,11 @@ use locality_analysis::{
         text::{self, Style},
     },
 };
+use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::{
-    cli::{self, Cli, ExactArgs, Format, Other, OutputArgs},
+    cli::{Cli, ExactArgs, Format, Other, OutputArgs},
     compare,
-    control::{launch, session},
+    control::{launch, session, skid::Skid},
     doctor, exact, objects,
     plan::{Plan, Targets},
 };
@@ -41,8 +42,20 @@ fn main() -> ExitCode {
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| write_page(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
-        Some(Other::Objects { file, against, level, ignore_lines, estimator, output }) => {
-            let against = against.map(|_| against_options(level, ignore_lines));
+        Some(Other::Objects {
+            file,
+            against,
+            level,
+            skid,
+            simulate_skid,
+            ignore_lines: ignore,
+            estimator,
+            output,
+        }) => {
+            // Misses of stores count as those of loads do.
+            let accesses = Accesses::ReadsAndWrites;
+            let options = Options { level: level.into(), skid, accesses, ignore, ..Options::default() };
+            let against = against.map(|_| objects::Against { options, displace: simulate_skid });
             list_objects(&file, estimator, against.as_ref(), &output)
         }
         Some(Other::Exact(args)) => run_exactly(&args, cli.quiet),
@@ -145,18 +158,6 @@ fn report(file: &Path, estimator: Estimator, output: &OutputArgs) -> Result<Exit
     Ok(success(&profile))
 }
 
-fn against_options(level: cli::Level, ignore: Vec<locality_approximate::IgnoreLines>) -> objects::Against {
-    let level = match level {
-        cli::Level::Line => locality_approximate::Level::Line,
-        cli::Level::Instruction => locality_approximate::Level::Instruction,
-    };
-    // Misses of stores count as those of loads do.
-    let accesses = locality_approximate::Accesses::ReadsAndWrites;
-    objects::Against {
-        options: locality_approximate::Options { level, accesses, ignore, ..Default::default() },
-    }
-}
-
 fn list_objects(
     file: &Path,
     estimator: Estimator,
@@ -186,14 +187,29 @@ fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
 }
 
 fn calibrate() -> Result<ExitCode> {
-    let prices = session::calibrate()?;
-    let page = format!(
+    let (prices, Skid { histogram, gaussian }) = session::calibrate()?;
+    let mut page = format!(
         "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs, one \
          reading of its progress {:.1} µs, waking it after a stop {:.1} µs.\n",
         prices.tick_ns as f64 / 1e3,
         prices.trap_ns as f64 / 1e3,
         prices.meter_ns as f64 / 1e3,
         prices.wake_ns as f64 / 1e3
+    );
+    let (all, Gaussian { mean, variance, .. }) = (histogram.values().sum::<u64>(), gaussian);
+    page += &format!(
+        "\nWhile a load waits for memory, the clock's samples are found {mean:.2} instructions behind it (variance {variance:.2}; \
+         {all} samples).\nInstructions behind  share of samples\n"
+    );
+    for (distance, n) in histogram {
+        let share = n as f64 / all as f64 * 100.0;
+        if share >= 0.1 {
+            page += &format!("{distance:>19}  {share:>5.1} %\n");
+        }
+    }
+    page += &format!(
+        "For events with this skid: locality-bpf objects FILE --against approximate --level instruction --skid \
+         {mean:.2},{variance:.2}\n"
     );
     write_page(std::io::stdout(), page.as_bytes())?;
     Ok(ExitCode::SUCCESS)

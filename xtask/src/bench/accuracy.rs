@@ -15,10 +15,10 @@
 
 mod corpus;
 mod found;
-mod inputs;
+pub(super) mod inputs;
 mod native;
 mod process;
-mod score;
+pub(super) mod score;
 mod table;
 mod truth;
 

@@ -18,6 +18,7 @@ mod precision;
 mod progress;
 pub mod session;
 pub mod sites;
+pub mod skid;
 pub mod store;
 
 pub use assembly::lock;

@@ -24,6 +24,7 @@ use super::{
     pace::Pace,
     precision::Precision,
     progress::Progress,
+    skid::{self, Skid},
     store::{Store, Summary},
 };
 use crate::{
@@ -64,11 +65,12 @@ pub struct Outcome {
     pub file: std::path::PathBuf,
 }
 
-/// Measures the prices of this machine alone. Must be called while the process has one thread.
-pub fn calibrate() -> Result<Prices> {
+/// Measures the prices and the skid of this machine alone. Must be called while the process has one thread.
+pub fn calibrate() -> Result<(Prices, Skid)> {
     check_rights()?;
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
-    calibrate::measure(&mut object, &mut ring)
+    let prices = calibrate::measure(&mut object, &mut ring)?;
+    Ok((prices, skid::measure(&mut object, &mut ring)?))
 }
 
 /// Runs a trace. Must be called while the process has one thread.

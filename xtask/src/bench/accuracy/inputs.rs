@@ -37,7 +37,8 @@ const PERL: &str = r#"$| = 1; for my $round (1 .. $ARGV[0]) {
 }
 "#;
 
-const AWK: &str = "{ for (i = 1; i <= NF; i++) { n[$i]++; if (length($i) > m) m = length($i) } } END { print m, n[\"the\"] }\n";
+/// Counts words.
+pub const AWK: &str = "{ for (i = 1; i <= NF; i++) { n[$i]++; if (length($i) > m) m = length($i) } } END { print m, n[\"the\"] }\n";
 
 const SQL: &str = "create table t(a integer primary key, b text, c int);
 with recursive n(i) as (select 1 union all select i+1 from n where i<12000)
@@ -148,10 +149,11 @@ fn repository(dir: &Path, random: &mut Random) -> Result<()> {
 }
 
 /// Marsaglia's xorshift64 with a multiplier (Vigna 2016): the same on every machine.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    /// A number below the limit.
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -166,7 +168,7 @@ impl Random {
 }
 
 /// Lines of words, at least that many bytes.
-fn text(random: &mut Random, bytes: usize) -> String {
+pub fn text(random: &mut Random, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 100);
     while text.len() < bytes {
         for _ in 0..4 + random.below(9) {

@@ -160,7 +160,10 @@ impl Assembler {
                 break;
             }
         }
-        let function = function.filter(|name| !name.is_empty()).unwrap_or_else(|| "allocated".to_owned());
+        // glibc's debug symbols know its functions by several names.
+        let function = function.as_deref().unwrap_or_default();
+        let function = function.trim_start_matches("__GI_").trim_start_matches("__libc_");
+        let function = if function.is_empty() { "allocated" } else { function };
         match place {
             Some(place) => format!("{function} at {place}"),
             None => format!("{function}, caller unknown"),

@@ -1,0 +1,273 @@
+//! The ranking of data objects beside the one that attribution without addresses makes of the same samples (`locality_approximate`).
+//!
+//! Both have the same weights: predicted misses of the level by which objects are ranked, else accesses. Variables are known in
+//! both by their names, without the marks of elements (`rows[]` is `rows`); two of the same name are one. What a pointer points
+//! at goes by many names (`block` here, `s->arr2` there), so such a name stands for the object that most of the seen accesses
+//! through it hit; the shares of the approximate side come from no address. What has no variable (saved registers, constants,
+//! unknown memory) is left out on both sides.
+//!
+//! Not here: how either is computed. Limits: a pointer that walks through several objects stands for one of them; the
+//! approximate side reads the program's files, which must be where they were, unchanged.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::Path,
+};
+
+use locality_analysis::{
+    model::{Accessed, FrameId, ModuleId, ObjectId, Profile, StackId},
+    objects::{Objects, StackWeight},
+};
+use locality_approximate as approximate;
+use serde_json::{Value, json};
+
+/// What to set beside the objects.
+#[derive(Debug, Clone, Default)]
+pub struct Against {
+    /// How to attribute.
+    pub options: approximate::Options,
+    /// A skid by which samples are displaced first.
+    pub displace: Option<approximate::Gaussian>,
+}
+
+/// The two rankings.
+pub(super) struct Both<'a> {
+    against: &'a Against,
+    found: approximate::Attribution,
+    ranks: approximate::RankComparison<String>,
+    /// What the approximate side calls objects, where that is another name.
+    known_as: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What uses weigh: misses of the level by which objects are ranked, else accesses.
+fn weight(objects: &Objects, stack: &StackWeight) -> f64 {
+    let misses = objects.ranked_by.and_then(|level| stack.misses.get(level));
+    misses.copied().unwrap_or(stack.accesses)
+}
+
+/// Compares them.
+pub(super) fn compare<'a>(profile: &Profile, objects: &Objects, against: &'a Against) -> Both<'a> {
+    let mut paths = Paths { profile, analyzer: approximate::Analyzer::new(), modules: HashMap::new() };
+    let mut samples: Vec<approximate::Sample> = objects
+        .stacks
+        .iter()
+        .map(|stack| approximate::Sample { frames: paths.of(stack.stack), weight: weight(objects, stack) })
+        .collect();
+    let names = paths.names(&against.options);
+    if let Some(skid) = &against.displace {
+        let level = against.options.level;
+        let displaced = |sample: &approximate::Sample| paths.analyzer.displaced(sample, level, skid);
+        samples = samples.iter().flat_map(displaced).collect();
+    }
+    let found = paths.analyzer.rank(samples, &against.options);
+    let direct = objects.rows.iter().filter_map(|row| {
+        let misses = objects.ranked_by.and_then(|level| row.miss_share.get(level));
+        Some((variable(profile, row.object?)?, misses.unwrap_or(&row.access_share).value))
+    });
+    let mut known_as: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut other = Vec::new();
+    for found in &found.variables {
+        let own = plain(&found.name);
+        let pointed_at = (found.kind == approximate::Kind::Pointee).then(|| names.get(&Pointer::of(found)));
+        let key = pointed_at.flatten().unwrap_or(&own).clone();
+        if key != own {
+            known_as.entry(key.clone()).or_default().insert(own);
+        }
+        other.push((key, found.share));
+    }
+    let ranks = approximate::compare(worth_it(direct), worth_it(other));
+    Both { against, found, ranks, known_as }
+}
+
+/// Sums by name, without what is not a thousandth: it is noise, and Kendall's τ weighs it like the rest.
+fn worth_it(side: impl IntoIterator<Item = (String, f64)>) -> Vec<(String, f64)> {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, share) in side {
+        *sums.entry(name).or_default() += share;
+    }
+    sums.into_iter().filter(|(_, share)| *share >= 0.001).collect()
+}
+
+/// Name of an object that is a variable or a block of the heap.
+fn variable(profile: &Profile, object: ObjectId) -> Option<String> {
+    let object = profile.objects.get(object.0 as usize)?;
+    object.unknown.is_none().then(|| plain(&object.name))
+}
+
+/// A pointer of the program.
+#[derive(PartialEq, Eq, Hash)]
+struct Pointer {
+    name: String,
+    function: Option<String>,
+    declared: Option<approximate::SourceLine>,
+}
+
+impl Pointer {
+    fn of(variable: &approximate::VariableShare) -> Self {
+        let approximate::VariableShare { name, function, declared, .. } = variable;
+        Self { name: name.clone(), function: function.clone(), declared: declared.clone() }
+    }
+}
+
+/// The profile's call paths in terms of the files that they lead through.
+struct Paths<'a> {
+    profile: &'a Profile,
+    analyzer: approximate::Analyzer,
+    modules: HashMap<ModuleId, Option<approximate::ModuleId>>,
+}
+
+impl Paths<'_> {
+    fn of(&mut self, stack: StackId) -> Vec<Option<approximate::Frame>> {
+        let Self { profile, analyzer, modules } = self;
+        let stack = profile.stacks.get(stack.0 as usize);
+        let frame = |id: &FrameId| {
+            let frame = profile.frames.get(id.0 as usize)?;
+            let module = frame.module?;
+            let opened = *modules.entry(module).or_insert_with(|| {
+                let path = &profile.modules.get(module.0 as usize)?.path;
+                analyzer.open(Path::new(path)).ok()
+            });
+            Some(approximate::Frame { module: opened?, address: frame.module_address? })
+        };
+        stack.map_or(&[][..], |stack| stack.frames.as_slice()).iter().map(frame).collect()
+    }
+
+    /// What pointers point at, by the direct side's names: the object that most accesses hit which were made through nothing else.
+    fn names(&mut self, options: &approximate::Options) -> HashMap<Pointer, String> {
+        let profile = self.profile;
+        let mut hits: BTreeMap<StackId, BTreeMap<String, u64>> = BTreeMap::new();
+        for located in &profile.located {
+            let stack = match located.of {
+                Accessed::Sample(sample) => profile.samples.get(sample.0 as usize).map(|sample| sample.stack),
+                Accessed::Use(used) => profile.uses.get(used.0 as usize).map(|used| used.stack),
+                _ => None,
+            };
+            if let (Some(stack), Some(name)) = (stack, variable(profile, located.object)) {
+                *hits.entry(stack).or_default().entry(name).or_default() += 1;
+            }
+        }
+        let options = approximate::Options {
+            level: approximate::Level::Instruction,
+            loop_compensation: false,
+            skid: None,
+            ..options.clone()
+        };
+        let mut votes: HashMap<Pointer, BTreeMap<String, u64>> = HashMap::new();
+        for (stack, hits) in hits {
+            let sample = approximate::Sample { frames: self.of(stack), weight: 1.0 };
+            let found = self.analyzer.rank([sample], &options);
+            let [only] = found.variables.as_slice() else { continue };
+            if only.kind == approximate::Kind::Pointee && found.unattributed.is_empty() {
+                let votes = votes.entry(Pointer::of(only)).or_default();
+                hits.into_iter().for_each(|(name, count)| *votes.entry(name).or_default() += count);
+            }
+        }
+        let most = |votes: BTreeMap<String, u64>| votes.into_iter().max_by_key(|(_, count)| *count);
+        let named = votes.into_iter().filter_map(|(pointer, votes)| Some((pointer, most(votes)?.0)));
+        named.collect()
+    }
+}
+
+/// A variable's name without marks of elements and indirection.
+fn plain(name: &str) -> String {
+    name.trim_start_matches('*').trim_end_matches("[]").to_owned()
+}
+
+impl Both<'_> {
+    pub(super) fn json(&self, objects: &Objects) -> Value {
+        let rows = self.ranks.rows.iter().map(|row| {
+            json!({
+                "name": row.key,
+                "direct": { "rank": row.left_rank, "share": row.left_share },
+                "approximate": {
+                    "rank": row.right_rank,
+                    "share": row.right_share,
+                    "names": self.known_as.get(&row.key),
+                },
+            })
+        });
+        let reasons: serde_json::Map<String, Value> = self
+            .found
+            .unattributed
+            .iter()
+            .map(|(reason, share)| (reason.to_string(), json!(share)))
+            .collect();
+        let variables = self.found.variables.iter().map(|variable| {
+            let at = |line: &approximate::SourceLine| json!({ "file": line.file, "line": line.line });
+            json!({
+                "name": variable.name,
+                "kind": variable.kind.to_string(),
+                "type": variable.type_name,
+                "function": variable.function,
+                "declared": variable.declared.as_ref().map(at),
+                "aliases": variable.aliases,
+                "share": variable.share,
+            })
+        });
+        let skid = |skid: &Option<approximate::Gaussian>| {
+            skid.map(|skid| json!({ "mean": skid.mean, "variance": skid.variance }))
+        };
+        json!({
+            "method": "approximate",
+            "skid": skid(&self.against.options.skid),
+            "simulated_skid": skid(&self.against.displace),
+            "ranked_by": objects.ranked_by.and_then(|level| objects.levels.get(level)).map(|l| format!("L{}", l.level)),
+            "rows": rows.collect::<Vec<_>>(),
+            "kendall_tau_b": self.ranks.tau_b,
+            "kendall_tau_b_top": self.ranks.tau_b_top,
+            "top_overlap": self.ranks.top_overlap,
+            "top_possible": self.ranks.top_possible,
+            "variables": variables.collect::<Vec<_>>(),
+            "unattributed": reasons,
+        })
+    }
+
+    pub(super) fn text(&self, objects: &Objects, top: usize) -> String {
+        let what = match objects.ranked_by.and_then(|level| objects.levels.get(level)) {
+            Some(level) => format!("L{} misses", level.level),
+            None => "accesses".to_owned(),
+        };
+        let mut page = format!(
+            "\nDirect and approximate  (ranked by {what}; approximate: from code addresses and call paths alone)\n     \
+             direct           approximate      object\n"
+        );
+        let side = |rank: Option<usize>, share: f64| match rank {
+            Some(rank) => format!("{rank:>3}. {:>6.1} %", share * 100.0),
+            None => "  –         ".to_owned(),
+        };
+        for row in self.ranks.rows.iter().take(top) {
+            let (left, right) = (side(row.left_rank, row.left_share), side(row.right_rank, row.right_share));
+            let known_as = self.known_as.get(&row.key).map_or(String::new(), |names| {
+                format!("  (there {})", names.iter().take(3).cloned().collect::<Vec<_>>().join(", "))
+            });
+            page.push_str(&format!("     {left:<16} {right:<16} {}{known_as}\n", row.key));
+        }
+        let tau = |tau: Option<f64>| tau.map_or("not defined".to_owned(), |tau| format!("{tau:.2}"));
+        page.push_str(&format!(
+            "Kendall's tau-b {} over {} variables, {} over the first ten of the direct ranking; {} of the first {} are \
+             the same.\n",
+            tau(self.ranks.tau_b),
+            self.ranks.rows.len(),
+            tau(self.ranks.tau_b_top),
+            self.ranks.top_overlap,
+            self.ranks.top_possible,
+        ));
+        for (reason, share) in self.found.unattributed.iter().filter(|(_, share)| **share >= 0.005) {
+            page.push_str(&format!(
+                "Not attributed by the approximate method: {:.1} %, {reason}.\n",
+                share * 100.0
+            ));
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_elements_are_names_of_objects() {
+        assert_eq!(["rows[]", "*p", "grid->cells"].map(plain), ["rows", "p", "grid->cells"]);
+    }
+}
