@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::Analysis;
+use crate::cacheuse::CacheUse;
 use crate::context::Contexts;
 use crate::estimator::Estimator;
 use crate::histogram::{FAR_NS, Histogram, TimeDistances};
@@ -38,6 +39,8 @@ pub struct Findings {
     pub windowed: Option<Windowed>,
     /// Data objects that accesses and misses fall on; `None` for a profile that does not know any.
     pub objects: Option<Objects>,
+    /// Which code loads lines of which little is used; `None` where that is not known.
+    pub cache_use: Option<CacheUse>,
     /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the program makes meanwhile.
     pub far_from: f64,
     /// What distances of pairs are counted in.
@@ -90,6 +93,7 @@ impl Findings {
         let rates = Rates::of(profile);
         let mut found = Self { far_from: FAR_NS as f64, ..Self::default() };
         found.objects = Objects::of(profile, &contexts, &rates, estimator);
+        found.cache_use = CacheUse::of(profile, &contexts, &rates, estimator);
         let (observations, resolution) = if profile.windows.is_empty() {
             (Observations::of(profile, &contexts), resolution_ns)
         } else {

@@ -35,6 +35,8 @@ pub mod convert;
 
 pub mod objects;
 
+pub mod cacheuse;
+
 pub mod similarity;
 
 pub mod findings;

@@ -34,6 +34,9 @@ pub struct Profile {
     pub windows: Vec<Window>,
     /// Uses chosen in windows, indexed by [`UseId`], in the order of samples.
     pub uses: Vec<Use>,
+    /// Accesses in windows that may load lines of cache, indexed by [`LoadId`], in the order of samples; none in a profile of
+    /// format version 3 or before.
+    pub loads: Vec<Load>,
     /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.
     pub objects: Vec<Object>,
     /// Structure types of objects, indexed by [`RecordId`].
@@ -76,6 +79,8 @@ index_types! {
     UseId,
     /// Index into [`Profile::watches`].
     WatchId,
+    /// Index into [`Profile::loads`].
+    LoadId,
 }
 
 /// What was run, on what, for how long.
@@ -316,6 +321,48 @@ pub struct Use {
     pub stack: StackId,
     /// What the window showed, by size of granule in bytes (8, 64).
     pub seen: Vec<(u32, Seen)>,
+}
+
+/// An access to a line of 64 bytes that was not touched shortly before, drawn at random among those of a part of a window, and what
+/// the rest of the window does with the line: it loads the line where that was left alone for long enough.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// The sample at whose stop the window was taken.
+    pub sample: SampleId,
+    /// Accesses of the thread between the stop and this one.
+    pub skip: u64,
+    /// Accesses since the touch of the line before, [`Burst::GAP`] at least; `None`: the window shows none.
+    pub gap: Option<u64>,
+    /// The access.
+    pub access: Access,
+    /// First byte of the line.
+    pub line: u64,
+    /// Calling context.
+    pub stack: StackId,
+    /// Such touches that it stands for, for each access of the thread.
+    pub stands_for: f64,
+    /// Accesses after it that the window holds.
+    pub shown: u64,
+    /// Touches of the line, this one first.
+    pub bursts: Vec<Burst>,
+}
+
+/// Touches of a line that follow each other within less than [`Burst::GAP`] accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Burst {
+    /// Accesses from the first of the touches to the first one of these.
+    pub from: u64,
+    /// … to the last one.
+    pub to: u64,
+    /// How many.
+    pub touches: u64,
+    /// Bytes of the line that they touch, a bit each.
+    pub bytes: u64,
+}
+
+impl Burst {
+    /// No cache of 32 KiB or more loses a line in so few accesses: they touch too few others, two lines each at most.
+    pub const GAP: u64 = 256;
 }
 
 /// What a window showed of a granule after its use.

@@ -41,6 +41,7 @@ pub use conflicts::{Conflict, NEAREST};
 pub use layout::{Change, HOT_SHARE, Layout};
 pub use rows::Rows;
 pub use shares::Shares;
+pub(crate) use uses::reuse_kind;
 pub use uses::{DataUse, LEVELS, Locations};
 
 /// Bootstrap draws for the intervals of misses.
@@ -185,7 +186,7 @@ impl Objects {
 }
 
 /// This machine's caches, else the fixed sizes.
-fn levels(profile: &Profile) -> Vec<(u8, u64)> {
+pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
     let caches = &profile.run.host.caches;
     let mut levels: Vec<(u8, u64)> =
         caches.iter().filter(|cache| cache.bytes >= LINE).map(|cache| (cache.level, cache.bytes)).collect();

@@ -1,5 +1,6 @@
 //! Printers: one module per format, nothing is computed here that is not in the findings.
 
+mod cache_use;
 pub mod json;
 mod misses;
 pub mod objects;

@@ -4,7 +4,7 @@
 //! Not here: when rows are written (`writer`), and how they are read (`data_tables`).
 
 use locality_analysis::model::{
-    Accessed, Field, FieldId, Heap, Located, Member, Object, ObjectId, Record, RecordId,
+    Accessed, Field, FieldId, Heap, Located, Member, Object, ObjectId, Record, RecordId, WatchId,
 };
 use rusqlite::{Transaction, params};
 
@@ -60,14 +60,17 @@ pub(crate) fn write_field(to: &Transaction<'_>, id: FieldId, field: &Field) -> r
 
 /// A watch's row has the number of its index and one more.
 pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite::Result<()> {
-    let (sample, of_use, granule, watch, reuse) = match located.of {
-        Accessed::Sample(sample) => (Some(sample.0), None, None, None, None),
-        Accessed::Use(of_use) => (None, Some(of_use.0), None, None, None),
-        Accessed::Seen(of_use, granule) => (None, Some(of_use.0), Some(granule), None, None),
-        Accessed::WatchUse(watch) => (None, None, None, Some(i64::from(watch.0) + 1), Some(false)),
-        Accessed::WatchReuse(watch) => (None, None, None, Some(i64::from(watch.0) + 1), Some(true)),
-    };
-    to.prepare_cached("INSERT INTO located VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)")?
+    let (mut sample, mut of_use, mut granule, mut watch, mut reuse, mut of_load) = Default::default();
+    let row = |watch: WatchId| Some(i64::from(watch.0) + 1);
+    match located.of {
+        Accessed::Sample(id) => sample = Some(id.0),
+        Accessed::Use(id) => of_use = Some(id.0),
+        Accessed::Seen(id, bytes) => (of_use, granule) = (Some(id.0), Some(bytes)),
+        Accessed::Load(id) => of_load = Some(id.0),
+        Accessed::WatchUse(id) => (watch, reuse) = (row(id), Some(false)),
+        Accessed::WatchReuse(id) => (watch, reuse) = (row(id), Some(true)),
+    }
+    to.prepare_cached("INSERT INTO located VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute(params![
             sample,
             of_use,
@@ -76,7 +79,8 @@ pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite
             reuse,
             located.object.0,
             located.offset.map(signed),
-            located.field.map(|field| field.0)
+            located.field.map(|field| field.0),
+            of_load
         ])
         .map(drop)
 }

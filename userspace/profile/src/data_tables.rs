@@ -3,15 +3,15 @@
 //! Not here: that ids lead somewhere (`repair`).
 
 use locality_analysis::model::{
-    Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, ModuleId, Object, ObjectId, Profile,
-    Record, RecordId, SampleId, StackId, UseId, WatchId,
+    Accessed, AllocationSite, Field, FieldId, Heap, LoadId, Located, Member, ModuleId, Object, ObjectId,
+    Profile, Record, RecordId, SampleId, StackId, UseId, WatchId,
 };
 
 use crate::tables::{Columns, Tables};
 use crate::value::{narrow, object_kind_named, unsigned};
 
 /// Reads all of them into a profile.
-pub(crate) fn decode(tables: &mut Tables<'_>, profile: &mut Profile) {
+pub(crate) fn decode(tables: &mut Tables<'_>, version: i64, profile: &mut Profile) {
     profile.objects = tables.dense("object", object);
     profile.records = tables.dense("record", record);
     for (of, member) in tables.rows("member", member) {
@@ -20,6 +20,7 @@ pub(crate) fn decode(tables: &mut Tables<'_>, profile: &mut Profile) {
         }
     }
     profile.fields = tables.dense("field", field);
+    let located = if version >= 4 { located } else { located_before_loads };
     profile.located = tables.rows("located", located).into_iter().flatten().collect();
     profile.heap = tables.rows("heap", heap).pop();
     let sites = tables.rows("allocation_site", allocation_site);
@@ -72,6 +73,20 @@ fn field(row: &mut Columns<'_>) -> rusqlite::Result<Field> {
 
 /// `None` for a row that names no access.
 fn located(row: &mut Columns<'_>) -> rusqlite::Result<Option<Located>> {
+    let before = located_of(row)?;
+    let load = row.get::<Option<i64>>()?.map(|id| Accessed::Load(LoadId(narrow(id))));
+    let (of, object, offset, field) = before;
+    Ok(of.or(load).map(|of| Located { of, object, offset, field }))
+}
+
+fn located_before_loads(row: &mut Columns<'_>) -> rusqlite::Result<Option<Located>> {
+    let (of, object, offset, field) = located_of(row)?;
+    Ok(of.map(|of| Located { of, object, offset, field }))
+}
+
+type Place = (Option<Accessed>, ObjectId, Option<u64>, Option<FieldId>);
+
+fn located_of(row: &mut Columns<'_>) -> rusqlite::Result<Place> {
     let (sample, of_use, granule) =
         (row.get::<Option<i64>>()?, row.get::<Option<i64>>()?, row.get::<Option<i64>>()?);
     let (watch, reuse) = (row.get::<Option<i64>>()?, row.get::<Option<bool>>()?);
@@ -89,7 +104,7 @@ fn located(row: &mut Columns<'_>) -> rusqlite::Result<Option<Located>> {
     let object = ObjectId(row.small()?);
     let offset = row.get::<Option<i64>>()?.map(unsigned);
     let field = row.get::<Option<i64>>()?.map(|id| FieldId(narrow(id)));
-    Ok(of.map(|of| Located { of, object, offset, field }))
+    Ok((of, object, offset, field))
 }
 
 fn heap(row: &mut Columns<'_>) -> rusqlite::Result<Heap> {

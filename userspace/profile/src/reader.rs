@@ -26,6 +26,8 @@ pub(crate) struct Decoded {
     pub sample_ids: Vec<u32>,
     /// Ids of `profile.uses`, ascending.
     pub use_ids: Vec<u32>,
+    /// Ids of `profile.loads`, ascending.
+    pub load_ids: Vec<u32>,
     /// Ids of `profile.watches`, ascending.
     pub watch_ids: Vec<i64>,
     /// A run row was there.

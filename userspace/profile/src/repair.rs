@@ -4,15 +4,15 @@
 //! unchanged.
 
 use locality_analysis::model::{
-    Accessed, Frame, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch, UseId,
-    WatchId,
+    Accessed, Frame, LoadId, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch,
+    UseId, WatchId,
 };
 
 use crate::reader::Decoded;
 
 /// Closes gaps and adds the notice.
 pub(crate) fn finish(decoded: Decoded) -> Profile {
-    let Decoded { mut profile, sample_ids, use_ids, watch_ids, damage, .. } = decoded;
+    let Decoded { mut profile, sample_ids, use_ids, load_ids, watch_ids, damage, .. } = decoded;
     let find = |id: &mut SampleId| match sample_ids.binary_search(&id.0) {
         Ok(index) => {
             id.0 = index as u32;
@@ -44,6 +44,16 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
         }
         found
     });
+    let mut kept_loads = Vec::with_capacity(load_ids.len());
+    let mut ids = load_ids.iter();
+    profile.loads.retain_mut(|load| {
+        let id = ids.next();
+        let found = find(&mut load.sample);
+        if found {
+            kept_loads.extend(id);
+        }
+        found
+    });
     for watch in &mut profile.watches {
         watch.of_use = watch.of_use.and_then(|id| Some(UseId(kept.binary_search(&id.0).ok()? as u32)));
     }
@@ -54,6 +64,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
         Accessed::Sample(mut id) => find(&mut id).then_some(Accessed::Sample(id)),
         Accessed::Use(id) => use_of(id).map(Accessed::Use),
         Accessed::Seen(id, granule) => use_of(id).map(|id| Accessed::Seen(id, granule)),
+        Accessed::Load(id) => Some(Accessed::Load(LoadId(kept_loads.binary_search(&id.0).ok()? as u32))),
         Accessed::WatchUse(id) => watch_of(id).map(Accessed::WatchUse),
         Accessed::WatchReuse(id) => watch_of(id).map(Accessed::WatchReuse),
     });
@@ -143,6 +154,9 @@ fn add_placeholders(profile: &mut Profile) -> usize {
                 stack |= check(id, stacks);
             }
         }
+    }
+    for load in &mut profile.loads {
+        stack |= check(&mut load.stack.0, stacks);
     }
     let sites = profile.objects.iter_mut().filter_map(|object| object.site.as_mut());
     let of_heap = profile.heap.iter_mut().flat_map(|heap| &mut heap.sites).map(|site| &mut site.stack);

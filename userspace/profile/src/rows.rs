@@ -1,11 +1,11 @@
-//! One row of the profile, and the SQL that stores it. All but watches, uses and `located` replace a row of the same id.
+//! One row of the profile, and the SQL that stores it. All but watches, uses, loads and `located` replace a row of the same id.
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
 use locality_analysis::model::{
-    Access, Field, FieldId, Frame, FrameId, Heap, Ledger, Located, Module, ModuleId, Object, ObjectId,
-    Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, Stack, StackId, Thread, ThreadId,
-    Touch, Use, UseId, Watch, Window,
+    Access, Burst, Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId,
+    Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, Stack, StackId,
+    Thread, ThreadId, Touch, Use, UseId, Watch, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
@@ -28,6 +28,7 @@ pub(crate) enum Row {
     Watch(Box<Watch>),
     Window(u32, Box<Window>),
     Use(UseId, Box<Use>),
+    Load(LoadId, Box<Load>),
     Object(ObjectId, Box<Object>),
     Record(RecordId, Record),
     Field(FieldId, Field),
@@ -105,6 +106,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Watch(watch) => write_watch(to, watch),
         Row::Window(id, window) => write_window(to, *id, window),
         Row::Use(id, of_use) => write_use(to, *id, of_use),
+        Row::Load(id, load) => write_load(to, *id, load),
         Row::Object(id, object) => data_rows::write_object(to, *id, object),
         Row::Record(id, record) => data_rows::write_record(to, *id, record),
         Row::Field(id, field) => data_rows::write_field(to, *id, field),
@@ -305,6 +307,31 @@ fn write_use(to: &Transaction<'_>, id: UseId, of_use: &Use) -> rusqlite::Result<
             reuse.map(|(access, _)| access.size),
             reuse.map(|(access, _)| kind_name(access.kind))
         ])?;
+    }
+    Ok(())
+}
+
+fn write_load(to: &Transaction<'_>, id: LoadId, load: &Load) -> rusqlite::Result<()> {
+    let Access { ip, address, size, kind } = load.access;
+    to.prepare_cached("INSERT INTO line_load VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(
+        params![
+            id.0,
+            load.sample.0,
+            signed(load.skip),
+            signed(ip),
+            signed(address),
+            size,
+            kind_name(kind),
+            signed(load.line),
+            load.stack.0,
+            load.gap.map(signed),
+            load.stands_for,
+            signed(load.shown)
+        ],
+    )?;
+    let mut insert = to.prepare_cached("INSERT INTO burst VALUES (NULL, ?, ?, ?, ?, ?)")?;
+    for Burst { from, to, touches, bytes } in &load.bursts {
+        insert.execute(params![id.0, signed(*from), signed(*to), signed(*touches), signed(*bytes)])?;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! The tables of format version 3. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 4. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 3;
+pub const SCHEMA_VERSION: i64 = 4;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not enforced: a killed tracer may
 /// leave a row whose partner was never written, and the reader mends that.
@@ -77,6 +77,17 @@ CREATE TABLE seen (
     of_use INTEGER NOT NULL, granule INTEGER NOT NULL, accesses INTEGER NOT NULL,
     stack INTEGER, ip INTEGER, access_address INTEGER, access_bytes INTEGER, access_kind TEXT
 );
+CREATE TABLE line_load (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, skip INTEGER NOT NULL,
+    ip INTEGER NOT NULL, access_address INTEGER NOT NULL, access_bytes INTEGER NOT NULL, access_kind TEXT NOT NULL,
+    line INTEGER NOT NULL, stack INTEGER NOT NULL, gap INTEGER, stands_for REAL, shown INTEGER NOT NULL
+);
+CREATE TABLE burst (
+    id INTEGER PRIMARY KEY,
+    of_load INTEGER NOT NULL, first_access INTEGER NOT NULL, last_access INTEGER NOT NULL, touches INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
 CREATE TABLE object (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL, name TEXT NOT NULL, type TEXT, module INTEGER,
@@ -97,7 +108,8 @@ CREATE TABLE member (
 CREATE TABLE located (
     id INTEGER PRIMARY KEY,
     sample INTEGER, of_use INTEGER, granule INTEGER, watch INTEGER, reuse INTEGER,
-    object INTEGER NOT NULL, object_offset INTEGER, field INTEGER
+    object INTEGER NOT NULL, object_offset INTEGER, field INTEGER,
+    of_load INTEGER
 );
 CREATE TABLE heap (
     id INTEGER PRIMARY KEY CHECK (id = 0),

@@ -1,11 +1,11 @@
-//! Decoder of format versions 1 to 3: one function per table. Version 1 has neither windows nor uses, version 2 no data objects
-//! (`data_tables`). A table that cannot be read to its end gives the rows before the
+//! Decoder of format versions 1 to 4: one function per table. Version 1 has neither windows nor uses, version 2 no data objects
+//! (`data_tables`), version 3 no loads of lines. A table that cannot be read to its end gives the rows before the
 //! damage, and a sentence.
 
 use locality_analysis::model::{
-    Access, AccessKind, CacheLevel, Frame, FrameId, Host, Ledger, Module, ModuleId, Outcome, Overhead,
-    Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread, ThreadId, Touch, Use, UseId,
-    Watch, Window,
+    Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, Ledger, Load, Module, ModuleId, Outcome,
+    Overhead, Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread, ThreadId, Touch,
+    Use, UseId, Watch, Window,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
@@ -48,6 +48,14 @@ pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
         }
     }
     let use_ids = use_ids.into_iter().map(narrow::<u32>).collect();
+    let loads = if version >= 4 { tables.rows_with_ids("line_load", line_load) } else { Vec::new() };
+    let (load_ids, mut loads): (Vec<i64>, Vec<Load>) = loads.into_iter().unzip();
+    for (of_load, burst) in if version >= 4 { tables.rows("burst", burst) } else { Vec::new() } {
+        if let Some(of) = load_ids.binary_search(&of_load).ok().and_then(|index| loads.get_mut(index)) {
+            of.bursts.push(burst);
+        }
+    }
+    let load_ids = load_ids.into_iter().map(narrow::<u32>).collect();
     let (watch_ids, watches) = tables
         .rows_with_ids("watch", if has_windows { watch } else { watch_without_use })
         .into_iter()
@@ -62,6 +70,7 @@ pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
         watches,
         windows,
         uses,
+        loads,
         ledger,
         overhead: tables.rows("overhead", overhead).pop().unwrap_or_default(),
         notices: tables.rows("notice", |row| row.get()),
@@ -69,9 +78,9 @@ pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
         ..Profile::default()
     };
     if version >= 3 {
-        data_tables::decode(&mut tables, &mut profile);
+        data_tables::decode(&mut tables, version, &mut profile);
     }
-    Decoded { profile, sample_ids, use_ids, watch_ids, has_run, damage: tables.damage }
+    Decoded { profile, sample_ids, use_ids, load_ids, watch_ids, has_run, damage: tables.damage }
 }
 
 /// Reads tables and keeps what went wrong.
@@ -274,6 +283,27 @@ fn window_use(row: &mut Columns<'_>) -> rusqlite::Result<Use> {
         stack: StackId(row.small()?),
         seen: Vec::new(),
     })
+}
+
+fn line_load(row: &mut Columns<'_>) -> rusqlite::Result<Load> {
+    Ok(Load {
+        sample: SampleId(row.small()?),
+        skip: row.number()?,
+        access: whole_access(row)?,
+        line: row.number()?,
+        stack: StackId(row.small()?),
+        gap: row.get::<Option<i64>>()?.map(unsigned),
+        stands_for: row.real()?,
+        shown: row.number()?,
+        bursts: Vec::new(),
+    })
+}
+
+/// Id of the load, and touches of its line.
+fn burst(row: &mut Columns<'_>) -> rusqlite::Result<(i64, Burst)> {
+    let of_load = row.get()?;
+    let (from, to) = (row.number()?, row.number()?);
+    Ok((of_load, Burst { from, to, touches: row.number()?, bytes: row.number()? }))
 }
 
 /// An access that is always there.

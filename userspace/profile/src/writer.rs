@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use locality_analysis::model::{
-    Field, FieldId, Frame, FrameId, Heap, Ledger, Located, Module, ModuleId, Object, ObjectId, Overhead,
-    Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId, Watch,
-    Window,
+    Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
+    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
+    Watch, Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -147,6 +147,11 @@ impl Writer {
     /// Adds a use with what its window showed. Each id once.
     pub fn append_use(&mut self, id: UseId, of_use: &Use) -> Result<(), Error> {
         self.put(Row::Use(id, Box::new(of_use.clone())))
+    }
+
+    /// Adds an access in a window that may load its line. Each id once.
+    pub fn append_load(&mut self, id: LoadId, load: &Load) -> Result<(), Error> {
+        self.put(Row::Load(id, Box::new(load.clone())))
     }
 
     /// Stores or replaces a data object; more may be known of it later.

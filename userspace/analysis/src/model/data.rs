@@ -4,7 +4,7 @@
 //! call path allocates are one object. [`Located`] says which object an access of the profile lies in; the accesses
 //! themselves stand in their own tables. Not here: how an address is resolved (`locality-objects`).
 
-use super::{ModuleId, SampleId, StackId, UseId, WatchId};
+use super::{LoadId, ModuleId, SampleId, StackId, UseId, WatchId};
 
 /// What kind of memory an object lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -103,6 +103,8 @@ pub enum Accessed {
     Use(UseId),
     /// The reuse that a window showed of a use's granule of so many bytes.
     Seen(UseId, u32),
+    /// An access in a window that may load its line.
+    Load(LoadId),
     /// The use of a watch, where there was no window.
     WatchUse(WatchId),
     /// The reuse that a watch trapped.

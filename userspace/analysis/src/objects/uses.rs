@@ -145,7 +145,7 @@ impl Predicted<'_> {
 }
 
 /// Direction of the reuse that was seen of a subject's line.
-fn reuse_kind(profile: &Profile, subject: &Subject) -> AccessKind {
+pub(crate) fn reuse_kind(profile: &Profile, subject: &Subject) -> AccessKind {
     let line = |used: &Use| used.seen.iter().find(|(bytes, _)| u64::from(*bytes) == LINE).map(|seen| seen.1);
     let used = subject.used.and_then(|row| profile.uses.get(row as usize));
     if let Some(Seen::Reused { access, .. }) = used.and_then(line) {

@@ -1,7 +1,7 @@
 //! The report for programs: one object, `"schema": "locality-report/1"` (DESIGN.md, outside contract).
 //!
-//! Fields are added, never changed in meaning. What is not measured is left out, not faked: no instruction mix, no cache use,
-//! no objects where nobody looked for them. `pairs` are by source place, heaviest first; their `use` and `reuse`
+//! Fields are added, never changed in meaning. What is not measured is left out, not faked: no instruction mix, no cache
+//! use and no objects where nobody looked for them. `pairs` are by source place, heaviest first; their `use` and `reuse`
 //! frames are those of the pair's heaviest calling context, further contexts follow under `contexts`.
 
 use serde_json::{Map, Value, json};
@@ -49,6 +49,10 @@ pub fn value(profile: &Profile, findings: &Findings) -> Value {
         let frame = |id| json.frame(id);
         let json = super::objects::Json { profile, contexts: &findings.contexts, objects, frame: &frame };
         (report["objects"], report["objects_summary"]) = (json.rows(), json.summary());
+    }
+    if let Some(cache_use) = &findings.cache_use {
+        let contexts = &findings.contexts;
+        report["cache_use"] = super::cache_use::Report { profile, contexts, cache_use }.value();
     }
     if let Some(why) = why_empty(profile) {
         report["empty"] = Value::String(why);

@@ -15,7 +15,7 @@ use crate::rates::Unit;
 use super::objects_text::Text;
 use super::units::{accesses, bytes, count, counted, duration, percent, share, shorten, timestamp};
 use super::wrap::wrap;
-use super::{misses, tree};
+use super::{cache_use, misses, tree};
 
 /// Columns of the report.
 const WIDTH: usize = 100;
@@ -58,6 +58,7 @@ pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String
     page.facts();
     page.notices();
     page.misses();
+    page.cache_use();
     page.pairs();
     page.unseen();
     page.hot();
@@ -225,6 +226,21 @@ impl Page<'_> {
             let unit = if self.findings.unit == Unit::Accesses { "accesses" } else { "CPU time" };
             self.heading("Time distances of words", &format!("({unit} from use to reuse; share of reuses)"));
             bins.iter().for_each(|line| self.line(line));
+        }
+    }
+
+    fn cache_use(&mut self) {
+        let (profile, contexts) = (self.profile, &self.findings.contexts);
+        let Some(cache_use) = &self.findings.cache_use else { return };
+        let text = cache_use::Report { profile, contexts, cache_use }.text();
+        self.heading("Cache use", "(lines that are loaded, and what of them is used until they are evicted)");
+        for piece in text {
+            match piece {
+                cache_use::Text::Row(row) => self.line(&row),
+                cache_use::Text::Sentence(sentence) => {
+                    wrap(&sentence, WIDTH - 2).iter().for_each(|line| self.line(&format!("  {line}")));
+                }
+            }
         }
     }
 

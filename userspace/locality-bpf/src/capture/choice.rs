@@ -4,8 +4,10 @@
 //! error: a window that ends before the skip range does is drawn from what there is; a path of calls is followed by return
 //! addresses, so a `longjmp` inside the window leaves frames too many.
 
-use locality_analysis::model::{Access, AccessKind};
+use locality_analysis::model::{Access, AccessKind, Burst};
 use locality_stream::{Event, InstructionRecord, Kind};
+
+use super::loads::{self, Firsts};
 
 /// A use lies within so many accesses of the stop, and within the first half of its window.
 pub const SKIP_RANGE: usize = 1000;
@@ -17,7 +19,7 @@ pub const GRANULES: [u64; 2] = [8, 64];
 const WORD: u64 = 8;
 
 /// Bytes of a line.
-const LINE: u64 = 64;
+pub(super) const LINE: u64 = 64;
 
 /// Other words of a line that may be watched beside that of the use.
 pub const COMPANIONS: usize = 3;
@@ -106,10 +108,18 @@ pub struct Candidate {
     pub companions: [Option<u64>; COMPANIONS],
 }
 
+impl Default for Choice {
+    fn default() -> Self {
+        Self { drafts: Vec::new(), random: fastrand::Rng::with_seed(0) }
+    }
+}
+
 /// Uses drawn in a window. What a stopped thread need not wait for is found later, by [`Choice::finish`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Choice {
     drafts: Vec<Draft>,
+    /// For what is drawn later.
+    random: fastrand::Rng,
 }
 
 impl Choice {
@@ -135,7 +145,7 @@ impl Choice {
             let word = (event.value / WORD + random.u64(..words)) * WORD;
             drafts.push(Draft { event: *position, at, address: word.max(event.value) });
         }
-        Self { drafts }
+        Self { drafts, random: random.fork() }
     }
 
     /// The first of the uses whose word the window does not show again. `events` gives all of them, each time anew.
@@ -155,7 +165,8 @@ impl Choice {
         })
     }
 
-    /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and the paths to both.
+    /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and the paths to both; and accesses
+    /// that may load their lines.
     pub fn finish(&self, view: &View<'_>) -> Found {
         let accesses: Vec<(Event, u64)> = view
             .events
@@ -167,7 +178,10 @@ impl Choice {
         let reuses: Vec<[Option<usize>; GRANULES.len()]> =
             self.drafts.iter().map(|draft| reuses(draft, &accesses)).collect();
         let reused = reuses.iter().flatten().copied().flatten();
-        let mut wanted: Vec<usize> = self.drafts.iter().map(|draft| draft.at).chain(reused).collect();
+        let firsts = Firsts::draw(&accesses, &mut self.random.clone());
+        let uses = self.drafts.iter().map(|draft| draft.at);
+        let first = firsts.drawn.iter().map(|draft| draft.at);
+        let mut wanted: Vec<usize> = uses.chain(reused).chain(first).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let paths = paths(&accesses, &wanted);
@@ -186,7 +200,19 @@ impl Choice {
             });
             Some(Chosen { skip: draft.at as u64, point: point(draft.at)?, address: draft.address, seen })
         };
+        let load = |draft: &loads::Draft| {
+            Some(FirstTouch {
+                skip: draft.at as u64,
+                gap: draft.gap.map(|gap| gap as u64),
+                point: point(draft.at)?,
+                line: draft.line,
+                stands_for: firsts.stands_for,
+                shown: (accesses.len() - 1 - draft.at) as u64,
+                bursts: loads::bursts(&accesses, draft.at, draft.line),
+            })
+        };
         Found {
+            loads: firsts.drawn.iter().filter_map(load).collect(),
             // One for each draft: their positions were taken from the accesses themselves.
             uses: self.drafts.iter().zip(&reuses).filter_map(chosen).collect(),
             touches: GRANULES.map(|bytes| {
@@ -198,9 +224,30 @@ impl Choice {
     }
 }
 
+/// An access to a line that was not touched shortly before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FirstTouch {
+    /// Accesses between the stop and this one.
+    pub skip: u64,
+    /// Accesses since the touch of the line before, if the window shows it.
+    pub gap: Option<u64>,
+    /// The access.
+    pub point: Point,
+    /// First byte of the line.
+    pub line: u64,
+    /// Such accesses that it stands for, for each access of the thread.
+    pub stands_for: f64,
+    /// Accesses after it that the window holds.
+    pub shown: u64,
+    /// Touches of the line, this one first.
+    pub bursts: Vec<Burst>,
+}
+
 /// What a window shows of the uses that were drawn in it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
+    /// Accesses that may load their lines.
+    pub loads: Vec<FirstTouch>,
     /// The uses.
     pub uses: Vec<Chosen>,
     /// Touches of granules by all accesses, for each of [`GRANULES`].
@@ -288,7 +335,7 @@ fn paths(accesses: &[(Event, u64)], wanted: &[usize]) -> Vec<Path> {
     paths
 }
 
-fn last_byte(event: &Event) -> u64 {
+pub(super) fn last_byte(event: &Event) -> u64 {
     event.value.saturating_add(u64::from(event.size.max(1)) - 1)
 }
 

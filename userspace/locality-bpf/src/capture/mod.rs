@@ -12,6 +12,7 @@ mod code;
 mod engine;
 pub mod event;
 mod holding;
+mod loads;
 mod members;
 mod metering;
 mod stops;

@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use locality_analysis::model::{
-    Access, AccessKind, Accessed, Frame, FrameId, Module, ModuleId, Outcome, Sample, SampleId, Seen, Stack,
-    StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
+    Access, AccessKind, Accessed, Frame, FrameId, Load, LoadId, Module, ModuleId, Outcome, Sample, SampleId,
+    Seen, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use locality_shadow::End;
 use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer};
@@ -75,6 +75,7 @@ pub struct Assembler {
     resolved: HashMap<(u32, CodeAddress), Vec<FrameId>>,
     samples: u32,
     uses: u32,
+    loads: u32,
     /// By number of the watch.
     waiting: HashMap<u64, Waiting>,
     pace: Pace,
@@ -110,6 +111,7 @@ impl Assembler {
             resolved: HashMap::new(),
             samples: 0,
             uses: 0,
+            loads: 0,
             waiting: HashMap::new(),
             pace,
             data: Data::new(heap),
@@ -326,6 +328,26 @@ impl Assembler {
                 }
             }
             uses.push((id, stack, access));
+        }
+        for first in &found.loads {
+            let Access { ip, .. } = first.point.access;
+            let row = Load {
+                sample,
+                skip: first.skip,
+                gap: first.gap,
+                access: first.point.access,
+                line: first.line,
+                stack: self.stack_at(pid, walk, &first.point.path, ip),
+                stands_for: first.stands_for,
+                shown: first.shown,
+                bursts: first.bursts.clone(),
+            };
+            let id = LoadId(self.loads);
+            self.loads += 1;
+            self.store.load(id, &row);
+            let address = row.access.address.max(row.line);
+            let frames = frames_at(walk, &first.point.path, ip, address).into();
+            self.locate(Accessed::Load(id), stop, frames, ip, address);
         }
         *self.tally.windows.entry(taken.end).or_default() += 1;
         let row = Window {

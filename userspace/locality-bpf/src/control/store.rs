@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use locality_analysis::model::{
-    Field, FieldId, Frame, FrameId, Heap, Ledger, Located, Module, ModuleId, Object, ObjectId, Overhead,
-    Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId, Watch,
-    Window,
+    Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
+    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
+    Watch, Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -99,6 +99,12 @@ impl Store {
     /// Adds a use.
     pub fn window_use(&mut self, id: UseId, of_use: &Use) {
         let result = self.writer.append_use(id, of_use);
+        self.note(result);
+    }
+
+    /// Adds an access in a window that may load its line.
+    pub fn load(&mut self, id: LoadId, load: &Load) {
+        let result = self.writer.append_load(id, load);
         self.note(result);
     }
 

@@ -126,11 +126,12 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         record_offset: number(rng),
     };
     let located = |rng: &mut Rng| Located {
-        of: match rng.u8(..if samples / 2 > 0 { 5 } else { 3 }) {
+        of: match rng.u8(..if samples / 2 > 0 { 6 } else { 4 }) {
             0 => Accessed::Sample(SampleId(rng.u32(..samples as u32))),
             1 => Accessed::Use(UseId(rng.u32(..samples as u32))),
             2 => Accessed::Seen(UseId(rng.u32(..samples as u32)), rng.u32(..)),
-            3 => Accessed::WatchUse(WatchId(rng.u32(..samples as u32 / 2))),
+            3 => Accessed::Load(LoadId(rng.u32(..samples as u32))),
+            4 => Accessed::WatchUse(WatchId(rng.u32(..samples as u32 / 2))),
             _ => Accessed::WatchReuse(WatchId(rng.u32(..samples as u32 / 2))),
         },
         object: ObjectId(rng.u32(..objects)),
@@ -147,6 +148,19 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 allocations: number(rng),
                 bytes: number(rng),
             })
+            .collect(),
+    };
+    let load = |rng: &mut Rng| Load {
+        sample: SampleId(rng.u32(..samples as u32)),
+        skip: number(rng),
+        access: whole(rng),
+        line: number(rng),
+        stack: StackId(rng.u32(..stacks)),
+        gap: maybe(rng, number),
+        stands_for: rng.f64(),
+        shown: number(rng),
+        bursts: (0..rng.usize(..3))
+            .map(|_| Burst { from: number(rng), to: number(rng), touches: number(rng), bytes: number(rng) })
             .collect(),
     };
     let of_use = |rng: &mut Rng| Use {
@@ -231,6 +245,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         watches: if samples == 0 { Vec::new() } else { (0..samples / 2).map(|_| watch(rng)).collect() },
         windows: if samples == 0 { Vec::new() } else { (0..samples / 3).map(|_| window(rng)).collect() },
         uses: (0..samples).map(|_| of_use(rng)).collect(),
+        loads: (0..samples).map(|_| load(rng)).collect(),
         objects: (0..objects).map(|_| object(rng)).collect(),
         records: (0..records).map(|_| record(rng)).collect(),
         fields: (0..fields).map(|_| field(rng)).collect(),
@@ -290,6 +305,9 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for (id, of_use) in (0..).zip(&profile.uses) {
         writer.append_use(UseId(id), of_use)?;
+    }
+    for (id, load) in (0..).zip(&profile.loads) {
+        writer.append_load(LoadId(id), load)?;
     }
     for watch in &profile.watches {
         writer.append_watch(watch)?;

@@ -95,7 +95,7 @@ fn a_newer_format_is_refused_by_number() {
     let database = rusqlite::Connection::open(&path).unwrap();
     database.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
-    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 3, .. })));
+    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 4, .. })));
 }
 
 #[test]
@@ -178,7 +178,25 @@ fn version_2_is_read() {
     assert_eq!(read(&path).unwrap(), profile);
 }
 
+/// A file of version 3 knows no loads of lines.
+#[test]
+fn version_3_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(7, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    let older = "DELETE FROM located WHERE of_load IS NOT NULL; ALTER TABLE located DROP COLUMN of_load;
+        DROP TABLE line_load; DROP TABLE burst; PRAGMA user_version = 3;";
+    database.execute_batch(older).unwrap();
+    drop(database);
+    profile.loads.clear();
+    profile.located.retain(|located| !matches!(located.of, Accessed::Load(_)));
+    assert_eq!(read(&path).unwrap(), profile);
+}
+
 fn without_objects(profile: &mut Profile) {
+    profile.loads.clear();
     profile.objects.clear();
     profile.records.clear();
     profile.fields.clear();

@@ -62,7 +62,7 @@ proptest! {
         let (instructions, values) = (instructions(), vec![0; raw.len()]);
         let view = View { events: &events, values: &values, instructions: &instructions };
         let choice = Choice::draw(events.iter().copied(), raw.len(), 8, &mut fastrand::Rng::with_seed(seed));
-        let Found { uses, touches } = choice.finish(&view);
+        let Found { uses, touches, .. } = choice.finish(&view);
         prop_assert_eq!(uses.is_empty(), raw.is_empty());
         for of_use in &uses {
             let at = of_use.skip as usize;

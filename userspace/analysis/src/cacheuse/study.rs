@@ -1,0 +1,351 @@
+//! First touches and reuses of a profile by place, and what the first touches come to at one level.
+
+use std::collections::HashMap;
+
+use crate::context::{ContextId, Contexts, function_name};
+use crate::estimator::Estimator;
+use crate::model::{AccessKind, Accessed, FieldId, FrameId, Load, LoadId, Located, ObjectId, Profile};
+use crate::objects::reuse_kind;
+use crate::rates::Rates;
+use crate::reuse::Case;
+use crate::subjects::Subject;
+
+use super::arrivals::{Arrival, Arrivals, Drawn, Gaps, Reach, new_data};
+use super::fates::{End, Fates, LINE, Later, Shown, Spell, State, follow, is_ordered, mean_reciprocal};
+
+/// First touches of a place with curves of its own.
+const BUSY: usize = 12;
+/// Bytes of a word, as a granule.
+const WORD: u32 = 8;
+
+/// What a first touch comes to at one level.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Cost {
+    pub lines: f64,
+    pub lost: f64,
+    /// Bytes that may be lost or used as well.
+    pub unsure: f64,
+    /// Σ 1/accesses.
+    pub reciprocal: f64,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.lines += other.lines;
+        self.lost += other.lost;
+        self.unsure += other.unsure;
+        self.reciprocal += other.reciprocal;
+    }
+}
+
+/// A first touch.
+pub(super) struct First<'a> {
+    pub id: LoadId,
+    pub load: &'a Load,
+    pub context: ContextId,
+    pub place: usize,
+    /// Functions on its call path.
+    pub functions: Vec<usize>,
+    pub stretch: usize,
+    pub weight: f64,
+}
+
+pub(super) struct Study<'a> {
+    pub firsts: Vec<First<'a>>,
+    /// Where first touches lie.
+    pub located: HashMap<LoadId, (ObjectId, Option<FieldId>)>,
+    /// Reuses by the place where they arrive, and by that of their use.
+    pub arrivals: Vec<Arrivals>,
+    pub departures: Vec<Arrivals>,
+    pub all: Arrivals,
+    /// Weight of uses without a reuse, by place.
+    pub never: Vec<f64>,
+    /// Reuses of words by the place where they arrive, and the weight of those that are never reused.
+    pub words: Vec<Arrivals>,
+    pub words_never: f64,
+    pub reach: Reach,
+    /// The run's CPU time for each nanosecond that samples stand for: those that were not taken are like the others.
+    pub missed: f64,
+    /// Innermost frame of each place, and whether it stores.
+    pub places: Vec<(Option<FrameId>, bool)>,
+    /// Places with enough first touches for curves of their own.
+    pub busy: Vec<usize>,
+    /// A frame of each function.
+    pub functions: Vec<FrameId>,
+}
+
+/// Numbers distinct keys.
+struct Numbers<K, V> {
+    of: HashMap<K, usize>,
+    values: Vec<V>,
+}
+
+impl<K: std::hash::Hash + Eq, V> Numbers<K, V> {
+    fn new() -> Self {
+        Self { of: HashMap::new(), values: Vec::new() }
+    }
+
+    fn number(&mut self, key: K, value: V) -> usize {
+        let next = self.values.len();
+        let number = *self.of.entry(key).or_insert(next);
+        if number == next {
+            self.values.push(value);
+        }
+        number
+    }
+}
+
+/// Sums of costs.
+pub(super) struct Sums {
+    pub whole: Cost,
+    pub places: Vec<Cost>,
+    pub functions: Vec<Cost>,
+}
+
+impl<'a> Study<'a> {
+    pub fn of(
+        profile: &'a Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        case: &Case<'_>,
+        estimator: Estimator,
+    ) -> Self {
+        let words = Case::new(profile, contexts, rates, WORD, None);
+        let beyond = |case: &Case<'_>| case.masses(estimator).iter().map(|mass| mass.beyond).sum::<f64>();
+        let mut places = Numbers::new();
+        let mut place_of = |context: ContextId, kind: AccessKind| {
+            let place = (contexts.frames(context).first().copied(), kind == AccessKind::Store);
+            places.number(place, place)
+        };
+        let mut functions = Numbers::new();
+        let mut functions_of = |context: ContextId| {
+            let mut on_path = Vec::new();
+            for id in contexts.frames(context) {
+                let Some(frame) = profile.frames.get(id.0 as usize) else { continue };
+                let number = functions.number((function_name(profile, frame), frame.module), *id);
+                if !on_path.contains(&number) {
+                    on_path.push(number);
+                }
+            }
+            on_path
+        };
+        let here = |sample: u32| {
+            let period = profile.samples.get(sample as usize).map_or(0, |sample| sample.period_ns);
+            rates.at(sample as usize).value * period as f64
+        };
+        let stretch_of = |sample: u32| {
+            let known = case.stretches().of_sample.get(sample as usize).copied();
+            known.filter(|stretch| *stretch != usize::MAX)
+        };
+        let mut firsts = Vec::with_capacity(profile.loads.len());
+        for (id, load) in (0..).map(LoadId).zip(&profile.loads) {
+            let (Some(context), Some(stretch)) = (contexts.of(load.stack), stretch_of(load.sample.0)) else {
+                continue;
+            };
+            let weight = here(load.sample.0) * load.stands_for;
+            if weight > 0.0 && weight.is_finite() && is_ordered(load) {
+                let place = place_of(context, load.access.kind);
+                let functions = functions_of(context);
+                firsts.push(First { id, load, context, place, functions, stretch, weight });
+            }
+        }
+        let mut reuses_of = |case: &Case<'_>| -> Vec<_> {
+            let weights = case.weights(estimator);
+            let reuse = |(subject, weight): (&Subject, f64)| {
+                let reused = subject.reuse_context.filter(|_| subject.reused());
+                let arrives = reused.map(|context| place_of(context, reuse_kind(profile, subject)));
+                let arrival = Arrival { distance: subject.distance(), sample: subject.sample, weight };
+                let of_use = subject.used.and_then(|row| profile.uses.get(row as usize));
+                let kind = of_use.map(|of_use| of_use.access.kind).unwrap_or_default();
+                (place_of(subject.context, kind), subject.weight, arrives, arrival)
+            };
+            case.subjects().iter().zip(weights).map(reuse).collect()
+        };
+        let (of_lines, of_words) = (reuses_of(case), reuses_of(&words));
+        let places = places.values;
+        let mut arrivals = vec![Arrivals::default(); places.len()];
+        let (mut departures, mut word_arrivals) = (arrivals.clone(), arrivals.clone());
+        let mut all = Arrivals::default();
+        let mut never: Vec<f64> = vec![0.0; places.len()];
+        for (used, weight, arrives, arrival) in of_lines {
+            never[used] += weight;
+            if let Some(place) = arrives {
+                never[used] -= arrival.weight;
+                departures[used].push(arrival);
+                arrivals[place].push(arrival);
+                all.push(arrival);
+            }
+        }
+        for (.., arrives, arrival) in of_words {
+            if let Some(place) = arrives {
+                word_arrivals[place].push(arrival);
+            }
+        }
+        let every = arrivals.iter_mut().chain(&mut departures).chain(&mut word_arrivals);
+        every.chain([&mut all]).for_each(Arrivals::sort);
+        // Together as much as the estimate has, whose curves are of calling contexts.
+        never.iter_mut().for_each(|never| *never = never.max(0.0));
+        let sum: f64 = never.iter().sum();
+        never.iter_mut().for_each(|never| *never *= beyond(case) / sum.max(f64::MIN_POSITIVE));
+        let of_load = |located: &Located| match located.of {
+            Accessed::Load(id) => Some((id, (located.object, located.field))),
+            _ => None,
+        };
+        let windows: Vec<(u64, f64)> =
+            profile.windows.iter().map(|window| (window.accesses, here(window.sample.0))).collect();
+        Self {
+            located: profile.located.iter().filter_map(of_load).collect(),
+            arrivals,
+            departures,
+            all,
+            never,
+            words: word_arrivals,
+            words_never: beyond(&words),
+            reach: Reach::of(&windows),
+            missed: missed(profile),
+            busy: busy(&firsts),
+            firsts,
+            places,
+            functions: functions.values,
+        }
+    }
+
+    /// Costs of the first touches, with each sample counted so many times.
+    pub fn costs(&'a self, fills: &[u64], times: &dyn Fn(u32) -> f64) -> Vec<Cost> {
+        let fill = |stretch: usize| fills.get(stretch).copied().unwrap_or(u64::MAX);
+        let drawn = |of: &'a [Arrivals]| of.iter().map(|place| place.drawn(times)).collect::<Vec<_>>();
+        let arrivals = drawn(&self.arrivals);
+        let mut shown = vec![0.0; self.places.len()];
+        for first in self.firsts.iter().filter(|first| first.load.gap.is_none()) {
+            shown[first.place] += first.weight * times(first.load.sample.0);
+        }
+        let new = new_data(&arrivals, &shown, &self.reach, self.never.iter().sum());
+        let before = Gaps::new(arrivals, new, self.all.drawn(times));
+        let after = Gaps::new(drawn(&self.departures), self.never.clone(), self.all.drawn(times));
+
+        let mut all = Fates::default();
+        let mut own: HashMap<usize, Fates> =
+            self.busy.iter().map(|place| (*place, Fates::default())).collect();
+        let mut add = |place: usize, spell: Spell| {
+            all.add(&spell);
+            if let Some(own) = own.get_mut(&place) {
+                own.add(&spell);
+            }
+        };
+        let mut lines = Vec::with_capacity(self.firsts.len());
+        for first in &self.firsts {
+            let fill = fill(first.stretch);
+            let loads = match first.load.gap {
+                Some(gap) => f64::from(u8::from(gap >= fill)),
+                None => before.lasts(first.place, first.load.skip, fill),
+            };
+            let weight = first.weight * times(first.load.sample.0) * loads;
+            let mut spell = |until, end, bytes: f64| {
+                add(first.place, Spell { until, end, weight: weight * bytes });
+            };
+            let seen = follow(first.load, fill, |age, bytes| {
+                // What its own burst uses is never at risk.
+                if age > 0 {
+                    spell(age, End::Used, bytes);
+                }
+            });
+            let unused = LINE - seen.used;
+            match seen.state {
+                State::Evicted(age) => spell(age, End::Evicted, unused),
+                State::Open { age, .. } => spell(age, End::Unknown, unused),
+            }
+            lines.push((weight, seen));
+        }
+        all.finish(None);
+        own.values_mut().for_each(|own| own.finish(Some(&all)));
+        let mut known = Vec::with_capacity(lines.len());
+        for (first, (weight, seen)) in self.firsts.iter().zip(lines) {
+            let later = match seen.state {
+                State::Evicted(_) => Later { used: 0.0, open: 0.0 },
+                State::Open { age, .. } => own.get(&first.place).unwrap_or(&all).later(age),
+            };
+            let unused = LINE - seen.used;
+            known.push((weight, seen, seen.used + unused * later.used, unused * later.open));
+        }
+        let shares = self.shares_used_later(fills, times, &before, &known);
+        let cost = |(first, (weight, seen, used, open)): (&First<'_>, (f64, Shown, f64, f64))| {
+            let share = shares[first.place];
+            let reciprocal = match seen.state {
+                State::Evicted(_) => 1.0,
+                State::Open { idle, .. } => {
+                    mean_reciprocal(after.lasts(first.place, idle, fill(first.stretch)))
+                }
+            };
+            let weight = weight * self.missed;
+            Cost {
+                lines: weight,
+                lost: weight * (LINE - used - share * open),
+                unsure: weight * share.min(1.0 - share) * open,
+                reciprocal: weight * reciprocal / seen.touches,
+            }
+        };
+        self.firsts.iter().zip(known).map(cost).collect()
+    }
+
+    /// Which share is used of the bytes whose fate no window showed, by place. A word that is touched again once its line was evicted is
+    /// used once for each time that the line is loaded: lines have as many words used as there are far reuses of words for each
+    /// load, in all and, where other places do not use the same lines, at a place. `known` has weight, what was seen, bytes
+    /// used and bytes of which nothing is known.
+    fn shares_used_later(
+        &self,
+        fills: &[u64],
+        times: &dyn Fn(u32) -> f64,
+        gaps: &Gaps<'_>,
+        known: &[(f64, Shown, f64, f64)],
+    ) -> Vec<f64> {
+        let mut fills = fills.to_vec();
+        fills.sort_unstable();
+        let fill = fills.get(fills.len() / 2).copied().unwrap_or(u64::MAX);
+        let words: Vec<Drawn<'_>> = self.words.iter().map(|place| place.drawn(times)).collect();
+        // Of a word of which anything is used, so many bytes are.
+        let sum = |of: fn(&(f64, Shown, f64, f64)) -> f64| known.iter().map(of).sum::<f64>();
+        let bytes =
+            sum(|(weight, seen, ..)| weight * seen.used) / sum(|(weight, seen, ..)| weight * seen.words);
+        let mut sums = vec![(0.0, 0.0, 0.0); self.places.len()];
+        for (first, (weight, _, used, open)) in self.firsts.iter().zip(known) {
+            let sum = &mut sums[first.place];
+            *sum = (sum.0 + weight, sum.1 + weight * used, sum.2 + weight * open);
+        }
+        let loads: Vec<f64> = sums.iter().map(|sum| sum.0).collect();
+        let words = gaps.words(&words, &loads, self.words_never, fill);
+        let share = |((lines, used, open), words): (&(f64, f64, f64), f64)| {
+            let share = (bytes * words * lines - used) / open;
+            if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
+        };
+        sums.iter().zip(words).map(share).collect()
+    }
+
+    /// Sums of costs by place, and by function with those of the functions it calls.
+    pub fn sums(&self, costs: &[Cost]) -> Sums {
+        let mut sums = Sums {
+            whole: Cost::default(),
+            places: vec![Cost::default(); self.places.len()],
+            functions: vec![Cost::default(); self.functions.len()],
+        };
+        for (first, cost) in self.firsts.iter().zip(costs) {
+            sums.whole += *cost;
+            sums.places[first.place] += *cost;
+            for function in &first.functions {
+                sums.functions[*function] += *cost;
+            }
+        }
+        sums
+    }
+}
+
+fn missed(profile: &Profile) -> f64 {
+    let sampled_ns = profile.samples.iter().fold(0, |sum, sample| u64::saturating_add(sum, sample.period_ns));
+    let missed = profile.run.cpu_ns as f64 / sampled_ns as f64;
+    if missed.is_finite() && missed > 0.0 { missed } else { 1.0 }
+}
+
+fn busy(firsts: &[First<'_>]) -> Vec<usize> {
+    let mut counts: HashMap<usize, usize> = HashMap::new();
+    firsts.iter().for_each(|first| *counts.entry(first.place).or_default() += 1);
+    counts.into_iter().filter(|(_, n)| *n >= BUSY).map(|(place, _)| place).collect()
+}

@@ -1,0 +1,271 @@
+//! Against a simulated cache, on a trace of which windows and watches are taken as the tracer takes them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::*;
+use crate::model::{Access, Burst, Load, Outcome, Rate, SampleId, Seen, Touch, Use, UseId, Watch, Window};
+use crate::testing::{Maker, PERIOD_NS};
+
+/// Which place touches which word.
+type Trace = Vec<(usize, u64)>;
+
+/// Line by line, all loads, innermost first.
+const PLACES: [&str; 3] =
+    ["columns a.c:10 < step a.c:50 < main a.c:90", "pass a.c:20 < main a.c:91", "hot a.c:30 < main a.c:92"];
+const ROWS: u64 = 700;
+const COLUMNS: u64 = 128;
+
+/// Three loops that take turns: a matrix column by column, an array from end to end, and a small table.
+fn trace(accesses: u64) -> Trace {
+    let mut random = fastrand::Rng::with_seed(4);
+    let turn = |n: u64| {
+        let (column, row) = (n / ROWS % COLUMNS, n % ROWS);
+        let matrix = 0x100_0000 + row * COLUMNS * 8 + column * 8;
+        let array = 0x800_0000 + n % 131_072 * 8;
+        [(0, matrix), (1, array), (2, 0x10_0000 + random.u64(..64) * 8)]
+    };
+    (0..accesses / 3).flat_map(turn).collect()
+}
+
+/// Lines loaded and bytes lost by place, in a cache of so many lines with LRU, after the first half of the trace.
+fn simulated(trace: &Trace, lines: usize) -> Vec<(f64, f64)> {
+    let mut cache: HashMap<u64, (usize, usize, u8)> = HashMap::new();
+    let mut order: BTreeMap<usize, u64> = BTreeMap::new();
+    let mut found = vec![(0.0, 0.0); PLACES.len()];
+    for (at, (place, address)) in trace.iter().enumerate() {
+        let (line, bit) = (address / 64, 1 << (address / 8 % 8));
+        let counts = at > trace.len() / 2;
+        if let Some((last, _, mask)) = cache.get_mut(&line) {
+            order.remove(last);
+            (*last, *mask) = (at, *mask | bit);
+        } else {
+            cache.insert(line, (at, *place, bit));
+            found[*place].0 += f64::from(u8::from(counts));
+            if cache.len() > lines {
+                let (_, oldest) = order.pop_first().unwrap();
+                let (_, place, mask) = cache.remove(&oldest).unwrap();
+                found[place].1 += if counts { 64.0 - 8.0 * f64::from(mask.count_ones()) } else { 0.0 };
+            }
+        }
+        order.insert(at, line);
+    }
+    found
+}
+
+/// Windows at regular moments of the second half, with first touches, uses and watches as the tracer draws them; one access a
+/// nanosecond.
+fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
+    let mut make = Maker::new();
+    make.profile.run.distance_resolution_ns = 0;
+    let mut random = fastrand::Rng::with_seed(7);
+    let next = |from: usize, granule: u64| {
+        let address = trace[from].1;
+        trace[from + 1..]
+            .iter()
+            .position(|(_, other)| other / granule == address / granule)
+            .map(|after| after + 1)
+    };
+    let mut all = Vec::new();
+    for n in 0..windows {
+        // Uneven, so that windows do not keep step with a loop.
+        let start = trace.len() / 2 + n as usize * (trace.len() / 4 / windows as usize) + random.usize(..500);
+        let window = &trace[start..start + length];
+        let sample = make.sample(PLACES[window[0].0], AccessKind::Load);
+        let access = |at: usize| Access { ip: 1, address: window[at].1, size: 8, kind: AccessKind::Load };
+        let mut stack = |place: usize| make.stack(PLACES[place]);
+        let stacks: Vec<_> = (0..PLACES.len()).map(&mut stack).collect();
+        let mut touched = HashMap::new();
+        let mut firsts: Vec<(usize, Option<usize>)> = Vec::new();
+        for (at, (_, address)) in window.iter().enumerate().take(length / 2) {
+            let gap = touched.insert(address / 64, at).map(|before| at - before);
+            if at >= length / 4 && gap.is_none_or(|gap| gap as u64 >= Burst::GAP) {
+                firsts.push((at, gap));
+            }
+        }
+        let count = firsts.len();
+        random.shuffle(&mut firsts);
+        firsts.truncate(8);
+        for (at, gap) in &firsts {
+            let mut bursts: Vec<Burst> = Vec::new();
+            let line = window[*at].1 / 64;
+            for (after, (_, address)) in (0..).zip(&window[*at..]).filter(|(_, one)| one.1 / 64 == line) {
+                let bytes = 0xff << (address % 64);
+                match bursts.last_mut() {
+                    Some(last) if after - last.to < Burst::GAP => {
+                        (last.to, last.touches, last.bytes) = (after, last.touches + 1, last.bytes | bytes);
+                    }
+                    _ => bursts.push(Burst { from: after, to: after, touches: 1, bytes }),
+                }
+            }
+            all.push(Load {
+                sample,
+                skip: *at as u64,
+                gap: gap.map(|gap| gap as u64),
+                access: access(*at),
+                line: line * 64,
+                stack: stacks[window[*at].0],
+                stands_for: count as f64 / (firsts.len() * (length / 4)) as f64,
+                shown: (length - 1 - at) as u64,
+                bursts,
+            });
+        }
+        let mut open = Vec::new();
+        for _ in 0..8 {
+            let skip = random.usize(..1000);
+            let seen = |granule: u64| match next(start + skip, granule).filter(|after| skip + after < length)
+            {
+                Some(after) => Seen::Reused {
+                    distance: after as u64,
+                    access: access(skip + after),
+                    stack: stacks[window[skip + after].0],
+                },
+                None => Seen::Open { accesses: (length - 1 - skip) as u64 },
+            };
+            let (seen, id) = (vec![(8, seen(8)), (64, seen(64))], UseId(make.profile.uses.len() as u32));
+            if matches!(seen[0].1, Seen::Open { .. }) {
+                open.push((id, skip));
+            }
+            make.profile.uses.push(Use {
+                sample,
+                skip: skip as u64,
+                access: access(skip),
+                address: window[skip].1,
+                stack: stacks[window[skip].0],
+                seen,
+            });
+        }
+        if let Some((id, skip)) = open.first().copied() {
+            let used = start + skip;
+            let armed_ns = u64::from(n) * PERIOD_NS;
+            let mut watch = |word: u64| {
+                let after = trace[used + 1..]
+                    .iter()
+                    .position(|(_, other)| *other == word)
+                    .map(|after| after as u64 + 1);
+                let touch = after.map(|after| Touch {
+                    time_ns: armed_ns + after,
+                    stack: stacks[trace[used + after as usize].0],
+                    ..make.touch(PLACES[0], AccessKind::Load)
+                });
+                let left = (trace.len() - used) as u64;
+                Watch {
+                    sample,
+                    of_use: Some(id),
+                    address: word,
+                    bytes: 8,
+                    armed_ns,
+                    ended_ns: armed_ns + after.unwrap_or(left),
+                    use_touch: None,
+                    use_confirmed: true,
+                    outcome: match touch {
+                        Some(touch) => Outcome::Reused { touch, distance_ns: touch.time_ns - armed_ns },
+                        None => Outcome::StillArmed,
+                    },
+                    p_arm: 1.0 / open.len() as f64,
+                    p_survive: 1.0,
+                    threads_armed: 1,
+                    threads_alive: 1,
+                }
+            };
+            let own = trace[used].1;
+            let line = own & !63;
+            let mut words = vec![own];
+            if next(used, 64).is_none_or(|after| skip + after >= length) {
+                let other = line + 8 * random.u64(..8);
+                words.extend(
+                    [own + 8, own.saturating_sub(8), other].into_iter().filter(|word| word & !63 == line),
+                );
+                words.sort_unstable();
+                words.dedup();
+            }
+            let watches: Vec<Watch> = words.into_iter().map(&mut watch).collect();
+            make.profile.watches.extend(watches);
+        }
+        let rate = Rate { value: 1.0, low: 0.97, high: 1.03, source: "test".to_owned() };
+        make.profile.windows.push(Window {
+            sample: SampleId(n),
+            instructions: 2 * length as u64,
+            accesses: length as u64,
+            end: "whole".to_owned(),
+            touches: vec![(8, length as u64), (64, length as u64)],
+            rate: Some(rate),
+        });
+    }
+    make.profile.loads = all;
+    make.profile
+}
+
+fn found(profile: &Profile) -> CacheUse {
+    let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
+    CacheUse::of(profile, &contexts, &rates, Estimator::default()).unwrap()
+}
+
+/// Windows of 6,000 accesses see what becomes of lines in 32 KiB, those of 2,000 hardly; 1 MiB is for watchpoints.
+#[test]
+fn rows_are_those_of_a_simulated_cache() {
+    let trace = trace(900_000);
+    for length in [6_000, 2_000] {
+        let profile = profile(&trace, 120, length);
+        let found = found(&profile);
+        assert_eq!(found.levels.iter().map(|level| level.name.as_str()).collect::<Vec<_>>(), ["L1", "LL"]);
+        for (level, near) in found.levels.iter().zip([0.03, 0.2]) {
+            let truth = simulated(&trace, level.bytes as usize / 64);
+            let (lines, lost) =
+                truth.iter().fold((0.0, 0.0), |sum, (lines, lost)| (sum.0 + lines, sum.1 + lost));
+            let what = format!("{length} {}", level.name);
+            let ratio = level.lines.value / found.touches * trace.len() as f64 / (2.0 * lines);
+            assert!((ratio - 1.0).abs() < near, "{what}: {ratio} of the lines");
+            let (share, truly) = (level.lost.value / level.lines.value / 64.0, lost / lines / 64.0);
+            assert!((share - truly).abs() < near, "{what}: {share} of {truly} lost");
+            for (place, (loaded, bytes)) in
+                truth.iter().enumerate().filter(|(_, truth)| truth.0 > 0.02 * lines)
+            {
+                let of_place = |line: &&LoadingLine| {
+                    let frame = line.frame.and_then(|id| profile.frames.get(id.0 as usize));
+                    frame.and_then(|frame| frame.line) == Some(10 * (place as u32 + 1))
+                };
+                let row = level.by_line.iter().find(of_place).unwrap();
+                let what = format!("{what} {place}: {row:?}");
+                assert!((row.lines / level.lines.value - loaded / lines).abs() < near, "{what} of {loaded}");
+                let used = 64.0 - bytes / loaded;
+                assert!((row.used.value - used).abs() < 2.0 * 64.0 * near, "{what} used {used}");
+                assert!(row.used.low <= used && used <= row.used.high + 1.0, "{what} used {used}");
+                if lost > 0.0 {
+                    assert!((row.share.value - bytes / lost).abs() < 0.05, "{what} lost {bytes} of {lost}");
+                }
+            }
+            let main = level.by_function.iter().find(|function| {
+                profile.frames.get(function.frame.0 as usize).unwrap().function.as_deref() == Some("main")
+            });
+            assert!((main.unwrap().inclusive / level.lost.value - 1.0).abs() < 1e-6, "{what}");
+            let own: f64 = level.by_function.iter().map(|function| function.own).sum();
+            assert!((own / level.lost.value - 1.0).abs() < 1e-6, "{what}: self costs are all costs");
+        }
+    }
+}
+
+#[test]
+fn damaged_bursts_are_left_out() {
+    let mut profile = profile(&trace(60_000), 4, 3_000);
+    let before = found(&profile).n;
+    profile.loads[0].bursts.clear();
+    profile.loads[1].bursts[0].to = u64::MAX;
+    profile.loads[2].stands_for = f64::NAN;
+    assert_eq!(found(&profile).n, before - 3);
+}
+
+#[test]
+fn without_a_rate_nothing_is_said() {
+    let mut profile = profile(&trace(60_000), 4, 3_000);
+    profile.windows.iter_mut().for_each(|window| window.rate = None);
+    let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
+    assert_eq!(CacheUse::of(&profile, &contexts, &rates, Estimator::default()), None);
+}
+
+#[test]
+fn the_mean_reciprocal_of_geometric_numbers() {
+    for last in [0.1_f64, 0.5, 0.9, 1.0] {
+        let sum: f64 = (1..10_000).map(|n| last * (1.0 - last).powi(n - 1) / f64::from(n)).sum();
+        assert!((fates::mean_reciprocal(last) - sum).abs() < 1e-6, "{last}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Accesses in a shadow window that may load a line of cache, and what the window does with the line afterwards.
+//!
+//! Pure. An access loads its line where that was not touched for as long as others take to fill the cache, which the analysis
+//! estimates (`locality_analysis::cacheuse`). Here all are candidates whose line was left alone for as long as the smallest cache
+//! needs at least; they are drawn in the second quarter, so that a quarter of the window lies before them and half of it behind.
+
+use std::collections::HashMap;
+
+use locality_analysis::model::Burst;
+use locality_stream::Event;
+
+use super::choice::{LINE, last_byte};
+
+/// Accesses drawn in a window.
+const MOST: usize = 8;
+
+/// Accesses drawn in a window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Firsts {
+    /// In order.
+    pub drawn: Vec<Draft>,
+    /// Candidates that each stands for, for each access of the thread.
+    pub stands_for: f64,
+}
+
+/// An access that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Draft {
+    /// Position among the accesses.
+    pub at: usize,
+    /// First byte of the line.
+    pub line: u64,
+    /// Accesses since the touch before, if the window shows it.
+    pub gap: Option<usize>,
+}
+
+impl Firsts {
+    /// Draws among the accesses of a window.
+    pub fn draw(accesses: &[(Event, u64)], random: &mut fastrand::Rng) -> Self {
+        let (from, until) = (accesses.len() / 4, accesses.len() / 2);
+        let least = (Burst::GAP as usize).min(from.max(1));
+        let mut touched = HashMap::new();
+        let mut drawn = Vec::new();
+        for (at, (event, _)) in accesses.iter().enumerate().take(until) {
+            for line in lines(event) {
+                let gap = touched.insert(line, at).map(|before| at - before);
+                if at >= from && gap.is_none_or(|gap| gap >= least) {
+                    drawn.push(Draft { at, line, gap });
+                }
+            }
+        }
+        let all = drawn.len();
+        random.shuffle(&mut drawn);
+        drawn.truncate(MOST);
+        drawn.sort_unstable();
+        let stands_for = all as f64 / (drawn.len() * (until - from)).max(1) as f64;
+        Self { drawn, stands_for }
+    }
+}
+
+/// Touches of a line from the access at a position on.
+pub fn bursts(accesses: &[(Event, u64)], first: usize, line: u64) -> Vec<Burst> {
+    let mut bursts: Vec<Burst> = Vec::new();
+    for (after, (event, _)) in (0..).zip(accesses.iter().skip(first)) {
+        let bytes = bytes_of(event, line);
+        if bytes == 0 {
+            continue;
+        }
+        match bursts.last_mut() {
+            Some(last) if after - last.to < Burst::GAP => {
+                last.to = after;
+                last.touches += 1;
+                last.bytes |= bytes;
+            }
+            _ => bursts.push(Burst { from: after, to: after, touches: 1, bytes }),
+        }
+    }
+    bursts
+}
+
+fn lines(event: &Event) -> impl Iterator<Item = u64> {
+    (event.value / LINE..=last_byte(event) / LINE).map(|line| line * LINE)
+}
+
+/// The bytes of a line that an access touches, a bit each.
+fn bytes_of(event: &Event, line: u64) -> u64 {
+    let (first, last) = (event.value.max(line), last_byte(event).min(line + (LINE - 1)));
+    if first > last {
+        return 0;
+    }
+    let count = last - first + 1;
+    (u64::MAX >> (LINE - count)) << (first - line)
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_stream::Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn accesses(raw: &[(u64, u16)]) -> Vec<(Event, u64)> {
+        raw.iter().map(|(address, size)| (Event::access(Kind::LOAD, 0, *address, *size), 0)).collect()
+    }
+
+    proptest! {
+        /// Against sets of bytes.
+        #[test]
+        fn candidates_are_those_of_the_window(
+            raw in proptest::collection::vec((0u64..2000, 1u16..80), 0..400),
+            seed: u64,
+        ) {
+            let accesses = accesses(&raw);
+            let firsts = Firsts::draw(&accesses, &mut fastrand::Rng::with_seed(seed));
+            let (from, until) = (raw.len() / 4, raw.len() / 2);
+            let touches = |(address, size): (u64, u16), line: u64| {
+                let touched = (0..64).filter(|byte| (address..address + u64::from(size)).contains(&(line + byte)));
+                touched.fold(0u64, |sum, byte| sum | 1 << byte)
+            };
+            let mut all = 0;
+            for at in from..until {
+                for line in (0..40).map(|line| line * 64) {
+                    let before = raw[..at].iter().rposition(|before| touches(*before, line) != 0);
+                    let gap = before.map(|before| at - before);
+                    let is_one = touches(raw[at], line) != 0 && gap.is_none_or(|gap| gap >= from.clamp(1, 256));
+                    all += usize::from(is_one);
+                    let drawn = firsts.drawn.iter().find(|draft| (draft.at, draft.line) == (at, line));
+                    prop_assert!(drawn.is_none_or(|draft| is_one && draft.gap == gap));
+                }
+            }
+            prop_assert_eq!(firsts.drawn.len(), all.min(MOST));
+            let stood_for = firsts.stands_for * firsts.drawn.len() as f64 * (until - from) as f64;
+            prop_assert!((stood_for - all as f64).abs() < 1e-9);
+            for Draft { at, line, .. } in firsts.drawn {
+                let found = bursts(&accesses, at, line);
+                let after = (0..).zip(&raw[at..]).map(|(n, one)| (n, touches(*one, line)));
+                let seen: Vec<(u64, u64)> = after.filter(|one| one.1 != 0).collect();
+                prop_assert_eq!(found.iter().map(|burst| burst.touches).sum::<u64>(), seen.len() as u64);
+                for burst in &found {
+                    let own = seen.iter().filter(|one| (burst.from..=burst.to).contains(&one.0));
+                    prop_assert_eq!(own.fold(0, |sum, one| sum | one.1), burst.bytes);
+                }
+                for (a, b) in seen.iter().zip(seen.iter().skip(1)) {
+                    let together = found.iter().any(|burst| burst.from <= a.0 && b.0 <= burst.to);
+                    prop_assert_eq!(together, b.0 - a.0 < Burst::GAP);
+                }
+            }
+        }
+    }
+}
