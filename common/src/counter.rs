@@ -55,11 +55,13 @@ pub const HEAP_SITES: u32 = 23;
 pub const HEAP_SITES_LOST: u32 = 24;
 /// Live blocks whose free will not be seen: more blocks than the map holds.
 pub const HEAP_LIVE_FULL: u32 = 25;
+/// A hardware sample whose instruction accessed no memory, or whose instruction the processor lost.
+pub const FILTERED_NO_ADDRESS: u32 = 26;
 /// Number of counters.
-pub const COUNT: u32 = 26;
+pub const COUNT: u32 = 27;
 
 /// What can become of an event that was seen: exactly one of these per event.
-pub const FATE: [(u32, &str); 10] = [
+pub const FATE: [(u32, &str); 11] = [
     (SUBMITTED, "submitted"),
     (LOST_RING_FULL, "ring full"),
     (LOST_SCRATCH, "no scratch buffer"),
@@ -70,4 +72,5 @@ pub const FATE: [(u32, &str); 10] = [
     (FILTERED_LATE_TOUCH, "touched after the reuse"),
     (FILTERED_LIFECYCLE, "thread of another process"),
     (FILTERED_STALE_METER, "meter withdrawn meanwhile"),
+    (FILTERED_NO_ADDRESS, "hardware sample without an access"),
 ];

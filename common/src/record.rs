@@ -93,7 +93,7 @@ pub struct Code {
     pub bytes: [u8; CODE_BYTES],
 }
 
-/// A thread of a target was interrupted in user mode by the clock event.
+/// A thread of a target was interrupted in user mode by the clock, or by a hardware event that samples accesses.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct SampleRecord {
@@ -101,14 +101,18 @@ pub struct SampleRecord {
     pub header: Header,
     /// Number of this sample, unique in the run; names the sample in [`HeldThread::sequence`].
     pub sequence: u64,
-    /// The event's period, in nanoseconds of the clock.
-    pub period_ns: u64,
+    /// The event's period: nanoseconds of the clock or, where [`SampleRecord::address`] is not 0, accesses.
+    pub period: u64,
     /// Cgroup of the thread (v2 inode number).
     pub cgroup: u64,
     /// Signal that was sent to stop the thread there, or 0.
     pub signal: u32,
     /// Why none was sent: one of [`no_stop`].
     pub no_stop: u32,
+    /// Address of the access that the hardware sampled; 0 from the clock.
+    pub address: u64,
+    /// The instruction that made it, executed shortly before the interrupt; 0 from the clock.
+    pub accessed_by: u64,
     /// Registers at the interrupt.
     pub regs: Registers,
     /// Text around `regs.rip`.
@@ -148,6 +152,8 @@ pub struct TouchRecord {
     /// CPU time of the thread while the event was enabled, cumulative since it was opened
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
+    /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or [`NOT_COUNTED`].
+    pub accesses: u64,
     /// Instruction pointer of the trap; differs from `regs.rip` for a kernel touch.
     pub trap_ip: u64,
     /// User registers after the access (at the system call for a kernel touch).
@@ -155,6 +161,9 @@ pub struct TouchRecord {
     /// Text around `regs.rip`.
     pub code: Code,
 }
+
+/// What stands for a number of accesses that no hardware counter tells.
+pub const NOT_COUNTED: u64 = u64::MAX;
 
 /// What a touch is to its watch; the value of [`TouchRecord::role`].
 pub mod touch {
@@ -202,6 +211,8 @@ pub struct MeterRecord {
     pub sequence: u64,
     /// How often the thread has left a CPU so far: between two readings with the same number, all time was its own.
     pub switches: u64,
+    /// Accesses of the thread in user mode so far, by its hardware counters, or [`NOT_COUNTED`].
+    pub accesses: u64,
     /// User instruction pointer.
     pub ip: u64,
     /// User general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).
@@ -284,10 +295,10 @@ const _: () = {
     assert!(size_of::<Header>() == 32);
     assert!(size_of::<Registers>() == 168);
     assert!(size_of::<Code>() == 16 + CODE_BYTES);
-    assert!(size_of::<SampleRecord>() == 32 + 32 + 168 + 16 + CODE_BYTES);
-    assert!(size_of::<TouchRecord>() == 32 + 40 + 168 + 16 + CODE_BYTES);
+    assert!(size_of::<SampleRecord>() == 32 + 48 + 168 + 16 + CODE_BYTES);
+    assert!(size_of::<TouchRecord>() == 32 + 48 + 168 + 16 + CODE_BYTES);
     assert!(size_of::<LifecycleRecord>() == 32 + 32);
-    assert!(size_of::<MeterRecord>() == 32 + 24 + 128 + 32 + 8);
+    assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
     assert!(size_of::<WatchState>() == 24);

@@ -8,6 +8,7 @@
 // For the compare-and-swap in `touch`, the additions in `ring`, and to hide values from the compiler in `copy`.
 #![feature(asm_experimental_arch)]
 
+mod accesses;
 mod copy;
 mod heap;
 mod heap_site;

@@ -3,7 +3,7 @@
 use aya_ebpf::{
     bindings::BPF_F_NO_PREALLOC,
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, PerfEventArray, RingBuf},
 };
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets},
@@ -42,6 +42,15 @@ pub static WATCHED: HashMap<u32, WatchedWords> = HashMap::with_max_entries(16384
 /// Meters that run, by thread id.
 #[map]
 pub static METERS: HashMap<u32, Meter> = HashMap::with_max_entries(65536, 0);
+
+/// Where a thread's counters of loads and stores lie in `ACCESS_EVENTS`, by thread id. Empty where the machine has no such
+/// counters, as what is below. User space sets the size of both.
+#[map]
+pub static COUNTED: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
+
+/// The counters: at each place the loads of a thread and behind them its stores.
+#[map]
+pub static ACCESS_EVENTS: PerfEventArray<u64> = PerfEventArray::new(0);
 
 /// `CLOCK_MONOTONIC` of the freezer's last sign of life.
 #[map]

@@ -18,6 +18,7 @@ use locality_common::{
 };
 
 use crate::{
+    accesses,
     maps::{METERS, SCRATCH, Scratch},
     ring::{Wake, count, submit},
     task::Task,
@@ -73,6 +74,7 @@ fn record(scratch: *mut Scratch, pid_tgid: u64, cpu: u32, now: u64) {
         (*record).header.nested_traps = 0;
         (*record).sequence = meter.sequence;
         (*record).switches = Task::current().switches();
+        (*record).accesses = accesses::so_far(tid);
         (*record).ip = (*saved).rip;
         let registers = &raw mut (*record).registers;
         macro_rules! copy {

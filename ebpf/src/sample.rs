@@ -1,11 +1,15 @@
-//! `sample`: runs on each tick of a CPU's clock event. Records where a target's thread is in user mode, and stops the
-//! thread right there when the freezer holds it.
+//! `sample`: runs on each tick of a CPU's clock event, or at each access that the hardware samples. Records where a target's
+//! thread is in user mode, and stops the thread right there when the freezer holds it.
+//!
+//! A hardware sample's instruction pointer is that of the sampled instruction; the thread has gone on since, and stands, as all
+//! its other registers say, where the interrupt came.
 
 use aya_ebpf::{
-    bindings::bpf_perf_event_data,
+    bindings::{bpf_perf_event_data, pt_regs},
     helpers::generated::{
-        bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
-        bpf_send_signal_thread,
+        bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_get_current_task_btf,
+        bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_send_signal_thread,
+        bpf_task_pt_regs,
     },
     macros::perf_event,
     programs::PerfEventContext,
@@ -25,6 +29,10 @@ use crate::{
     task::Task,
 };
 
+/// Flag of a hardware sample whose instruction pointer is exact (`PERF_EFLAGS_EXACT` in arch/x86/include/asm/perf_event.h); the
+/// processor itself never sets it.
+const EXACT: u64 = 1 << 3;
+
 #[perf_event]
 pub fn sample(ctx: PerfEventContext) -> u32 {
     count(counter::SEEN);
@@ -37,9 +45,16 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
         count(counter::FILTERED_OTHER);
         return 0;
     }
-    // SAFETY: the context is valid for the program's whole run.
-    if unsafe { (*data).regs.cs } & 3 == 0 {
+    // SAFETY: the context is valid for the program's whole run, here and below.
+    let (cs, ss, flags) = unsafe { ((*data).regs.cs, (*data).regs.ss, (*data).regs.eflags) };
+    // A hardware sample's `cs` is that of the sampled instruction; only `ss` says whether the interrupt, too, came in user
+    // mode. A thread that has entered the kernel since must not be stopped: its system call would fail.
+    if cs & ss & 3 != 3 {
         count(counter::FILTERED_KERNEL);
+        return 0;
+    }
+    if (flags & EXACT != 0) != (unsafe { (*data).addr } != 0) {
+        count(counter::FILTERED_NO_ADDRESS);
         return 0;
     }
     match SCRATCH.get_ptr_mut(cpu) {
@@ -61,10 +76,19 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
         (*record).header.cpu = cpu;
         // Unique: one CPU takes one sample at a time, and no run lasts 2^50 ns … nor has 2^14 CPUs.
         (*record).sequence = now << 14 | u64::from(cpu & 0x3fff);
-        (*record).period_ns = (*data).sample_period;
+        (*record).period = (*data).sample_period;
         (*record).cgroup = bpf_get_current_cgroup_id();
         copy::registers(&raw const (*data).regs, &raw mut (*record).regs);
-        copy::code((*data).regs.rip, &raw mut (*record).code);
+        ((*record).address, (*record).accessed_by) = ((*data).addr, 0);
+        if (*record).address != 0 {
+            (*record).accessed_by = (*record).regs.rip;
+            // What the kernel saved when the interrupt came from user mode.
+            let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
+            // Instruction pointer, code segment and flags lie one behind the other in both.
+            let to = &raw mut (*record).regs.rip;
+            bpf_probe_read_kernel(to.cast(), 3 * 8, (&raw const (*saved).rip).cast());
+        }
+        copy::code((*record).regs.rip, &raw mut (*record).code);
         let (rsp, to) = ((*data).regs.rsp, scratch.cast::<u8>().add(size_of::<SampleRecord>()));
         let stack = copy::stack(tgid, rsp, to);
         heap_site::restore_return_address(tid, rsp, stack.bytes, to);

@@ -18,7 +18,7 @@ use locality_common::{
 };
 
 use crate::{
-    copy, heap_site,
+    accesses, copy, heap_site,
     maps::{SCRATCH, Scratch, WATCHES},
     ring::{Wake, count, submit},
 };
@@ -121,6 +121,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         (*record).address = trap.address;
         (*record).role = trap.role;
         (*record).enabled_ns = enabled_ns(data);
+        (*record).accesses = accesses::so_far(trap.tid);
         (*record).trap_ip = (*data).regs.rip;
         let in_kernel = (*data).regs.cs & 3 == 0;
         (*record).kernel = u32::from(in_kernel);

@@ -124,7 +124,7 @@ impl Observations {
                 continue;
             };
             let fate = match watch.outcome {
-                Outcome::Reused { touch, distance_ns } => {
+                Outcome::Reused { touch, distance_ns, .. } => {
                     let Some(reuse_context) = contexts.of(touch.stack) else {
                         found.unusable += 1;
                         continue;

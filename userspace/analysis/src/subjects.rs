@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use crate::context::{ContextId, Contexts};
 use crate::interval::{Measured, RESOLUTIONS};
 use crate::model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
-use crate::rates::Rates;
+use crate::rates::{Rates, Unit};
 
 /// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -255,7 +255,13 @@ impl Maker<'_> {
         let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
         let (mut within, mut measured) = (None, None);
         let (at, context) = match watch.outcome {
-            Outcome::Reused { touch, distance_ns } => {
+            // Counted, not converted: neither the rate's error nor the clock's resolution is in it.
+            Outcome::Reused { touch, accesses: Some(accesses), .. }
+                if self.rates.unit() == Unit::Accesses =>
+            {
+                (accesses.max(shown.at + 1), Some(self.stack(touch.stack)?))
+            }
+            Outcome::Reused { touch, distance_ns, .. } => {
                 let rate = self.rates.between(index, from_ns, touch.time_ns.max(from_ns));
                 let at = (distance_ns as f64 * rate).round().max(shown.at as f64 + 1.0);
                 let resolution_ns = self.profile.run.distance_resolution_ns as f64;

@@ -157,7 +157,7 @@ impl Maker {
     /// A store at `used`, loaded again at `reused`, with CPU time between.
     pub fn reuse(&mut self, used: &str, reused: &str, distance_ns: u64) -> &mut Watch {
         let touch = self.touch(reused, AccessKind::Load);
-        self.watch(used, Outcome::Reused { touch, distance_ns })
+        self.watch(used, Outcome::Reused { touch, distance_ns, accesses: None })
     }
 
     /// Sets the ledger to what the rows say, so that it balances.

@@ -15,6 +15,7 @@ use crate::{
             spec::CacheArg,
         },
     },
+    kernel::sources::select::SampleSource,
     units,
 };
 
@@ -302,6 +303,9 @@ pub struct TraceArgs {
     /// 36,000); a thread that is not held then dies of SIGTRAP. Needed with --no-stop and -a inside a virtual machine.
     #[arg(long)]
     pub watch_unheld: bool,
+    /// What starts samples: the clock, or the hardware's choice of accesses. Without that hardware, pebs and ibs are refused.
+    #[arg(long, value_enum, default_value_t, value_name = "SOURCE")]
+    pub source: SampleSource,
     /// Who gets the debug registers: reservoir, or quick+reservoir.
     #[arg(long, default_value = "quick+reservoir", value_name = "POLICY")]
     pub policy: Policy,
@@ -383,6 +387,9 @@ mod tests {
         assert_eq!((cli.trace.pids, cli.trace.duration), (vec![1, 2], Some(Duration::from_millis(500))));
         assert_eq!(parse("locality-bpf -- ls -l -a").unwrap().trace.command, ["ls", "-l", "-a"]);
         assert!(parse("locality-bpf -a -d 10").unwrap().trace.all);
+        let source = |line| parse(line).unwrap().trace.source;
+        assert_eq!(source("locality-bpf -p 1"), SampleSource::Auto);
+        assert_eq!(source("locality-bpf --source ibs -p 1"), SampleSource::Ibs);
         assert!(matches!(
             parse("locality-bpf report f --format json").unwrap().other,
             Some(Other::Report { .. })
@@ -439,6 +446,7 @@ mod tests {
             "locality-bpf -p 1 --overhead 0",
             "locality-bpf -p 1 -d 0",
             "locality-bpf -p 1 --policy best",
+            "locality-bpf -p 1 --source spe",
             "locality-bpf ls",
             "locality-bpf exact",
             "locality-bpf exact ls",

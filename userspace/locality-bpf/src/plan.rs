@@ -13,7 +13,7 @@ use locality_common::config::{CGROUPS_MAX, CgroupTarget};
 
 use crate::{
     cli::{OutputArgs, TraceArgs},
-    kernel::{btf, cgroup, object::Filter, proc, sys},
+    kernel::{btf, cgroup, object::Filter, proc, sources::select::SampleSource, sys},
 };
 
 /// Profile when `-o` is not given.
@@ -53,6 +53,8 @@ pub struct Plan {
     pub watch_unheld: bool,
     /// Whether allocations are followed.
     pub heap: bool,
+    /// What starts samples.
+    pub source: SampleSource,
     /// Who gets debug registers.
     pub policy: Policy,
     /// How reuses are weighed.
@@ -112,6 +114,7 @@ impl Plan {
             profile: args.output.unwrap_or_else(|| DEFAULT_PROFILE.into()),
             overhead_percent: args.overhead,
             max_stop: args.max_stop,
+            source: args.source,
             policy: args.policy,
             estimator: args.estimator,
             until_ci: args.until_ci,

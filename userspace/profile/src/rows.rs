@@ -212,12 +212,14 @@ fn write_sample(to: &Transaction<'_>, id: SampleId, sample: &Sample) -> rusqlite
 }
 
 fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
-    let (outcome, reuse, distance_ns) = match watch.outcome {
-        Outcome::Reused { touch, distance_ns } => ("reused", Some(touch), Some(signed(distance_ns))),
-        Outcome::Replaced => ("replaced", None, None),
-        Outcome::StillArmed => ("still armed", None, None),
-        Outcome::Refused => ("refused", None, None),
-        Outcome::Gone => ("gone", None, None),
+    let (outcome, reuse, distance_ns, accesses) = match watch.outcome {
+        Outcome::Reused { touch, distance_ns, accesses } => {
+            ("reused", Some(touch), Some(signed(distance_ns)), accesses.map(signed))
+        }
+        Outcome::Replaced => ("replaced", None, None, None),
+        Outcome::StillArmed => ("still armed", None, None, None),
+        Outcome::Refused => ("refused", None, None, None),
+        Outcome::Gone => ("gone", None, None, None),
     };
     let columns = |touch: Option<Touch>| {
         (
@@ -230,7 +232,7 @@ fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
     };
     let (used, reused) = (columns(watch.use_touch), columns(reuse));
     to.prepare_cached(
-        "INSERT INTO watch VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO watch VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         watch.sample.0,
@@ -255,7 +257,8 @@ fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
         watch.p_survive,
         watch.threads_armed,
         watch.threads_alive,
-        watch.of_use.map(|id| id.0)
+        watch.of_use.map(|id| id.0),
+        accesses
     ])
     .map(drop)
 }

@@ -58,7 +58,8 @@ CREATE TABLE watch (
     distance_ns INTEGER,
     p_arm REAL, p_survive REAL,
     threads_armed INTEGER NOT NULL, threads_alive INTEGER NOT NULL,
-    of_use INTEGER
+    of_use INTEGER,
+    accesses INTEGER
 );
 CREATE TABLE window (
     id INTEGER PRIMARY KEY,

@@ -1,5 +1,5 @@
 //! Decoder of format versions 1 to 4: one function per table. Version 1 has neither windows nor uses, version 2 no data objects
-//! (`data_tables`), version 3 no loads of lines. A table that cannot be read to its end gives the rows before the
+//! (`data_tables`), version 3 neither loads of lines nor counts of hardware. A table that cannot be read to its end gives the rows before the
 //! damage, and a sentence.
 
 use locality_analysis::model::{
@@ -57,7 +57,14 @@ pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
     }
     let load_ids = load_ids.into_iter().map(narrow::<u32>).collect();
     let (watch_ids, watches) = tables
-        .rows_with_ids("watch", if has_windows { watch } else { watch_without_use })
+        .rows_with_ids(
+            "watch",
+            match version {
+                1 => watch_of_version_1,
+                2 | 3 => watch_of_version_2,
+                _ => watch,
+            },
+        )
         .into_iter()
         .unzip();
     let mut profile = Profile {
@@ -362,11 +369,20 @@ fn touch(row: &mut Columns<'_>) -> rusqlite::Result<Option<Touch>> {
 }
 
 fn watch(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
-    let watch = watch_without_use(row)?;
+    let mut watch = watch_of_version_2(row)?;
+    let counted = row.get::<Option<i64>>()?.map(unsigned);
+    if let Outcome::Reused { accesses, .. } = &mut watch.outcome {
+        *accesses = counted;
+    }
+    Ok(watch)
+}
+
+fn watch_of_version_2(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
+    let watch = watch_of_version_1(row)?;
     Ok(Watch { of_use: row.get::<Option<i64>>()?.map(|id| UseId(narrow(id))), ..watch })
 }
 
-fn watch_without_use(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
+fn watch_of_version_1(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
     Ok(Watch {
         of_use: None,
         sample: SampleId(row.small()?),
@@ -388,7 +404,7 @@ fn outcome(row: &mut Columns<'_>) -> rusqlite::Result<Outcome> {
     let (word, reuse, distance_ns) = (row.get::<String>()?, touch(row)?, row.get::<Option<i64>>()?);
     Ok(match (word.as_str(), reuse, distance_ns) {
         ("reused", Some(touch), Some(distance_ns)) => {
-            Outcome::Reused { touch, distance_ns: unsigned(distance_ns) }
+            Outcome::Reused { touch, distance_ns: unsigned(distance_ns), accesses: None }
         }
         ("replaced", ..) => Outcome::Replaced,
         ("refused", ..) => Outcome::Refused,

@@ -1,4 +1,5 @@
-//! Accesses per CPU nanosecond around a sample, without hardware counters: by looking at progress (METHOD.md §2).
+//! Accesses per CPU nanosecond around a sample: by looking at progress (METHOD.md §2), or from hardware counters where readings
+//! have them.
 //!
 //! In the milliseconds around a stop the kernel side notes time, registers and some memory words of the thread at a few
 //! clock ticks ([`Reading`]); the window at the stop ([`WindowView`]) says what one step of a counting word or register is
@@ -7,10 +8,10 @@
 //!
 //! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of `table`, `sequence` a
 //! quantity in one window, `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity
-//! over the readings, `combine` many tracks to a rate, `pace` what is known without them, `rates`.
+//! over the readings, `strings` and `counted` accesses that need no window, `combine` many tracks to a rate, `pace` what is
+//! known without them, `rates`.
 //!
-//! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows; hardware
-//! counters, which need none of this.
+//! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
 //!
 //! Sources of error: a window is microseconds, the readings span milliseconds, so a bursty counter needs several windows
 //! until its worth is known; a loop that wraps between two readings unseen may look slower than it is, against
@@ -19,6 +20,7 @@
 
 mod blocks;
 mod combine;
+mod counted;
 mod digest;
 mod pace;
 mod quantity;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
 use crate::combine::{Candidate, combine};
+use crate::counted;
 use crate::digest::Digester;
 use crate::pace::{Prior, Scale, Shape, median};
 use crate::quantity::{Quantity, Slope};
@@ -51,6 +52,8 @@ struct Kept {
     evidence: Vec<Evidence>,
     /// Accesses per nanosecond inside a repeated string instruction.
     string: Option<Track>,
+    /// The same by hardware counters.
+    counted: Option<Track>,
 }
 
 /// The rates of one process.
@@ -109,7 +112,8 @@ impl Rates {
         let number = self.samples.len() as u32;
         let first = sample.readings.first().map(|reading| reading.ip);
         let (region, shape, evidence) = (first.unwrap_or(0), Shape::default(), Vec::new());
-        let mut kept = Kept { region, steady: true, shape, evidence, string: None };
+        let mut kept = Kept { region, steady: true, shape, evidence, string: None, counted: None };
+        kept.counted = counted::track(sample.readings, self.tick_ns);
         if let Some(window) = &sample.window {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
@@ -275,6 +279,10 @@ impl Rates {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
             return combine(&[one], None);
         }
+        if let Some(Track { speed: rate, sigma, intervals }) = kept.counted {
+            let one = Candidate { rate, sigma, intervals: intervals.max(4), is_word: true, is_affine: false };
+            return combine(&[one], None).map(|(rate, _)| (rate, Source::Counters));
+        }
         let candidates: Vec<Candidate> = kept
             .evidence
             .iter()
@@ -413,7 +421,7 @@ mod tests {
 
     fn kept(region: u64, steady: bool) -> Kept {
         let shape = Shape { model: 1.0, instructions: 2.0 };
-        Kept { region, steady, shape, evidence: Vec::new(), string: None }
+        Kept { region, steady, shape, evidence: Vec::new(), string: None, counted: None }
     }
 
     /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of place 1 that were read in

@@ -6,7 +6,6 @@
 
 use locality_stream::Code;
 
-use crate::sequence::relative_error;
 use crate::track::Track;
 use crate::types::Reading;
 
@@ -88,9 +87,7 @@ pub(crate) fn track(readings: &[Reading], code: &Code<'_>, tick_ns: f64) -> Opti
             pieces.push(((done * found.accesses) as f64, ns));
         }
     }
-    let (accesses, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
-    let sigma = if pieces.len() < 2 { 0.05 } else { relative_error(&pieces) };
-    (ns > 0.0).then(|| Track { speed: accesses / ns, sigma, intervals: pieces.len() as u32 })
+    Track::pooled(&pieces)
 }
 
 #[cfg(test)]

@@ -49,6 +49,15 @@ pub(crate) struct Track {
     pub intervals: u32,
 }
 
+impl Track {
+    /// From steps and the time that they took, interval by interval; `None` without time.
+    pub(crate) fn pooled(pieces: &[(f64, f64)]) -> Option<Self> {
+        let (steps, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+        let sigma = if pieces.len() < 2 { 0.05 } else { relative_error(pieces) };
+        (ns > 0.0).then(|| Self { speed: steps / ns, sigma, intervals: pieces.len() as u32 })
+    }
+}
+
 /// What the readings of a quantity say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Reckoned {

@@ -12,6 +12,8 @@ pub struct Reading {
     pub time_ns: u64,
     /// Context switches of the thread so far. Equal in two readings: it ran without pause between them.
     pub switches: u64,
+    /// Accesses of the thread so far by hardware counters, where there are any.
+    pub accesses: Option<u64>,
     /// Instruction pointer.
     pub ip: u64,
     /// General registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).
@@ -87,6 +89,8 @@ impl Estimate {
 /// Where a rate comes from, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
+    /// Hardware counters of loads and stores, read beside the stop.
+    Counters,
     /// Memory words that count, read beside the stop; the window says what one step is worth.
     Words,
     /// Registers that advance by a constant stride, read beside the stop.
@@ -104,12 +108,20 @@ pub enum Source {
 
 impl Source {
     /// All, best first.
-    pub const ALL: [Source; 6] =
-        [Source::Words, Source::Registers, Source::Slopes, Source::Region, Source::Model, Source::Unknown];
+    pub const ALL: [Source; 7] = [
+        Source::Counters,
+        Source::Words,
+        Source::Registers,
+        Source::Slopes,
+        Source::Region,
+        Source::Model,
+        Source::Unknown,
+    ];
 
     /// In words, for reports.
     pub fn name(self) -> &'static str {
         match self {
+            Source::Counters => "hardware counters",
             Source::Words => "memory counters",
             Source::Registers => "loop registers",
             Source::Slopes => "pooled counters",

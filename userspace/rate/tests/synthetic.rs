@@ -167,6 +167,26 @@ fn the_same_samples_give_the_same_rates() {
     assert_eq!(once, run(&program, &mut Sampler::new(1), 15_000.0, 10));
 }
 
+/// Hardware counters say the rate outright, whatever else is known.
+#[test]
+fn counted_accesses_are_the_rate() {
+    let mut rng = Rng::with_seed(4);
+    let mut rates = Rates::new(5_000.0);
+    let program = random_program(&mut rng, true);
+    for round in 0..20_u64 {
+        let mut taken = Sampler::new(round).take(&program, 2e9, rates.words(), 1_000);
+        for (reading, n) in taken.readings.iter_mut().zip(0..) {
+            (reading.time_ns, reading.switches) = (1_000_000 * n, 7);
+            // 0.25 a nanosecond, less what a reading costs.
+            reading.accesses = Some(248_750 * n);
+        }
+        let rate = rates.observe(&taken.sample());
+        assert_eq!(rate.source, Source::Counters);
+        let estimate = rate.accesses_per_ns.unwrap();
+        assert!((estimate.value - 0.25).abs() < 1e-9 && contains(&estimate, 0.25), "{estimate:?}");
+    }
+}
+
 #[test]
 fn nonsense_does_no_harm() {
     let mut rng = Rng::with_seed(9);
@@ -189,6 +209,7 @@ fn nonsense_does_no_harm() {
             .map(|_| Reading {
                 time_ns: rng.u64(..),
                 switches: rng.u64(0..2),
+                accesses: rng.bool().then(|| rng.u64(..)),
                 ip: 0x40_1000 + rng.u64(0..0x100),
                 registers: [rng.u64(..); 16],
                 words: [rng.u64(..); 4],

@@ -247,7 +247,7 @@ impl Simulation<'_> {
             let noise = self.random.u64(..=self.recipe.trap_ns);
             let distance_ns = (ns - self.trace.start[armed.used]) as u64 + noise;
             let touch = self.touch(index, ns);
-            self.end(&armed, Outcome::Reused { touch, distance_ns }, p_survive, ns);
+            self.end(&armed, Outcome::Reused { touch, distance_ns, accesses: None }, p_survive, ns);
         }
     }
 

@@ -158,7 +158,9 @@ fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
                     use_touch: None,
                     use_confirmed: true,
                     outcome: match touch {
-                        Some(touch) => Outcome::Reused { touch, distance_ns: touch.time_ns - armed_ns },
+                        Some(touch) => {
+                            Outcome::Reused { touch, distance_ns: touch.time_ns - armed_ns, accesses: None }
+                        }
                         None => Outcome::StillArmed,
                     },
                     p_arm: 1.0 / open.len() as f64,

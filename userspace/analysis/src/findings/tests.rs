@@ -64,7 +64,7 @@ fn nonsense_is_survived() {
         let mut watch = profile.watches[index % 60].clone();
         watch.sample = SampleId(rng.u32(..400));
         watch.p_arm = [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300, 1.0][rng.usize(..6)];
-        if let Outcome::Reused { touch, distance_ns } = &mut watch.outcome {
+        if let Outcome::Reused { touch, distance_ns, .. } = &mut watch.outcome {
             touch.stack = StackId(rng.u32(..200));
             touch.thread = ThreadId(rng.u32(..9));
             *distance_ns = extreme(rng);

@@ -68,7 +68,7 @@ pub(crate) fn two_objects(samples: u32, far: u64, of: u64) -> Maker {
                     ended_ns: touch.time_ns,
                     use_touch: None,
                     use_confirmed: true,
-                    outcome: Outcome::Reused { touch, distance_ns: 2 * FAR },
+                    outcome: Outcome::Reused { touch, distance_ns: 2 * FAR, accesses: None },
                     p_arm: 1.0 / far as f64,
                     p_survive: 1.0,
                     threads_armed: 1,

@@ -45,7 +45,7 @@ fn looped(granules: u64, window: u64) -> Profile {
                 ended_ns: touch.time_ns,
                 use_touch: None,
                 use_confirmed: true,
-                outcome: Outcome::Reused { touch, distance_ns: granules },
+                outcome: Outcome::Reused { touch, distance_ns: granules, accesses: None },
                 p_arm: 0.25,
                 p_survive: 1.0,
                 threads_armed: 1,
@@ -82,6 +82,32 @@ fn a_loop_has_one_distance_however_it_was_seen() {
             assert!((footprint - 1.0).abs() < 0.05, "{estimator} {footprint}");
         }
     }
+}
+
+/// Where accesses were counted, neither the rate nor the clock decides.
+#[test]
+fn counted_distances_are_not_converted() {
+    let mut profile = looped(5_000, 1_000);
+    let at = |profile: &Profile, granules: u64| {
+        let found = estimate(profile, Estimator::KaplanMeier);
+        found
+            .time
+            .iter()
+            .find(|bin| (bin.low..bin.high).contains(&granules))
+            .map_or(0.0, |bin| bin.fraction.value)
+    };
+    for watch in &mut profile.watches {
+        if let Outcome::Reused { distance_ns, accesses, .. } = &mut watch.outcome {
+            (*distance_ns, *accesses) = (40, Some(5_000));
+        }
+    }
+    assert!((at(&profile, 5_000) - 1.0).abs() < 1e-9);
+    for watch in &mut profile.watches {
+        if let Outcome::Reused { accesses, .. } = &mut watch.outcome {
+            *accesses = None;
+        }
+    }
+    assert_eq!(at(&profile, 5_000), 0.0);
 }
 
 /// Rows of watches in any order: the same numbers (ARCHITECTURE invariant 4).

@@ -15,6 +15,7 @@ use tokio::sync::mpsc as async_mpsc;
 
 use super::{
     code::SharedCode,
+    counting::Places,
     event::{Costs, EndOutcome, Event, WatchEnd, add},
     members::Members,
     watching::{Watch, Watches},
@@ -25,7 +26,9 @@ use crate::{
     kernel::{
         object::{Object, Ring},
         perf::Event as PerfEvent,
-        ptrace, records, sys,
+        ptrace, records,
+        sources::counters::Counting,
+        sys,
     },
 };
 
@@ -58,6 +61,8 @@ pub struct Settings {
     pub code: SharedCode,
     /// Is told about processes, where allocations are followed.
     pub heap: Option<Heap>,
+    /// How this machine counts accesses, if it does.
+    pub counting: Option<Counting>,
     /// Share of a thread's time that stops for the program's own signals and births may cost before the thread is
     /// released.
     pub budget: f64,
@@ -104,6 +109,7 @@ pub struct Capture {
     pub(super) settings: Settings,
     pub(super) members: Members,
     pub(super) watches: Watches,
+    pub(super) places: Places,
     pub(super) costs: Arc<Costs>,
     /// Absent where windows cannot be taken.
     pub(super) windows: Option<Windows>,
@@ -159,6 +165,7 @@ impl Capture {
         Ok(Self {
             kernel,
             ring,
+            places: Places::new(settings.counting),
             settings,
             members: Members::default(),
             watches: Watches::default(),
@@ -229,7 +236,8 @@ impl Capture {
             counter::LOST_RING_FULL,
         ];
         let relaxed = std::sync::atomic::Ordering::Relaxed;
-        self.costs.kernel_ticks.store(since(counter::FILTERED_KERNEL), relaxed);
+        let unused = since(counter::FILTERED_KERNEL) + since(counter::FILTERED_NO_ADDRESS);
+        self.costs.kernel_ticks.store(unused, relaxed);
         self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
         if let Some(windows) = &self.windows {
             self.costs.window_cpu_ns.store(windows.cpu_ns(), relaxed);
@@ -387,6 +395,9 @@ impl Capture {
         let tids: Vec<u32> = self.members.threads.keys().copied().collect();
         for tid in tids {
             self.kernel.unhold(tid);
+            if let Some(place) = self.members.threads.get(&tid).and_then(|thread| thread.counted) {
+                self.places.end(&mut self.kernel, tid, place);
+            }
         }
         self.members = Members::default();
     }

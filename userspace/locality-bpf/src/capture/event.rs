@@ -165,8 +165,8 @@ pub struct WatchEnd {
 /// What became of a watch.
 #[derive(Debug)]
 pub enum EndOutcome {
-    /// Touched again, this much CPU time after the use.
-    Reused(Box<Trap>, u64),
+    /// Touched again, this much CPU time after the use, and so many accesses where they are counted.
+    Reused(Box<Trap>, u64, Option<u64>),
     /// Replaced by a newer sample.
     Replaced,
     /// Still armed at the end of the trace.
@@ -214,13 +214,15 @@ pub struct Costs {
     pub refused: AtomicU64,
     /// Samples of targets.
     pub samples: AtomicU64,
+    /// Accesses that the samples which accesses started stand for.
+    pub sampled_accesses: AtomicU64,
     /// Windows taken.
     pub windows: AtomicU64,
     /// CPU time of the process that executes windows.
     pub window_cpu_ns: AtomicU64,
     /// Readings of meters.
     pub meter_ticks: AtomicU64,
-    /// Clock ticks that met a target in kernel mode, as last read.
+    /// Ticks that met a target in kernel mode, or at an operation without access, as last read.
     pub kernel_ticks: AtomicU64,
     /// What the allocation probes cost, by their calibrated price.
     pub heap_ns: AtomicU64,

@@ -49,6 +49,8 @@ pub struct Thread {
     pub imposed: Imposed,
     /// Its meter, once there was a stop with a window.
     pub meter: [Option<PerfEvent>; METER_CLOCKS],
+    /// Place of its counters of accesses, where the machine has such.
+    pub counted: Option<u32>,
 }
 
 /// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows of a second.
@@ -96,6 +98,7 @@ impl Members {
             announces_births: false,
             imposed: Imposed::default(),
             meter: std::array::from_fn(|_| None),
+            counted: None,
         };
         self.threads.insert(tid, thread);
         let process = self.processes.entry(tgid).or_insert_with(|| Process {

@@ -80,6 +80,10 @@ impl Capture {
     fn try_start_meter(&mut self, tid: u32, meter: &Meter) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
         let Some(thread) = self.members.threads.get_mut(&tid) else { return Ok(()) };
+        // At its first stop, before the use that is watched.
+        if thread.meter[0].is_none() && thread.counted.is_none() {
+            thread.counted = self.places.start(&mut self.kernel, tid);
+        }
         let (shortest, longest) = PERIODS_NS;
         let drawn_ns = (shortest * (longest / shortest).powf(self.random.f64())) as u64;
         for (clock, (fifths, readings)) in thread.meter.iter_mut().zip(CLOCKS) {

@@ -9,6 +9,7 @@
 
 pub mod choice;
 mod code;
+mod counting;
 mod engine;
 pub mod event;
 mod holding;

@@ -460,6 +460,9 @@ impl Capture {
             watch.disarm_in(tid);
         }
         self.kernel.remove_meter(tid);
+        if let Some(place) = thread.counted {
+            self.places.end(&mut self.kernel, tid, place);
+        }
         self.tell(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
         if self.members.is_empty(thread.tgid) {
             self.end_process_watches(thread.tgid);
@@ -529,8 +532,25 @@ pub(super) fn warm_up() {
     std::hint::black_box(first_access(&code, &Registers::default()).ok());
 }
 
-/// The first access at or after the sampled instruction, if it is one that a watchpoint can cover.
+/// The first access at or after the instruction that the registers point to, if it is one that a watchpoint can cover.
 pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
+    watchable(next_access(record, registers)?)
+}
+
+/// The access that the hardware sampled, some instructions before the interrupt. Of its instruction only size and direction
+/// are taken, for the registers are those of the interrupt.
+pub(super) fn sampled_access(
+    record: &SampleRecord,
+    interrupted: Registers,
+) -> Result<KnownAccess, &'static str> {
+    let access = next_access(record, &Registers { rip: record.accessed_by, ..interrupted })?;
+    if access.ip != record.accessed_by {
+        return Err("no access at the sampled instruction");
+    }
+    watchable(KnownAccess { address: record.address, ..access })
+}
+
+fn next_access(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
     if record.regs.cs != USER_CODE_64 {
         return Err("32-bit code");
     }
@@ -538,8 +558,10 @@ pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<K
     if bytes.is_empty() {
         return Err("code not readable");
     }
-    let access =
-        first_access(&Code { address: record.code.start, bytes }, registers).map_err(|why| why.phrase())?;
+    first_access(&Code { address: record.code.start, bytes }, registers).map_err(|why| why.phrase())
+}
+
+fn watchable(access: KnownAccess) -> Result<KnownAccess, &'static str> {
     match (LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&access.address) {
         true => Ok(access),
         false => Err("address outside the program"),
@@ -554,4 +576,45 @@ pub(super) fn model_access(access: &KnownAccess) -> Access {
 /// Registers as the instruction-set package wants them.
 pub(super) fn registers(regs: &libc::user_regs_struct) -> Registers {
     registers_of!(regs)
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_common::record::{CODE_BYTES, read_plain};
+
+    use super::*;
+
+    /// A record of a hardware sample, the interrupt some instructions after the access.
+    fn sampled(code: &[u8]) -> SampleRecord {
+        let mut record: SampleRecord = read_plain(&[0; size_of::<SampleRecord>()]).unwrap();
+        (record.address, record.accessed_by) = (0x7000_0040, 0x1000);
+        (record.regs.cs, record.regs.rip) = (USER_CODE_64, 0x1004);
+        (record.code.start, record.code.len) = (0x1000, CODE_BYTES as u32);
+        record.code.bytes[..code.len()].copy_from_slice(code);
+        record
+    }
+
+    #[test]
+    fn a_sampled_access_is_where_the_hardware_says() {
+        // `mov eax, [rbx + 8]`, and what loads into `rbx` afterwards: the registers no longer tell the address.
+        let record = sampled(&[0x8b, 0x43, 0x08, 0x90, 0x48, 0x8b, 0x1e]);
+        let later = Registers { rip: 0x1004, rsi: 0x7000_1000, rbx: 0x5555_0000, ..Registers::default() };
+        let access = sampled_access(&record, later).unwrap();
+        assert_eq!((access.ip, access.address, access.size), (0x1000, 0x7000_0040, 4));
+        // From where the thread stands the next access is another.
+        let next = find_use(&record, &later).unwrap();
+        assert_eq!((next.ip, next.address, next.size), (0x1004, 0x7000_1000, 8));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_sample_is_no_access() {
+        let later = Registers { rip: 0x1004, ..Registers::default() };
+        // `nop` first: the code has changed, or the instruction pointer is not the access's.
+        let moved = sampled(&[0x90, 0x8b, 0x43, 0x08]);
+        assert_eq!(sampled_access(&moved, later), Err("no access at the sampled instruction"));
+        let kernels = SampleRecord { address: 1 << 63, ..sampled(&[0x8b, 0x43, 0x08]) };
+        assert_eq!(sampled_access(&kernels, later), Err("address outside the program"));
+        let far = SampleRecord { accessed_by: 0x9000, ..sampled(&[0x8b, 0x43, 0x08]) };
+        assert!(sampled_access(&far, later).is_err(), "its code was not copied");
+    }
 }

@@ -1,12 +1,14 @@
 //! What the ring reports: samples, touches of watched words, births and deaths.
 
 use locality_analysis::arbiter::WatchKey as ArbiterKey;
-use locality_common::record::{LifecycleRecord, SampleRecord, TouchRecord, lifecycle, no_stop, touch};
+use locality_common::record::{
+    LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch,
+};
 
 use super::{
     engine::{Capture, Settings},
     event::{EndOutcome, Event, SampleEvent, Trap, add},
-    stops::{Arming, Wish, find_use, model_access},
+    stops::{Arming, Wish, find_use, model_access, sampled_access},
     watching::Watch,
 };
 use crate::{
@@ -38,6 +40,9 @@ impl Capture {
     fn on_sample(&mut self, record: SampleRecord, stack: Vec<u8>) {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
         add(&self.costs.samples, 1);
+        if record.address != 0 {
+            add(&self.costs.sampled_accesses, record.period);
+        }
         // Not announced by ptrace: a thread of a process that is not held, or one in a traced cgroup.
         self.meet(tgid, tid);
         let Settings { tick_cost_ns, trap_cost_ns, .. } = self.settings;
@@ -58,7 +63,10 @@ impl Capture {
         }
         // Segment bases are not recorded: an access through one counts as outside the program.
         // Not stopped: arm from the sampled registers, late; the first trap will be taken as the use.
-        let access = find_use(&record, &registers(&record.regs));
+        let access = match (record.address, registers(&record.regs)) {
+            (0, interrupted) => find_use(&record, &interrupted),
+            (_, interrupted) => sampled_access(&record, interrupted),
+        };
         let armed = match access.ok().and_then(|access| Wish::of(&record, &access)) {
             Some(wish) => self.arm(&record, tid, wish),
             None => Arming::None,
@@ -129,8 +137,8 @@ impl Capture {
             None => 1.0,
         };
         let distance_ns = distance_ns(&watch, &trap, disturbance_ns);
-        let ended_ns = header.time_ns;
-        self.end_watch(watch, p_survive, ended_ns, EndOutcome::Reused(trap, distance_ns));
+        let (ended_ns, accesses) = (header.time_ns, counted(&watch, &trap));
+        self.end_watch(watch, p_survive, ended_ns, EndOutcome::Reused(trap, distance_ns, accesses));
     }
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
@@ -157,6 +165,15 @@ impl Capture {
             _ => {}
         }
     }
+}
+
+/// Accesses of the thread from the use to the reuse, where both are its own and its counters were read at both. Traps run in
+/// the kernel, which is not counted, so none of ours are among them.
+fn counted(watch: &Watch, reuse: &Trap) -> Option<u64> {
+    let (used, reuse) = (&watch.used.as_ref()?.0.record, &reuse.record);
+    let same = used.header.tid == reuse.header.tid;
+    let read = used.accesses != NOT_COUNTED && reuse.accesses != NOT_COUNTED;
+    (same && read).then(|| reuse.accesses.checked_sub(used.accesses)).flatten()
 }
 
 /// CPU time of the process between use and reuse.

@@ -18,6 +18,7 @@ use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFra
 use super::{
     locating::Told,
     pace::Pace,
+    paced::Paced,
     sites::{Sites, Walk, frames_at},
     store::Store,
 };
@@ -79,6 +80,7 @@ pub struct Assembler {
     /// By number of the watch.
     waiting: HashMap<u64, Waiting>,
     pace: Pace,
+    paced: Paced,
     data: Data,
     /// Watches that ended.
     watches: u32,
@@ -114,6 +116,7 @@ impl Assembler {
             loads: 0,
             waiting: HashMap::new(),
             pace,
+            paced: Paced::default(),
             data: Data::new(heap),
             watches: 0,
         }
@@ -132,8 +135,12 @@ impl Assembler {
     /// The profile, when all is said.
     pub fn into_store(mut self) -> Store {
         self.finish_objects();
-        for (id, window) in self.pace.finish() {
-            self.store.window(id, &window);
+        let windows = self.pace.finish();
+        for (id, window) in &windows {
+            self.store.window(*id, window);
+        }
+        for (id, sample) in self.paced.finish(windows.iter().map(|(_, window)| window)) {
+            self.store.sample(id, &sample);
         }
         self.store
     }
@@ -282,8 +289,12 @@ impl Assembler {
             Err(reason) => *self.tally.unreachable.entry(reason).or_default() += 1,
         }
         self.asked_until(record.header.time_ns);
-        let (period_ns, access) = (record.period_ns, access.map_err(str::to_owned));
-        self.store.sample(id, &Sample { time_ns, thread, stack, period_ns, held, access });
+        let (period_ns, access) = (record.period, access.map_err(str::to_owned));
+        let sample = Sample { time_ns, thread, stack, period_ns, held, access };
+        if record.address != 0 {
+            self.paced.add(id, &sample);
+        }
+        self.store.sample(id, &sample);
     }
 
     /// Writes a window's uses; returns their ids, stacks and accesses in order.
@@ -387,8 +398,9 @@ impl Assembler {
             return;
         };
         let outcome = match &end.outcome {
-            EndOutcome::Reused(trap, distance_ns) => {
-                Outcome::Reused { touch: self.touch(trap), distance_ns: *distance_ns }
+            EndOutcome::Reused(trap, distance_ns, accesses) => {
+                let (distance_ns, accesses) = (*distance_ns, *accesses);
+                Outcome::Reused { touch: self.touch(trap), distance_ns, accesses }
             }
             EndOutcome::Replaced => Outcome::Replaced,
             EndOutcome::StillArmed => Outcome::StillArmed,

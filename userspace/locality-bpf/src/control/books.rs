@@ -5,17 +5,17 @@ use std::sync::Arc;
 use locality_analysis::model::{Mode, Overhead, Run, Sources};
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
 
-use super::{
-    assemble::Tally,
-    calibrate::Calibration,
-    cpu_times::CpuTimes,
-    governor::{Governor, Spending},
-    host, ledger,
-};
+use super::{assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, ledger};
 use crate::{
     capture::event::{Costs, get},
     heap,
-    kernel::sys,
+    kernel::{
+        sources::{
+            counters::{Counting, Unit},
+            select::Selected,
+        },
+        sys,
+    },
     plan::Plan,
 };
 
@@ -49,6 +49,10 @@ impl Started {
 pub struct Books<'a> {
     /// What was asked for.
     pub plan: &'a Plan,
+    /// What starts samples.
+    pub selected: Selected,
+    /// How accesses are counted, if they are.
+    pub counting: Option<Counting>,
     /// Why no windows can be taken, if they were wanted.
     pub no_windows: Option<String>,
     /// Why no allocations can be followed, if they should be.
@@ -96,21 +100,15 @@ impl Books<'_> {
         }
     }
 
-    /// The run for the report; `ended_by` is empty while it runs.
+    /// The run for the report; `ended_by` is empty while it runs; `pacing`: samples a second, and accesses a hardware sample.
     pub fn run(
         &self,
         pids: &[u32],
         spending: &Spending,
         tally: &Tally,
         ended_by: &str,
-        governor: &Governor,
+        (rate, accesses): (f64, u64),
     ) -> Run {
-        let address = match (tally.uses_held, tally.uses_not_held) {
-            (0, 0) => "none",
-            (_, 0) => "zero-skid stop",
-            (0, _) => "sampled registers",
-            _ => "zero-skid stop, sampled registers",
-        };
         let started = &self.started;
         Run {
             command: started.command.clone(),
@@ -122,9 +120,16 @@ impl Books<'_> {
             host: host::describe(),
             mode: Mode::Live,
             sources: Sources {
-                address: address.to_owned(),
+                address: address_source(tally, self.selected.hardware()),
                 rate: rate_sources(tally),
-                clock: format!("cpu-clock, {:.0} Hz at the end", governor.rate()),
+                clock: match self.selected.hardware() {
+                    Some(hardware) => {
+                        format!(
+                            "{hardware}, one sample in {accesses} accesses at the end ({rate:.0} Hz aimed at)"
+                        )
+                    }
+                    None => format!("cpu-clock, {rate:.0} Hz at the end"),
+                },
             },
             ended_by: ended_by.to_owned(),
             policy: self.plan.policy.to_string(),
@@ -153,6 +158,13 @@ impl Books<'_> {
                 .map(|why| format!("Heap blocks are not named by where they were allocated: {why}.")),
         );
         notices.extend(heap.into_iter().flat_map(heap_notices));
+        if self.counting.is_some_and(|counting| counting.encoding.unit == Unit::DispatchedOps) {
+            notices.push(
+                "This processor counts accesses when it begins them, so distances include accesses that it threw away \
+                 after wrongly predicted branches."
+                    .to_owned(),
+            );
+        }
         let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
         reasons.sort();
         for (reason, threads) in reasons {
@@ -218,6 +230,20 @@ impl Books<'_> {
     }
 }
 
+/// Where the addresses of uses come from; `hardware` samples accesses in place of the clock.
+fn address_source(tally: &Tally, hardware: Option<&str>) -> String {
+    let (stop, sampled) = match hardware {
+        Some(name) => (format!("zero-skid stop after {name} samples"), format!("{name} address")),
+        None => ("zero-skid stop".to_owned(), "sampled registers".to_owned()),
+    };
+    match (tally.uses_held, tally.uses_not_held) {
+        (0, 0) => "none".to_owned(),
+        (_, 0) => stop,
+        (0, _) => sampled,
+        _ => format!("{stop}, {sampled}"),
+    }
+}
+
 /// What the reader must know of allocations that were not seen.
 fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     let mut notices = Vec::new();
@@ -256,4 +282,22 @@ fn rate_sources(tally: &Tally) -> Option<String> {
         .map(|(source, n)| format!("{source} {:.0} %", *n as f64 / all.max(1) as f64 * 100.0))
         .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_of_addresses_names_what_chose_them() {
+        let of = |uses_held, uses_not_held, hardware| {
+            let tally = Tally { uses_held, uses_not_held, ..Tally::default() };
+            address_source(&tally, hardware)
+        };
+        assert_eq!(of(0, 0, None), "none");
+        assert_eq!(of(5, 0, None), "zero-skid stop");
+        assert_eq!(of(5, 1, None), "zero-skid stop, sampled registers");
+        assert_eq!(of(5, 0, Some("Intel PEBS")), "zero-skid stop after Intel PEBS samples");
+        assert_eq!(of(0, 5, Some("AMD IBS")), "AMD IBS address");
+    }
 }

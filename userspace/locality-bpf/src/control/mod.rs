@@ -14,6 +14,7 @@ pub mod launch;
 pub mod ledger;
 pub mod locating;
 pub mod pace;
+mod paced;
 mod precision;
 mod progress;
 pub mod session;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use locality_analysis::model::{Rate, Window};
-use locality_common::record::MeterRecord;
+use locality_common::record::{MeterRecord, NOT_COUNTED};
 use locality_rate::{Rates, Reading, Sample, SampleRate, WindowView};
 use locality_stream::Code;
 
@@ -109,6 +109,7 @@ impl Pace {
         pending.readings.push(Reading {
             time_ns: record.header.time_ns,
             switches: record.switches,
+            accesses: (record.accesses != NOT_COUNTED).then_some(record.accesses),
             ip: record.ip,
             registers: record.registers,
             words: record.words,
@@ -225,7 +226,17 @@ mod tests {
     fn reading(tid: u32, sequence: u64, time_ns: u64) -> MeterRecord {
         let header = Header { tid, tgid: 1, time_ns, ..Header::default() };
         let (registers, words) = ([0; 16], [0; 4]);
-        MeterRecord { header, sequence, switches: 0, ip: 0, registers, words, readable: 0, reserved: 0 }
+        MeterRecord {
+            header,
+            sequence,
+            switches: 0,
+            accesses: NOT_COUNTED,
+            ip: 0,
+            registers,
+            words,
+            readable: 0,
+            reserved: 0,
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    path::Path,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -28,13 +29,18 @@ use super::{
     store::{Store, Summary},
 };
 use crate::{
-    capture::{Capture, Command, Handle, Settings, SharedCode, Wanted, Windows, event::Event},
+    capture::{
+        Capture, Command, Handle, Settings, SharedCode, Wanted, Windows,
+        event::{Event, get},
+    },
     guard,
     heap::{self, HeapThread},
     kernel::{
         btf, cgroup,
         object::{Filter, HeapObject, Object, Ring},
-        proc, sys,
+        proc,
+        sources::{Cpu, EVENT_SOURCES, counters::Counting, discover, select, trial},
+        sys,
     },
     plan::{Plan, Targets, check_rights},
 };
@@ -85,6 +91,10 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         }
         _ => None,
     };
+    let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
+    let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
+    let counting = Counting::find(devices, &cpu);
+    tracing::debug!(?selected, ?counting);
     let windows = match plan.windows && plan.may_stop {
         true => Some(Windows::start()),
         false => None,
@@ -122,6 +132,8 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             no_windows,
             no_heap,
             plan,
+            selected,
+            counting: counting.ok(),
             calibration,
             costs: Arc::default(),
             started: Started::now(plan),
@@ -178,7 +190,7 @@ impl<'a> Trace<'a> {
         let code = SharedCode::default();
         let pace = Pace::new(prices.meter_ns, Arc::clone(&wanted), Arc::clone(&code));
         let governor = Governor::new(plan.overhead_percent / 100.0, prices);
-        let clock = Clock::open(&object, governor::period_ns(governor.rate(), 0))?;
+        let clock = Clock::open_with(&object, &books.selected, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);
         let heap = heap.map(|object| {
             let settings = heap::Settings {
@@ -199,6 +211,7 @@ impl<'a> Trace<'a> {
             trap_cost_ns: prices.trap_ns,
             tick_cost_ns: prices.tick_ns,
             meter_cost_ns: prices.meter_ns,
+            counting: books.counting,
             wanted,
             code,
             budget: plan.overhead_percent / 100.0,
@@ -340,7 +353,8 @@ impl<'a> Trace<'a> {
         let spending = self.books.spending(&mut self.cpu);
         let rate = self.governor.steer(spending);
         let now = sys::monotonic_ns();
-        self.clock.steer(governor::period_ns(rate, now), now);
+        let sampled = get(&self.books.costs.sampled_accesses);
+        self.clock.steer(governor::period_ns(rate, now), now, (sampled, spending.cpu_ns));
         let precision = self.precision.as_ref().map(Precision::words).unwrap_or_default();
         self.progress.show(&self.books.progress(&spending, &precision));
         spending
@@ -350,7 +364,7 @@ impl<'a> Trace<'a> {
     fn write_summary(&self, spending: &Spending) {
         let mut state = lock(&self.shown);
         let summary = Summary {
-            run: self.books.run(&self.pids, spending, &state.tally, "", &self.governor),
+            run: self.books.run(&self.pids, spending, &state.tally, "", self.pacing()),
             overhead: self.books.overhead(spending),
             ..Summary::default()
         };
@@ -358,6 +372,11 @@ impl<'a> Trace<'a> {
         drop(state);
         // Where the queue is full, the assembler is busy writing anyway.
         let _ = self.events.try_send(Event::Second);
+    }
+
+    /// Samples a second, and accesses a hardware sample.
+    fn pacing(&self) -> (f64, u64) {
+        (self.governor.rate(), self.clock.period_accesses())
     }
 
     /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
@@ -406,7 +425,7 @@ impl<'a> Trace<'a> {
         if let Some(heap) = &mut self.heap {
             heap.finish();
         }
-        let spending = self.books.spending(&mut self.cpu);
+        let (spending, pacing) = (self.books.spending(&mut self.cpu), self.pacing());
         let ended_ns = sys::monotonic_ns();
         // Without senders the queue is closed, and the assembler ends when it has read it.
         drop((capture, self.events));
@@ -422,7 +441,7 @@ impl<'a> Trace<'a> {
         }
         let tally = lock(&self.shown).tally.clone();
         let heap = self.heap.as_ref().map(|thread| thread.heap().summary());
-        let run = self.books.run(&self.pids, &spending, &tally, ended_by, &self.governor);
+        let run = self.books.run(&self.pids, &spending, &tally, ended_by, pacing);
         store.summary(&Summary {
             // What was read of debug information since then is not part of the trace.
             run: Run { wall_ns: ended_ns.saturating_sub(run.started_mono_ns), ..run },

@@ -9,7 +9,6 @@
 //!
 //! Limits: x86-64 Linux. A capability that only fails now and then is seen as it is at this moment.
 
-mod address_sample;
 mod debug_info;
 mod kernel;
 mod limits;
@@ -163,7 +162,7 @@ pub fn examine(pid: Option<u32>) -> Report {
 /// Says why a test does not run here: one line that the test runner does not hide and `cargo xtask test` counts. With
 /// `LOCALITY_REQUIRE=all` it fails instead.
 #[cfg(test)]
-fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("test").to_owned();
     assert!(
         std::env::var("LOCALITY_REQUIRE").unwrap_or_default() != "all",

@@ -1,17 +1,18 @@
 //! What the machine's performance monitoring unit gives a trace: samples with data addresses, and counts of accesses.
 //!
 //! What is offered is read by `kernel::sources`; each source of the best choice is then tried for a moment
-//! (`address_sample`), and both counters are opened and closed, because virtual machines often show a unit that does not
-//! deliver. Not here: using them in a trace.
+//! (`kernel::sources::trial`), and so are both counters, because virtual machines often show a unit that does not
+//! deliver. A trace looks the same way (`kernel::sources::select`).
 
 use std::{io, path::Path};
 
-use super::{Check, address_sample};
+use super::Check;
 use crate::kernel::sources::{
-    Cpu, EVENT_SOURCES, Kind, Offer, PeriodUnit, Source, Vendor,
-    counters::{self, Encoding, Unit},
+    Cpu, EVENT_SOURCES, Kind, Offer, Source, Vendor,
+    counters::{Counting, NotCounted, Unit},
     discover,
     open::explain,
+    trial,
 };
 
 /// What replaces addresses from the hardware.
@@ -23,29 +24,13 @@ const ON_THE_HOST: &str = "qemu-system-x86_64 -cpu host,pmu=on …";
 pub(super) fn checks() -> Vec<Check> {
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
     let offer = discover(devices, &cpu);
-    let tried = best(&offer).iter().map(|source| (source.kind, try_one(source))).collect();
-    let counted = counters::encoding(&cpu).map(|encoding| (encoding, count(encoding, devices)));
-    vec![judge_addresses(&offer, tried, &cpu), judge_counters(counted, &cpu)]
+    let tried = best(&offer).iter().map(|source| (source.kind, trial::samples_of(source))).collect();
+    vec![judge_addresses(&offer, tried, &cpu), judge_counters(Counting::find(devices, &cpu), &cpu)]
 }
 
 /// The best choice that carries addresses; empty if none does.
 fn best(offer: &Offer) -> &[Source] {
     offer.choices.iter().find(|choice| choice.iter().all(|source| source.address)).map_or(&[], |found| found)
-}
-
-fn try_one(source: &Source) -> io::Result<usize> {
-    let period = match source.period_unit {
-        PeriodUnit::Ops | PeriodUnit::Cycles => 0x4000,
-        _ => 1000,
-    };
-    address_sample::try_for_a_moment(source, period)
-}
-
-/// Opens both counters for this thread. On hybrid processors those of the large cores.
-fn count(encoding: &Encoding, devices: &Path) -> io::Result<()> {
-    let hybrid = std::fs::read_to_string(devices.join("cpu_core/type"));
-    let type_ = hybrid.ok().and_then(|text| text.trim().parse().ok());
-    counters::open(encoding, type_.unwrap_or(counters::RAW), 0, -1).map(drop)
 }
 
 /// Each source that was tried, with its samples that had an address of the memory that was walked meanwhile.
@@ -82,25 +67,22 @@ fn judge_addresses(offer: &Offer, tried: Tried, cpu: &Cpu) -> Check {
     }
 }
 
-/// `counted`: how this processor counts, if the table knows, and whether both counters opened.
-fn judge_counters(counted: Option<(&Encoding, io::Result<()>)>, cpu: &Cpu) -> Check {
+fn judge_counters(found: Result<Counting, NotCounted>, cpu: &Cpu) -> Check {
     let check = |found| Check::ok("access_counters", "access counters", found);
-    match counted {
-        None => check("this processor's counters of loads and stores are not known here".to_owned())
-            .degraded(WITHOUT_COUNTS),
-        Some((encoding, Ok(()))) => {
-            let found = check(format!("{}: both open", encoding.name));
-            match encoding.unit {
+    match found {
+        Ok(counting) => {
+            let found = check(format!("{}: both count", counting.encoding.name));
+            match counting.encoding.unit {
                 Unit::Instructions | Unit::Uops => found,
                 Unit::DispatchedOps => {
                     found.degraded("they count at dispatch, so work that was thrown away is counted too")
                 }
             }
         }
-        Some((encoding, Err(error))) => {
-            let refused = check(format!("{}: {}", encoding.name, explain(&error))).degraded(WITHOUT_COUNTS);
-            let no_unit =
-                matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP));
+        Err(why) => {
+            let refused = check(why.to_string()).degraded(WITHOUT_COUNTS);
+            let no_unit = matches!(&why, NotCounted::Refused(_, error)
+                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)));
             if cpu.is_virtual && no_unit { refused.mend(ON_THE_HOST) } else { refused }
         }
     }
@@ -109,7 +91,10 @@ fn judge_counters(counted: Option<(&Encoding, io::Result<()>)>, cpu: &Cpu) -> Ch
 #[cfg(test)]
 mod tests {
     use super::{super::State, *};
-    use crate::kernel::sources::Absent;
+    use crate::kernel::sources::{
+        Absent,
+        counters::{Encoding, RAW, encoding},
+    };
 
     const REAL: Cpu = Cpu { vendor: Vendor::Intel, family: 6, model: 0x55, is_virtual: false };
     const VIRTUAL: Cpu = Cpu { is_virtual: true, ..REAL };
@@ -166,15 +151,19 @@ mod tests {
 
     #[test]
     fn counters_are_judged_by_what_they_count() {
-        let (intel, amd) = (counters::encoding(&REAL).unwrap(), counters::encoding(&AMD).unwrap());
-        let open = |encoding| judge_counters(Some((encoding, Ok(()))), &REAL);
+        let (intel, amd) = (encoding(&REAL).unwrap(), encoding(&AMD).unwrap());
+        let open =
+            |encoding: &Encoding| judge_counters(Ok(Counting { encoding: *encoding, type_: RAW }), &REAL);
         assert_eq!(open(intel).state, State::Ok);
         assert!(open(amd).consequence.unwrap().contains("dispatch"));
-        let error = |number| Some((intel, Err(io::Error::from_raw_os_error(number))));
+        let error = |number| Err(NotCounted::Refused(intel.name, io::Error::from_raw_os_error(number)));
         let missing = judge_counters(error(libc::ENOENT), &VIRTUAL);
         assert_eq!((missing.state, missing.mend.as_deref()), (State::Degraded, Some(ON_THE_HOST)));
         assert_eq!(judge_counters(error(libc::EACCES), &VIRTUAL).mend, None);
         assert_eq!(judge_counters(error(libc::ENOENT), &REAL).mend, None);
-        assert_eq!(judge_counters(None, &REAL).state, State::Degraded);
+        for why in [NotCounted::Unknown, NotCounted::Hybrid(intel.name), NotCounted::Silent(intel.name)] {
+            let check = judge_counters(Err(why), &VIRTUAL);
+            assert_eq!((check.state, check.mend), (State::Degraded, None));
+        }
     }
 }

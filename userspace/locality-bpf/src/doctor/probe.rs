@@ -14,6 +14,10 @@ use super::{Check, count, stop_test};
 use crate::kernel::{
     object::{Filter, Object, Ring},
     perf::Event,
+    sources::{
+        Source,
+        open::{Opened, open},
+    },
     sys,
 };
 
@@ -105,19 +109,19 @@ fn clock_check(object: Option<&Object>, online: &[u32]) -> Check {
 }
 
 /// A clock of 1 ms on each CPU, disabled, with the `sample` program.
-pub(super) fn open_clocks(object: Option<&Object>, online: &[u32]) -> Result<Vec<Event>> {
+pub(super) fn open_clocks(object: Option<&Object>, online: &[u32]) -> Result<Vec<Opened>> {
     let mut clocks = Vec::new();
     for cpu in online {
-        let clock = Event::clock(*cpu, 1_000_000)?;
+        let clock = open(&Source::clock(), -1, *cpu as i32, 1_000_000)?;
         if let Some(object) = object {
-            clock.set_program(object.program_fd("sample")?)?;
+            clock.event.set_program(object.program_fd("sample")?)?;
         }
         clocks.push(clock);
     }
     Ok(clocks)
 }
 
-fn fires(clocks: &[Event], object: &Object) -> Result<bool> {
+fn fires(clocks: &[Opened], object: &Object) -> Result<bool> {
     let runs = || Ok::<u64, anyhow::Error>(object.counters()?[counter::FILTERED_OTHER as usize]);
     let before = runs()?;
     for clock in clocks {

@@ -11,6 +11,7 @@ use aya::{
     maps::{Array, HashMap, Map, MapData, PerCpuArray, RingBuf},
     programs::{PerfEvent, RawTracePoint, raw_trace_point::RawTracePointLink},
 };
+use aya_obj::generated::{bpf_cmd, bpf_map_type};
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets, mode},
     counter,
@@ -18,7 +19,10 @@ use locality_common::{
     record::{HeldThread, Meter, WatchKey, WatchState, WatchedWords},
 };
 
-use super::uprobe::Programs;
+use super::{
+    sources::counters::Counters,
+    uprobe::{self, Programs},
+};
 
 /// The compiled object: prebuilt, or rebuilt by the build script when the sources differ.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/locality.bpf.o"));
@@ -43,6 +47,19 @@ const HEAP_MAPS: [(&str, u32); 5] = [
     ("HEAP_TEXT", 1 << 14),
 ];
 
+/// Most threads whose accesses are counted at once.
+pub const COUNTED_MAX: u32 = 1024;
+
+/// The `bpf_attr` of commands on one element of a map.
+#[repr(C)]
+struct ElementAttr {
+    map: u32,
+    reserved: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
 /// Most live blocks whose free the kernel side knows, of all processes.
 pub const HEAP_BLOCKS_MAX: u32 = 1 << 17;
 
@@ -56,6 +73,8 @@ pub struct Object {
     /// What `watched` holds.
     watched_words: std::collections::HashMap<u32, WatchedWords>,
     meters: HashMap<MapData, u32, Meter>,
+    counted: HashMap<MapData, u32, u32>,
+    access_events: MapData,
     heartbeat: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     lifecycle: Vec<RawTracePointLink>,
@@ -133,15 +152,38 @@ impl HeapObject {
     }
 }
 
-/// A map of a kind that the heap programs use.
+/// A map of a kind that the object has.
 fn map_data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
         | Map::PerCpuArray(data)
         | Map::HashMap(data)
         | Map::LruHashMap(data)
+        | Map::PerfEventArray(data)
         | Map::RingBuf(data) => Some(data),
         _ => None,
+    }
+}
+
+/// The `bpf_attr` of `BPF_MAP_CREATE` up to what is used.
+#[repr(C)]
+struct CreateAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+}
+
+/// Puts an array of events with room for all counters in the place of one that has room for the CPUs only, which is all
+/// that aya makes. No program is loaded yet; their instructions name the map by its descriptor, and that stays the same.
+fn widen(map: &MapData) -> std::io::Result<()> {
+    let map_type = bpf_map_type::BPF_MAP_TYPE_PERF_EVENT_ARRAY as u32;
+    let mut attr = CreateAttr { map_type, key_size: 4, value_size: 4, max_entries: 2 * COUNTED_MAX };
+    let wide = uprobe::bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr)?;
+    // SAFETY: both descriptors are open and ours; the second now is another map, which its owner will close.
+    match unsafe { libc::dup3(wide.as_raw_fd(), map.fd().as_fd().as_raw_fd(), libc::O_CLOEXEC) } {
+        ..0 => Err(std::io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 
@@ -188,8 +230,12 @@ impl Object {
             .override_global("OWN_TGID", &own, true)
             .override_global("OFFSETS", offsets, true)
             .map_max_entries("SCRATCH", cpus as u32)
+            .map_max_entries("COUNTED", COUNTED_MAX)
             .load(OBJECT)
             .context("the kernel refused the eBPF object")?;
+        let access_events =
+            ebpf.map("ACCESS_EVENTS").and_then(map_data).context("map ACCESS_EVENTS missing")?;
+        widen(access_events).context("cannot make the map of counters")?;
         for name in ["sample", "touch", "meter"] {
             let program: &mut PerfEvent = ebpf.program_mut(name).context("program missing")?.try_into()?;
             program.load().with_context(|| format!("the kernel refused the eBPF program {name}"))?;
@@ -213,6 +259,11 @@ impl Object {
             Array::try_from(take("HEARTBEAT")?)?,
             PerCpuArray::try_from(take("COUNTERS")?)?,
         );
+        let (counted, Map::PerfEventArray(access_events)) =
+            (HashMap::try_from(take("COUNTED")?)?, take("ACCESS_EVENTS")?)
+        else {
+            anyhow::bail!("map ACCESS_EVENTS is of another kind");
+        };
         let (lifecycle, watched_words) = (Vec::new(), std::collections::HashMap::new());
         Ok((
             Self {
@@ -223,6 +274,8 @@ impl Object {
                 watched,
                 watched_words,
                 meters,
+                counted,
+                access_events,
                 heartbeat,
                 counters,
                 lifecycle,
@@ -326,6 +379,33 @@ impl Object {
     pub fn remove_meter(&mut self, tid: u32) {
         // Absent for a thread that was never metered.
         let _ = self.meters.remove(&tid);
+    }
+
+    /// Has the kernel side read a thread's counters of accesses, at a place below [`COUNTED_MAX`] that no other thread has. The
+    /// map keeps them open.
+    pub fn count_accesses(&mut self, tid: u32, place: u32, counters: &Counters) -> Result<()> {
+        for (index, event) in (2 * place..).zip([&counters.loads, &counters.stores]) {
+            self.set_access_event(bpf_cmd::BPF_MAP_UPDATE_ELEM, index, event.as_raw_fd())?;
+        }
+        Ok(self.counted.insert(tid, 2 * place, 0)?)
+    }
+
+    /// Takes that back, and closes the counters.
+    pub fn uncount_accesses(&mut self, tid: u32, place: u32) {
+        // Absent if counting began only in part.
+        let _ = self.counted.remove(&tid);
+        for index in [2 * place, 2 * place + 1] {
+            let _ = self.set_access_event(bpf_cmd::BPF_MAP_DELETE_ELEM, index, -1);
+        }
+    }
+
+    /// aya's type for this kind of map is for ring buffers.
+    fn set_access_event(&self, command: bpf_cmd, index: u32, event: RawFd) -> Result<()> {
+        let (key, value) = (&raw const index as u64, &raw const event as u64);
+        let map = self.access_events.fd().as_fd().as_raw_fd() as u32;
+        uprobe::call(command, &mut ElementAttr { map, reserved: 0, key, value, flags: 0 })
+            .context("the kernel did not take a counter")?;
+        Ok(())
     }
 
     /// Says that the freezer is alive at `now_ns`; 0 forbids stops at once.

@@ -1,4 +1,4 @@
-//! perf events: the sampling clock and the watchpoints (`perf_event_open(2)`).
+//! perf events: what all have in common, meters and watchpoints (`perf_event_open(2)`).
 //!
 //! Each watchpoint is opened when armed and closed when it ends, rather than re-programmed: an event's remaining limit
 //! cannot be reset, only added to, and opening costs about what `PERF_EVENT_IOC_MODIFY_ATTRIBUTES` costs.
@@ -51,19 +51,6 @@ fn watchpoint_attr(address: u64, bytes: u8) -> bindings::perf_event_attr {
 }
 
 impl Event {
-    /// A clock event on one CPU that fires each `period_ns` of time in which the CPU is not idle. Disabled.
-    pub fn clock(cpu: u32, period_ns: u64) -> io::Result<Self> {
-        let mut attr = bindings::perf_event_attr {
-            type_: bindings::PERF_TYPE_SOFTWARE,
-            config: bindings::PERF_COUNT_SW_CPU_CLOCK.into(),
-            ..Default::default()
-        };
-        attr.__bindgen_anon_1.sample_period = period_ns;
-        attr.set_disabled(1);
-        attr.set_exclude_idle(1);
-        open(&mut attr, -1, cpu as i32, None)
-    }
-
     /// A clock of one thread's CPU time that fires each `period_ns` of it. Disabled.
     #[doc(alias = "PERF_COUNT_SW_TASK_CLOCK")]
     pub fn meter(tid: u32, period_ns: u64) -> io::Result<Self> {
@@ -103,6 +90,17 @@ impl Event {
     pub fn set_program(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: both descriptors are open.
         checked(unsafe { ioctls::SET_BPF(self.0.as_raw_fd(), program.as_raw_fd() as u32) })
+    }
+
+    /// What it has counted; nothing when a pinned event could not be scheduled.
+    pub fn count(&self) -> io::Result<u64> {
+        let mut count = [0; 8];
+        // SAFETY: the descriptor is open, and the destination live and of the size given.
+        match unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) } {
+            ..0 => Err(io::Error::last_os_error()),
+            8 => Ok(u64::from_ne_bytes(count)),
+            _ => Ok(0),
+        }
     }
 
     /// Enables the event.

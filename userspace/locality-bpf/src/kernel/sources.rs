@@ -25,7 +25,9 @@ pub mod data_source;
 mod fixtures;
 pub mod ibs;
 pub mod open;
+pub mod select;
 mod sysfs;
+pub mod trial;
 
 use std::{fmt, io, path::Path};
 

@@ -66,14 +66,18 @@ const _: () = {
     assert!(size_of::<LinkAttr>() == 64);
 };
 
-fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the attribute is live and of the size given; what it points to outlives the call.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, &raw mut *attr, size_of::<T>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+pub(super) fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
+    let fd = call(command, attr)?;
     // SAFETY: the call returned a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The system call. What the attribute points to must outlive it.
+pub(super) fn call<T>(command: bpf_cmd, attr: &mut T) -> io::Result<RawFd> {
+    // SAFETY: the attribute is live and of the size given; what it points to outlives the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, &raw mut *attr, size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
 
 /// The loaded programs, in the shape that this kernel offers.

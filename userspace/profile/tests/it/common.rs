@@ -56,7 +56,9 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         use_touch: maybe(rng, touch),
         use_confirmed: rng.bool(),
         outcome: match rng.u8(..5) {
-            0 => Outcome::Reused { touch: touch(rng), distance_ns: number(rng) },
+            0 => {
+                Outcome::Reused { touch: touch(rng), distance_ns: number(rng), accesses: maybe(rng, number) }
+            }
             1 => Outcome::Replaced,
             2 => Outcome::StillArmed,
             3 => Outcome::Refused,

@@ -39,7 +39,7 @@ fn example(directory: &Path) -> PathBuf {
         Touch { time_ns: 5, thread: ThreadId(0), stack: StackId(0), kind: AccessKind::Load, kernel: false };
     for watch in &mut profile.watches {
         watch.use_touch = Some(touch);
-        watch.outcome = Outcome::Reused { touch, distance_ns: 1_000 };
+        watch.outcome = Outcome::Reused { touch, distance_ns: 1_000, accesses: None };
         (watch.armed_ns, watch.ended_ns) = (1, 1_000);
     }
     profile.objects = vec![Object { name: "cells".to_owned(), ..Object::default() }];

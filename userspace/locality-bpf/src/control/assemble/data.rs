@@ -204,7 +204,7 @@ impl Assembler {
 
     /// Between use and reuse the block may have been given back and its place taken by another one.
     pub(super) fn locate_reuse(&mut self, id: WatchId, end: &WatchEnd, watch: &Watch) {
-        let (EndOutcome::Reused(trap, _), Outcome::Reused { .. }) = (&end.outcome, &watch.outcome) else {
+        let (EndOutcome::Reused(trap, ..), Outcome::Reused { .. }) = (&end.outcome, &watch.outcome) else {
             return;
         };
         let Some(used) = watch.use_touch else { return };

@@ -7,10 +7,11 @@
 //! Sources of error, all in the counts' meaning ([`Unit`]): a read-modify-write instruction is a load and a store; a
 //! gather or a `rep movs` is one instruction and many accesses; AMD counts at dispatch, so speculative work as well.
 
-use std::io;
+use std::{fmt, io, path::Path};
 
 use perf_event_open_sys::bindings;
 
+use super::open::explain;
 use crate::kernel::perf::{self, Event};
 
 /// Who made the processor, as far as events differ.
@@ -166,18 +167,88 @@ pub const RAW: u32 = bindings::PERF_TYPE_RAW;
 
 /// Attributes of a counter (no sampling, user mode only, enabled at once) with `config` on the unit of type `type_`:
 /// [`RAW`], or the number of `cpu_core`.
-pub fn attr(type_: u32, config: u64) -> bindings::perf_event_attr {
+///
+/// `leads`: it is scheduled always or never (pinned), so that no count of it or of its group is ever short.
+pub fn attr(type_: u32, config: u64, leads: bool) -> bindings::perf_event_attr {
     let mut attr = bindings::perf_event_attr { type_, config, ..Default::default() };
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
+    attr.set_pinned(leads.into());
     attr
 }
 
 /// Opens both counters for a thread on any CPU (`tid`, -1) or for a CPU (-1, `cpu`). `ENOENT` or `EOPNOTSUPP` means
 /// that the machine shows no PMU.
 pub fn open(encoding: &Encoding, type_: u32, tid: i32, cpu: i32) -> io::Result<Counters> {
-    let one = |config| perf::open(&mut attr(type_, config), tid, cpu, None);
-    Ok(Counters { loads: one(encoding.loads)?, stores: one(encoding.stores)? })
+    let loads = perf::open(&mut attr(type_, encoding.loads, true), tid, cpu, None)?;
+    let stores = perf::open(&mut attr(type_, encoding.stores, false), tid, cpu, Some(&loads))?;
+    Ok(Counters { loads, stores })
+}
+
+/// Why no accesses are counted, with the name of the events.
+#[derive(Debug)]
+pub enum NotCounted {
+    /// The table does not know this processor.
+    Unknown,
+    /// A thread moves between cores of two kinds, and what it does on the other kind would be missing without a sign.
+    Hybrid(&'static str),
+    /// They open and stay at 0.
+    Silent(&'static str),
+    /// The kernel refused them.
+    Refused(&'static str, io::Error),
+}
+
+impl fmt::Display for NotCounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("this processor's counters of loads and stores are not known here"),
+            Self::Hybrid(name) => write!(f, "{name}: each of the two kinds of cores counts only its own"),
+            Self::Silent(name) => write!(f, "{name}: they open but do not count"),
+            Self::Refused(name, error) => write!(f, "{name}: {}", explain(error)),
+        }
+    }
+}
+
+/// How this machine counts the accesses of its threads, if it does.
+#[derive(Debug, Clone, Copy)]
+pub struct Counting {
+    /// The events.
+    pub encoding: Encoding,
+    /// Their type.
+    pub type_: u32,
+}
+
+impl Counting {
+    /// Opens the counters of this thread and looks whether they count: some virtual machines show a unit that stays silent.
+    /// `devices`: [`super::EVENT_SOURCES`].
+    pub fn find(devices: &Path, cpu: &Cpu) -> Result<Self, NotCounted> {
+        let encoding = *encoding(cpu).ok_or(NotCounted::Unknown)?;
+        if devices.join("cpu_atom").is_dir() {
+            return Err(NotCounted::Hybrid(encoding.name));
+        }
+        let found = Self { encoding, type_: RAW };
+        match found.try_here() {
+            Ok((1.., 1..)) => Ok(found),
+            Ok(_) => Err(NotCounted::Silent(encoding.name)),
+            Err(error) => Err(NotCounted::Refused(encoding.name, error)),
+        }
+    }
+
+    /// Opens the counters of a thread.
+    pub fn open(&self, tid: u32) -> io::Result<Counters> {
+        open(&self.encoding, self.type_, tid as i32, -1)
+    }
+
+    /// What they count of this thread while it works a little.
+    fn try_here(&self) -> io::Result<(u64, u64)> {
+        let counters = self.open(0)?;
+        let mut words = [0_u64; 64];
+        for round in 0..64 {
+            std::hint::black_box(&mut words).iter_mut().for_each(|word| *word += round);
+        }
+        std::hint::black_box(&words);
+        Ok((counters.loads.count()?, counters.stores.count()?))
+    }
 }
 
 #[cfg(test)]
@@ -240,7 +311,9 @@ mod tests {
 
     #[test]
     fn a_counter_counts_user_mode_and_does_not_sample() {
-        let attr = attr(bindings::PERF_TYPE_RAW, 0x81d0);
+        let pinned = [true, false].map(|leads| attr(RAW, 0x81d0, leads).pinned());
+        assert_eq!(pinned, [1, 0], "the kernel refuses a pinned member of a group");
+        let attr = attr(bindings::PERF_TYPE_RAW, 0x81d0, true);
         assert_eq!((attr.type_, attr.config, attr.sample_type, attr.disabled()), (4, 0x81d0, 0, 0));
         assert_eq!((attr.exclude_kernel(), attr.exclude_hv(), attr.exclude_user()), (1, 1, 0));
     }

@@ -11,10 +11,10 @@ use std::fs;
 
 use perf_event_open_sys::bindings;
 
-use super::*;
+use super::{counters::Counting, *};
 
 /// A tree of event sources: files with their contents.
-fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+pub(super) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = dir.path().join(path);
@@ -25,7 +25,7 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 /// Skylake: `skl_format_attr`, `mem_ld_hsw`, `mem_st_hsw`.
-const SKYLAKE: [(&str, &str); 7] = [
+pub(super) const SKYLAKE: [(&str, &str); 7] = [
     ("cpu/type", "4"),
     ("cpu/caps/max_precise", "3"),
     ("cpu/format/event", "config:0-7"),
@@ -36,7 +36,7 @@ const SKYLAKE: [(&str, &str); 7] = [
 ];
 
 /// Sapphire Rapids: `mem_ld_hsw`, `mem_st_spr`, `mem_ld_aux`.
-const SAPPHIRE_RAPIDS: [(&str, &str); 8] = [
+pub(super) const SAPPHIRE_RAPIDS: [(&str, &str); 8] = [
     ("cpu/type", "4"),
     ("cpu/caps/max_precise", "3"),
     ("cpu/format/event", "config:0-7"),
@@ -48,7 +48,7 @@ const SAPPHIRE_RAPIDS: [(&str, &str); 8] = [
 ];
 
 /// Alder Lake: `mem_ld_adl`, `mem_st_adl`, `mem_ld_aux_adl`, `adl_hybrid_extra_attr`.
-const ALDER_LAKE: [(&str, &str); 17] = [
+pub(super) const ALDER_LAKE: [(&str, &str); 17] = [
     ("cpu_core/type", "4"),
     ("cpu_core/cpus", "0-15"),
     ("cpu_core/caps/max_precise", "3"),
@@ -69,7 +69,7 @@ const ALDER_LAKE: [(&str, &str); 17] = [
 ];
 
 /// Zen 3 under a kernel without the driver's filter.
-const ZEN_3: [(&str, &str); 5] = [
+pub(super) const ZEN_3: [(&str, &str); 5] = [
     ("cpu/type", "4"),
     ("cpu/format/event", "config:0-7,32-35"),
     ("ibs_op/type", "11"),
@@ -78,7 +78,7 @@ const ZEN_3: [(&str, &str); 5] = [
 ];
 
 /// Zen 4 under a newer kernel.
-const ZEN_4: [(&str, &str); 7] = [
+pub(super) const ZEN_4: [(&str, &str); 7] = [
     ("cpu/type", "4"),
     ("cpu/format/event", "config:0-7,32-35"),
     ("ibs_op/type", "11"),
@@ -89,7 +89,7 @@ const ZEN_4: [(&str, &str); 7] = [
 ];
 
 /// A virtual machine without PMU.
-const NO_PMU: [(&str, &str); 6] = [
+pub(super) const NO_PMU: [(&str, &str); 6] = [
     ("breakpoint/type", "5"),
     ("msr/type", "10"),
     ("power/type", "9"),
@@ -98,13 +98,13 @@ const NO_PMU: [(&str, &str); 6] = [
     ("uprobe/type", "8"),
 ];
 
-const fn intel(model: u32) -> Cpu {
+pub(super) const fn intel(model: u32) -> Cpu {
     Cpu { vendor: Vendor::Intel, family: 6, model, is_virtual: false }
 }
 
-const AMD: Cpu = Cpu { vendor: Vendor::Amd, family: 0x19, model: 0x61, is_virtual: false };
+pub(super) const AMD: Cpu = Cpu { vendor: Vendor::Amd, family: 0x19, model: 0x61, is_virtual: false };
 
-fn offer(files: &[(&str, &str)], cpu: &Cpu) -> Offer {
+pub(super) fn offer(files: &[(&str, &str)], cpu: &Cpu) -> Offer {
     discover(tree(files).path(), cpu)
 }
 
@@ -243,4 +243,71 @@ fn every_source_asks_for_the_address() {
             assert_eq!(source.address, source.kind != Kind::Clock);
         }
     }
+}
+
+/// Byte by byte what the kernel gets, up to `config2`: `struct perf_event_attr` of
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/perf_event.h>.
+fn bytes(attr: &bindings::perf_event_attr) -> [u8; 72] {
+    // SAFETY: a structure of integers, longer than this, without padding in its first 72 bytes.
+    unsafe { (&raw const *attr).cast::<[u8; 72]>().read() }
+}
+
+/// The same from numbers: type, config, period, sample type, flags, wake-up, config1, config2.
+fn laid_out(numbers: [u64; 8]) -> [u8; 72] {
+    let [type_, config, period, sample_type, flags, wakeup, config1, config2] = numbers;
+    let words = [type_, config, period, sample_type, 0, flags, wakeup, config1, config2];
+    let mut bytes = [0; 72];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+const DISABLED: u64 = 1;
+const PINNED: u64 = 1 << 2;
+/// `exclude_kernel`, `exclude_hv`.
+const USER_ONLY: u64 = 1 << 5 | 1 << 6;
+const EXCLUDE_IDLE: u64 = 1 << 7;
+const PRECISE_2: u64 = 2 << 15;
+/// `PERF_SAMPLE_ADDR`.
+const ADDR: u64 = 1 << 3;
+
+#[test]
+fn attributes_byte_by_byte() {
+    let of = |source: &Source, period| bytes(&source.attr(period));
+    let pebs = DISABLED | USER_ONLY | PRECISE_2;
+    let skylake = offer(&SKYLAKE, &intel(0x55));
+    let [loads, stores] = &skylake.choices[0][..] else { panic!("{skylake:?}") };
+    assert_eq!(of(loads, 1_000_003), laid_out([4, 0x81d0, 1_000_003, ADDR, pebs, 1, 0, 0]));
+    assert_eq!(of(stores, 7), laid_out([4, 0x82d0, 7, ADDR, pebs, 1, 0, 0]));
+    // Switched on by its leader.
+    let timed = &offer(&SAPPHIRE_RAPIDS, &intel(0x8f)).choices[1][0];
+    assert_eq!(of(timed, 100), laid_out([4, 0x1cd, 100, ADDR, pebs & !DISABLED, 1, 3, 0]));
+    let leader = timed.leader_attr().unwrap();
+    assert_eq!(bytes(&leader), laid_out([4, 0x8203, 0, 0, DISABLED | USER_ONLY, 0, 0, 0]));
+    // Small cores: their own type.
+    let small = &offer(&ALDER_LAKE, &intel(0x97)).choices[2][1];
+    assert_eq!(of(small, 100), laid_out([10, 0x6d0, 100, ADDR, pebs, 1, 0, 0]));
+    // IBS refuses every `exclude_` bit without the driver's filter, and its periods are multiples of 16.
+    let [zen_3, zen_4] = [&ZEN_3[..], &ZEN_4].map(|files| offer(files, &AMD).choices[0][0].clone());
+    assert_eq!(of(&zen_3, 1_000_000), laid_out([11, 1 << 19, 1_000_000, ADDR, DISABLED, 0, 0, 0]));
+    assert_eq!(of(&zen_4, 1_001), laid_out([11, 1 << 19, 1_008, ADDR, DISABLED | USER_ONLY, 0, 0, 1]));
+    let clock = laid_out([1, 0, 10_000_000, ADDR, DISABLED | EXCLUDE_IDLE, 0, 0, 0]);
+    assert_eq!(of(&Source::clock(), 10_000_000), clock);
+    // Counters count at once.
+    let counter = |leads| bytes(&counters::attr(counters::RAW, 0x629, leads));
+    assert_eq!(counter(true), laid_out([4, 0x629, 0, 0, PINNED | USER_ONLY, 0, 0, 0]));
+    assert_eq!(counter(false), laid_out([4, 0x629, 0, 0, USER_ONLY, 0, 0, 0]));
+}
+
+#[test]
+fn cores_of_two_kinds_are_not_counted() {
+    let find = |files: &[(&str, &str)], cpu: &Cpu| Counting::find(tree(files).path(), cpu);
+    let hybrid = find(&ALDER_LAKE, &intel(0x97)).unwrap_err().to_string();
+    assert_eq!(
+        hybrid,
+        "MEM_INST_RETIRED.ALL_LOADS/ALL_STORES: each of the two kinds of cores counts only its own"
+    );
+    let unknown = find(&SKYLAKE, &intel(0x37)).unwrap_err().to_string();
+    assert_eq!(unknown, "this processor's counters of loads and stores are not known here");
 }

@@ -1,24 +1,29 @@
 //! Opens an address-sampling event for a moment, walks through memory of our own, and counts the samples whose address
 //! lies in it.
 //!
-//! Layouts are those of `perf_event_open(2)`. Not here: which event that is (`pmu`), and sampling in a trace.
+//! Layouts are those of `perf_event_open(2)`. Not here: which event that is, and sampling in a trace.
 
 use std::{io, os::fd::AsRawFd as _, ptr::NonNull, sync::atomic::Ordering, time::Duration};
 
 use perf_event_open_sys::bindings;
 
-use crate::kernel::{
-    perf,
-    sources::{
-        Source,
-        open::{Opened, open_with},
-    },
-    sys,
+use super::{
+    PeriodUnit, Source,
+    open::{Opened, open_with},
 };
+use crate::kernel::{perf, sys};
 
-/// Samples with an address in the memory that was walked, one each `period` of the source. On a thread of its own,
-/// because it binds itself to a CPU.
-pub(super) fn try_for_a_moment(source: &Source, period: u64) -> io::Result<usize> {
+/// Samples with an address in memory of ours that is walked for a moment.
+pub fn samples_of(source: &Source) -> io::Result<usize> {
+    let period = match source.period_unit {
+        PeriodUnit::Ops | PeriodUnit::Cycles => 0x4000,
+        _ => 1000,
+    };
+    try_for_a_moment(source, period)
+}
+
+/// The same, one each `period` of the source. On a thread of its own, because it binds itself to a CPU.
+fn try_for_a_moment(source: &Source, period: u64) -> io::Result<usize> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let cpu = bind(source.cpus.as_ref().and_then(|cpus| cpus.first().copied()))?;
@@ -36,8 +41,9 @@ pub(super) fn try_for_a_moment(source: &Source, period: u64) -> io::Result<usize
     })
 }
 
-/// 4 MiB: more than the second-level cache holds.
-const WALKED_WORDS: usize = 512 * 1024;
+/// 40 MiB: more than the second-level cache holds, and more than the C library hands out again of what was freed
+/// (`DEFAULT_MMAP_THRESHOLD_MAX`, 32 MiB), so that the pages are fresh.
+const WALKED_WORDS: usize = 5 << 20;
 
 /// Reads and writes the memory again and again for 30 ms.
 fn walk(words: &mut [u64]) {

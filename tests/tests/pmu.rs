@@ -1,0 +1,165 @@
+//! What needs a PMU, on machines with and without one: counting a thread's accesses through the kernel, and the refusal of a
+//! source of samples that is not there.
+//!
+//! The first needs no PMU: software events of the thread, page faults, stand in for the counters of loads and stores,
+//! and go the same way as those would, a group of the thread's own in the map that the eBPF program reads. In this test only; a trace
+//! opens the counters of the hardware or none.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::os::fd::AsFd as _;
+use std::{fs, hint, thread, time::Duration};
+
+use locality_bpf::kernel::{
+    btf,
+    object::{Filter, Object, Ring},
+    perf::Event,
+    records::{Record, decode},
+    sources::counters::{Counting, Encoding, Unit},
+};
+use locality_common::record::{NOT_COUNTED, TouchRecord, WatchKey, WatchState, touch};
+use locality_tests::live::alone;
+use locality_tests::{Target, Tracer, requires};
+use perf_event_open_sys::bindings::{
+    PERF_COUNT_SW_PAGE_FAULTS, PERF_COUNT_SW_PAGE_FAULTS_MIN, PERF_TYPE_SOFTWARE,
+};
+
+/// Counts each minor page fault twice, as a load and as a store.
+const FAULTS: Counting = Counting {
+    encoding: Encoding {
+        name: "page faults",
+        loads: PERF_COUNT_SW_PAGE_FAULTS as u64,
+        stores: PERF_COUNT_SW_PAGE_FAULTS_MIN as u64,
+        unit: Unit::Instructions,
+        address: false,
+    },
+    type_: PERF_TYPE_SOFTWARE,
+};
+
+const PAGE: usize = 4096;
+
+/// Takes so many pages from the kernel, each of which faults once.
+fn fault(pages: usize) {
+    // SAFETY: a new mapping of our own, written inside its length and given back. Small pages, so that each faults.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let start =
+            libc::mmap(std::ptr::null_mut(), pages * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        assert_eq!(libc::madvise(start, pages * PAGE, libc::MADV_NOHUGEPAGE), 0);
+        for page in 0..pages {
+            start.cast::<u8>().add(page * PAGE).write_volatile(1);
+        }
+        libc::munmap(start, pages * PAGE);
+    }
+}
+
+fn touches(ring: &mut Ring) -> Vec<TouchRecord> {
+    let mut found = Vec::new();
+    while let Some(item) = ring.next() {
+        if let Record::Touch(record, _) = decode(&item) {
+            found.push(*record);
+        }
+    }
+    found
+}
+
+/// Touches the watched word, lets `between` run, touches it again; the counts at the use and at the reuse.
+fn use_and_reuse(object: &mut Object, ring: &mut Ring, between: impl FnOnce()) -> [u64; 2] {
+    let word = Box::new(0_u64);
+    let address = &raw const *word as u64;
+    // SAFETY: a system call without arguments.
+    let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
+    let key = WatchKey { address, tgid, reserved: 0 };
+    object.add_watch(key, WatchState { watch: 1, owner_tid: tid, ..WatchState::default() }).unwrap();
+    let event = Event::watchpoint(tid, address, 8).unwrap();
+    event.set_program(object.program_fd("touch").unwrap().as_fd()).unwrap();
+    event.enable_for(2).unwrap();
+    // SAFETY: our own live word, read twice.
+    unsafe { (&raw const *word).read_volatile() };
+    between();
+    // SAFETY: as above.
+    hint::black_box(unsafe { (&raw const *word).read_volatile() });
+    drop(event);
+    object.remove_watch(&key);
+    let found = touches(ring);
+    assert_eq!(found.iter().map(|record| record.role).collect::<Vec<_>>(), [touch::USE, touch::REUSE]);
+    [found[0].accesses, found[1].accesses]
+}
+
+#[test]
+fn a_threads_own_counters_are_read_at_use_and_reuse() {
+    requires!(root, btf, watchpoints(1));
+    let _alone = alone();
+    let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets().unwrap()).unwrap();
+    // SAFETY: a system call without arguments.
+    let tid = unsafe { libc::gettid() } as u32;
+    let none = use_and_reuse(&mut object, &mut ring, || fault(10));
+    assert_eq!(none, [NOT_COUNTED; 2], "no counters were opened");
+    let counters = FAULTS.open(tid).unwrap();
+    object.count_accesses(tid, 3, &counters).unwrap();
+    // The map keeps them open.
+    drop(counters);
+    for pages in [2, 100, 2_000] {
+        let [used, reused] = use_and_reuse(&mut object, &mut ring, || {
+            // Another thread's are not counted, and our own are while we sleep and wake up in between.
+            let other = thread::spawn(|| fault(5_000));
+            fault(pages / 2);
+            thread::sleep(Duration::from_millis(20));
+            fault(pages - pages / 2);
+            other.join().unwrap();
+        });
+        let (counted, ours) = (reused - used, 2 * pages as u64);
+        // Starting a thread faults a few times by itself.
+        assert!((ours..ours + 100).contains(&counted), "{counted} counted, {ours} made");
+    }
+    // A place that another thread's counters have is refused to this one.
+    let (at, theirs) = thread::spawn(|| {
+        // SAFETY: as above.
+        let tid = unsafe { libc::gettid() } as u32;
+        (tid, FAULTS.open(tid).unwrap())
+    })
+    .join()
+    .unwrap();
+    assert_ne!(at, tid);
+    object.count_accesses(tid, 3, &theirs).unwrap();
+    assert_eq!(use_and_reuse(&mut object, &mut ring, || fault(10)), [NOT_COUNTED; 2]);
+    object.uncount_accesses(tid, 3);
+    assert_eq!(use_and_reuse(&mut object, &mut ring, || fault(10)), [NOT_COUNTED; 2]);
+}
+
+/// Which hardware sources of samples the machine lists.
+fn listed(prefixes: &[&str]) -> bool {
+    let entries = fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name())
+        .any(|name| prefixes.iter().any(|prefix| name.to_str().is_some_and(|name| name.starts_with(prefix))))
+}
+
+#[test]
+fn a_source_that_is_not_there_is_refused_and_the_clock_does_without() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("t.locality");
+    let target = Target::start("two_loops", &["60"]);
+    let trace = |source: &str| {
+        let output = ["-o".as_ref(), profile.as_os_str()];
+        Tracer::attach(target.pid(), "1").args(["--source", source]).args(output).run()
+    };
+    for (source, devices) in [("pebs", &["cpu"][..]), ("ibs", &["ibs_op"])] {
+        if listed(devices) {
+            continue;
+        }
+        let refused = trace(source);
+        assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+        let sentence = format!("--source {source} cannot be had here: ");
+        assert!(refused.stderr.contains(&sentence), "{}", refused.stderr);
+        assert!(!profile.exists(), "a refusal leaves no profile");
+    }
+    let traced = trace("clock");
+    assert!(traced.status.success(), "{}", traced.stderr);
+    let report: serde_json::Value = serde_json::from_str(&traced.stdout).unwrap();
+    let sources = &report["run"]["sources"];
+    assert_eq!(sources["address"], "zero-skid stop", "{sources}");
+    assert!(sources["clock"].as_str().unwrap().starts_with("cpu-clock, "), "{sources}");
+}

@@ -1,0 +1,86 @@
+//! The CPU time of samples that accesses started, not the clock.
+//!
+//! All analyses weigh a sample by the CPU time that it stands for, times the rate at it where they count accesses. A hardware sample
+//! stands for a number of accesses; at the end, when rates are known, that is turned into the CPU time which gives those
+//! accesses back. Until then a nanosecond is taken for each access.
+//!
+//! Source of error: a sample whose own rate is not known gets the mean of the others, while analyses borrow a rate from its like.
+
+use std::collections::HashMap;
+
+use locality_analysis::{
+    model::{Sample, SampleId, Window},
+    rates::UNSCALED,
+};
+
+/// Samples whose period is in accesses.
+#[derive(Debug, Default)]
+pub struct Paced(Vec<(SampleId, Sample)>);
+
+impl Paced {
+    /// Adds one; its `period_ns` is the number of accesses.
+    pub fn add(&mut self, id: SampleId, sample: &Sample) {
+        self.0.push((id, sample.clone()));
+    }
+
+    /// The samples with their CPU time.
+    pub fn finish<'a>(self, windows: impl Iterator<Item = &'a Window> + Clone) -> Vec<(SampleId, Sample)> {
+        let rates = windows.filter_map(|window| Some((window.sample.0, window.rate.as_ref()?)));
+        let measured = rates.clone().any(|(_, rate)| rate.source != UNSCALED);
+        let rates: HashMap<u32, f64> = rates
+            .filter(|(_, rate)| rate.value > 0.0 && (rate.source != UNSCALED || !measured))
+            .map(|(sample, rate)| (sample, rate.value))
+            .collect();
+        let (mut accesses, mut ns) = (0.0, 0.0);
+        for (id, sample) in &self.0 {
+            if let Some(rate) = rates.get(&id.0) {
+                accesses += sample.period_ns as f64;
+                ns += sample.period_ns as f64 / rate;
+            }
+        }
+        let mean = if ns > 0.0 { accesses / ns } else { 1.0 };
+        let with_time = |(id, sample): (SampleId, Sample)| {
+            let rate = rates.get(&id.0).unwrap_or(&mean);
+            (id, Sample { period_ns: (sample.period_ns as f64 / rate).round() as u64, ..sample })
+        };
+        self.0.into_iter().map(with_time).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_analysis::model::{Rate, StackId, ThreadId};
+
+    use super::*;
+
+    fn paced(n: u32) -> Paced {
+        let mut paced = Paced::default();
+        for id in 0..n {
+            let access = Err(String::new());
+            let (thread, stack) = (ThreadId(0), StackId(0));
+            let sample = Sample { time_ns: 0, thread, stack, period_ns: 1_000, held: true, access };
+            paced.add(SampleId(id), &sample);
+        }
+        paced
+    }
+
+    fn window(sample: u32, value: f64, source: &str) -> Window {
+        let rate = Some(Rate { value, low: value, high: value, source: source.to_owned() });
+        let (instructions, accesses, end, touches) = (0, 0, String::new(), Vec::new());
+        Window { sample: SampleId(sample), instructions, accesses, end, touches, rate }
+    }
+
+    fn periods(windows: &[Window]) -> Vec<u64> {
+        paced(3).finish(windows.iter()).into_iter().map(|(_, sample)| sample.period_ns).collect()
+    }
+
+    #[test]
+    fn equal_numbers_of_accesses_take_the_time_that_rates_say() {
+        // 1,000 accesses at 4 and at 1 a nanosecond; the mean is that of both together.
+        assert_eq!(periods(&[window(0, 4.0, "registers"), window(1, 1.0, "registers")]), [250, 1_000, 625]);
+        // A bracket counts only where there is nothing else, as in the analyses.
+        assert_eq!(periods(&[window(0, 4.0, "registers"), window(1, 1.0, UNSCALED)]), [250, 250, 250]);
+        assert_eq!(periods(&[window(1, 2.0, UNSCALED)]), [500, 500, 500]);
+        assert_eq!(periods(&[]), [1_000; 3]);
+    }
+}
