@@ -13,7 +13,7 @@
 //! A cache is fully associative with LRU, and is filled after as many accesses as touch as many distinct lines as it has, by stretch of
 //! the run (`Stretches::fill_times`); each level sees all accesses.
 //!
-//! Intervals: of shares by linearisation over samples (`objects::shares`), all widened by what draws of samples and rates show.
+//! Intervals (`spread`): what bootstrap draws of samples and rates show; of shares, Wilson's at Kish's effective number at least.
 //!
 //! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are not modelled; threads share what
 //! fills a cache only on average.
@@ -115,21 +115,28 @@ pub struct FunctionLoss {
 }
 
 impl CacheUse {
-    /// `None` where the profile has no first touches, or no rate is known that would tell what fills a cache.
-    pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, estimator: Estimator) -> Option<Self> {
+    /// From all reuses of words and of lines, in this order. `None` where the profile has no first touches, or no rate is known that
+    /// would tell what fills a cache.
+    pub fn of(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        cases: [&Case<'_>; 2],
+        estimator: Estimator,
+    ) -> Option<Self> {
         if profile.loads.is_empty() || rates.unit() != Unit::Accesses {
             return None;
         }
-        let case = Case::new(profile, contexts, rates, LINE as u32, None);
-        let masses = case.masses(estimator);
-        let study = Study::of(profile, contexts, rates, &case, estimator);
+        let [_, lines] = cases;
+        let masses = lines.masses(estimator);
+        let study = Study::of(profile, contexts, rates, cases, estimator);
         let levels = objects::levels(profile);
         let of_level = |(index, (_, bytes)): (usize, &(u8, u64))| {
-            let fills = case.stretches().fill_times(&masses, *bytes as f64 / LINE);
+            let fills = lines.stretches().fill_times(&masses, *bytes as f64 / LINE);
             let fills: Vec<u64> = fills.into_iter().map(middle).collect();
             let last = index > 0 && index + 1 == levels.len();
             let name = if last { "LL".to_owned() } else { format!("L{}", index + 1) };
-            study.level(profile, &case, &fills, LevelUse { name, bytes: *bytes, ..LevelUse::default() })
+            study.level(lines, &fills, LevelUse { name, bytes: *bytes, ..LevelUse::default() })
         };
         let n = study.firsts.len() as u64;
         let touches = study.missed * masses.iter().map(Mass::total).sum::<f64>();
@@ -144,10 +151,10 @@ fn middle(mut bins: Vec<usize>) -> u64 {
 }
 
 impl<'a> Study<'a> {
-    fn level(&'a self, profile: &Profile, case: &Case<'_>, fills: &[u64], level: LevelUse) -> LevelUse {
+    fn level(&'a self, case: &Case<'_>, fills: &[u64], level: LevelUse) -> LevelUse {
         let costs = self.costs(fills, &|_| 1.0);
         let sums = self.sums(&costs);
-        let draws = self.draws(profile, case, fills);
+        let draws = self.draws(case, fills);
         let spread = Spread { draws: &draws, seen: &sums, effective: effective(&costs) };
         let n = self.firsts.len() as u64;
         let mut by_line: Vec<LoadingLine> =
@@ -182,18 +189,15 @@ impl<'a> Study<'a> {
     }
 
     /// What other samples and other rates would have given.
-    fn draws(&'a self, profile: &Profile, case: &Case<'_>, fills: &[u64]) -> Vec<Sums> {
-        let of = &case.stretches().of_sample;
-        let samples: Vec<usize> =
-            (0..profile.samples.len()).filter(|at| of.get(*at).is_some_and(|s| *s != usize::MAX)).collect();
+    fn draws(&'a self, case: &Case<'_>, fills: &[u64]) -> Vec<Sums> {
+        let samples = case.samples();
         if samples.is_empty() {
             return Vec::new();
         }
         let mut random = fastrand::Rng::with_seed(SEED);
         let (mut weights, mut clocks) = (Vec::new(), Vec::new());
         let draw = |number| {
-            let block = if number % 2 == 1 { (samples.len() / 24).clamp(1, 16) } else { 1 };
-            case.draw(&mut random, &samples, block, &mut weights, &mut clocks);
+            case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
             self.sums(&self.costs(fills, &|sample| weights.get(sample as usize).copied().unwrap_or(0.0)))
         };
         (0..DRAWS.min(DRAWN / self.firsts.len().max(1)).max(2)).map(draw).collect()
@@ -211,9 +215,6 @@ impl<'a> Study<'a> {
     fn line(&self, place: usize, own: &[(&First<'_>, Cost)], spread: &Spread<'_>) -> LoadingLine {
         let n = own.len() as u64;
         let whole = spread.seen.places[place];
-        let heaviest = |sums: BTreeMap<ContextId, f64>| {
-            sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))).map(|one| one.0)
-        };
         let mut contexts: BTreeMap<ContextId, f64> = BTreeMap::new();
         let mut objects: BTreeMap<(ObjectId, Option<FieldId>), f64> = BTreeMap::new();
         for (first, cost) in own {
@@ -225,10 +226,11 @@ impl<'a> Study<'a> {
         let mut objects: Vec<_> =
             objects.into_iter().map(|((object, field), share)| (object, field, share)).collect();
         objects.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
+        let heaviest = contexts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
         let (frame, stores) = self.places.get(place).copied().unwrap_or_default();
         LoadingLine {
             frame,
-            context: heaviest(contexts).unwrap_or(ContextId(0)),
+            context: heaviest.map_or(ContextId(0), |(context, _)| context),
             kind: if stores { AccessKind::Store } else { AccessKind::Load },
             lines: whole.lines,
             share: spread.share(n, |sums| sums.places[place]),

@@ -92,19 +92,19 @@ impl Findings {
         let resolution_ns = profile.run.distance_resolution_ns;
         let rates = Rates::of(profile);
         let mut found = Self { far_from: FAR_NS as f64, ..Self::default() };
-        found.objects = Objects::of(profile, &contexts, &rates, estimator);
-        found.cache_use = CacheUse::of(profile, &contexts, &rates, estimator);
+        let [words, lines] = GRANULES.map(|granule| Case::new(profile, &contexts, &rates, granule, None));
+        found.objects = Objects::of(profile, &contexts, &rates, &lines, estimator);
+        found.cache_use = CacheUse::of(profile, &contexts, &rates, [&words, &lines], estimator);
         let (observations, resolution) = if profile.windows.is_empty() {
             (Observations::of(profile, &contexts), resolution_ns)
         } else {
-            let words = Case::new(profile, &contexts, &rates, 8, None);
             let weights = words.weights(estimator);
             let mut seen = Observations::of_subjects(profile, &contexts, words.subjects(), &weights);
             seen.unusable = Subjects::of(profile, &contexts, &rates, 8).unusable;
             found.unit = rates.unit();
             let per_ns = if found.unit == Unit::Accesses { rates.mean() } else { 1.0 };
             found.far_from *= per_ns;
-            found.windowed = Some(Windowed::of(profile, &contexts, &rates, estimator));
+            found.windowed = Some(Windowed::of(profile, &contexts, &rates, [&words, &lines], estimator));
             (seen, if found.unit == Unit::Accesses { NEAR_ACCESSES } else { resolution_ns })
         };
         Self {
@@ -125,10 +125,13 @@ impl Findings {
 }
 
 impl Windowed {
-    fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, estimator: Estimator) -> Self {
-        let estimate = |thread, granule, draws| {
-            Case::new(profile, contexts, rates, granule, thread).estimate(estimator, draws)
-        };
+    fn of(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        whole: [&Case<'_>; 2],
+        estimator: Estimator,
+    ) -> Self {
         let mut samples: BTreeMap<ThreadId, u64> = BTreeMap::new();
         for sample in &profile.samples {
             *samples.entry(sample.thread).or_default() += 1;
@@ -137,7 +140,8 @@ impl Windowed {
         threads.sort_by_key(|(thread, n)| (std::cmp::Reverse(*n), *thread));
         threads.truncate(if threads.len() > 1 { THREADS } else { 0 });
         let of_thread = |(thread, _): (ThreadId, u64)| {
-            (thread, GRANULES.map(|granule| estimate(Some(thread), granule, THREAD_DRAWS)).to_vec())
+            let case = |granule| Case::new(profile, contexts, rates, granule, Some(thread));
+            (thread, GRANULES.map(|granule| case(granule).estimate(estimator, THREAD_DRAWS)).to_vec())
         };
         let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
         for window in &profile.windows {
@@ -149,7 +153,7 @@ impl Windowed {
             |of: &&Use| of.seen.iter().any(|(bytes, seen)| *bytes == 8 && matches!(seen, Seen::Open { .. }));
         Self {
             estimator,
-            whole: GRANULES.map(|granule| estimate(None, granule, REPLICATES)).to_vec(),
+            whole: whole.map(|case| case.estimate(estimator, REPLICATES)).to_vec(),
             threads: threads.into_iter().map(of_thread).collect(),
             rates: rates.sources().to_vec(),
             mean_rate: rates.mean(),

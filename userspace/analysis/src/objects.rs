@@ -151,21 +151,26 @@ pub struct FieldUse {
 }
 
 impl Objects {
-    /// Attributes a profile's uses; `None` where no access has an object.
-    pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, estimator: Estimator) -> Option<Self> {
+    /// Attributes a profile's uses, all at the size of lines in `case`; `None` where no access has an object.
+    pub fn of(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        case: &Case<'_>,
+        estimator: Estimator,
+    ) -> Option<Self> {
         if profile.located.is_empty() {
             return None;
         }
         let rows = Rows::of(profile, contexts);
         let locations = Locations::of(profile, &rows);
-        let case = Case::new(profile, contexts, rates, LINE as u32, None);
         let levels = if rates.unit() == Unit::Accesses { levels(profile) } else { Vec::new() };
         let masses = case.masses(estimator);
         let limits: Vec<Vec<Vec<usize>>> = levels
             .iter()
             .map(|(_, bytes)| case.stretches().fill_times(&masses, (*bytes / LINE) as f64))
             .collect();
-        let study = ByObject::of(profile, contexts, &case, &locations);
+        let study = ByObject::of(contexts, case, &locations);
         let ends = case.stretches().ends();
         let prepared = Study::new(&study.subjects, study.stretch_of.clone(), ends);
         let spreads = prepared.spreads();
@@ -180,7 +185,7 @@ impl Objects {
         uses.into_iter().for_each(|one| analysis.observe(one));
         let mut found = analysis.finish();
         let draws = DRAWS.min(DRAWN_USES / study.subjects.len().max(1));
-        study.widen(&mut found, (&case, &prepared, &limits), &locations, draws);
+        study.widen(&mut found, (case, &prepared, &limits), &locations, draws);
         Some(found)
     }
 }
@@ -202,11 +207,10 @@ pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
 struct ByObject {
     subjects: Vec<crate::subjects::Subject>,
     stretch_of: Vec<usize>,
-    samples: Vec<usize>,
 }
 
 impl ByObject {
-    fn of(profile: &Profile, contexts: &Contexts, case: &Case<'_>, locations: &Locations) -> Self {
+    fn of(contexts: &Contexts, case: &Case<'_>, locations: &Locations) -> Self {
         let stretches = case.stretches();
         let mut ids = std::collections::BTreeMap::new();
         let subjects: Vec<_> = case
@@ -220,11 +224,7 @@ impl ByObject {
             })
             .collect();
         let of = |sample: usize| stretches.of_sample.get(sample).copied().unwrap_or(usize::MAX);
-        Self {
-            stretch_of: subjects.iter().map(|subject| of(subject.sample as usize)).collect(),
-            samples: (0..profile.samples.len()).filter(|sample| of(*sample) != usize::MAX).collect(),
-            subjects,
-        }
+        Self { stretch_of: subjects.iter().map(|subject| of(subject.sample as usize)).collect(), subjects }
     }
 
     /// By subject and level, what a seen reuse stands for where its distance misses.
@@ -250,7 +250,8 @@ impl ByObject {
         draws: usize,
     ) {
         let levels = limits.len();
-        if levels == 0 || self.samples.is_empty() || draws < 2 {
+        let samples = case.samples();
+        if levels == 0 || samples.is_empty() || draws < 2 {
             return;
         }
         let row_of: Vec<Option<usize>> =
@@ -261,8 +262,7 @@ impl ByObject {
         let (mut weights, mut clocks) = (Vec::new(), Vec::new());
         let mut squares = vec![0.0; found.rows.len() * levels];
         for number in 0..draws {
-            let block = if number % 2 == 1 { (self.samples.len() / 24).clamp(1, 16) } else { 1 };
-            case.draw(&mut random, &self.samples, block, &mut weights, &mut clocks);
+            case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
             let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
             let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
             let misses = study.beyond(draw, limits);

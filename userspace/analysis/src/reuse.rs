@@ -222,16 +222,13 @@ impl<'a> Case<'a> {
         let same = ends.iter().all(Option::is_some);
         let study = self.study(&self.coarse, ends);
         let within = self.study(&self.coarse, self.coarse.trace_ends());
-        let samples: Vec<usize> = (0..self.profile.samples.len())
-            .filter(|sample| self.fine.of_sample.get(*sample).is_some_and(|s| *s != usize::MAX))
-            .collect();
+        let samples = self.samples();
         let mut random = fastrand::Rng::with_seed(SEED);
         let mut drawn = Vec::with_capacity(replicates);
         let (mut weights, mut clocks) = (Vec::new(), Vec::new());
         for number in 0..if samples.is_empty() { 0 } else { replicates } {
             let blocks = number % 2 == 1;
-            let block = if blocks { (samples.len() / BLOCKS).clamp(1, BLOCK) } else { 1 };
-            self.draw(&mut random, &samples, block, &mut weights, &mut clocks);
+            self.draw(&mut random, &samples, blocks, &mut weights, &mut clocks);
             let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
             let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
             let masses = study.estimate(estimator, draw);
@@ -244,16 +241,23 @@ impl<'a> Case<'a> {
         drawn
     }
 
-    /// Samples with replacement, and errors of their rates.
+    /// Samples of the case, as indices into the profile's.
+    pub(crate) fn samples(&self) -> Vec<usize> {
+        let of = |sample: &usize| self.fine.of_sample.get(*sample).is_some_and(|s| *s != usize::MAX);
+        (0..self.profile.samples.len()).filter(of).collect()
+    }
+
+    /// Samples with replacement, one by one or in blocks of neighbours, and errors of their rates.
     pub(crate) fn draw(
         &self,
         random: &mut fastrand::Rng,
         samples: &[usize],
-        block: usize,
+        blocks: bool,
         weights: &mut Vec<f64>,
         clocks: &mut Vec<f64>,
     ) {
         let n = self.profile.samples.len();
+        let block = if blocks { (samples.len() / BLOCKS).clamp(1, BLOCK) } else { 1 };
         weights.clear();
         weights.resize(n, 0.0);
         clocks.clear();

@@ -1,7 +1,7 @@
 //! Which accesses load their line: those that come after more of other data than the cache holds.
 //!
-//! A window tells it where it shows the touch before. Of a first touch it shows that the line was not touched in the i accesses before. That it was not touched in the T
-//! accesses either that fill the cache is known from reuses, read backwards: those that arrive at the same place of the code
+//! A window tells it where it shows the touch before. Of a first touch it shows that the line was not touched in the i accesses
+//! before. That it was not touched in the T accesses either that fill the cache is known from reuses, read backwards: those that arrive at the same place of the code
 //! say how long lines were left alone before it. With A(d), the weight of reuses that arrive at a place after more than d
 //! accesses, and N, that of its touches of lines never touched before,
 //!

@@ -15,8 +15,6 @@ use super::fates::{End, Fates, LINE, Later, Shown, Spell, State, follow, is_orde
 
 /// First touches of a place with curves of its own.
 const BUSY: usize = 12;
-/// Bytes of a word, as a granule.
-const WORD: u32 = 8;
 
 /// What a first touch comes to at one level.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -107,10 +105,9 @@ impl<'a> Study<'a> {
         profile: &'a Profile,
         contexts: &Contexts,
         rates: &Rates,
-        case: &Case<'_>,
+        [words, lines]: [&Case<'_>; 2],
         estimator: Estimator,
     ) -> Self {
-        let words = Case::new(profile, contexts, rates, WORD, None);
         let beyond = |case: &Case<'_>| case.masses(estimator).iter().map(|mass| mass.beyond).sum::<f64>();
         let mut places = Numbers::new();
         let mut place_of = |context: ContextId, kind: AccessKind| {
@@ -134,7 +131,7 @@ impl<'a> Study<'a> {
             rates.at(sample as usize).value * period as f64
         };
         let stretch_of = |sample: u32| {
-            let known = case.stretches().of_sample.get(sample as usize).copied();
+            let known = lines.stretches().of_sample.get(sample as usize).copied();
             known.filter(|stretch| *stretch != usize::MAX)
         };
         let mut firsts = Vec::with_capacity(profile.loads.len());
@@ -161,7 +158,7 @@ impl<'a> Study<'a> {
             };
             case.subjects().iter().zip(weights).map(reuse).collect()
         };
-        let (of_lines, of_words) = (reuses_of(case), reuses_of(&words));
+        let (of_lines, of_words) = (reuses_of(lines), reuses_of(words));
         let places = places.values;
         let mut arrivals = vec![Arrivals::default(); places.len()];
         let (mut departures, mut word_arrivals) = (arrivals.clone(), arrivals.clone());
@@ -185,8 +182,8 @@ impl<'a> Study<'a> {
         every.chain([&mut all]).for_each(Arrivals::sort);
         // Together as much as the estimate has, whose curves are of calling contexts.
         never.iter_mut().for_each(|never| *never = never.max(0.0));
-        let sum: f64 = never.iter().sum();
-        never.iter_mut().for_each(|never| *never *= beyond(case) / sum.max(f64::MIN_POSITIVE));
+        let factor = beyond(lines) / never.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        never.iter_mut().for_each(|never| *never *= factor);
         let of_load = |located: &Located| match located.of {
             Accessed::Load(id) => Some((id, (located.object, located.field))),
             _ => None,
@@ -200,7 +197,7 @@ impl<'a> Study<'a> {
             all,
             never,
             words: word_arrivals,
-            words_never: beyond(&words),
+            words_never: beyond(words),
             reach: Reach::of(&windows),
             missed: missed(profile),
             busy: busy(&firsts),

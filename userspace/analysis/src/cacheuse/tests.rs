@@ -197,9 +197,10 @@ fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
     make.profile
 }
 
-fn found(profile: &Profile) -> CacheUse {
+fn found(profile: &Profile) -> Option<CacheUse> {
     let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
-    CacheUse::of(profile, &contexts, &rates, Estimator::default()).unwrap()
+    let [words, lines] = [8, 64].map(|granule| Case::new(profile, &contexts, &rates, granule, None));
+    CacheUse::of(profile, &contexts, &rates, [&words, &lines], Estimator::default())
 }
 
 /// Windows of 6,000 accesses see what becomes of lines in 32 KiB, those of 2,000 hardly; 1 MiB is for watchpoints.
@@ -208,7 +209,7 @@ fn rows_are_those_of_a_simulated_cache() {
     let trace = trace(900_000);
     for length in [6_000, 2_000] {
         let profile = profile(&trace, 120, length);
-        let found = found(&profile);
+        let found = found(&profile).unwrap();
         assert_eq!(found.levels.iter().map(|level| level.name.as_str()).collect::<Vec<_>>(), ["L1", "LL"]);
         for (level, near) in found.levels.iter().zip([0.03, 0.2]) {
             let truth = simulated(&trace, level.bytes as usize / 64);
@@ -249,19 +250,18 @@ fn rows_are_those_of_a_simulated_cache() {
 #[test]
 fn damaged_bursts_are_left_out() {
     let mut profile = profile(&trace(60_000), 4, 3_000);
-    let before = found(&profile).n;
+    let before = found(&profile).unwrap().n;
     profile.loads[0].bursts.clear();
     profile.loads[1].bursts[0].to = u64::MAX;
     profile.loads[2].stands_for = f64::NAN;
-    assert_eq!(found(&profile).n, before - 3);
+    assert_eq!(found(&profile).unwrap().n, before - 3);
 }
 
 #[test]
 fn without_a_rate_nothing_is_said() {
     let mut profile = profile(&trace(60_000), 4, 3_000);
     profile.windows.iter_mut().for_each(|window| window.rate = None);
-    let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
-    assert_eq!(CacheUse::of(&profile, &contexts, &rates, Estimator::default()), None);
+    assert_eq!(found(&profile), None);
 }
 
 #[test]

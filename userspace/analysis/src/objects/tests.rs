@@ -82,7 +82,8 @@ pub(crate) fn two_objects(samples: u32, far: u64, of: u64) -> Maker {
 
 fn found(profile: &Profile) -> Objects {
     let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
-    Objects::of(profile, &contexts, &rates, Estimator::default()).unwrap()
+    let case = Case::new(profile, &contexts, &rates, 64, None);
+    Objects::of(profile, &contexts, &rates, &case, Estimator::default()).unwrap()
 }
 
 #[test]
@@ -135,7 +136,8 @@ fn what_was_not_located_is_said() {
     assert!((unknown.value - 0.5).abs() < 0.02 && unknown.low < 0.5 && unknown.high > 0.5, "{unknown:?}");
     profile.located.clear();
     let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
-    assert!(Objects::of(&profile, &contexts, &rates, Estimator::default()).is_none());
+    let case = Case::new(&profile, &contexts, &rates, 64, None);
+    assert!(Objects::of(&profile, &contexts, &rates, &case, Estimator::default()).is_none());
 }
 
 /// Without windows there is no rate: shares of CPU time, no misses.

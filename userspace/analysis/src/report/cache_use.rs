@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::cacheuse::{CacheUse, FunctionLoss, LevelUse, LoadingLine};
 use crate::context::{Contexts, base_name, function_name};
-use crate::estimate::Estimate;
 use crate::model::{AccessKind, FieldId, Frame, FrameId, ObjectId, Profile};
 
+use super::json::ci95;
 use super::units::{bytes, percent, share, shorten};
 
 /// Bytes of a line.
@@ -246,10 +246,6 @@ pub(super) enum Text {
 
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
-}
-
-fn ci95(estimate: &Estimate) -> Value {
-    json!([estimate.low, estimate.high])
 }
 
 fn extend(value: &mut Value, more: Value) {

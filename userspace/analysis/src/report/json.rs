@@ -334,7 +334,7 @@ fn time_value(estimate: &Estimate) -> Value {
     json!({ "value": estimate.value, "unit": "cpu_ns", "ci95": ci95(estimate), "n": estimate.n })
 }
 
-fn ci95(estimate: &Estimate) -> Value {
+pub(super) fn ci95(estimate: &Estimate) -> Value {
     json!([estimate.low, estimate.high])
 }
 

@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::context::{Contexts, PlaceId, function_name};
-use crate::estimate::Estimate;
 use crate::model::{AccessKind, FrameId, Member, Object, ObjectId, ObjectKind, Profile};
 use crate::objects::{Change, FieldUse, Layout, Line, Objects, Row};
+
+use super::json::ci95;
 
 /// Lines and fields given with each object.
 const LINES: usize = 16;
@@ -239,8 +240,4 @@ impl Json<'_> {
             "reorder": change(&layout.reorder),
         }))
     }
-}
-
-fn ci95(estimate: &Estimate) -> Value {
-    json!([estimate.low, estimate.high])
 }

@@ -7,6 +7,8 @@ use crate::findings::Windowed;
 use crate::model::Profile;
 use crate::reuse::{Bin, Point, Reuse};
 
+use super::json::ci95;
+
 /// `{"8": …, "64": …}`.
 pub(super) fn of_all(all: &[Reuse]) -> Value {
     let entries = all.iter().map(|reuse| (reuse.bytes.to_string(), of(reuse)));
@@ -79,8 +81,4 @@ fn point(point: &Point) -> Value {
         value["level"] = json!(level);
     }
     value
-}
-
-fn ci95(estimate: &Estimate) -> Value {
-    json!([estimate.low, estimate.high])
 }

@@ -108,12 +108,6 @@ pub struct Candidate {
     pub companions: [Option<u64>; COMPANIONS],
 }
 
-impl Default for Choice {
-    fn default() -> Self {
-        Self { drafts: Vec::new(), random: fastrand::Rng::with_seed(0) }
-    }
-}
-
 /// Uses drawn in a window. What a stopped thread need not wait for is found later, by [`Choice::finish`].
 #[derive(Debug, Clone)]
 pub struct Choice {

@@ -175,7 +175,7 @@ impl Windows {
             return None;
         }
         if let Some(why) = why_none(regs) {
-            let choice = Choice::default();
+            let choice = Choice::draw(std::iter::empty(), 0, 0, &mut self.random);
             return Some(Taken { window: Err(why), choice, candidate: None });
         }
         let die = self.random.u8(..100);
