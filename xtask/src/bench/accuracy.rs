@@ -4,7 +4,8 @@
 //! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after each
 //! trace and, where the program's output tells, during it, a program that repeats for long enough, attached to after a second, once with each recipe. `live` is the
 //! tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in
-//! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy.
+//! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy. The cache use that `live`
+//! reports is compared with exact runs of their own (`cacheuse`).
 //!
 //! Traces are kept too, by a hash of the tracer and the options, so that a run can be cut short and gone on with; named by
 //! `--only` they are made anew. The tables are made from all that is kept.
@@ -13,6 +14,7 @@
 //! repetitions have in common with none before them is gone, see `truth`; accesses in system calls are unknown to the exact
 //! engine but trap live; a watched word of `sort` and `cc1` is lost for the first 20 ms of each process (docs/limitations.md).
 
+mod cacheuse;
 mod corpus;
 mod found;
 pub(super) mod inputs;
@@ -35,7 +37,7 @@ use self::{
     found::Weights,
     native::Native,
     score::Figures,
-    truth::{Exact, GRANULES, Truth},
+    truth::{Counts, Exact, GRANULES, Truth},
 };
 use crate::shell;
 
@@ -116,6 +118,15 @@ pub fn run(options: &Options) -> Result<()> {
     let rows = ENTRIES.iter().filter(kept).map(|entry| bench.row(entry)).collect::<Result<Vec<_>>>()?;
     crate::say(&format!("{} programs, {}", rows.len(), bench.settings));
     crate::say(&table::markdown(&rows, &recipes));
+    let mut cacheuse = Vec::new();
+    for entry in ENTRIES {
+        if let Some((samples, levels)) = bench.cache_use(&entry)? {
+            cacheuse.push((entry.name, samples, levels));
+        }
+    }
+    if !cacheuse.is_empty() {
+        crate::say(&cacheuse::markdown(&cacheuse));
+    }
     if failed.is_empty() { Ok(()) } else { bail!("not measured: {}", failed.join(", ")) }
 }
 
@@ -189,6 +200,7 @@ impl<'a> Bench<'a> {
     fn measure(&self, entry: &Entry) -> Result<()> {
         eprintln!("{}: …", entry.name);
         self.truth(entry)?;
+        self.exact().reports(entry, |repetitions| self.ready(entry, repetitions), Counts::CacheUse)?;
         if self.options.exact_only {
             return Ok(());
         }
@@ -214,6 +226,18 @@ impl<'a> Bench<'a> {
             told("live/stack.s.8"),
         );
         Ok(())
+    }
+
+    /// Samples and comparison of cache use of what is kept of an entry, if there are a trace and exact reports.
+    fn cache_use(&self, entry: &Entry) -> Result<Option<(f64, Vec<cacheuse::Level>)>> {
+        let ready = |repetitions| self.ready(entry, repetitions);
+        if self.native(entry, "live").is_none() || !self.exact().has(entry, ready, Counts::CacheUse) {
+            return Ok(None);
+        }
+        let live: Value = serde_json::from_slice(&std::fs::read(self.kept(entry, "live", "json"))?)?;
+        let (one, all) = self.exact().reports(entry, ready, Counts::CacheUse)?;
+        let samples = live["run"]["samples"].as_f64().unwrap_or(0.0);
+        Ok(Some((samples, cacheuse::compare(one.as_ref(), &all, &live))))
     }
 
     /// The figures of what is kept of an entry.

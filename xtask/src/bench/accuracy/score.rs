@@ -88,7 +88,7 @@ fn points_covered(found: &Misses, truth: &Grain) -> Option<(f64, f64)> {
 }
 
 /// Rounding in the report's decimals is no miss.
-fn within(value: f64, band: (f64, f64)) -> bool {
+pub fn within(value: f64, band: (f64, f64)) -> bool {
     (band.0 - 1e-9..=band.1 + 1e-9).contains(&value)
 }
 

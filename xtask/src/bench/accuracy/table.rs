@@ -77,7 +77,8 @@ fn values(rows: &[Row], column: &Column, group: Option<Group>) -> Vec<f64> {
     wanted.filter_map(|row| row.figures.get(&column.figure).copied()).collect()
 }
 
-fn number(value: f64, digits: usize) -> String {
+/// As a cell.
+pub fn number(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     // As the other tables have it: .97, not 0.97.
     if digits > 1 { text.strip_prefix('0').map_or(text.clone(), str::to_owned) } else { text }

@@ -64,39 +64,68 @@ pub struct Exact<'a> {
     pub version: &'a str,
 }
 
+/// What an exact run counts; a simulation takes the place of reuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    /// Reuses, at both granularities.
+    Reuse,
+    /// Cache use, of this host's caches.
+    CacheUse,
+}
+
 impl Exact<'_> {
     /// The truth about an entry, from kept reports where there are.
     ///
     /// # Errors
     /// An exact run that fails, or reports that do not fit together.
     pub fn truth(&self, entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Truth> {
-        let one = self.report(entry.name, &ready(1)?)?;
-        if entry.repeat == Repeat::Process {
-            return truth(None, &one, 1);
-        }
-        let all = self.report(entry.name, &ready(1 + entry.more)?)?;
-        truth(Some(&one), &all, entry.more)
+        let (one, all) = self.reports(entry, ready, Counts::Reuse)?;
+        truth(one.as_ref(), &all, if one.is_some() { entry.more } else { 1 })
     }
 
-    fn report(&self, name: &str, ready: &Ready) -> Result<Value> {
-        let file = self.kept.join(format!("{name}-{}.json", self.key(ready)?));
+    /// The report of one repetition, which is to be taken from that of several; `None` of a program that cannot repeat.
+    ///
+    /// # Errors
+    /// An exact run that fails.
+    pub fn reports(
+        &self,
+        entry: &Entry,
+        ready: impl Fn(u32) -> Result<Ready>,
+        counts: Counts,
+    ) -> Result<(Option<Value>, Value)> {
+        let one = self.report(entry.name, &ready(1)?, counts)?;
+        if entry.repeat == Repeat::Process {
+            return Ok((None, one));
+        }
+        Ok((Some(one), self.report(entry.name, &ready(1 + entry.more)?, counts)?))
+    }
+
+    /// Whether reports are kept, so that asking for them runs nothing.
+    pub fn has(&self, entry: &Entry, ready: impl Fn(u32) -> Result<Ready>, counts: Counts) -> bool {
+        let has = |repetitions| {
+            let file = ready(repetitions).and_then(|ready| self.file(entry.name, &ready, counts));
+            file.is_ok_and(|file| file.exists())
+        };
+        has(1) && (entry.repeat == Repeat::Process || has(1 + entry.more))
+    }
+
+    fn file(&self, name: &str, ready: &Ready, counts: Counts) -> Result<PathBuf> {
+        let what = if counts == Counts::CacheUse { "-cache-use" } else { "" };
+        Ok(self.kept.join(format!("{name}-{}{what}.json", self.key(ready)?)))
+    }
+
+    fn report(&self, name: &str, ready: &Ready, counts: Counts) -> Result<Value> {
+        let file = self.file(name, ready, counts)?;
         if !file.exists() {
             std::fs::create_dir_all(&self.kept)?;
             let making = file.with_extension("making");
             let tool = self.tool.to_string_lossy().into_owned();
             let making_name = making.to_string_lossy().into_owned();
-            let before = [
-                &tool,
-                "exact",
-                "-q",
-                "--granularity",
-                "8,64",
-                "--format",
-                "json",
-                "--report",
-                &making_name,
-                "--",
-            ];
+            let wanted = match counts {
+                Counts::Reuse => "--granularity=8,64",
+                Counts::CacheUse => "--cache-use",
+            };
+            let before = [&tool, "exact", "-q", wanted, "--format", "json", "--report", &making_name, "--"];
             let before = before.map(str::to_owned);
             let (status, seconds) = process::wait(&mut process::start(&before, ready, 1)?.child, || false)?;
             if !status.success() {
