@@ -4,7 +4,7 @@
 //! slot where a line with the same low bits was found last is tried: most accesses need no search. Lines do not move; the
 //! one used longest ago is replaced, by times that whoever asks counts.
 
-use locality_stream::{Arena, Plain, Span};
+use locality_stream::{Arena, Plain, Range, Span};
 
 use crate::config::Level;
 
@@ -238,6 +238,10 @@ impl Cache {
             lines_are_sound &= (line.node as usize) < nodes && (line.cell as usize) < cells;
         });
         lines_are_sound
+    }
+
+    pub(crate) fn ranges(&self) -> [Range; 4] {
+        [self.tags.range(), self.used.range(), self.lines.range(), self.guesses.range()]
     }
 
     /// Number of slots.

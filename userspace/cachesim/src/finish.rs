@@ -134,7 +134,8 @@ fn self_costs<A: Arena + ?Sized>(s: &State, arena: &A, code: &Code<'_>) -> Vec<S
     }
     for entry in s.blocks.list.values(arena) {
         let Some(block) = code.blocks.get(entry.index as usize) else { continue };
-        for instruction in block.first..block.first.saturating_add(block.count) {
+        let end = block.first.saturating_add(block.count).min(code.instructions.len() as u32);
+        for instruction in block.first..end {
             let of = &mut costs.entry((entry.function, instruction)).or_default()[Column::Ir];
             *of = of.wrapping_add(entry.value);
         }

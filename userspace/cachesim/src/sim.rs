@@ -72,7 +72,7 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         if values.magic != MAGIC {
             return Err(OpenError::NoState);
         }
-        if !values.is_whole(arena) {
+        if !values.is_whole(arena, offset) {
             return Err(OpenError::Damaged);
         }
         values.torn += values.busy;

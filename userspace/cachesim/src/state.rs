@@ -1,6 +1,6 @@
 //! Everything that a simulation keeps, as it lies in the arena.
 
-use locality_stream::{Arena, Event, List, NO_INSTRUCTION, Plain, Span};
+use locality_stream::{Arena, Event, List, NO_INSTRUCTION, Offset, Plain, Range, Span, are_apart};
 
 use crate::cache::Cache;
 use crate::columns::Costs;
@@ -375,6 +375,12 @@ impl Thread {
         true
     }
 
+    /// Where its tables lie, always in this order.
+    fn ranges(&self) -> impl Iterator<Item = Range> + use<> {
+        let caches = self.caches.into_iter().flat_map(|cache| cache.ranges());
+        [self.frames.range(), self.strides.range()].into_iter().chain(caches)
+    }
+
     /// Checks a thread that comes out of another process' hands.
     pub(crate) fn is_whole<A: Arena + ?Sized>(
         &self,
@@ -487,8 +493,35 @@ impl State {
         })
     }
 
-    /// Checks a state that comes out of another process' hands.
-    pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
+    /// Where it and its tables lie; `offset` is its own place.
+    fn ranges<A: Arena + ?Sized>(&self, arena: &A, offset: Offset) -> Vec<Range> {
+        // The current thread has its tables twice, and in Callgrind's model all have the same caches. A table may stand in for
+        // itself only, which the number of its role tells.
+        let threads = self.threads.values(arena).iter().chain([&self.now]);
+        let mut shared: Vec<(usize, Range)> =
+            threads.flat_map(|thread| thread.ranges().enumerate().collect::<Vec<_>>()).collect();
+        shared.sort_unstable();
+        shared.dedup();
+        let mut ranges: Vec<Range> = shared.into_iter().map(|(_, range)| range).collect();
+        ranges.push(Span::<State>::from_parts(offset, 1).range());
+        ranges.extend([
+            self.threads.range(),
+            self.functions.range(),
+            self.function_numbers.range(),
+            self.arcs.range(),
+            self.arc_numbers.range(),
+            self.roots.range(),
+            self.nodes.range(),
+            self.node_numbers.range(),
+        ]);
+        ranges.extend(self.last.ranges());
+        ranges.extend(self.cells.ranges());
+        ranges.extend(self.blocks.ranges());
+        ranges
+    }
+
+    /// Checks a state at `offset` that comes out of another process' hands.
+    pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A, offset: Offset) -> bool {
         let tables = self.cells.is_whole(arena)
             && self.blocks.is_whole(arena)
             && self.functions.is_whole(arena)
@@ -517,9 +550,12 @@ impl State {
                 thread.caches[*cache].slots() as u64 == slots
             })
         };
+        // Only an instruction cache has runs to fetch.
+        let fetches = |thread: &Thread| model.fetch == 1 || thread.run >= thread.run_end;
         let [bytes, _, line] = model.sizes.get(model.levels as usize).copied().unwrap_or([0, 0, 1]);
         let last = if model.levels > 1 { bytes / line } else { 0 };
-        self.last.slots() as u64 == last
+        are_apart(arena, self.ranges(arena, offset))
+            && self.last.slots() as u64 == last
             && self.last.is_whole(arena, nodes, cells)
             && self.function_numbers.is_whole(arena, functions)
             && self.arc_numbers.is_whole(arena, arcs)
@@ -536,11 +572,8 @@ impl State {
             && (self.instead as usize) < cells
             && (self.free as usize) < nodes
             && (self.thread as usize) < self.threads.len()
-            && self
-                .threads
-                .values(arena)
-                .iter()
-                .chain([&self.now])
-                .all(|thread| thread.is_whole(arena, nodes, functions, cells) && shapes(thread))
+            && self.threads.values(arena).iter().chain([&self.now]).all(|thread| {
+                thread.is_whole(arena, nodes, functions, cells) && shapes(thread) && fetches(thread)
+            })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use locality_stream::{Arena, List, Plain, Span};
+use locality_stream::{Arena, List, Plain, Range, Span};
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -90,6 +90,10 @@ impl Map {
         // SAFETY: nobody writes this table meanwhile.
         let slots = unsafe { self.slots.slice(arena) }.unwrap_or_default();
         slots.iter().filter(|slot| slot.key != 0)
+    }
+
+    pub(crate) fn range(&self) -> Range {
+        self.slots.range()
     }
 
     /// Checks a table that comes out of another process' hands: probing ends, and numbers are below `bound`.
@@ -192,6 +196,10 @@ impl<T: Plain> Keyed<T> {
             *self.latest.get_mut(arena, index)? = (u64::from(function) + 1) << 32 | u64::from(number);
         }
         Some(number)
+    }
+
+    pub(crate) fn ranges(&self) -> [Range; 3] {
+        [self.latest.range(), self.list.range(), self.numbers.range()]
     }
 
     /// Checks tables that come out of another process' hands.

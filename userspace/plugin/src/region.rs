@@ -254,7 +254,22 @@ impl Region {
         {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the plugin is of another version"));
         }
+        region.empty_free_room()?;
         Ok(region)
+    }
+
+    /// Puts fresh memory where nothing was taken: what the program wrote there by mistake would be taken for zeros.
+    fn empty_free_room(&self) -> io::Result<()> {
+        let taken = self.taken().load(Ordering::Relaxed).min(self.len()).next_multiple_of(PAGE);
+        let bytes = self.len().saturating_sub(taken);
+        self.taken().store(taken, Ordering::Relaxed);
+        if bytes == 0 {
+            return Ok(());
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let from: NonNull<u8> = self.at(ARENA_AT + taken);
+        // SAFETY: replaces the end of our own mapping, which nobody refers to yet.
+        mapping(unsafe { libc::mmap(from.as_ptr().cast(), bytes, READ_WRITE, flags, -1, 0) }).map(drop)
     }
 
     /// Gives the address range back.
@@ -561,6 +576,28 @@ mod tests {
         lane.cursor.store(region.buffer(7, 15).as_ptr() as u64 + per_buffer * 16, Ordering::Relaxed);
         assert_eq!(region.unseen(2, base + 15 * per_buffer).len(), BUFFER_EVENTS);
         region.unmap();
+    }
+
+    /// Whoever goes on with a file finds zeros in new room, whatever the program wrote there by mistake.
+    #[test]
+    fn free_room_of_an_opened_file_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.0");
+        let region = Region::create(&path, None).unwrap();
+        let taken = region.allocate(100).unwrap() as usize;
+        for at in [taken, taken + PAGE, taken + (1 << 20)] {
+            // SAFETY: within the arena.
+            unsafe { region.base().add(at).write(7) };
+        }
+        let seen = Region::open(&path).unwrap();
+        // SAFETY: within the arena.
+        assert_eq!(unsafe { seen.base().add(taken).read() }, 7);
+        let new = seen.allocate(1 << 21).unwrap() as usize;
+        // SAFETY: the range just taken.
+        let bytes = unsafe { std::slice::from_raw_parts(seen.base().add(new).as_ptr(), 1 << 21) };
+        assert!(new >= taken + 100 && bytes.iter().all(|byte| *byte == 0));
+        region.unmap();
+        seen.unmap();
     }
 
     #[test]

@@ -99,6 +99,21 @@ impl<T> Default for Span<T> {
     }
 }
 
+/// Bytes of an arena: offset of the first, and how many.
+pub type Range = (Offset, u64);
+
+/// Whether tables of a state that comes out of another process' hands lie in room that was taken, and none in another's.
+///
+/// Without this, what is written to one table may change what was checked of another.
+pub fn are_apart<A: Arena + ?Sized>(arena: &A, mut ranges: Vec<Range>) -> bool {
+    let end = |(start, bytes): Range| start.checked_add(bytes);
+    let taken = arena.taken().load(Ordering::Relaxed).min(arena.len()) as u64;
+    ranges.retain(|(_, bytes)| *bytes > 0);
+    ranges.sort_unstable();
+    let next = ranges.iter().skip(1).map(|range| range.0).chain([taken]);
+    ranges.iter().zip(next).all(|(range, next)| end(*range).is_some_and(|end| end <= next))
+}
+
 impl<T: Plain> Span<T> {
     /// Takes room for `count` zeroed values.
     pub fn allocate<A: Arena + ?Sized>(arena: &A, count: usize) -> Option<Span<T>> {
@@ -119,6 +134,11 @@ impl<T: Plain> Span<T> {
     /// Number of values.
     pub fn count(&self) -> usize {
         self.count as usize
+    }
+
+    /// Where the values lie, for [`are_apart`].
+    pub fn range(&self) -> Range {
+        (self.offset, self.count.saturating_mul(size_of::<T>() as u64))
     }
 
     /// Gives the room back.
@@ -236,6 +256,20 @@ mod tests {
         let span = Span::<u64>::allocate(&heap, 100).unwrap();
         // SAFETY: no writer.
         assert_eq!(unsafe { span.slice(&heap) }.unwrap(), &[0; 100]);
+    }
+
+    #[test]
+    fn tables_in_each_other_or_in_free_room_are_told() {
+        let heap = Heap::new(1 << 16).unwrap();
+        let (a, b) = (Span::<u64>::allocate(&heap, 8).unwrap(), Span::<u64>::allocate(&heap, 16).unwrap());
+        let apart = |ranges: &[Range]| are_apart(&heap, ranges.to_vec());
+        assert!(apart(&[b.range(), a.range()]) && apart(&[]));
+        let empty = Span::<u64>::from_parts(a.offset() + 8, 0);
+        assert!(apart(&[a.range(), empty.range(), b.range()]));
+        assert!(!apart(&[a.range(), a.range()]));
+        assert!(!apart(&[a.range(), Span::<u64>::from_parts(a.offset() + 56, 2).range()]));
+        assert!(!apart(&[Span::<u64>::from_parts(b.offset(), 17).range()]));
+        assert!(!apart(&[Span::<u64>::from_parts(u64::MAX - 7, 2).range(), a.range()]));
     }
 
     #[test]

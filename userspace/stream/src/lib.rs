@@ -21,7 +21,7 @@ mod list;
 mod mix;
 
 pub use analysis::{Analysis, ArenaFull};
-pub use arena::{Arena, Heap, Offset, Plain, Span};
+pub use arena::{Arena, Heap, Offset, Plain, Range, Span, are_apart};
 pub use checker::{Checker, Finding, Rule};
 pub use classify::{Class, DataType, Flow, Instruction, NoDataType};
 pub use code::{BlockRecord, Code, InstructionRecord};

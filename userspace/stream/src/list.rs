@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::arena::{Arena, Offset, Plain, Span};
+use crate::arena::{Arena, Offset, Plain, Range, Span};
 
 /// The array; lies in an arena itself.
 #[derive(Debug)]
@@ -42,6 +42,11 @@ impl<T: Plain> List<T> {
     /// Where the values lie in the arena, until the list grows.
     pub fn offset(&self) -> Offset {
         self.span.offset()
+    }
+
+    /// The list's room, for [`crate::are_apart`].
+    pub fn range(&self) -> Range {
+        self.span.range()
     }
 
     /// The values. Nobody may write them meanwhile.
@@ -93,7 +98,13 @@ impl<T: Plain> List<T> {
         if len > self.span.count() {
             self.grow(arena, len.checked_next_power_of_two()?)?;
         }
-        self.used = self.used.max(len as u64);
+        let old = self.len();
+        if len > old {
+            // Room that was never used has zeros, unless something wrote there that had no business to.
+            // SAFETY: below the span's count, which is at least `len`.
+            unsafe { self.span.get(arena)?.add(old).write_bytes(0, len - old) };
+            self.used = len as u64;
+        }
         Some(())
     }
 

@@ -70,8 +70,13 @@ fn a_full_arena_stops_and_still_balances() {
     assert!(totals.sum[crate::Column::Dw] > 2);
 }
 
+/// As many cases as `PROPTEST_CASES` says, else so few.
+fn cases(few: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").map_or(few, |cases| cases.parse().unwrap())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(32), ..ProptestConfig::default() })]
 
     /// Any words of the memory are other ones.
     #[test]

@@ -192,9 +192,10 @@ fn finish(region: &Region) -> Image {
                 // A full arena has been noted in the state.
                 let rest = region.unseen(index, engine.consumed());
                 let _full = engine.observe(&rest, &code);
+                // One after the other: each analysis has checked its own tables, not that another one's lie elsewhere.
+                let summary = engine.finish(tid.into(), &code);
                 extra::take(region, &record.extra, &rest);
                 image.extra.add(region, &record.extra);
-                let summary = engine.finish(tid.into(), &code);
                 accesses = summary.accesses;
                 match &mut image.summary {
                     Some(sum) => sum.merge(&summary),
@@ -222,12 +223,15 @@ fn unreadable(why: &impl std::fmt::Display) -> String {
 
 fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary, OpenError> {
     let mut engine = Engine::open(region, state)?;
+    let mut rests = Vec::new();
     for index in 0..region.header().threads.load(Relaxed) as usize {
         let rest = region.unseen(index, engine.consumed());
         let _full = engine.observe(&rest, code);
-        extra::take(region, &region.header().extra, &rest);
+        rests.push(rest);
     }
-    Ok(engine.finish(region.header().pid.load(Relaxed).into(), code))
+    let summary = engine.finish(region.header().pid.load(Relaxed).into(), code);
+    rests.iter().for_each(|rest| extra::take(region, &region.header().extra, rest));
+    Ok(summary)
 }
 
 /// What an instruction is that QEMU lacks. QEMU may have read its first bytes only; the others are in the file.
