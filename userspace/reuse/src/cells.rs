@@ -3,7 +3,7 @@
 //!
 //! Memory: 26 to 51 bytes a key. Keys are never removed. A kill leaves the table whole, in the middle of growth too.
 
-use locality_stream::{Arena, Plain, Span};
+use locality_stream::{Arena, Plain, Range, Span};
 
 use crate::batch::BATCH;
 use crate::lanes::{KEYS, Lanes};
@@ -139,6 +139,10 @@ impl Cells {
             .iter()
             .flat_map(|bucket| bucket.keys.iter().copied().zip(bucket.counts.iter().copied()))
             .filter(|(key, _)| *key != 0)
+    }
+
+    pub(crate) fn range(&self) -> Range {
+        self.table().range()
     }
 
     /// Checks a table that comes out of another process' hands, and counts its keys again: afterwards every operation

@@ -9,7 +9,7 @@
 //! back to its node there. When the number of nodes is at its bound, new calls stay in the caller's context and are
 //! counted as folded.
 
-use locality_stream::{Arena, List, Plain, Span};
+use locality_stream::{Arena, List, Plain, Range, Span};
 
 use crate::map::Map;
 
@@ -178,6 +178,16 @@ impl Contexts {
     /// All nodes; the root first.
     pub(crate) fn nodes<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Node] {
         self.nodes.values(arena)
+    }
+
+    pub(crate) fn ranges<A: Arena + ?Sized>(&self, arena: &A) -> Vec<Range> {
+        // The current thread has its frames twice.
+        let threads = self.threads.values(arena).iter().chain([&self.now]);
+        let mut ranges: Vec<Range> = threads.map(|thread| thread.frames.range()).collect();
+        ranges.sort_unstable();
+        ranges.dedup();
+        ranges.extend([self.nodes.range(), self.children.range(), self.threads.range()]);
+        ranges
     }
 
     /// Checks tables that come out of another process' hands.

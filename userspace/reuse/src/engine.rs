@@ -9,7 +9,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Offset, Plain, Span};
+use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Offset, Plain, Range, Span, are_apart};
 
 use crate::batch::{BATCH, Batch, Touches};
 use crate::config::{Config, What};
@@ -18,6 +18,7 @@ use crate::grain::{Grain, Room};
 use crate::lanes::{Lanes, Portable};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{V3, V4};
+use crate::places::Claims;
 use crate::sites::Sites;
 
 mod gather;
@@ -76,6 +77,29 @@ impl<T> Option64<T> {
     #[inline(always)]
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         (self.is_some == 1).then_some(&mut self.value)
+    }
+}
+
+impl State {
+    /// Where it and its tables lie; `offset` is its own place.
+    fn ranges<A: Arena + ?Sized>(&self, arena: &A, offset: Offset) -> Vec<Range> {
+        let mut ranges = vec![Span::<State>::from_parts(offset, 1).range(), self.functions.range()];
+        ranges.extend(self.contexts.ranges(arena));
+        ranges.extend(self.sites.ranges());
+        ranges.extend(self.grains.iter().filter_map(Option64::get).flat_map(Grain::ranges));
+        ranges
+    }
+
+    /// Whether as many phases can have ended as it says.
+    fn phases_are_sound(&self) -> bool {
+        let mut grains = self.grains.iter().filter_map(Option64::get).peekable();
+        let ended = self.phases.checked_mul(self.phase_accesses);
+        self.phase_accesses > 0
+            && self.max_phases >= 2
+            && self.phases <= self.max_phases
+            && ended.is_some_and(|ended| ended <= self.accesses)
+            && (self.phases == 0 || grains.peek().is_some())
+            && grains.all(|grain| self.max_phases <= grain.phases())
     }
 }
 
@@ -164,12 +188,21 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
             return Err(OpenError::NoState);
         }
         let torn = values.busy != 0;
+        let tables = values.ranges(arena, offset);
+        // Before anything is changed or looked up.
+        if !are_apart(arena, tables.clone()) {
+            return Err(OpenError::Damaged);
+        }
+        let mut claims = Claims::new(arena, tables);
         let sound = values.functions.get(arena).is_some()
-            && values.phase_accesses > 0
-            && values.phases <= values.max_phases
+            && values.phases_are_sound()
             && values.contexts.is_whole(arena)
             && values.sites.is_whole(arena)
-            && values.grains.iter_mut().filter_map(Option64::get_mut).all(|grain| grain.repair(arena, torn));
+            && values
+                .grains
+                .iter_mut()
+                .filter_map(Option64::get_mut)
+                .all(|grain| grain.repair(arena, &mut claims, torn));
         if !sound {
             return Err(OpenError::Damaged);
         }
@@ -180,6 +213,9 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
             values.torn += values.busy;
             values.consumed += values.busy;
             values.busy = 0;
+        }
+        if values.accesses > i64::MAX as u64 {
+            return Err(OpenError::Damaged);
         }
         Ok(engine)
     }

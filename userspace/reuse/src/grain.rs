@@ -3,14 +3,14 @@
 //! A batch goes through in steps, each over all its touches, so that cache misses of different touches overlap: find the
 //! entries (asking for them), ask for the bits of their slots, then count.
 
-use locality_stream::{Arena, ArenaFull, Plain, Span};
+use locality_stream::{Arena, ArenaFull, Plain, Range, Span};
 
 use crate::batch::{BATCH, Batch, Touches, bits};
 use crate::bins::{FINE_BINS, fine_bin};
 use crate::cells::Cells;
 use crate::lanes::{Lanes, RECENT};
 use crate::order::Order;
-use crate::places::{Places, entry};
+use crate::places::{Claims, Places, entry};
 use crate::prefetch::prefetch;
 
 /// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0 is no reuse's.
@@ -350,8 +350,22 @@ impl Grain {
         self.places.for_each(arena, |_, _, entry| entry.slot = 7);
     }
 
-    /// Checks tables that come out of another process' hands; `torn` when it was killed in the middle of a batch.
-    pub(crate) fn repair<A: Arena + ?Sized>(&mut self, arena: &A, torn: bool) -> bool {
+    pub(crate) fn ranges(&self) -> Vec<Range> {
+        let mut ranges = vec![self.counts.range(), self.snapshots.range(), self.sums.range()];
+        ranges.push(self.cells.range());
+        ranges.extend(self.places.ranges());
+        ranges.extend(self.order.ranges());
+        ranges
+    }
+
+    /// Phases of which counts can be kept.
+    pub(crate) fn phases(&self) -> u64 {
+        self.snapshots.count() as u64
+    }
+
+    /// Checks tables that come out of another process' hands, which lie apart; makes the order anew where it was killed in
+    /// the middle of a batch (`torn`), or where order and entries contradict each other.
+    pub(crate) fn repair<A: Arena + ?Sized>(&mut self, arena: &A, claims: &mut Claims, torn: bool) -> bool {
         let sound = self.bits < 64
             && self.places.is_whole(arena)
             && self.order.is_whole(arena, &self.places)
@@ -360,6 +374,9 @@ impl Grain {
             && self.snapshots.get(arena).is_some()
             && self.sums.get(arena).is_some()
             && self.cells.is_whole(arena);
-        sound && (!torn || self.order.rebuild(arena, &self.places).is_ok())
+        sound
+            && self.places.claim(arena, claims)
+            && (!torn && self.order.agrees(arena, &self.places)
+                || self.order.rebuild(arena, &self.places).is_ok())
     }
 }

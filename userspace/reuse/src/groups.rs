@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use locality_stream::{Arena, ArenaFull, Plain, Span};
+use locality_stream::{Arena, ArenaFull, Plain, Range, Span};
 
 use crate::map::hash;
 use crate::places::{CHUNK_BITS, Reference};
@@ -119,6 +119,10 @@ impl Groups {
             .iter()
             .flat_map(|bucket| bucket.granules.iter().copied().zip(bucket.values.iter().copied()))
             .filter(|(_, value)| *value != 0)
+    }
+
+    pub(crate) fn range(&self) -> Range {
+        self.table().range()
     }
 
     /// Checks a table that comes out of another process' hands, and counts its groups again: afterwards every operation

@@ -1,7 +1,7 @@
 //! A hash table in an arena: 64-bit keys (never 0) to 64-bit values, open addressing with linear probing, at most half
 //! full. Keys are never removed.
 
-use locality_stream::{Arena, Plain, Span};
+use locality_stream::{Arena, Plain, Range, Span};
 
 /// The table cannot grow: its bound is reached or the arena is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +124,10 @@ impl Map {
         // SAFETY: `self` is the only owner, and the caller does not write while iterating.
         let slots = unsafe { self.slots.slice(arena) }.unwrap_or_default();
         slots.iter().copied().filter(|slot| slot.key != 0)
+    }
+
+    pub(crate) fn range(&self) -> Range {
+        self.slots.range()
     }
 
     /// Checks a table that comes out of another process' hands, and counts its keys again: afterwards every operation

@@ -7,7 +7,9 @@
 //! Memory: 16 bytes a granule and 2 to 4 for the table where neighbours are used too; 34 to 51 bytes for a granule that
 //! is alone in its group; 72 to 80 where two of a group are used, the worst case.
 
-use locality_stream::{Arena, ArenaFull, Plain, Span};
+use std::sync::atomic::Ordering;
+
+use locality_stream::{Arena, ArenaFull, Plain, Range, Span};
 
 use crate::groups::Groups;
 use crate::map::Slot;
@@ -57,6 +59,37 @@ pub(crate) struct Places {
 }
 // SAFETY: integers without padding.
 unsafe impl Plain for Places {}
+
+/// Whose an entry is, of all granularities of a state that comes out of another process' hands.
+pub(crate) struct Claims {
+    /// In ascending order, and apart.
+    tables: Vec<Range>,
+    /// A bit for each entry that the taken part of the arena has room for.
+    entries: Vec<u8>,
+}
+
+impl Claims {
+    pub(crate) fn new<A: Arena + ?Sized>(arena: &A, mut tables: Vec<Range>) -> Claims {
+        tables.retain(|(_, bytes)| *bytes > 0);
+        tables.sort_unstable();
+        let taken = arena.taken().load(Ordering::Relaxed).min(arena.len());
+        Claims { tables, entries: vec![0; taken / CHUNK] }
+    }
+
+    /// Claims an entry, or a chunk of them; false where there is something else.
+    fn claim(&mut self, reference: Reference) -> bool {
+        let (mask, count) = if is_chunk(reference) { (u8::MAX, 1 << CHUNK_BITS) } else { (1, 1) };
+        let mask = mask << (u64::from(reference) & WITHIN);
+        let start = u64::from(reference) * ENTRY as u64;
+        let behind = self.tables.partition_point(|table| table.0 < start + count * ENTRY as u64);
+        let before = behind.checked_sub(1).and_then(|at| self.tables.get(at));
+        let is_free = before.is_none_or(|(table, bytes)| table + bytes <= start);
+        let Some(held) = self.entries.get_mut(reference as usize >> CHUNK_BITS) else { return false };
+        let is_new = *held & mask == 0;
+        *held |= mask;
+        is_free && is_new && reference != 0
+    }
+}
 
 /// What [`Places::find`] found.
 pub(crate) struct Found {
@@ -234,6 +267,20 @@ impl Places {
     /// True when an entry's bytes lie in the arena.
     pub(crate) fn contains<A: Arena + ?Sized>(&self, arena: &A, reference: Reference) -> bool {
         reference != 0 && (reference as usize + 1) * ENTRY <= arena.len()
+    }
+
+    /// Where its tables lie, and room for entries to come.
+    pub(crate) fn ranges(&self) -> [Range; 4] {
+        let entry = ENTRY as u64;
+        let singles = if is_chunk(self.single as Reference) { 0 } else { (!self.single & WITHIN) + 1 };
+        let single = (self.single.saturating_mul(entry), singles * entry);
+        let slab = (self.next, self.end.saturating_sub(self.next));
+        [self.groups.range(), self.cache.range(), single, slab]
+    }
+
+    /// Claims all entries; false where one is another's, or lies in a table.
+    pub(crate) fn claim<A: Arena + ?Sized>(&self, arena: &A, claims: &mut Claims) -> bool {
+        self.groups.iterate(arena).all(|(_, reference)| claims.claim(reference))
     }
 
     /// Checks tables that come out of another process' hands.

@@ -3,7 +3,7 @@
 //! Site 0 is nobody: the "use" before a first touch. When the sites are at their bound, an instruction in a new context
 //! takes its site without context; and when that is new too, site 1, which stands for no known instruction.
 
-use locality_stream::{Arena, List, NO_INSTRUCTION, Plain, Span};
+use locality_stream::{Arena, List, NO_INSTRUCTION, Plain, Range, Span};
 
 use crate::batch::site_key;
 use crate::map::{Map, Slot, hash};
@@ -114,6 +114,10 @@ impl Sites {
     /// All sites; site 0 is nobody.
     pub(crate) fn list<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Site] {
         self.list.values(arena)
+    }
+
+    pub(crate) fn ranges(&self) -> [Range; 3] {
+        [self.list.range(), self.numbers.range(), self.cache.range()]
     }
 
     /// Checks tables that come out of another process' hands.

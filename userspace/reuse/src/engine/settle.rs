@@ -19,7 +19,7 @@ impl State {
     ) -> Result<(), ArenaFull> {
         self.busy = *unsettled;
         compiler_fence(Ordering::SeqCst);
-        let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
+        let left = self.left_of_phase();
         let result = if (scratch.batch.len as u64) < left {
             self.count::<L, A>(arena, &scratch.batch, &mut scratch.touches)
         } else {
@@ -59,7 +59,7 @@ impl State {
         let Scratch { batch, touches } = scratch;
         let mut done = 0;
         while done < batch.len {
-            let left = self.phase_accesses.saturating_mul(self.phases + 1) - self.accesses;
+            let left = self.left_of_phase();
             let until = batch.len.min(done + usize::try_from(left).unwrap_or(BATCH));
             let mut part = Batch::EMPTY;
             let accesses = batch.address.iter().zip(&batch.last).zip(&batch.site);
@@ -68,11 +68,17 @@ impl State {
             }
             self.count::<L, A>(arena, &part, touches)?;
             done = until;
-            if self.accesses == self.phase_accesses.saturating_mul(self.phases + 1) {
+            if self.left_of_phase() == 0 {
                 self.end_phase(arena);
             }
         }
         Ok(())
+    }
+
+    /// Accesses up to the phase's end; 0 behind it too, where a kill left it.
+    #[inline(always)]
+    fn left_of_phase(&self) -> u64 {
+        self.phase_accesses.saturating_mul(self.phases + 1).saturating_sub(self.accesses)
     }
 
     fn end_phase<A: Arena + ?Sized>(&mut self, arena: &A) {

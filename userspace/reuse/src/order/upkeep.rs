@@ -2,7 +2,7 @@
 //!
 //! Numbering costs a constant per touch in the mean, as at least half of the slots are free afterwards.
 
-use locality_stream::{Arena, ArenaFull};
+use locality_stream::{Arena, ArenaFull, Range};
 
 use super::{BLOCK_BITS, FAN_BITS, GROUP_BITS, Order, SLOT_UNIT};
 use crate::lanes::RECENT;
@@ -115,6 +115,39 @@ impl Order {
             nodes >>= FAN_BITS;
         }
         sound
+    }
+
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range> + use<> {
+        let levels = self.levels.into_iter().map(|level| level.range());
+        levels.chain([self.bits.range(), self.blocks.range(), self.granules.range()])
+    }
+
+    /// Whether live slots and entries lead to each other, of tables that are whole: afterwards slots can be believed.
+    pub(crate) fn agrees<A: Arena + ?Sized>(&self, arena: &A, places: &Places) -> bool {
+        // SAFETY: nobody writes them meanwhile.
+        let (bits, granules) = unsafe { (self.bits.slice(arena), self.granules.slice(arena)) };
+        let (Some(bits), Some(granules)) = (bits, granules) else { return false };
+        let is_live = |slot: u32| {
+            u64::from(slot) < self.head
+                && bits.get(slot as usize >> 6).is_some_and(|word| word >> (slot & 63) & 1 == 1)
+        };
+        let (mut with_slot, mut without, mut lost) = (0, 0, 0);
+        places.for_each(arena, |_, reference, entry| {
+            if entry.time == 0 {
+            } else if self.recent.contains(&reference) {
+                without += 1;
+            } else if is_live(entry.slot) && granules.get(entry.slot as usize) == Some(&reference) {
+                with_slot += 1;
+            } else {
+                lost += 1;
+            }
+        });
+        let recent = self.recent.iter().filter(|reference| **reference != 0).count();
+        let live: u64 = bits.iter().map(|word| u64::from(word.count_ones())).sum();
+        lost == 0
+            && without == recent
+            && (with_slot == 0 || recent == RECENT)
+            && (live, self.live) == (with_slot, with_slot)
     }
 
     /// Spoils the order.
