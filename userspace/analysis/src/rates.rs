@@ -5,7 +5,7 @@
 //! CPU time, METHOD.md §3) between means over neighbouring samples, whichever of its threads ran; only up to [`LOCAL_NS`] after
 //! a sample is it that sample's. CPU time along a run is the sum of the samples' periods.
 //!
-//! Rates of [`UNSCALED`] are brackets: they count where no sample has any other. A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
+//! A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
 //! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
 //!
 //! Sources of error: what the rates' own intervals say, and more between samples than at them; a thread that ran for less
@@ -28,7 +28,10 @@ const LOCAL_NS: f64 = 1.5e6;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
 const UNSURE: f64 = 0.2;
 
-/// Source of rates that nothing measured: the middle of what a timing model leaves possible.
+/// Share of CPU time from which the report doubts all distances.
+const MOSTLY: f64 = 0.5;
+
+/// Source of rates of processes in which nothing was measured: a timing model's.
 pub const UNSCALED: &str = "unscaled timing model";
 
 /// What distances are counted in.
@@ -149,11 +152,13 @@ impl Rates {
         self
     }
 
-    /// By which factor all distances in accesses may be wrong, up or down, where no rate was measured.
+    /// By which factor all distances in accesses may be wrong, up or down, where hardly any rate was measured.
     pub fn doubt(&self) -> Option<f64> {
-        let guessed = self.sources.iter().any(|(source, _)| source == UNSCALED);
-        let sigma = self.locals.iter().map(|local| local.sigma).fold(0.0, f64::max);
-        guessed.then(|| (sigma * WIDTH / 2.0).exp())
+        let modelled = self.sources.iter().position(|(source, _)| source == UNSCALED)?;
+        let sigmas = self.locals.iter().filter(|local| local.source == modelled).map(|local| local.sigma);
+        let sigma = median(sigmas)?;
+        let share = self.sources.get(modelled).map_or(0.0, |source| source.1);
+        (share > MOSTLY).then(|| (sigma * WIDTH / 2.0).exp())
     }
 
     /// What distances are counted in.
@@ -292,14 +297,12 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Lin
 /// Rate, error and source of each sample whose window has a possible one.
 fn known(profile: &Profile) -> Vec<Option<(f64, f64, String)>> {
     let mut known = vec![None; profile.samples.len()];
-    let mut all = profile.windows.iter().filter_map(|window| window.rate.as_ref());
-    let measured = all.any(|rate| rate.source != UNSCALED);
     for window in &profile.windows {
         let (Some(place), Some(rate)) = (known.get_mut(window.sample.0 as usize), &window.rate) else {
             continue;
         };
         let possible = |value: f64| value.is_finite() && value > 1e-9 && value < 1e3;
-        if !possible(rate.value) || (measured && rate.source == UNSCALED) {
+        if !possible(rate.value) {
             continue;
         }
         let sigma = if possible(rate.low) && possible(rate.high) && rate.high >= rate.low {

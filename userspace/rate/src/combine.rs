@@ -21,13 +21,10 @@ pub(crate) struct Candidate {
     pub is_affine: bool,
 }
 
-/// The rate on which most evidence agrees, within `bracket` where there is one.
-pub(crate) fn combine(candidates: &[Candidate], bracket: Option<(f64, f64)>) -> Option<(Estimate, Source)> {
-    let usable: Vec<&Candidate> = candidates
-        .iter()
-        .filter(|c| c.rate > 0.0 && c.rate.is_finite() && c.sigma < 0.6)
-        .filter(|c| bracket.is_none_or(|(low, high)| c.rate >= low && c.rate <= high))
-        .collect();
+/// The rate on which most evidence agrees.
+pub(crate) fn combine(candidates: &[Candidate]) -> Option<(Estimate, Source)> {
+    let usable: Vec<&Candidate> =
+        candidates.iter().filter(|c| c.rate > 0.0 && c.rate.is_finite() && c.sigma < 0.6).collect();
     let weight = |c: &Candidate| 1.0 / (c.sigma * c.sigma + FLOOR * FLOOR);
     let agrees = |a: &Candidate, b: &Candidate| {
         (a.rate / b.rate).ln().abs() <= AGREEMENT.max(2.0 * a.sigma.hypot(b.sigma)).min(0.5)

@@ -2,6 +2,7 @@
 
 use locality_stream::Kind;
 
+use crate::processor::{Duration, Processor};
 use crate::table::Table;
 use crate::types::WindowView;
 
@@ -41,6 +42,8 @@ pub(crate) struct Digest<'a> {
     pub instructions: f64,
     /// Accesses per nanosecond by the model, unscaled.
     pub weight: f64,
+    /// [`Duration::waiting`] of it.
+    pub waiting: f64,
 }
 
 /// Makes windows ready, one after the other in the same memory.
@@ -48,7 +51,7 @@ pub(crate) struct Digest<'a> {
 pub(crate) struct Digester {
     visits: Sorter<Visit>,
     words: Sorter<WordAccess>,
-    lines: Table,
+    processor: Processor,
 }
 
 /// Sorts by groups in the order in which these came.
@@ -96,17 +99,16 @@ impl<T: Copy + Default> Sorter<T> {
 
 impl Digester {
     pub fn digest<'a>(&'a mut self, window: &WindowView<'a>) -> Digest<'a> {
-        let Digester { visits, words, lines } = self;
+        let Digester { visits, words, processor } = self;
         visits.clear();
         words.clear();
-        lines.clear();
         // Words that are only loaded tell nothing.
         for event in window.events {
             if matches!(event.size, 4 | 8) && event.kind == Kind::STORE {
                 words.groups.insert(event.value);
             }
         }
-        let (mut access, mut order, mut first_block, mut last_line) = (0_u32, 0_u32, None, None);
+        let (mut access, mut order, mut first_block) = (0_u32, 0_u32, None);
         for event in window.events {
             if event.kind.is_access() {
                 let bits = u32::from(event.size) * 8;
@@ -118,11 +120,6 @@ impl Digester {
                     let is_store = event.kind.is_store();
                     let word = WordAccess { address: event.value, access, bits, is_store, value };
                     words.unsorted.push((group, word));
-                }
-                let line = event.value >> 6;
-                if last_line != Some(line) {
-                    lines.insert(line);
-                    last_line = Some(line);
                 }
                 access += 1;
             } else if event.kind == Kind::BLOCK {
@@ -140,7 +137,7 @@ impl Digester {
         }
         let accesses = f64::from(access);
         let instructions = window.instructions as f64;
-        let model = model(instructions, lines) / accesses.max(1.0);
+        let Duration { ns, waiting } = processor.run(window);
         Digest {
             visits: visits.sort(),
             registers: window.registers,
@@ -148,24 +145,10 @@ impl Digester {
             first: first_block,
             accesses,
             instructions,
-            weight: if model > 0.0 { 1.0 / model } else { 1.0 },
+            weight: if ns > 0.0 { accesses.max(1.0) / ns } else { 1.0 },
+            waiting,
         }
     }
-}
-
-/// Nanoseconds, up to a factor that each process calibrates: instructions at three a cycle of 3 GHz, lines that the window
-/// touches for the first time at what a prefetched one or a missed one costs. The costs are round numbers of the order
-/// that this kind of machine shows; only their proportions matter.
-fn model(instructions: f64, lines: &Table) -> f64 {
-    const INSTRUCTION: f64 = 0.11;
-    const NEXT_LINE: f64 = 2.0;
-    const OTHER_LINE: f64 = 8.0;
-    let has = |line: Option<u64>| line.is_some_and(|line| lines.get(line).is_some());
-    let follows = |line: u64| has(line.checked_sub(1)) || has(line.checked_sub(2));
-    let next = lines.keys().iter().filter(|line| follows(**line)).count() as f64;
-    // The first of all is there already.
-    let other = (lines.keys().len() as f64 - next - 1.0).max(0.0);
-    instructions * INSTRUCTION + next * NEXT_LINE + other * OTHER_LINE
 }
 
 #[cfg(test)]
@@ -187,23 +170,6 @@ mod tests {
             }
             truth.sort_by_key(|item| item.0);
             assert!(sorter.sort().iter().eq(truth.iter().map(|item| &item.1)));
-        }
-    }
-
-    #[test]
-    fn lines_cost_by_their_neighbours() {
-        let mut random = fastrand::Rng::with_seed(3);
-        let mut table = Table::default();
-        for _ in 0..20 {
-            table.clear();
-            let mut lines: Vec<u64> = (0..random.u64(1..200)).map(|_| random.u64(0..1000)).collect();
-            for line in &lines {
-                table.insert(*line);
-            }
-            lines.sort_unstable();
-            lines.dedup();
-            let costs = lines.windows(2).map(|pair| if pair[1] - pair[0] <= 2 { 2.0 } else { 8.0 });
-            assert!((model(100.0, &table) - 11.0 - costs.sum::<f64>()).abs() < 1e-6);
         }
     }
 }

@@ -23,6 +23,7 @@ mod combine;
 mod counted;
 mod digest;
 mod pace;
+mod processor;
 mod quantity;
 mod rates;
 mod sequence;

@@ -21,8 +21,6 @@ const SAME_PLACE: f64 = 0.3;
 const FEWEST_OF_REGION: usize = 3;
 /// Difference of log likelihoods from which a track is preferred to its rivals.
 const CLEAR: f64 = 3.0;
-/// Factor of uncertainty of the scaled model (METHOD.md §2).
-const MODEL: f64 = 0.4;
 /// Rounds in which all samples are looked at again.
 const ROUNDS: usize = 3;
 /// Number of samples after which this is done first.
@@ -30,7 +28,8 @@ const FIRST_REVISION: usize = 8;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Samples with rates of their own by place, in order: number, rate, steady.
+/// Samples with rates of their own by place, in order: number, rate, whether it is good: precise, and read at the work that
+/// the window shows.
 type Regions = BTreeMap<u64, Vec<(u32, f64, bool)>>;
 
 /// A quantity's track in a sample.
@@ -124,8 +123,11 @@ impl Rates {
             kept.string = strings::track(sample.readings, &window.code, self.tick_ns);
             kept.steady = sample.readings.iter().all(|reading| shown(reading.ip));
             if digest.accesses > 0.0 {
-                kept.shape =
-                    Shape { model: digest.weight, instructions: digest.instructions / digest.accesses };
+                kept.shape = Shape {
+                    model: digest.weight,
+                    instructions: digest.instructions / digest.accesses,
+                    waiting: digest.waiting,
+                };
             }
         }
         kept.region >>= REGION;
@@ -135,7 +137,7 @@ impl Rates {
         self.words.choose(&self.quantities);
         let own = self.own(number, &kept, &self.learnt);
         if let Some((rate, _)) = own {
-            self.learnt.learn(number, &kept, rate.value);
+            self.learnt.learn(number, &kept, rate);
             self.learnt.scale.fit();
         }
         let rate = self.learnt.settle(number, &kept, own);
@@ -166,7 +168,7 @@ impl Rates {
             learnt = Learnt::default();
             for ((kept, number), own) in numbered().zip(&own) {
                 if let Some((rate, _)) = own {
-                    learnt.learn(number, kept, rate.value);
+                    learnt.learn(number, kept, *rate);
                 }
             }
             learnt.scale.fit();
@@ -277,20 +279,30 @@ impl Rates {
         // It needs no window to say what a step is worth, and fills go faster than any other code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
-            return combine(&[one], None);
+            return combine(&[one]);
         }
         if let Some(Track { speed: rate, sigma, intervals }) = kept.counted {
             let one = Candidate { rate, sigma, intervals: intervals.max(4), is_word: true, is_affine: false };
-            return combine(&[one], None).map(|(rate, _)| (rate, Source::Counters));
+            return combine(&[one]).map(|(rate, _)| (rate, Source::Counters));
         }
+        let prior = learnt.scale.prior(kept.shape);
+        let most = kept.shape.most();
+        let (narrow, wide) = match prior {
+            Some(prior) => (prior.bracket(most), prior.wide_bracket(most)),
+            None => ((0.0, most), (0.0, most)),
+        };
         let candidates: Vec<Candidate> = kept
             .evidence
             .iter()
             .filter_map(|evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize)?;
                 let (track, slope) = clearest(number, quantity, &evidence.tracks, expected)?;
-                quantity.is_sound().then(|| Candidate {
-                    rate: track.speed / slope.value,
+                let rate = track.speed / slope.value;
+                // Of what comes round several speeds fit, and a register may come round without a window that shows it.
+                let counts = evidence.is_word && quantity.period().is_none();
+                let (low, high) = if counts { wide } else { narrow };
+                (quantity.is_sound() && rate >= low && rate <= high).then(|| Candidate {
+                    rate,
                     sigma: track.sigma.hypot(slope.sigma),
                     intervals: track.intervals,
                     is_word: evidence.is_word,
@@ -298,22 +310,21 @@ impl Rates {
                 })
             })
             .collect();
-        let bracket = learnt.bracket(kept).unwrap_or((0.0, kept.shape.most()));
-        combine(&candidates, Some(bracket))
+        combine(&candidates)
     }
 }
 
 impl Learnt {
     /// Takes the rate that a sample has of its own.
-    fn learn(&mut self, number: u32, kept: &Kept, rate: f64) {
+    fn learn(&mut self, number: u32, kept: &Kept, rate: Estimate) {
         self.scale.learn(kept.shape, rate, kept.steady);
-        self.regions.entry(kept.region).or_default().push((number, rate, kept.steady));
+        let is_good = kept.steady && rate.is_precise();
+        self.regions.entry(kept.region).or_default().push((number, rate.value, is_good));
     }
 
-    /// Outside is what a sample's own evidence is not believed.
+    /// Where the rate lies as far as is known without the readings.
     fn bracket(&self, kept: &Kept) -> Option<(f64, f64)> {
-        let (low, high) = self.scale.prior(kept.shape)?.bracket();
-        Some((low, high.min(kept.shape.most()).max(low)))
+        Some(self.scale.prior(kept.shape)?.bracket(kept.shape.most()))
     }
 
     /// What other samples of the same place say, where they agree.
@@ -333,6 +344,9 @@ impl Learnt {
 
     fn settle(&self, number: u32, kept: &Kept, own: Option<(Estimate, Source)>) -> SampleRate {
         let own = own.filter(|(rate, _)| kept.steady || !self.is_of_elsewhere(number, kept, rate.value));
+        let is_counted = kept.string.or(kept.counted).is_some();
+        let prior = self.scale.prior(kept.shape).filter(|_| !is_counted);
+        let own = own.map(|(rate, source)| (prior.map_or(rate, |prior| prior.refine(rate)), source));
         let of_region = || {
             let logs = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs)?;
@@ -341,19 +355,16 @@ impl Learnt {
             Some((Estimate::within(middle.exp(), half), Source::Region))
         };
         let of_model = || {
-            let (rate, scatter) = self.scale.scaled(kept.shape)?;
-            Some((Estimate::within(rate, MODEL.max(2.0 * scatter)), Source::Model))
-        };
-        let unknown = || {
-            let (low, high) = self.bracket(kept)?;
-            Some((Estimate { value: (low * high).sqrt(), low, high }, Source::Unknown))
+            let source = if self.scale.is_scaled() { Source::Model } else { Source::Unknown };
+            Some((self.scale.prior(kept.shape)?.estimate(), source))
         };
         let most = if kept.string.is_some() { f64::INFINITY } else { kept.shape.most() };
         let possible = |rate: &(Estimate, Source)| rate.0.value <= most;
         let told = own.or_else(of_region).filter(possible);
-        match told.or_else(|| of_model().filter(possible)).or_else(unknown) {
+        match told.or_else(of_model) {
             Some((rate, source)) => {
-                let rate = Estimate { high: rate.high.min(most).max(rate.value), ..rate };
+                let value = rate.value.min(most);
+                let rate = Estimate { value, low: rate.low.min(value), high: rate.high.min(most) };
                 SampleRate {
                     accesses_per_ns: Some(rate),
                     instructions_per_ns: (kept.shape.instructions > 0.0)
@@ -420,7 +431,7 @@ mod tests {
     use super::*;
 
     fn kept(region: u64, steady: bool) -> Kept {
-        let shape = Shape { model: 1.0, instructions: 2.0 };
+        let shape = Shape { model: 1.0, instructions: 2.0, waiting: 0.0 };
         Kept { region, steady, shape, evidence: Vec::new(), string: None, counted: None }
     }
 
@@ -434,14 +445,15 @@ mod tests {
                 .into_iter()
                 .enumerate()
         {
-            learnt.learn(number as u32, &kept(1, steady), rate);
+            learnt.learn(number as u32, &kept(1, steady), Estimate::within(rate, 0.05));
         }
         let told = |steady: bool, own: Option<f64>| {
             let own = own.map(|rate| (Estimate::within(rate, 0.05), Source::Registers));
             let rate = learnt.settle(9, &kept(1, steady), own);
             (rate.accesses_per_ns.unwrap().value, rate.source)
         };
-        assert_eq!(told(true, Some(4.2)), (4.2, Source::Registers));
+        let (rate, source) = told(true, Some(4.2));
+        assert!((4.1..=4.2).contains(&rate) && source == Source::Registers, "{rate}");
         let (rate, source) = told(false, Some(1.0));
         assert!((3.9..4.2).contains(&rate) && source == Source::Region, "{rate}");
         assert!((3.9..4.2).contains(&told(false, None).0));

@@ -80,6 +80,12 @@ impl Estimate {
         Estimate { value, low: value / (1.0 + relative), high: value * (1.0 + relative) }
     }
 
+    /// Whether it tells something of other samples.
+    pub(crate) fn is_precise(self) -> bool {
+        const HALF: f64 = 0.35;
+        self.value > 0.0 && self.high <= self.value * (1.0 + HALF)
+    }
+
     /// Times a factor that is known.
     pub fn times(self, factor: f64) -> Estimate {
         Estimate { value: self.value * factor, low: self.low * factor, high: self.high * factor }

@@ -8,7 +8,7 @@ use crate::arena::Plain;
 use crate::classify::Instruction;
 
 /// A static instruction as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct InstructionRecord {
     /// Address in the traced program.

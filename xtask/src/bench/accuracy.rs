@@ -259,6 +259,10 @@ impl<'a> Bench<'a> {
             put("native_ms", native.once() * 1e3);
             put("native_spread", native.spread() * 100.0);
             put("rate", rate);
+            if let Some((told, own)) = found::told_rates(&self.kept(entry, recipe, "locality")) {
+                put("told_rate", told / rate);
+                put("own_rates", own);
+            }
             if let Some(once) = native.traced_once() {
                 put("traced_ms", once * 1e3);
             }

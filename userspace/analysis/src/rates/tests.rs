@@ -52,20 +52,21 @@ fn unknown_rates_are_borrowed_and_said_so() {
 }
 
 #[test]
-fn a_guess_counts_only_where_nothing_was_measured() {
+fn rates_of_the_model_alone_are_doubted() {
     let guess = |profile: &mut Profile, at: usize| {
         let (value, source) = (9.0, UNSCALED.to_owned());
-        profile.windows[at].rate = Some(Rate { value, low: value / 8.0, high: value * 8.0, source });
+        profile.windows[at].rate = Some(Rate { value, low: value / 2.0, high: value * 2.0, source });
     };
     let mut mixed = profile(&[Some(1.0), Some(2.0), None]);
     guess(&mut mixed, 2);
     let rates = Rates::of(&mixed);
-    assert!(rates.doubt().is_none() && rates.at(2).value <= 2.0, "{:?}", rates.at(2));
+    assert!(rates.doubt().is_none() && rates.at(2).value == 9.0, "{:?}", rates.at(2));
     let mut guessed = profile(&[None, None]);
     guess(&mut guessed, 0);
+    guess(&mut guessed, 1);
     let rates = Rates::of(&guessed);
     assert_eq!(rates.unit(), Unit::Accesses);
-    assert!(rates.doubt().is_some_and(|doubt| (doubt - 8.0).abs() < 1e-6), "{:?}", rates.doubt());
+    assert!(rates.doubt().is_some_and(|doubt| (doubt - 2.0).abs() < 1e-6), "{:?}", rates.doubt());
 }
 
 /// A program that changes its work within milliseconds, sampled every hundred: what lies between two samples is like all, not

@@ -73,7 +73,7 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     let rate = if let Some(doubt) = windowed.doubt {
         format!(
             "about {:.2} accesses per ns of CPU time by a timing model: nothing showed the program's progress, so all distances in \
-             accesses and the sizes of miss ratios may be wrong by a factor of {doubt:.0}",
+             accesses and the sizes of miss ratios may be wrong by a factor of {doubt:.1}",
             windowed.mean_rate
         )
     } else if known {

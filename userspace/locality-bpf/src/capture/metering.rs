@@ -14,13 +14,15 @@ use crate::{
     kernel::{perf::Event as PerfEvent, ptrace},
 };
 
-/// CPU time between readings of the slower clock: at random, so that they fall into step with no loop, and evenly on a
-/// logarithmic scale, because fast loops are followed through short intervals and slow counters seen to move in long ones.
-const PERIODS_NS: (f64, f64) = (150_000.0, 800_000.0);
+/// CPU time between readings of the faster clock: at random, so that they fall into step with no loop, and evenly on a
+/// logarithmic scale, because fast loops are followed through short intervals and slow counters seen to move in long ones. The
+/// shortest is long enough that the thread's caches are its own again and we do not work beside it any more: until half a
+/// millisecond after a stop threads were seen to run at .6 of their speed.
+const PERIODS_NS: (f64, f64) = (400_000.0, 1_200_000.0);
 
-/// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read after 2, 4, 5, 10 and 15
-/// fifths, so that intervals differ and no two readings come at once; the first when the thread's caches are its own again.
-const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (2, 2)];
+/// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read after 5, 7, 10, 14 and 15
+/// fifths, so that all intervals differ.
+const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (7, 2)];
 
 /// Clocks of a meter.
 pub const METER_CLOCKS: usize = 2;

@@ -8,10 +8,7 @@
 
 use std::collections::HashMap;
 
-use locality_analysis::{
-    model::{Sample, SampleId, Window},
-    rates::UNSCALED,
-};
+use locality_analysis::model::{Sample, SampleId, Window};
 
 /// Samples whose period is in accesses.
 #[derive(Debug, Default)]
@@ -24,13 +21,9 @@ impl Paced {
     }
 
     /// The samples with their CPU time.
-    pub fn finish<'a>(self, windows: impl Iterator<Item = &'a Window> + Clone) -> Vec<(SampleId, Sample)> {
-        let rates = windows.filter_map(|window| Some((window.sample.0, window.rate.as_ref()?)));
-        let measured = rates.clone().any(|(_, rate)| rate.source != UNSCALED);
-        let rates: HashMap<u32, f64> = rates
-            .filter(|(_, rate)| rate.value > 0.0 && (rate.source != UNSCALED || !measured))
-            .map(|(sample, rate)| (sample, rate.value))
-            .collect();
+    pub fn finish<'a>(self, windows: impl Iterator<Item = &'a Window>) -> Vec<(SampleId, Sample)> {
+        let rates = windows.filter_map(|window| Some((window.sample.0, window.rate.as_ref()?.value)));
+        let rates: HashMap<u32, f64> = rates.filter(|(_, rate)| *rate > 0.0).collect();
         let (mut accesses, mut ns) = (0.0, 0.0);
         for (id, sample) in &self.0 {
             if let Some(rate) = rates.get(&id.0) {
@@ -78,9 +71,7 @@ mod tests {
     fn equal_numbers_of_accesses_take_the_time_that_rates_say() {
         // 1,000 accesses at 4 and at 1 a nanosecond; the mean is that of both together.
         assert_eq!(periods(&[window(0, 4.0, "registers"), window(1, 1.0, "registers")]), [250, 1_000, 625]);
-        // A bracket counts only where there is nothing else, as in the analyses.
-        assert_eq!(periods(&[window(0, 4.0, "registers"), window(1, 1.0, UNSCALED)]), [250, 250, 250]);
-        assert_eq!(periods(&[window(1, 2.0, UNSCALED)]), [500, 500, 500]);
+        assert_eq!(periods(&[window(1, 2.0, "timing model")]), [500, 500, 500]);
         assert_eq!(periods(&[]), [1_000; 3]);
     }
 }

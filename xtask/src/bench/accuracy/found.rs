@@ -212,6 +212,16 @@ fn query(profile: &Path, sql: &str) -> Result<Vec<Value>> {
     }
 }
 
+/// Mean of the rates that a trace gives its windows, in accesses per nanosecond, and the share of them that their own readings told.
+pub fn told_rates(profile: &Path) -> Option<(f64, f64)> {
+    let own = "'hardware counters', 'memory counters', 'loop registers', 'pooled counters'";
+    let told =
+        format!("SELECT avg(rate) AS rate, avg(rate_source IN ({own})) AS own FROM window WHERE rate > 0");
+    let rows = query(profile, &told).ok()?;
+    let number = |name: &str| rows.first()?.get(name)?.as_f64();
+    Some((number("rate")?, number("own")?))
+}
+
 /// Number of samples so far in a profile that is being written; `None` while it cannot be read.
 pub fn samples_so_far(profile: &Path) -> Option<u64> {
     let rows = query(profile, "SELECT count(*) AS n FROM sample").ok()?;

@@ -157,6 +157,8 @@ fn tables(recipes: &[&str]) -> Vec<Table> {
             ("spread of it, %", "native_spread", 1),
             ("CPU ms while traced", "traced_ms", 1),
             ("accesses a ns", "rate", 2),
+            ("told ÷ that", "told_rate", 2),
+            ("of a sample's own readings", "own_rates", 2),
         ]
         .map(|(head, figure, digits)| column(recipe, head, figure, None, digits))
     }));
