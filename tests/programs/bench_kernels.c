@@ -1,5 +1,5 @@
-/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash` works until it is killed and prints a
- * line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are the same work. */
+/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash|small|large` works until it is killed and
+ * prints a line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are the same work. */
 // build: gcc -O2 -g -o $BIN $SRC
 #include <stdint.h>
 #include <stdio.h>
@@ -101,6 +101,29 @@ static void hash(void) {
     }
 }
 
+/* 40,000 allocations a unit, a million or so in a second, each in place of a random one of 4,096 blocks: of 16 to 496 bytes with
+ * every 64th of 4 KiB, or all of 1 to 16 KiB. What is allocated is worked on, as programs do. */
+static void allocate(int large) {
+    enum { BLOCKS = 4096, UNIT = 40000 };
+    static uint64_t *kept[BLOCKS];
+    uint64_t sum = 0;
+    for (uint64_t step = 1;; step++) {
+        uint64_t random = mix(step), **slot = &kept[random % BLOCKS];
+        size_t small = 16 + (random >> 20) % 31 * 16;
+        size_t bytes = large ? 1024 + (random >> 20) % 16 * 1024 : step % 64 ? small : 4096;
+        if (*slot)
+            sum += **slot;
+        free(*slot);
+        if (!(*slot = malloc(bytes)))
+            exit(1);
+        **slot = step;
+        for (int work = 0; work < 240; work++)
+            sum = mix(sum);
+        if (step % UNIT == 0)
+            unit(sum);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *kernel = argc > 1 ? argv[1] : "";
     if (!strcmp(kernel, "stream"))
@@ -111,5 +134,9 @@ int main(int argc, char **argv) {
         list();
     else if (!strcmp(kernel, "hash"))
         hash();
-    return fprintf(stderr, "usage: bench_kernels stream|matmul|list|hash\n"), 2;
+    if (!strcmp(kernel, "small"))
+        allocate(0);
+    if (!strcmp(kernel, "large"))
+        allocate(1);
+    return fprintf(stderr, "usage: bench_kernels stream|matmul|list|hash|small|large\n"), 2;
 }

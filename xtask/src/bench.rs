@@ -16,7 +16,7 @@ use crate::shell;
 pub enum Bench {
     /// What tracing costs, measured from outside: wall and CPU time, traced and untraced in turn; redis under load
     Overhead {
-        /// Passed on: --pairs N, --only NAME,…, --overhead PERCENT
+        /// Passed on: --pairs N, --only NAME,…, --overhead PERCENT, --heap
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -7,7 +7,10 @@
 //! start, here, and by a hundredth while it runs. Sources of error: other work on the machine; the noise column is the
 //! median change between neighbouring untraced stretches and bounds what can be told apart.
 //!
-//! Arguments: `--pairs N` (default 7), `--only NAME[,NAME…]` (redis too), `--overhead PERCENT`.
+//! With `--heap`, allocations are followed too, `small` and `large` make a million of them in a second, and the table tells how many
+//! were seen (recorded, of those that were made) and what their probes cost by the governor's own figure.
+//!
+//! Arguments: `--pairs N` (default 7), `--only NAME[,NAME…]` (redis too), `--overhead PERCENT`, `--heap`.
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
@@ -36,7 +39,7 @@ struct Program {
     start: fn() -> Worker,
 }
 
-const PROGRAMS: [Program; 8] = [
+const PROGRAMS: [Program; 10] = [
     Program { name: "stream", start: || kernel("stream") },
     Program { name: "matmul", start: || kernel("matmul") },
     Program { name: "list", start: || kernel("list") },
@@ -45,6 +48,8 @@ const PROGRAMS: [Program; 8] = [
     Program { name: "python3", start: || script("python3", "-c", PYTHON) },
     Program { name: "perl", start: || script("perl", "-e", PERL) },
     Program { name: "sqlite3", start: sqlite },
+    Program { name: "small", start: || kernel("small") },
+    Program { name: "large", start: || kernel("large") },
 ];
 
 const PYTHON: &str = "
@@ -122,11 +127,17 @@ struct Options {
     pairs: usize,
     only: Option<Vec<String>>,
     overhead: String,
+    heap: bool,
 }
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name))
+    }
+
+    /// What the tracer is told.
+    fn tracer(&self) -> impl Iterator<Item = &str> {
+        ["--overhead", &self.overhead].into_iter().chain(self.heap.then_some("--heap"))
     }
 }
 
@@ -134,20 +145,22 @@ fn main() {
     let options = options();
     let folder = tempfile::tempdir().expect("a folder for the reports");
     println!("budget {} %, {} pairs of stretches of 5 s, medians", options.overhead, options.pairs);
+    let (columns, rule) =
+        if options.heap { (" of it heap | allocations seen |", "---|---|") } else { ("", "") };
     println!(
-        "| program | unit untraced | wall traced/untraced | CPU traced/untraced | noise | governor's own figure | longest stop | samples a stretch |"
+        "| program | unit untraced | wall traced/untraced | CPU traced/untraced | noise | governor's own figure | longest stop | samples a stretch |{columns}"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|{rule}");
     for program in PROGRAMS.iter().filter(|program| options.wants(program.name)) {
         measure(program, folder.path(), &options);
     }
     if options.wants("redis") {
-        redis::measure(folder.path(), options.pairs, &options.overhead);
+        redis::measure(folder.path(), &options);
     }
 }
 
 fn options() -> Options {
-    let mut options = Options { pairs: 7, only: None, overhead: "1".to_owned() };
+    let mut options = Options { pairs: 7, only: None, overhead: "1".to_owned(), heap: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value"));
@@ -155,6 +168,7 @@ fn options() -> Options {
             "--pairs" => options.pairs = value().parse().expect("a number of pairs"),
             "--only" => options.only = Some(value().split(',').map(str::to_owned).collect()),
             "--overhead" => options.overhead = value(),
+            "--heap" => options.heap = true,
             // Cargo says this to every benchmark.
             "--bench" => {}
             other => panic!("unknown argument {other}"),
@@ -170,7 +184,7 @@ fn measure(program: &Program, folder: &Path, options: &Options) {
     let (mut untraced, mut traced, mut reports) = (vec![alone(&worker)], Vec::new(), Vec::new());
     for _ in 0..options.pairs {
         let start = Instant::now();
-        reports.push(trace(&worker, folder, &options.overhead));
+        reports.push(trace(&worker, folder, options));
         traced.push(worker.per_unit(start, Instant::now()));
         untraced.push(alone(&worker));
     }
@@ -185,8 +199,15 @@ fn measure(program: &Program, folder: &Path, options: &Options) {
     let own = |path: &'static str| {
         reports.iter().map(move |report| report.pointer(path).and_then(Value::as_f64).expect("a figure"))
     };
+    let heap = options.heap.then(|| {
+        let cost = median(own("/overhead/by_cause/heap"));
+        // A program that allocates nothing has no share.
+        let seen =
+            reports.iter().filter_map(|report| report.pointer("/objects_summary/heap/share_seen")?.as_f64());
+        format!(" {cost:.2} % | {:.2} % |", median(seen) * 100.0)
+    });
     println!(
-        "| {} | {:.1} ms | {:.4} | {:.4} | ±{:.4} | {:.2} % | {:.0} µs | {:.0} |",
+        "| {} | {:.1} ms | {:.4} | {:.4} | ±{:.4} | {:.2} % | {:.0} µs | {:.0} |{}",
         program.name,
         median(untraced.iter().map(|stretch| stretch.wall_s)) * 1e3,
         ratio(|stretch| stretch.wall_s),
@@ -195,6 +216,7 @@ fn measure(program: &Program, folder: &Path, options: &Options) {
         median(own("/overhead/measured_percent")),
         own("/overhead/longest_stop_ns").fold(0.0, f64::max) / 1e3,
         median(own("/run/samples")),
+        heap.unwrap_or_default(),
     );
 }
 
@@ -206,13 +228,13 @@ fn alone(worker: &Worker) -> PerUnit {
 }
 
 /// A stretch with the tracer; returns its report.
-fn trace(worker: &Worker, folder: &Path, overhead: &str) -> Value {
+fn trace(worker: &Worker, folder: &Path, options: &Options) -> Value {
     let (pid, report) = (worker.pid().to_string(), folder.join("report.json"));
     let mut tracer = Tracer::new();
     tracer.command().current_dir(folder);
     let seconds = STRETCH.as_secs().to_string();
-    let arguments =
-        ["-p", &pid, "-d", &seconds, "-q", "--overhead", overhead, "--format", "json", "--report"];
+    tracer.command().args(options.tracer());
+    let arguments = ["-p", &pid, "-d", &seconds, "-q", "--format", "json", "--report"];
     let done = tracer.args(arguments).args([&report]).run();
     assert!(done.status.success(), "the tracer failed: {}", done.stderr);
     let text = std::fs::read_to_string(&report).expect("the report was written");

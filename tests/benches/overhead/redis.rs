@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use locality_tests::{Tracer, programs};
 
-use super::median;
+use super::{Options, median};
 
 /// Requests of one run, some five seconds.
 const REQUESTS: &str = "600000";
@@ -30,7 +30,7 @@ impl Drop for Server {
 }
 
 /// Prints the figures of the server.
-pub fn measure(folder: &Path, pairs: usize, overhead: &str) {
+pub fn measure(folder: &Path, options: &Options) {
     let port = free_port();
     let mut command = programs::redis_server();
     command
@@ -44,12 +44,12 @@ pub fn measure(folder: &Path, pairs: usize, overhead: &str) {
         std::thread::sleep(Duration::from_millis(50));
     }
     let (mut untraced, mut traced) = (Vec::new(), Vec::new());
-    for _ in 0..pairs {
+    for _ in 0..options.pairs {
         untraced.push(serve(&port));
         let pid = server.0.id().to_string();
         let mut tracer = Tracer::new();
-        tracer.command().current_dir(folder);
-        let tracer = tracer.args(["-p", &pid, "-q", "--overhead", overhead, "--report", "redis.txt"]).start();
+        tracer.command().current_dir(folder).args(options.tracer());
+        let tracer = tracer.args(["-p", &pid, "-q", "--report", "redis.txt"]).start();
         std::thread::sleep(Duration::from_millis(700));
         traced.push(serve(&port));
         tracer.signal(libc::SIGINT);

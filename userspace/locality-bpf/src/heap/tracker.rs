@@ -93,7 +93,11 @@ pub fn start(
     let own = heap.clone();
     let thread = std::thread::Builder::new()
         .name("heap".into())
-        .spawn(move || Tracker::new(own, settings, costs, events).run(&notices))
+        .spawn(move || {
+            // While it waits for a CPU nobody cuts a burst, and the traced program pays.
+            let _hurry = sys::Hurry::begin();
+            Tracker::new(own, settings, costs, events).run(&notices);
+        })
         .context("cannot start the heap thread")?;
     Ok(HeapThread { heap, thread: Some(thread) })
 }
