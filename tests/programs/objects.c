@@ -100,6 +100,28 @@ static APART void hash(void) {
     }
 }
 
+/* hidden: blocks that only integers lead to: .2 hidden_slots, .4 nodes (half payload, half next), .4 entries (half key, half value) */
+static volatile uintptr_t hidden_list, hidden_slots[1 << 12];
+
+static APART void make_hidden(void) {
+    for (size_t i = 0; i < 1 << 12; i++) {
+        struct node *one = malloc(sizeof *one);
+        one->next = (struct node *)hidden_list;
+        hidden_list = (uintptr_t)one;
+        hidden_slots[i] = (uintptr_t)calloc(1, sizeof(struct entry));
+    }
+}
+
+static APART void hidden(void) {
+    size_t i = 0;
+    for (struct node *one = (struct node *)hidden_list; one; one = one->next) {
+        struct entry *found = (struct entry *)hidden_slots[i++];
+        one->payload;
+        found->key;
+        found->value;
+    }
+}
+
 /* heap: three arrays of one function: .5 alpha, .3 beta, .2 gamma_block */
 static word *alpha, *beta, *gamma_block;
 
@@ -171,6 +193,8 @@ int main(int argc, char **argv) {
         make_list(), run = list;
     else if (!strcmp(which, "hash"))
         make_hash(), run = hash;
+    else if (!strcmp(which, "hidden"))
+        make_hidden(), run = hidden;
     else if (!strcmp(which, "heap"))
         make_heap(), run = heap;
     ready();

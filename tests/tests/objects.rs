@@ -213,6 +213,30 @@ fn a_hash_table() {
     assert_near("entries", heap, 0.75, n, &live.report);
 }
 
+/// No record and no pointer leads to the blocks, which were allocated before: the accesses tell their types.
+#[test]
+fn blocks_by_the_type_that_accesses_reveal() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["hidden", "60"]);
+    let report = &live.report;
+    let n = whole(&report["objects_summary"]["n"]);
+    assert_near("hidden_slots", share_of(report, "hidden_slots"), 0.2, n, report);
+    for (of, bytes, fields) in [("node", 72, [".payload", ".next"]), ("entry", 24, [".key", ".value"])] {
+        let rows: Vec<&Value> = objects(report).iter().filter(|row| row["type"] == of).collect();
+        let [row] = rows[..] else { panic!("{} rows of {of}: {:#}", rows.len(), names(report)) };
+        let name = row["name"].as_str().unwrap();
+        assert!(name.starts_with(&format!("{of} in {bytes}-byte blocks (objects.c:")), "{name}");
+        assert!(
+            row["unknown"].as_str().unwrap().contains("inferred from the access at objects.c:"),
+            "{row:#}"
+        );
+        assert_eq!((row["kind"].as_str(), row["inferred"].as_bool()), (Some("heap"), Some(true)), "{row:#}");
+        assert_near(of, number(&row["access_share"]), 0.4, n, report);
+        assert_fields(report, name, &fields.map(|field| (field, 0.5)));
+    }
+}
+
 #[test]
 fn two_threads_and_their_own_variables() {
     requires!(root, btf, watchpoints(4));

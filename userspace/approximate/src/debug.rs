@@ -27,6 +27,8 @@ pub(crate) struct Debug {
 
 /// A unit, and whether reading it came to its end.
 pub(crate) struct UnitState {
+    /// Offset of its header in `.debug_info`.
+    pub(crate) start: usize,
     pub(crate) unit: Unit,
     pub(crate) split: bool,
     pub(crate) broken: bool,
@@ -105,11 +107,12 @@ impl Debug {
             return Some(unit.clone());
         }
         let dwarf = module.dwarf();
-        let header = dwarf.debug_info.header_from_offset(*self.units.get(at)?).ok()?;
+        let start = *self.units.get(at)?;
+        let header = dwarf.debug_info.header_from_offset(start).ok()?;
         let parsed = dwarf.unit(header).ok()?;
         let split = parsed.dwo_name().ok().flatten().is_some();
         let (unit, error) = Unit::read(parsed.unit_ref(&dwarf));
-        let state = Arc::new(UnitState { unit, split, broken: error.is_some() });
+        let state = Arc::new(UnitState { start: start.0, unit, split, broken: error.is_some() });
         self.read.insert(at, state.clone());
         Some(state)
     }

@@ -293,6 +293,12 @@ impl TypeRef {
         self.state.unit.types.name(self.at)
     }
 
+    /// Offset of its entry in `.debug_info`, that of what it is another name of.
+    pub(crate) fn entry(&self) -> Option<usize> {
+        let (plain, _) = self.state.unit.types.plain(self.at)?;
+        Some(self.state.start + plain)
+    }
+
     /// Path from a value of the type to what lies at the offset, and the type of that.
     pub(crate) fn path(&self, offset: i64, modulus: u64) -> Option<(String, TypeRef)> {
         let (path, at) = self.state.unit.types.path(self.at, offset, modulus)?;

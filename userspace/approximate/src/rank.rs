@@ -352,7 +352,7 @@ struct Touched {
     part: f64,
 }
 
-fn source_line(function: &Analysed, line: Option<Line>) -> Option<SourceLine> {
+pub(crate) fn source_line(function: &Analysed, line: Option<Line>) -> Option<SourceLine> {
     let line = line?;
     let file = function.state.unit.lines.file(line.file)?;
     Some(SourceLine { file: file.to_string(), line: line.line })

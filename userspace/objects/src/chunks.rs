@@ -37,6 +37,21 @@ pub(crate) struct Chunks {
 impl Resolver {
     /// Names a place in the program's break by the size of the block around it.
     pub(crate) fn by_size(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Named> {
+        let (block, bytes) = self.chunk(address, memory, region)?;
+        let objects = &mut self.objects;
+        let object = self.chunks.objects.entry(bytes).or_insert_with(|| {
+            let name = format!("[malloc blocks of {bytes} bytes]").into();
+            let unknown =
+                Some("no record and no pointer tells more than its size in the allocator's own list".into());
+            add(objects, Object { name, bytes, inferred: true, unknown, ..blank(Kind::Heap) })
+        });
+        let object = Arc::clone(object);
+        // A place in the header counts as the block's start.
+        Some(Named { object, offset: address.saturating_sub(block), field: None })
+    }
+
+    /// Start and usable bytes of the block around an address of the program's break.
+    fn chunk(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<(u64, u64)> {
         let region = self.space.region(region)?;
         let (start, end) = (region.mapping.start, region.mapping.end);
         if &*region.mapping.path != "[heap]" || !self.space.maps_file_named("libc.so") {
@@ -52,17 +67,7 @@ impl Resolver {
         let behind = starts.partition_point(|chunk| *chunk <= address);
         let (chunk, next) = (*starts.get(behind.checked_sub(1)?)?, *starts.get(behind)?);
         // The block's last word is the next chunk's first.
-        let (block, bytes) = (chunk + 16, next - chunk - 8);
-        let objects = &mut self.objects;
-        let object = self.chunks.objects.entry(bytes).or_insert_with(|| {
-            let name = format!("[malloc blocks of {bytes} bytes]").into();
-            let unknown =
-                Some("no record and no pointer tells more than its size in the allocator's own list".into());
-            add(objects, Object { name, bytes, inferred: true, unknown, ..blank(Kind::Heap) })
-        });
-        let object = Arc::clone(object);
-        // A place in the header counts as the block's start.
-        Some(Named { object, offset: address.saturating_sub(block), field: None })
+        Some((chunk + 16, next - chunk - 8))
     }
 }
 

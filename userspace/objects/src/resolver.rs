@@ -17,6 +17,7 @@ use crate::module::{add, blank};
 use crate::named::{Field, Kind, Named, Object, TypeId};
 use crate::path::Fields;
 use crate::place::{HeapBlock, Place};
+use crate::revealed::Blocks;
 use crate::space::Space;
 use crate::stack::Stacks;
 use crate::tls::Threads;
@@ -42,6 +43,7 @@ pub struct Resolver {
     pub(crate) threads: Threads,
     pub(crate) inferred: Inferred,
     pub(crate) chunks: Chunks,
+    pub(crate) revealed: Blocks,
 }
 
 /// What is known of an allocation site.
@@ -74,6 +76,7 @@ impl Resolver {
             threads: Threads::default(),
             inferred: Inferred::default(),
             chunks: Chunks::default(),
+            revealed: Blocks::default(),
         };
         this.take_mappings();
         Ok(this)

@@ -118,7 +118,8 @@ impl<'a> Session<'a> {
         self.debug.definitions.get_or_init(|| Definitions::find(self, self.debug.units.len())).get(name)
     }
 
-    fn at_section_offset(&self, offset: DebugInfoOffset) -> Option<Die> {
+    /// The entry at an offset in `.debug_info`.
+    pub(crate) fn at_section_offset(&self, offset: DebugInfoOffset) -> Option<Die> {
         let start = |unit: &UnitPlace| match *unit {
             UnitPlace::Info(start) => start,
             UnitPlace::Types(_) => usize::MAX,

@@ -21,6 +21,7 @@ use locality_analysis::model::{
 use locality_objects::{HeapBlock, HeapBlocks, Kind, Layout, Named, Place, ProcessMemory, Resolver, TypeId};
 use locality_symbols::{Mappings, ModuleFile, Processes, StackFrame};
 
+use super::revealing::Revealing;
 use crate::kernel::sys;
 
 /// Nothing is read so long after the first question.
@@ -141,6 +142,7 @@ impl HeapBlocks for One {
 /// What is known of a process.
 struct Known {
     resolver: Resolver,
+    revealing: Revealing,
     memory: Option<ProcessMemory>,
     /// Mappings as they were last seen.
     mappings: Mappings,
@@ -222,6 +224,7 @@ impl Work {
             }
             let known = Known {
                 resolver: Resolver::new(&self.processes, pid).ok()?,
+                revealing: Revealing::default(),
                 memory: ProcessMemory::open(pid).ok(),
                 mappings: Mappings::default(),
                 opened: HashSet::new(),
@@ -317,7 +320,8 @@ impl Known {
             heap: heap.as_ref().map(|one| one as &dyn HeapBlocks),
             memory: self.memory.as_ref().map(|memory| memory as &dyn locality_objects::Memory),
         };
-        self.resolver.resolve(question.address, &place)
+        let named = self.resolver.resolve(question.address, &place);
+        self.revealing.complete(&mut self.resolver, named, question.address, question.ip)
     }
 
     fn tell(&mut self, pid: u32, of: Accessed, named: &Named, ids: &mut [u32; 3], to: &mpsc::Sender<Answer>) {

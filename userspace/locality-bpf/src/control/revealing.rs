@@ -1,0 +1,51 @@
+//! What accesses reveal of blocks that nothing names: the machine code around an instruction is looked through for the pointer by
+//! which it accesses (`locality_approximate`), whose type names the block (`locality_objects`).
+//!
+//! Limits: the program's file is opened through `/proc`, so not after the process's end; no more than [`PATIENCE`] is spent on it.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use locality_approximate::{Analyzer, Frame, Revealed};
+use locality_objects::{self as objects, Named, Resolver};
+
+/// Time that a process's code is worth.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Of one process.
+#[derive(Default)]
+pub(super) struct Revealing {
+    analyzer: Analyzer,
+    /// By instruction, with `file:line`.
+    known: HashMap<u64, Option<(Revealed, String)>>,
+    spent: Duration,
+}
+
+impl Revealing {
+    /// The answer for an address that was accessed at `ip`, with what the access reveals.
+    pub(super) fn complete(&mut self, resolver: &mut Resolver, named: Named, address: u64, ip: u64) -> Named {
+        if !resolver.is_nameless_block(address, &named) {
+            return named;
+        }
+        if !self.known.contains_key(&ip) && self.spent < PATIENCE {
+            let started = Instant::now();
+            let found = self.look(resolver, ip);
+            self.known.insert(ip, found);
+            self.spent += started.elapsed();
+        }
+        let Some(Some((Revealed { entry, offset, .. }, line))) = self.known.get(&ip) else { return named };
+        let revealed = objects::Revealed { ip, entry: *entry, offset: *offset, line };
+        resolver.reveal(&named, &revealed).unwrap_or(named)
+    }
+
+    fn look(&mut self, resolver: &mut Resolver, ip: u64) -> Option<(Revealed, String)> {
+        let (path, address) = resolver.code(ip)?;
+        let module = self.analyzer.open(&path).ok()?;
+        let found = self.analyzer.revealed(Frame { module, address })?;
+        let file = found.line.file.rsplit('/').next().unwrap_or_default();
+        let line = format!("{file}:{}", found.line.line);
+        Some((found, line))
+    }
+}
