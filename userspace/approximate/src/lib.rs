@@ -17,8 +17,8 @@
 //!
 //! Sources of error: a sample is divided equally among what is read at a place, whatever hits the cache; a heap block made by
 //! a function that is not on the sampled path bears the name of the pointer by which it is reached, which
-//! may be another one in each function; see `flow`, `names`, `graph` for those of the static analysis. Limits: x86-64 ELF; no
-//! split DWARF; debug information of several units in one (LTO's references between units, type units) costs types.
+//! may be another one in each function; see `flow`, `names`, `graph` for those of the static analysis. Limits: x86-64 ELF;
+//! debug information of several units in one (LTO's references between units, type units) costs types.
 //!
 //! Not here: samples of events (`locality-bpf`), naming by addresses (`objects`).
 

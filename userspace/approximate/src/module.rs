@@ -34,9 +34,13 @@ impl Mapped {
         if !file.metadata()?.is_file() {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
+        Self::of(&file)
+    }
+
+    fn of(file: &File) -> io::Result<Self> {
         // SAFETY: the mapping is private and read-only; writers that change the file under us make us read other bytes,
         // which all readers here survive. Truncation is the limit named above.
-        unsafe { memmap2::Mmap::map(&file) }.map(Mapped)
+        unsafe { memmap2::Mmap::map(file) }.map(Mapped)
     }
 }
 
@@ -130,12 +134,15 @@ impl Module {
             tls_bytes,
             file,
         };
-        this.read_sections();
+        // Where `/proc` leads, packages are not.
+        let path =
+            std::fs::read_link(path).ok().filter(|_| path.starts_with("/proc")).unwrap_or(path.to_owned());
+        this.read_sections(&path.to_string_lossy());
         Ok(this)
     }
 
     /// All that needs the section table, which may be absent.
-    fn read_sections(&mut self) {
+    fn read_sections(&mut self, path: &str) {
         let Ok(elf) = ElfFile64::<Endianness>::parse(&*self.file) else { return };
         let slots = dynamic_slots(&elf);
         let mut sections = debug_sections(&elf, &self.file);
@@ -168,6 +175,14 @@ impl Module {
                 read(&elf);
             }
             debug = Some(found);
+        }
+        let holder = debug.as_deref().unwrap_or(&self.file);
+        if let Some(whole) = locality_symbols::unsplit(holder, Path::new("/"), path)
+            && let Ok(whole) = Mapped::of(&whole)
+            && let Ok(elf) = ElfFile64::<Endianness>::parse(&*whole)
+        {
+            sections = debug_sections(&elf, &whole);
+            debug = Some(whole);
         }
         for list in [&mut functions, &mut variables] {
             // Of several names for one place the one that says how long it is.

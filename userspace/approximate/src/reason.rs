@@ -20,7 +20,7 @@ pub enum Reason {
     NoModule,
     /// The module has no debug information.
     NoDebugInfo,
-    /// The debug information of the code lies in a separate `.dwo` or `.dwp` file, which is not read.
+    /// The debug information of the code lies in a separate `.dwo` or `.dwp` file, which was not found.
     SplitDebugInfo,
     /// The debug information of the code is broken.
     BrokenDebugInfo,
@@ -49,7 +49,7 @@ impl fmt::Display for Reason {
             Reason::NoDebugInfo => {
                 "no debug information: build with -g, or install the package's debug symbols"
             }
-            Reason::SplitDebugInfo => "debug information in a separate .dwo file, which is not read",
+            Reason::SplitDebugInfo => "debug information in a separate .dwo file, which was not found",
             Reason::BrokenDebugInfo => "broken debug information",
             Reason::NotCovered => "code that the debug information does not cover",
             Reason::NotCode => "no instruction begins at the address",

@@ -179,11 +179,11 @@ impl<'a> Pass<'_, 'a> {
                 self.index.faults.units += 1;
                 return;
             }
-            UnitType::Skeleton(_) | UnitType::SplitCompilation(_) | UnitType::SplitType { .. } => {
+            UnitType::SplitCompilation(_) | UnitType::SplitType { .. } => {
                 self.index.faults.split += 1;
                 return;
             }
-            UnitType::Compilation | UnitType::Partial => {}
+            UnitType::Compilation | UnitType::Partial | UnitType::Skeleton(_) => {}
         }
         self.index.faults.units += 1;
         let table = header.debug_abbrev_offset().0;
@@ -196,8 +196,7 @@ impl<'a> Pass<'_, 'a> {
             Unit::new_with_abbreviations(self.dwarf, header, abbreviations)
         });
         let read = match unit {
-            // GNU's split DWARF before version 5.
-            Ok(unit) if unit.dwo_id.is_some() => {
+            Ok(unit) if matches!(unit.dwo_name(), Ok(Some(_))) => {
                 self.index.faults.split += 1;
                 self.index.faults.units -= 1;
                 Ok(())

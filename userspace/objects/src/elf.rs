@@ -133,7 +133,8 @@ impl DataElf {
             })
         };
         let in_own = has(file.bytes());
-        let dwarf_in_debug_file = !in_own && file.debug_bytes().is_some_and(has);
+        // Where both have some, the file's own is split.
+        let dwarf_in_debug_file = file.debug_bytes().is_some_and(has);
         Some(Self {
             segments,
             sections,

@@ -12,7 +12,8 @@
 //! Not here: recording allocations ([`HeapBlocks`] hands them over), unwinding (`locality-symbols`), shares and reports.
 //!
 //! Limits: x86-64 ELF. An address alone says nothing about the width of the access, so bit-fields and union members that
-//! share the byte are told together (`a|b`). Split DWARF (`.dwo`, `.dwp`) and dwz supplements are not read, which is said.
+//! share the byte are told together (`a|b`). Dwz supplements are not read, which is said; split
+//! DWARF (`.dwo`, `.dwp`) is read as `locality-symbols` puts it together.
 mod chunks;
 mod debug;
 mod definitions;

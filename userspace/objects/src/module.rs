@@ -95,7 +95,11 @@ impl Context<'_> {
                 format!("{what}: its debug info cannot be read ({})", self.trouble.join(", ")).into()
             }
             Some(faults) if faults.split > 0 => {
-                format!("{what}: its debug info is split into .dwo or .dwp files, which are not read").into()
+                format!(
+                    "{what}: its debug info is split into .dwo files that were not found or cannot be read (keep them where the build puts \
+                     them, or put the package that `dwp` or `llvm-dwp` makes of them beside the program as PROGRAM.dwp)"
+                )
+                .into()
             }
             Some(faults) if faults.broken > 0 => {
                 format!("{what}: {} units of its debug info cannot be read", faults.broken).into()

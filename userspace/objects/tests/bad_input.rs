@@ -113,14 +113,28 @@ fn debug_info_in_another_file() {
 #[test]
 fn split_debug_info() {
     let workshop = Workshop::new();
-    for flags in ["-O0 -g -gsplit-dwarf", "-O0 -g -gsplit-dwarf -gdwarf-4"] {
+    // binutils' tool knows DWARF 4 only.
+    for (flags, tool) in [("-O0 -gdwarf-5 -gsplit-dwarf", "llvm-dwp"), ("-O0 -gdwarf-4 -gsplit-dwarf", "dwp")]
+    {
         build(&workshop, flags);
+        let target = Target::start(&workshop.path("plain"));
+        assert_eq!(check(&target, &mut target.look(), |_| true), 5, "{flags}");
+        drop(target);
+        // A package in place of the files.
+        if std::process::Command::new(tool).arg("--version").output().is_ok() {
+            workshop.tool(&format!("{tool} -e plain -o plain.dwp"));
+            workshop.tool("find . -name *.dwo -delete");
+            let target = Target::start(&workshop.path("plain"));
+            assert_eq!(check(&target, &mut target.look(), |_| true), 5, "{flags}");
+            workshop.tool("rm plain.dwp");
+        }
+        workshop.tool("find . -name *.dwo -delete");
         let target = Target::start(&workshop.path("plain"));
         let mut look = target.look();
         let named = all(&target, &mut look);
         assert_eq!(names(&named), ["pairs", "own_counter", "zeroed", "text", "main [stack]"]);
         for named in &named {
-            assert!(reason(named).contains("split into .dwo or .dwp files, which are not read"), "{named:?}");
+            assert!(reason(named).contains("split into .dwo files that were not found"), "{named:?}");
         }
         assert!(look.resolver.debug_faults().iter().any(|(_, faults)| faults.split == 1));
     }

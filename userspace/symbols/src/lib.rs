@@ -17,6 +17,7 @@ mod maps;
 mod module;
 mod process;
 mod symbolize;
+mod unsplit;
 mod unwind;
 
 pub use demangle::demangle;
@@ -25,4 +26,5 @@ pub use maps::{Mapping, Mappings};
 pub use module::ModuleFile;
 pub use process::Processes;
 pub use symbolize::Symbolizer;
+pub use unsplit::unsplit;
 pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackFrame, StackSlice, Unwinder};

@@ -16,6 +16,7 @@ use crate::debug_file;
 use crate::elf::{Bytes, Elf, Symbols};
 use crate::frame::{ModuleInfo, Unknown};
 use crate::maps::Mapping;
+use crate::unsplit::unsplit;
 
 /// What makes a file on this machine the same file with the same contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,7 +41,7 @@ impl FileKey {
 pub(crate) struct Module {
     pub(crate) info: Arc<ModuleInfo>,
     pub(crate) elf: Elf,
-    /// The separate debug file, for names that were stripped from the module.
+    /// The separate debug file, for names that were stripped from the module; or split debug information, put together.
     debug_elf: Option<Elf>,
     /// The file that has the DWARF: the module's own or the separate one.
     pub(crate) dwarf_file: Option<File>,
@@ -57,6 +58,12 @@ impl Module {
         } else if let Some(debug) = debug_file::find(&elf, root, path) {
             debug_elf = Bytes::map(&debug).ok().and_then(Elf::parse);
             dwarf_file = debug_elf.as_ref().is_some_and(|elf| elf.has_debug_info).then_some(debug);
+        }
+        if dwarf_file.is_some()
+            && let Some(whole) = unsplit(&debug_elf.as_ref().unwrap_or(&elf).bytes, root, path)
+            && let Some(whole_elf) = Bytes::map(&whole).ok().and_then(Elf::parse)
+        {
+            (debug_elf, dwarf_file) = (Some(whole_elf), Some(whole));
         }
         let info = Arc::new(ModuleInfo { path: path.to_owned(), build_id: elf.build_id.clone() });
         Some(Self { info, elf, debug_elf, dwarf_file, symbols: OnceLock::new() })
@@ -96,8 +103,8 @@ impl ModuleFile {
         self.0.function(address).map(|(_, name, _)| name)
     }
 
-    /// The separate debug file, where one was found by build id or debug link; `None` as well when the file has its
-    /// own debug information.
+    /// The separate debug file, where one was found by build id or debug link, or what split debug information was put together to;
+    /// `None` as well when the file has its own debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {
         self.0.debug_elf.as_ref().map(|elf| &*elf.bytes)
     }

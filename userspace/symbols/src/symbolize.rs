@@ -2,7 +2,7 @@
 //!
 //! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol tables, names of generated
 //! code from perf maps. Each address of a file is resolved once, whatever process it is seen in, and answers stay valid
-//! when the process has ended. Limits: split DWARF (`.dwo`, `.dwp`) and zstd-compressed debug sections are not read;
+//! when the process has ended. Limits: zstd-compressed debug sections are not read;
 //! the cache holds every address that was ever asked for.
 
 use std::collections::HashMap;
@@ -201,9 +201,9 @@ impl Resolved {
     }
 }
 
-/// Runs a part of blazesym. It panics on some broken debug information (0.2.7: a line program without files), which a
+/// Runs a part of a library. blazesym panics on some broken debug information (0.2.7: a line program without files), which a
 /// traced program may bring along; `None` then, and its state is not used again.
-fn guarded<T>(part: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn guarded<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).ok()
 }
 

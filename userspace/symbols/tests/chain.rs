@@ -59,6 +59,13 @@ fn dwarf_4_and_compressed() {
     assert_whole_with_lines("-gdwarf-4 -O2 -gz=zlib");
 }
 
+/// Lines and inlined calls come from the parts.
+#[test]
+fn split_debug_info() {
+    assert_whole_with_lines("-O2 -fomit-frame-pointer -gsplit-dwarf -gdwarf-4");
+    assert_whole_with_lines("-O2 -fomit-frame-pointer -gsplit-dwarf -gdwarf-5");
+}
+
 #[test]
 fn no_unwind_tables_but_frame_pointers() {
     assert_whole_with_lines("-g -O0 -fno-asynchronous-unwind-tables");

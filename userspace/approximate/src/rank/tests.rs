@@ -155,11 +155,28 @@ fn reasons() {
     let function = |analyzer: &mut Analyzer, module| analyzer.program.symbol(module, "figure2").unwrap();
     assert_eq!(one(&["-O1"], &function), Reason::NoDebugInfo);
     assert_eq!(one(&["-O1", "-s"], &|_, _| 0x1150), Reason::NoDebugInfo);
-    assert_eq!(one(&["-O1", "-g", "-gsplit-dwarf"], &function), Reason::SplitDebugInfo);
     assert_eq!(one(&["-O1", "-g"], &|_, _| 0x10), Reason::NotCovered);
     assert_eq!(one(&["-O1", "-g"], &|_, _| u64::MAX), Reason::NotCovered);
     let start = |analyzer: &mut Analyzer, module| analyzer.program.symbol(module, "_start").unwrap();
     assert_eq!(one(&["-O1", "-g"], &start), Reason::NotCovered);
+}
+
+/// Read where the `.dwo` file is, and said where it is not.
+#[test]
+fn split_debug_info() {
+    let built = build("figure2", &["-g", "-O0", "-gsplit-dwarf"]);
+    let mut analyzer = Analyzer::new();
+    let module = analyzer.open(&built.path).unwrap();
+    let at = addresses(&mut analyzer, module, "figure2", 8..9);
+    let found = analyzer.rank([sample(module, at[0])], &Options::default());
+    assert!(share_of(&found, "x") > 0.4, "{found:?}");
+    let files = std::fs::read_dir(built._directory.path()).unwrap().map(|file| file.unwrap().path());
+    let parts = files.filter(|file| file.extension().is_some_and(|extension| extension == "dwo"));
+    assert_eq!(parts.map(std::fs::remove_file).filter(Result::is_ok).count(), 1);
+    let mut analyzer = Analyzer::new();
+    let module = analyzer.open(&built.path).unwrap();
+    let found = analyzer.rank([sample(module, at[0])], &Options::default());
+    assert_eq!(found.unattributed, BTreeMap::from([(Reason::SplitDebugInfo, 1.0)]));
 }
 
 #[test]
