@@ -76,6 +76,10 @@ pub struct Options {
 /// The recipes, in the order of columns, and how reuses are weighed if that is done here.
 const RECIPES: [(&str, Weights); 2] = [("rdx", Weights::Proportional), ("live", Weights::Probability)];
 
+/// As a recipe: the live trace again, its rates multiplied by what makes their mean the true one. The rest of the difference to the
+/// truth is not the rate's, but for how it changes along the run.
+const TRUE_RATE: &str = "true rate";
+
 /// What a run of the bench works with.
 struct Bench<'a> {
     options: &'a Options,
@@ -113,10 +117,11 @@ pub fn run(options: &Options) -> Result<()> {
             failed.push(entry.name);
         }
     }
-    let recipes: Vec<&str> = RECIPES.iter().map(|recipe| recipe.0).collect();
+    let mut recipes: Vec<&str> = RECIPES.iter().map(|recipe| recipe.0).collect();
     let kept = |entry: &&Entry| recipes.iter().any(|recipe| bench.native(entry, recipe).is_some());
     let rows = ENTRIES.iter().filter(kept).map(|entry| bench.row(entry)).collect::<Result<Vec<_>>>()?;
     crate::say(&format!("{} programs, {}", rows.len(), bench.settings));
+    recipes.push(TRUE_RATE);
     crate::say(&table::markdown(&rows, &recipes));
     let mut cacheuse = Vec::new();
     for entry in ENTRIES {
@@ -259,7 +264,8 @@ impl<'a> Bench<'a> {
             put("native_ms", native.once() * 1e3);
             put("native_spread", native.spread() * 100.0);
             put("rate", rate);
-            if let Some((told, own)) = found::told_rates(&self.kept(entry, recipe, "locality")) {
+            let told = found::told_rates(&self.kept(entry, recipe, "locality"));
+            if let Some((told, own)) = told {
                 put("told_rate", told / rate);
                 put("own_rates", own);
             }
@@ -267,8 +273,35 @@ impl<'a> Bench<'a> {
                 put("traced_ms", once * 1e3);
             }
             figures.extend(found.into_iter().map(|(name, value)| (format!("{recipe}/{name}"), value)));
+            if let Some((told, _)) = told.filter(|_| recipe == "live") {
+                let report = self.with_rates(entry, rate / told)?;
+                let found = Trace { report, rows: trace.rows }.figures(false, weights, rate, &truth)?;
+                let shown =
+                    |name: &String| ["time.", "stack.", "miss."].iter().any(|of| name.starts_with(of));
+                let found = found.into_iter().filter(|(name, _)| shown(name));
+                figures.extend(found.map(|(name, value)| (format!("{TRUE_RATE}/{name}"), value)));
+            }
         }
         Ok(table::Row { name: entry.name, group: entry.group, figures })
+    }
+
+    /// The report of an entry's live trace with all rates multiplied by a factor; kept as the trace is.
+    fn with_rates(&self, entry: &Entry, factor: f64) -> Result<Value> {
+        let kept = self.kept(entry, "live", TRUE_RATE);
+        if let Ok(report) = std::fs::read(&kept) {
+            return Ok(serde_json::from_slice(&report)?);
+        }
+        let profile = self.kept(entry, "live", "multiplied");
+        std::fs::copy(self.kept(entry, "live", "locality"), &profile)?;
+        let columns =
+            ["rate", "rate_low", "rate_high"].map(|column| format!("{column} = {column} * {factor}"));
+        let update = format!("UPDATE window SET {}", columns.join(", "));
+        shell::run_aside(Command::new("sqlite3").arg(&profile).arg(update))?;
+        let mut report = Command::new(&self.tool);
+        report.arg("report").arg(&profile).args(["--format", "json", "--report"]).arg(&kept);
+        shell::run_aside(report.stdout(Stdio::null()))?;
+        std::fs::remove_file(profile)?;
+        Ok(serde_json::from_slice(&std::fs::read(kept)?)?)
     }
 
     /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in one process.
@@ -281,7 +314,9 @@ impl<'a> Bench<'a> {
             process::Working::start(&ready, if entry.repeat == Repeat::Process { repetitions } else { 1 })?;
         let (profile, report) = (self.kept(entry, recipe, "locality"), self.kept(entry, recipe, "json"));
         std::fs::create_dir_all(profile.parent().unwrap_or(&self.folder))?;
-        for old in [&profile, &report, &self.kept(entry, recipe, "native")] {
+        for old in
+            [&profile, &report, &self.kept(entry, recipe, TRUE_RATE), &self.kept(entry, recipe, "native")]
+        {
             drop(std::fs::remove_file(old));
         }
         let mut command = shell::as_root(&self.tool)?;
