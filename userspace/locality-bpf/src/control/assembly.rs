@@ -3,6 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -13,7 +14,7 @@ use super::{
     pace::Pace,
     store::{Store, Summary},
 };
-use crate::{capture::event::Event, heap::Heap};
+use crate::{capture::event::Event, heap::Heap, kernel::sys};
 
 /// What the assembler thread shows to the controller.
 #[derive(Debug, Default)]
@@ -61,6 +62,21 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How long after a sample nothing is done with it: short distances and the thread's speed are measured then, and what we do on a
+/// processor that shares caches and units with the thread's makes it slower.
+const QUIET_NS: u64 = 3_500_000;
+/// Events in the queue from which there is no time for that.
+const MANY: usize = 64;
+
+/// Waits until a sample has been left alone for long enough.
+fn keep_quiet(event: &Event, waiting: usize) {
+    let Event::Sample(sample) = event else { return };
+    if waiting < MANY {
+        let since_ns = sys::monotonic_ns().saturating_sub(sample.record.header.time_ns);
+        std::thread::sleep(Duration::from_nanos(QUIET_NS.saturating_sub(since_ns)));
+    }
+}
+
 /// Starts the thread that turns events into rows; times count from `origin_ns` of the monotonic clock.
 pub fn start(
     mut queue: mpsc::Receiver<Event>,
@@ -77,6 +93,7 @@ pub fn start(
             let mut assembler = Assembler::new(store, origin_ns, pace, heap);
             while let Some(event) = queue.blocking_recv() {
                 let (mut notable, mut met) = (None, None);
+                keep_quiet(&event, queue.len());
                 match event {
                     Event::Second => {
                         let summary = lock(&shown).summary.take();
