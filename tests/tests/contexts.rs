@@ -162,7 +162,8 @@ fn a_thousand_threads_are_followed_and_leave_no_descriptor() {
     };
     let (early, late) = open[open.len() / 10..].split_at(open.len() * 4 / 10);
     assert!(middle(late) <= middle(early) + 8, "{open:?}");
-    let least = *open[open.len() / 10..].iter().min().unwrap();
+    // At its end it closes all of them before the last report.
+    let least = *open[open.len() / 10..open.len() * 9 / 10].iter().min().unwrap();
     assert!(open.iter().all(|&now| now <= least + 4 * 9 + 8), "{open:?}");
 }
 
