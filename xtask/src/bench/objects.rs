@@ -175,9 +175,9 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    crate::say(&format!("{} programs, {}, budget {} %", rows.len(), options.flags, options.overhead));
+    crate::say(&format!("{} programs, {}", rows.len(), options.flags));
     crate::say(&table(&rows));
-    if failed.is_empty() { Ok(()) } else { bail!("not traced: {}", failed.join(", ")) }
+    if failed.is_empty() { Ok(()) } else { bail!("not traced, or not read: {}", failed.join(", ")) }
 }
 
 impl Program {
@@ -198,6 +198,7 @@ impl Program {
 
     fn trace(&self, tool: &Path, place: &Path, profile: &Path, options: &Options) -> Result<()> {
         let inputs = Inputs::prepare(place)?;
+        let mut ended = None;
         for _ in 0..3 {
             drop(std::fs::remove_file(profile));
             let mut command = shell::as_root(tool)?;
@@ -230,11 +231,16 @@ impl Program {
             if status.success() || status.code() == Some(124) {
                 return Ok(());
             }
+            ended = Some(status);
         }
+        let ended = ended.map_or_else(String::new, |status| status.to_string());
         if !profile.exists() {
-            bail!("the trace failed three times");
+            bail!("the trace failed three times ({ended})");
         }
-        eprintln!("{}: cut short each time; the table has what was traced until then", self.name);
+        eprintln!(
+            "{}: the trace did not end well in three attempts ({ended}); the table has what the last one wrote",
+            self.name
+        );
         Ok(())
     }
 }
