@@ -275,7 +275,6 @@ impl Rates {
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
     fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Option<(Estimate, Source)> {
-        let expected = learnt.local_prior(number, kept).or_else(|| learnt.scale.prior(kept.shape));
         // It needs no window to say what a step is worth, and fills go faster than any other code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
@@ -286,6 +285,7 @@ impl Rates {
             return combine(&[one]).map(|(rate, _)| (rate, Source::Counters));
         }
         let prior = learnt.scale.prior(kept.shape);
+        let expected = learnt.local_prior(number, kept).or(prior);
         let most = kept.shape.most();
         let (narrow, wide) = match prior {
             Some(prior) => (prior.bracket(most), prior.wide_bracket(most)),
@@ -345,8 +345,9 @@ impl Learnt {
     fn settle(&self, number: u32, kept: &Kept, own: Option<(Estimate, Source)>) -> SampleRate {
         let own = own.filter(|(rate, _)| kept.steady || !self.is_of_elsewhere(number, kept, rate.value));
         let is_counted = kept.string.or(kept.counted).is_some();
-        let prior = self.scale.prior(kept.shape).filter(|_| !is_counted);
-        let own = own.map(|(rate, source)| (prior.map_or(rate, |prior| prior.refine(rate)), source));
+        let prior = self.scale.prior(kept.shape);
+        let refine = |rate| prior.filter(|_| !is_counted).map_or(rate, |prior| prior.refine(rate));
+        let own = own.map(|(rate, source)| (refine(rate), source));
         let of_region = || {
             let logs = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs)?;
@@ -356,7 +357,7 @@ impl Learnt {
         };
         let of_model = || {
             let source = if self.scale.is_scaled() { Source::Model } else { Source::Unknown };
-            Some((self.scale.prior(kept.shape)?.estimate(), source))
+            Some((prior?.estimate(), source))
         };
         let most = if kept.string.is_some() { f64::INFINITY } else { kept.shape.most() };
         let possible = |rate: &(Estimate, Source)| rate.0.value <= most;

@@ -19,6 +19,8 @@ mod code;
 mod event;
 mod list;
 mod mix;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use analysis::{Analysis, ArenaFull};
 pub use arena::{Arena, Heap, Offset, Plain, Range, Span, are_apart};

@@ -1,6 +1,6 @@
 //! What is left when a process is killed, or its memory is damaged: an answer, no panic, and sums that balance.
 
-use locality_stream::{Analysis as _, Arena as _, Heap};
+use locality_stream::{Analysis as _, Heap, testing};
 use proptest::prelude::*;
 
 use super::program::{Op, Run, Text, Told};
@@ -70,13 +70,8 @@ fn a_full_arena_stops_and_still_balances() {
     assert!(totals.sum[crate::Column::Dw] > 2);
 }
 
-/// As many cases as `PROPTEST_CASES` says, else so few.
-fn cases(few: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").map_or(few, |cases| cases.parse().unwrap())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(32), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testing::cases(32), ..ProptestConfig::default() })]
 
     /// Any words of the memory are other ones.
     #[test]
@@ -87,13 +82,9 @@ proptest! {
     ) {
         let (text, heap) = (Text::new(), Heap::new(1 << 25).unwrap());
         let (offset, _) = simulate(&heap, &text, &config, &ops);
-        let words = heap.taken().load(std::sync::atomic::Ordering::Relaxed) / 8;
-        for (at, word, bits, near) in damage {
-            // Half of it in the state itself, and few large numbers.
-            let at = if near { offset as usize / 8 + at as usize % 250 } else { at as usize % words };
-            // SAFETY: within what was taken; the simulation is gone.
-            unsafe { *heap.base().as_ptr().cast::<u64>().add(at.min(words - 1)) = word >> bits };
-        }
+        // Half of it in the state itself, and few large numbers.
+        let state = offset as usize / 8;
+        testing::damage(&heap, state..state + 250, &damage);
         if let Ok(mut sim) = CacheSim::open(&heap, offset) {
             let mut run = Run::new(&text, &config, Told::All);
             more.iter().for_each(|op| run.step(op));

@@ -1,6 +1,6 @@
 //! A state that is taken up by another: whole, torn in the middle of a batch, and damaged.
 
-use locality_stream::{Heap, Kind};
+use locality_stream::{Heap, Kind, testing};
 use proptest::prelude::*;
 
 use super::*;
@@ -90,13 +90,8 @@ fn a_state_with_tables_outside_is_refused() {
     assert_eq!(found, Err(OpenError::NoState));
 }
 
-/// As many cases as `PROPTEST_CASES` says, else so few.
-fn cases(few: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").map_or(few, |cases| cases.parse().unwrap())
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(32), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testing::cases(32), ..ProptestConfig::default() })]
 
     /// Any words of the memory are other ones: an answer or a refusal.
     #[test]
@@ -110,14 +105,9 @@ proptest! {
         engine.observe(&events(seed, first), &Code::default()).unwrap();
         let offset = engine.state();
         drop(engine);
-        let words = heap.taken().load(Ordering::Relaxed) / 8;
-        for (at, word, bits, near) in damage {
-            // Half of it in the state itself, and few large numbers.
-            let state = offset as usize / 8 + at as usize % (size_of::<State>() / 8);
-            let at = if near { state } else { at as usize % words };
-            // SAFETY: within what was taken; the engine is gone.
-            unsafe { *heap.base().as_ptr().cast::<u64>().add(at) = word >> bits };
-        }
+        // Half of it in the state itself, and few large numbers.
+        let state = offset as usize / 8;
+        testing::damage(&heap, state..state + size_of::<State>() / 8, &damage);
         if let Ok(mut engine) = Engine::open(&heap, offset) {
             let _full = engine.observe(&events(!seed, second), &Code::default());
             let _any_result = engine.finish(0, &Code::default());
