@@ -71,7 +71,7 @@ fn use_and_reuse(object: &mut Object, ring: &mut Ring, between: impl FnOnce()) -
     let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let key = WatchKey { address, tgid, reserved: 0 };
     object.add_watch(key, WatchState { watch: 1, owner_tid: tid, ..WatchState::default() }).unwrap();
-    let event = Event::watchpoint(tid, address, 8).unwrap();
+    let event = Event::watchpoint(tid, address, 8, None).unwrap();
     event.set_program(object.program_fd("touch").unwrap().as_fd()).unwrap();
     event.enable_for(2).unwrap();
     // SAFETY: our own live word, read twice.

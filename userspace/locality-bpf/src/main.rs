@@ -189,10 +189,11 @@ fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
 fn calibrate() -> Result<ExitCode> {
     let (prices, Skid { histogram, gaussian }) = session::calibrate()?;
     let mut page = format!(
-        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs, one \
-         reading of its progress {:.1} µs, waking it after a stop {:.1} µs.\n",
+        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
+         ({:.1} µs more for the last one, behind which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs.\n",
         prices.tick_ns as f64 / 1e3,
         prices.trap_ns as f64 / 1e3,
+        prices.disarm_ns as f64 / 1e3,
         prices.meter_ns as f64 / 1e3,
         prices.wake_ns as f64 / 1e3
     );

@@ -51,6 +51,8 @@ pub struct Settings {
     pub watch_unheld: bool,
     /// Cost of one trap, calibrated on this machine.
     pub trap_cost_ns: u64,
+    /// What the last trap or reading of an event costs beyond that.
+    pub disarm_cost_ns: u64,
     /// Cost of one clock tick, calibrated on this machine.
     pub tick_cost_ns: u64,
     /// Cost of one reading of a meter, calibrated on this machine.

@@ -49,6 +49,8 @@ pub struct Thread {
     pub imposed: Imposed,
     /// Its meter, once there was a stop with a window.
     pub meter: [Option<PerfEvent>; METER_CLOCKS],
+    /// Readings of it since its last stop.
+    pub readings: u32,
     /// Place of its counters of accesses, where the machine has such.
     pub counted: Option<u32>,
 }
@@ -98,6 +100,7 @@ impl Members {
             announces_births: false,
             imposed: Imposed::default(),
             meter: std::array::from_fn(|_| None),
+            readings: 0,
             counted: None,
         };
         self.threads.insert(tid, thread);

@@ -21,7 +21,7 @@ use crate::{
 const PERIODS_NS: (f64, f64) = (400_000.0, 1_200_000.0);
 
 /// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read after 5, 7, 10, 14 and 15
-/// fifths, so that all intervals differ.
+/// fifths, so that all intervals differ; the last two readings disarm their clocks.
 const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (7, 2)];
 
 /// Clocks of a meter.
@@ -67,19 +67,29 @@ impl Capture {
         }
     }
 
-    /// Has the thread tell its progress a few times; returns the number of the list of words that is read.
-    pub(super) fn start_meter(&mut self, tid: u32, record: &SampleRecord) -> Option<u32> {
+    /// Has the stopped thread tell its progress a few times; returns the number of the list of words that is read.
+    pub(super) fn start_meter(
+        &mut self,
+        tid: u32,
+        record: &SampleRecord,
+        starter: Option<&PerfEvent>,
+    ) -> Option<u32> {
         let wanted = lock(&self.settings.wanted);
         let (number, words) = wanted.get(&record.header.tgid).copied().unwrap_or_default();
         drop(wanted);
-        let started = self.try_start_meter(tid, &Meter { sequence: record.sequence, words });
+        let started = self.try_start_meter(tid, &Meter { sequence: record.sequence, words }, starter);
         if let Err(error) = &started {
             tracing::debug!("no meter in thread {tid}: {error:#}");
         }
         started.ok().map(|()| number)
     }
 
-    fn try_start_meter(&mut self, tid: u32, meter: &Meter) -> anyhow::Result<()> {
+    fn try_start_meter(
+        &mut self,
+        tid: u32,
+        meter: &Meter,
+        starter: Option<&PerfEvent>,
+    ) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
         let Some(thread) = self.members.threads.get_mut(&tid) else { return Ok(()) };
         // At its first stop, before the use that is watched.
@@ -88,19 +98,10 @@ impl Capture {
         }
         let (shortest, longest) = PERIODS_NS;
         let drawn_ns = (shortest * (longest / shortest).powf(self.random.f64())) as u64;
+        thread.readings = 0;
         for (clock, (fifths, readings)) in thread.meter.iter_mut().zip(CLOCKS) {
-            let period_ns = drawn_ns / 5 * fifths;
-            let event = match clock {
-                Some(event) => {
-                    event.set_period(period_ns)?;
-                    event
-                }
-                None => {
-                    let event = PerfEvent::meter(tid, period_ns)?;
-                    event.set_program(self.kernel.program_fd("meter")?)?;
-                    clock.insert(event)
-                }
-            };
+            let event = clock.insert(PerfEvent::meter(tid, drawn_ns / 5 * fifths, starter)?);
+            event.set_program(self.kernel.program_fd("meter")?)?;
             event.enable_for(readings)?;
         }
         Ok(())
@@ -118,7 +119,10 @@ impl Capture {
     pub(super) fn on_meter(&mut self, record: Box<MeterRecord>) {
         add(&self.costs.meter_ticks, 1);
         if let Some(thread) = self.members.threads.get_mut(&record.header.tid) {
-            thread.disturbance_ns += self.settings.meter_cost_ns;
+            thread.readings += 1;
+            let is_last = thread.readings > READINGS - METER_CLOCKS as u32;
+            let disarming_ns = if is_last { self.settings.disarm_cost_ns } else { 0 };
+            thread.disturbance_ns += self.settings.meter_cost_ns + disarming_ns;
         }
         self.tell(Event::Meter(record));
     }

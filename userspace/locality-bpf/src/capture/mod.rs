@@ -24,7 +24,7 @@ mod windows;
 pub use code::SharedCode;
 pub use engine::{Capture, Command, Handle, Settings};
 pub use members::REGISTERS;
-pub use metering::READINGS;
+pub use metering::{METER_CLOCKS, READINGS};
 pub use windows::{Wanted, Windows};
 
 /// Most other threads of a process in which a watch is armed.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     control::sites::kind,
-    kernel::{proc, ptrace, ptrace::Status, sys},
+    kernel::{perf::Event as PerfEvent, proc, ptrace, ptrace::Status, sys},
 };
 
 /// `si_code` of a signal that the kernel sent, as `bpf_send_signal_thread` does.
@@ -151,14 +151,16 @@ impl Capture {
                 (found.map(|access| model_access(&access)), wish)
             }
         };
+        let starter = PerfEvent::starter(tid).ok().filter(|_| in_time);
         let armed = match wish {
-            Some(wish) if in_time => self.arm(&record, tid, wish),
+            Some(wish) if in_time => self.arm(&record, tid, wish, starter.as_ref()),
             _ => Arming::None,
         };
         let wanted = match &taken {
-            Some(_) => self.start_meter(tid, &record),
+            Some(_) => self.start_meter(tid, &record, starter.as_ref()),
             None => None,
         };
+        drop(starter);
         self.resume(tid, 0);
         let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
         add(&self.costs.stop_ns, stopped_ns);
@@ -210,12 +212,24 @@ impl Capture {
         }
     }
 
-    /// Arms a watch for a use if the arbiter grants it.
-    pub(super) fn arm(&mut self, record: &SampleRecord, owner: u32, wish: Wish) -> Arming {
-        self.try_arm(record, owner, wish).unwrap_or(Arming::None)
+    /// Arms a watch for a use if the arbiter grants it; in a stopped thread with its `starter`.
+    pub(super) fn arm(
+        &mut self,
+        record: &SampleRecord,
+        owner: u32,
+        wish: Wish,
+        starter: Option<&PerfEvent>,
+    ) -> Arming {
+        self.try_arm(record, owner, wish, starter).unwrap_or(Arming::None)
     }
 
-    fn try_arm(&mut self, record: &SampleRecord, owner: u32, wish: Wish) -> Option<Arming> {
+    fn try_arm(
+        &mut self,
+        record: &SampleRecord,
+        owner: u32,
+        wish: Wish,
+        starter: Option<&PerfEvent>,
+    ) -> Option<Arming> {
         let Wish { word: address, earlier, of_use, companions } = wish;
         let tgid = record.header.tgid;
         self.end_companions(tgid, || EndOutcome::Replaced);
@@ -248,7 +262,8 @@ impl Capture {
         watch.threads_alive = alive;
         watch.armed_ns = sys::monotonic_ns();
         let announced = self.kernel.add_watch(watch.key(), watch.state());
-        let armed = announced.and_then(|()| Ok(watch.arm_in(owner, earlier + 2, self.programs.fd())?));
+        let armed =
+            announced.and_then(|()| Ok(watch.arm_in(owner, earlier + 2, self.programs.fd(), starter)?));
         let process = self.members.processes.get_mut(&tgid)?;
         if let Err(error) = armed {
             tracing::debug!("watch refused in thread {owner}: {error:#}");
@@ -261,13 +276,19 @@ impl Capture {
         }
         let held = watch.owner != 0;
         self.watches.insert(watch);
-        let companions = if held { self.arm_companions(id, owner, companions) } else { Vec::new() };
+        let companions = if held { self.arm_companions(id, owner, companions, starter) } else { Vec::new() };
         Some(Arming::Armed(id, of_use, companions))
     }
 
     /// Watches other words of the same line with the registers that nobody has, until the process' next sample needs them:
     /// the first of all touches is the line's reuse. In the owner alone; best effort.
-    fn arm_companions(&mut self, follows: u64, owner: u32, words: [Option<u64>; COMPANIONS]) -> Vec<u64> {
+    fn arm_companions(
+        &mut self,
+        follows: u64,
+        owner: u32,
+        words: [Option<u64>; COMPANIONS],
+        starter: Option<&PerfEvent>,
+    ) -> Vec<u64> {
         let mut armed = Vec::new();
         let Some((tgid, p_arm)) = self.watches.get_mut(follows).map(|watch| (watch.tgid, watch.p_arm)) else {
             return armed;
@@ -285,7 +306,9 @@ impl Capture {
             watch.threads_alive = process.threads.len() as u32;
             watch.armed_ns = sys::monotonic_ns();
             let announced = self.kernel.add_watch(watch.key(), watch.state());
-            if let Err(error) = announced.and_then(|()| Ok(watch.arm_in(owner, 1, self.programs.fd())?)) {
+            if let Err(error) =
+                announced.and_then(|()| Ok(watch.arm_in(owner, 1, self.programs.fd(), starter)?))
+            {
                 tracing::debug!("no companion in thread {owner}: {error:#}");
                 self.kernel.remove_watch(&watch.key());
                 break;
@@ -323,7 +346,7 @@ impl Capture {
         // Without a stop, the use too may be anybody's.
         let traps = if watch.owner == 0 { 2 } else { 1 };
         for tid in siblings {
-            if let Err(error) = watch.arm_in(tid, traps, self.programs.fd()) {
+            if let Err(error) = watch.arm_in(tid, traps, self.programs.fd(), None) {
                 tracing::trace!("not armed in thread {tid}: {error}");
             }
         }
@@ -417,7 +440,7 @@ impl Capture {
             self.adopt(status.tgid, tid, Holding::Held);
             for watch in self.watches.iter_mut().filter(|watch| watch.tgid == status.tgid) {
                 watch.threads_alive += 1;
-                if let Err(error) = watch.arm_in(tid, 1, self.programs.fd()) {
+                if let Err(error) = watch.arm_in(tid, 1, self.programs.fd(), None) {
                     tracing::trace!("not armed in new thread {tid}: {error}");
                 }
             }

@@ -68,7 +68,7 @@ impl Capture {
             (_, interrupted) => sampled_access(&record, interrupted),
         };
         let armed = match access.ok().and_then(|access| Wish::of(&record, &access)) {
-            Some(wish) => self.arm(&record, tid, wish),
+            Some(wish) => self.arm(&record, tid, wish, None),
             None => Arming::None,
         };
         let access = access.map(|access| model_access(&access));
@@ -101,13 +101,14 @@ impl Capture {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
         add(&self.costs.traps, 1 + nested_traps);
-        let trap_cost_ns = self.settings.trap_cost_ns;
+        let Settings { trap_cost_ns, disarm_cost_ns, .. } = self.settings;
         let disturbance_ns = match self.members.threads.get_mut(&header.tid) {
             Some(thread) => {
                 thread.disturbance_ns += trap_cost_ns;
                 let until_now_ns = thread.disturbance_ns;
-                // The stack is copied after the thread's clock was read.
+                // The stack is copied and the event disarmed after the thread's clock was read.
                 thread.disturbance_ns += nested_traps * trap_cost_ns;
+                thread.disturbance_ns += if role == touch::USE { 0 } else { disarm_cost_ns };
                 until_now_ns
             }
             None => 0,

@@ -85,9 +85,15 @@ impl Watch {
         }
     }
 
-    /// Arms it in a thread until `traps` traps were counted.
-    pub fn arm_in(&mut self, tid: u32, traps: u32, program: BorrowedFd<'_>) -> io::Result<()> {
-        let event = PerfEvent::watchpoint(tid, self.address, WATCH_BYTES)?;
+    /// Arms it in a thread until `traps` traps were counted, at once or with a stopped thread's `starter`.
+    pub fn arm_in(
+        &mut self,
+        tid: u32,
+        traps: u32,
+        program: BorrowedFd<'_>,
+        starter: Option<&PerfEvent>,
+    ) -> io::Result<()> {
+        let event = PerfEvent::watchpoint(tid, self.address, WATCH_BYTES, starter)?;
         event.set_program(program)?;
         event.enable_for(traps)?;
         self.events.push((tid, event));

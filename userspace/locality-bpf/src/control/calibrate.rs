@@ -1,7 +1,8 @@
 //! Measures what a clock tick and a watchpoint trap cost on this machine, on a child process of ours.
 //!
 //! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in which a sample was taken.
-//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Reading of a meter:
+//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Once more with
+//! events that disarm themselves at each. Reading of a meter:
 //! as a tick. Waking:
 //! the spinning child is stopped by a signal and resumed; the price is the lower quartile from our resuming it to the end
 //! of the gap. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
@@ -48,7 +49,8 @@ const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
-const GUESS: Prices = Prices { tick_ns: 25_000, trap_ns: 20_000, meter_ns: 15_000, wake_ns: 50_000 };
+const GUESS: Prices =
+    Prices { tick_ns: 25_000, trap_ns: 20_000, disarm_ns: 20_000, meter_ns: 15_000, wake_ns: 50_000 };
 
 /// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
 const MOST_NS: u64 = 200_000;
@@ -215,7 +217,7 @@ pub struct Calibration {
 /// The prices of this machine, or a careful guess where they cannot be measured.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
     let plausible = |prices: &Prices| {
-        [prices.tick_ns, prices.trap_ns, prices.meter_ns, prices.wake_ns]
+        [prices.tick_ns, prices.trap_ns, prices.disarm_ns, prices.meter_ns, prices.wake_ns]
             .iter()
             .all(|price_ns| *price_ns <= MOST_NS)
     };
@@ -226,9 +228,10 @@ pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
         Err(error) => format!("{error:#}"),
     };
     let guessed = format!(
-        "The cost is an estimate: {why}, so {} µs a tick, {} µs a trap, {} µs a reading and {} µs a waking were assumed.",
+        "The cost is an estimate: {why}, so {} µs a tick, {} µs a trap, {} µs more for one that disarms, {} µs a reading and {} µs a waking were assumed.",
         GUESS.tick_ns / 1000,
         GUESS.trap_ns / 1000,
+        GUESS.disarm_ns / 1000,
         GUESS.meter_ns / 1000,
         GUESS.wake_ns / 1000
     );
@@ -241,8 +244,8 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     object.add_target(child.pid)?;
     let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
-        let trap_ns = traps(&mut child, object, ring)?;
-        Ok(Prices { tick_ns, trap_ns, meter_ns, wake_ns: wakings(&mut child)? })
+        let (trap_ns, disarm_ns) = traps(&mut child, object, ring)?;
+        Ok(Prices { tick_ns, trap_ns, disarm_ns, meter_ns, wake_ns: wakings(&mut child)? })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -264,7 +267,7 @@ fn ticks(child: &mut Child, object: &Object, ring: &mut Ring) -> Result<u64> {
 }
 
 fn readings(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64> {
-    let event = Event::meter(child.pid, PERIOD_NS).context("cannot set a meter")?;
+    let event = Event::meter(child.pid, PERIOD_NS, None).context("cannot set a meter")?;
     event.set_program(object.program_fd("meter")?)?;
     object.set_meter(child.pid, &Meter::default())?;
     let order = child.tell(SHORT_SPIN);
@@ -292,23 +295,36 @@ fn price(gaps: &[[u64; 2]], ring: &mut Ring, at: impl Fn(&Record) -> Option<u64>
     (!costs_ns.is_empty()).then(|| median(costs_ns))
 }
 
-fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64> {
+/// One that stays armed, and what it takes to disarm an event beyond that.
+fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<(u64, u64)> {
+    let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
+    let going_on_ns = timed_traps(child, object, ring, |event| event.enable())?;
+    let last_ns = timed_traps(child, object, ring, |event| event.enable_for(1))?;
+    Ok((going_on_ns.saturating_sub(quiet_ns), last_ns.saturating_sub(going_on_ns)))
+}
+
+/// Median time of an access that traps, each with an event of its own, enabled by `enable`.
+fn timed_traps(
+    child: &mut Child,
+    object: &mut Object,
+    ring: &mut Ring,
+    enable: fn(&Event) -> io::Result<()>,
+) -> Result<u64> {
     let address = &raw const child.shared().word as u64;
     let key = WatchKey { address, tgid: child.pid, reserved: 0 };
-    let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
-    let event = Event::watchpoint(child.pid, address, 8).context("cannot set a watchpoint")?;
-    event.set_program(object.program_fd("touch")?)?;
-    event.enable()?;
     let mut times = Vec::new();
     for _ in 0..TRAPS {
         // Each trap takes the whole path of a reuse, record included.
         let state = WatchState { phase: phase::USED, owner_tid: child.pid, ..WatchState::default() };
         object.add_watch(key, state)?;
+        let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
+        event.set_program(object.program_fd("touch")?)?;
+        enable(&event)?;
         times.push(child.ask(0)?);
         while ring.next().is_some() {}
     }
     object.remove_watch(&key);
-    Ok(median(times).saturating_sub(quiet_ns))
+    Ok(median(times))
 }
 
 fn wakings(child: &mut Child) -> Result<u64> {

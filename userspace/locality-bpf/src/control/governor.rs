@@ -5,7 +5,7 @@
 //! we go, and from what was spent or saved so far. Sources of error: costs that nobody sees (caches that our handlers
 //! disturb, the scheduler's work at a stop) are not in the sum; trap and tick costs are medians of a calibration.
 
-use crate::capture::READINGS;
+use crate::capture::{METER_CLOCKS, READINGS};
 
 /// Rate before anything is known, in samples per second of CPU time.
 pub const FIRST_RATE: f64 = 50.0;
@@ -30,6 +30,8 @@ pub struct Spending {
     pub imposed_ns: u64,
     /// Traps of watchpoints.
     pub traps: u64,
+    /// Those of them that were the last of their event.
+    pub last_traps: u64,
     /// Clock ticks that met a target.
     pub ticks: u64,
     /// Readings of meters.
@@ -45,8 +47,10 @@ pub struct Spending {
 /// Calibrated costs of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
-    /// One trap of a watchpoint, in the thread that trapped.
+    /// One trap of a watchpoint that stays armed, in the thread that trapped.
     pub trap_ns: u64,
+    /// What the last trap or reading of an event, behind which the kernel disarms it, costs beyond others.
+    pub disarm_ns: u64,
     /// One tick of the sampling clock, in the thread that it interrupted.
     pub tick_ns: u64,
     /// One reading of a meter, in the thread that it interrupted.
@@ -61,10 +65,21 @@ impl Spending {
         self.stop_ns + self.stops * prices.wake_ns + self.imposed_ns
     }
 
+    /// What traps took.
+    pub fn traps_ns(&self, prices: Prices) -> u64 {
+        self.traps * prices.trap_ns + self.last_traps * prices.disarm_ns
+    }
+
+    /// What ticks and readings took.
+    pub fn interrupts_ns(&self, prices: Prices) -> u64 {
+        self.ticks * prices.tick_ns
+            + self.readings * prices.meter_ns
+            + last_readings(self.readings) * prices.disarm_ns
+    }
+
     /// What the targets paid.
     pub fn cost_ns(&self, prices: Prices) -> u64 {
-        let interrupts_ns = self.ticks * prices.tick_ns + self.readings * prices.meter_ns;
-        self.still_ns(prices) + self.traps * prices.trap_ns + interrupts_ns + self.heap_ns
+        self.still_ns(prices) + self.traps_ns(prices) + self.interrupts_ns(prices) + self.heap_ns
     }
 
     /// The cost as a share of CPU time and stopped time.
@@ -72,6 +87,11 @@ impl Spending {
         let base_ns = self.cpu_ns + self.still_ns(prices);
         if base_ns == 0 { 0.0 } else { self.cost_ns(prices) as f64 / base_ns as f64 }
     }
+}
+
+/// How many of so many readings were the last of their clock.
+fn last_readings(readings: u64) -> u64 {
+    readings * METER_CLOCKS as u64 / u64::from(READINGS)
 }
 
 /// Chooses the sampling rate.
@@ -88,8 +108,16 @@ impl Governor {
     /// With a budget as a share (0.01 is 1 %).
     pub fn new(budget: f64, prices: Prices) -> Self {
         // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess until the first ones are measured.
-        let readings_ns = u64::from(READINGS) * prices.meter_ns;
-        let guess = prices.tick_ns + 2 * prices.trap_ns + readings_ns + prices.wake_ns + 300_000;
+        let one = Spending {
+            stop_ns: 300_000,
+            stops: 1,
+            traps: 2,
+            last_traps: 1,
+            ticks: 1,
+            readings: READINGS.into(),
+            ..Spending::default()
+        };
+        let guess = one.cost_ns(prices);
         let rate = FIRST_RATE.min(AIM * budget * 1e9 / guess as f64).max(*RATES.start());
         Self { budget, prices, before: Spending::default(), sample_cost_ns: guess as f64, rate }
     }
@@ -128,7 +156,8 @@ pub fn period_ns(rate: f64, entropy: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const PRICES: Prices = Prices { trap_ns: 9_000, tick_ns: 15_000, meter_ns: 6_000, wake_ns: 20_000 };
+    const PRICES: Prices =
+        Prices { trap_ns: 9_000, disarm_ns: 10_000, tick_ns: 15_000, meter_ns: 6_000, wake_ns: 20_000 };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {

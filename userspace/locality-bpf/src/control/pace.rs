@@ -43,6 +43,7 @@ struct Process {
 /// All processes.
 pub struct Pace {
     reading_cost_ns: f64,
+    disarm_cost_ns: u64,
     wanted: Wanted,
     code: SharedCode,
     processes: HashMap<u32, Process>,
@@ -60,10 +61,11 @@ impl std::fmt::Debug for Pace {
 }
 
 impl Pace {
-    /// With what a reading costs the thread.
-    pub fn new(reading_cost_ns: u64, wanted: Wanted, code: SharedCode) -> Self {
+    /// With what a reading costs the thread, and how much more the last one of a clock.
+    pub fn new(reading_cost_ns: u64, disarm_cost_ns: u64, wanted: Wanted, code: SharedCode) -> Self {
         Self {
             reading_cost_ns: reading_cost_ns as f64,
+            disarm_cost_ns,
             wanted,
             code,
             processes: HashMap::new(),
@@ -143,6 +145,12 @@ impl Pace {
         let Pending { id, mut row, pid, tid, taken, mut readings, .. } = pending;
         // Those of another CPU may stand before earlier ones in the ring.
         readings.sort_by_key(|reading| reading.time_ns);
+        // The one before was the last of the other clock.
+        if readings.len() == READINGS as usize
+            && let Some(last) = readings.last_mut()
+        {
+            last.time_ns -= self.disarm_cost_ns.min(last.time_ns);
+        }
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             rates: Rates::new(self.reading_cost_ns),
             rows: Vec::new(),
@@ -241,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_window_waits_for_its_readings_or_for_the_next_one_of_its_thread() {
-        let mut pace = Pace::new(5_000, Wanted::default(), SharedCode::default());
+        let mut pace = Pace::new(5_000, 0, Wanted::default(), SharedCode::default());
         let mut ready = Vec::new();
         for (tid, sequence) in [(7, 100), (8, 101)] {
             pace.window((1, tid), sequence, 0, row(sequence as u32), taken(), &mut ready);

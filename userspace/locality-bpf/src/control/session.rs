@@ -188,7 +188,7 @@ impl<'a> Trace<'a> {
             .then(|| Precision::new(store.path(), plan.estimator, plan.until_ci));
         let wanted = Wanted::default();
         let code = SharedCode::default();
-        let pace = Pace::new(prices.meter_ns, Arc::clone(&wanted), Arc::clone(&code));
+        let pace = Pace::new(prices.meter_ns, prices.disarm_ns, Arc::clone(&wanted), Arc::clone(&code));
         let governor = Governor::new(plan.overhead_percent / 100.0, prices);
         let clock = Clock::open_with(&object, &books.selected, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);
@@ -209,6 +209,7 @@ impl<'a> Trace<'a> {
             no_stops: (!plan.may_stop).then_some("--no-stop"),
             watch_unheld: plan.watch_unheld,
             trap_cost_ns: prices.trap_ns,
+            disarm_cost_ns: prices.disarm_ns,
             tick_cost_ns: prices.tick_ns,
             meter_cost_ns: prices.meter_ns,
             counting: books.counting,

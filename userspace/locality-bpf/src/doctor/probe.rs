@@ -141,7 +141,7 @@ fn fires(clocks: &[Opened], object: &Object) -> Result<bool> {
 pub(super) fn free_registers(tid: u32) -> io::Result<usize> {
     let mut reserved = Vec::new();
     while reserved.len() < DEBUG_REGISTERS {
-        match Event::watchpoint(tid, UNTOUCHED, 8) {
+        match Event::watchpoint(tid, UNTOUCHED, 8, None) {
             Ok(event) => reserved.push(event),
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => break,
             Err(error) => return Err(error),
@@ -221,7 +221,7 @@ mod tests {
             }
         };
         // Reserved for this thread, as another tool would.
-        let taken = Event::watchpoint(0, UNTOUCHED, 8).unwrap();
+        let taken = Event::watchpoint(0, UNTOUCHED, 8, None).unwrap();
         assert_eq!(free_registers(0).unwrap(), free - 1);
         drop(taken);
         assert_eq!(free_registers(0).unwrap(), free);

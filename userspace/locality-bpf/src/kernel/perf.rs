@@ -50,16 +50,39 @@ fn watchpoint_attr(address: u64, bytes: u8) -> bindings::perf_event_attr {
     attr
 }
 
+/// Attributes of an event that counts nothing.
+fn dummy() -> bindings::perf_event_attr {
+    bindings::perf_event_attr {
+        type_: bindings::PERF_TYPE_SOFTWARE,
+        config: bindings::PERF_COUNT_SW_DUMMY.into(),
+        ..Default::default()
+    }
+}
+
 impl Event {
-    /// A clock of one thread's CPU time that fires each `period_ns` of it. Disabled.
+    /// A clock of one thread's CPU time that fires each `period_ns` of it. Disabled, or as [`Event::starter`] says.
     #[doc(alias = "PERF_COUNT_SW_TASK_CLOCK")]
-    pub fn meter(tid: u32, period_ns: u64) -> io::Result<Self> {
+    pub fn meter(tid: u32, period_ns: u64, starter: Option<&Self>) -> io::Result<Self> {
         let mut attr = bindings::perf_event_attr {
             type_: bindings::PERF_TYPE_SOFTWARE,
             config: bindings::PERF_COUNT_SW_TASK_CLOCK.into(),
             ..Default::default()
         };
         attr.__bindgen_anon_1.sample_period = period_ns;
+        attr.set_disabled(u64::from(starter.is_none()));
+        open(&mut attr, tid as i32, -1, starter)
+    }
+
+    /// An event in a stopped thread that counts nothing. Others are opened in its group, enabled, which they are once it is
+    /// dropped.
+    ///
+    /// To enable an event by itself, the kernel interrupts the processor on which its thread ran last and waits for the
+    /// answer (`event_function_call` in kernel/events/core.c), 17 to 20 µs each here. The members of a disabled group are put into
+    /// their thread's list without that (`perf_install_in_context`), and become events by themselves when their leader is closed
+    /// (`perf_group_detach`), to be scheduled in with the thread.
+    #[doc(alias = "PERF_COUNT_SW_DUMMY")]
+    pub fn starter(tid: u32) -> io::Result<Self> {
+        let mut attr = dummy();
         attr.set_disabled(1);
         open(&mut attr, tid as i32, -1, None)
     }
@@ -71,18 +94,15 @@ impl Event {
     /// the whole run, this event takes that wait out of the stops.
     #[doc(alias = "PERF_COUNT_SW_DUMMY")]
     pub fn keeper() -> io::Result<Self> {
-        let mut attr = bindings::perf_event_attr {
-            type_: bindings::PERF_TYPE_SOFTWARE,
-            config: bindings::PERF_COUNT_SW_DUMMY.into(),
-            ..Default::default()
-        };
-        open(&mut attr, 0, -1, None)
+        open(&mut dummy(), 0, -1, None)
     }
 
-    /// A watchpoint in one thread. Disabled. `ENOSPC` means that its debug registers are taken.
+    /// A watchpoint in one thread. Disabled, or as [`Event::starter`] says. `ENOSPC` means that its debug registers are taken.
     #[doc(alias = "PERF_TYPE_BREAKPOINT")]
-    pub fn watchpoint(tid: u32, address: u64, bytes: u8) -> io::Result<Self> {
-        open(&mut watchpoint_attr(address, bytes), tid as i32, -1, None)
+    pub fn watchpoint(tid: u32, address: u64, bytes: u8, starter: Option<&Self>) -> io::Result<Self> {
+        let mut attr = watchpoint_attr(address, bytes);
+        attr.set_disabled(u64::from(starter.is_none()));
+        open(&mut attr, tid as i32, -1, starter)
     }
 
     /// Runs an eBPF program on each overflow instead of writing a perf record.
@@ -115,7 +135,7 @@ impl Event {
         checked(unsafe { ioctls::DISABLE(self.0.as_raw_fd(), 0) })
     }
 
-    /// Enables the event until `traps` overflows were counted.
+    /// Enables the event, if it is not, until `traps` overflows were counted.
     #[doc(alias = "PERF_EVENT_IOC_REFRESH")]
     pub fn enable_for(&self, traps: u32) -> io::Result<()> {
         // SAFETY: the descriptor is open.

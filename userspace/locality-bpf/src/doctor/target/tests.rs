@@ -160,7 +160,7 @@ fn taken_registers_are_missed() {
     let Some(sleeper) = Running::start("sleep", &["60"]) else { return };
     let mut taken = Vec::new();
     for _ in 0..DEBUG_REGISTERS {
-        match crate::kernel::perf::Event::watchpoint(sleeper.pid(), 0x1000, 8) {
+        match crate::kernel::perf::Event::watchpoint(sleeper.pid(), 0x1000, 8, None) {
             Ok(event) => taken.push(event),
             Err(error) => {
                 crate::doctor::skip(&format!("needs {DEBUG_REGISTERS} debug registers: {error}"));
