@@ -149,7 +149,7 @@ static APART void heap(void) {
     }
 }
 
-/* stack: .75 ring, .25 sums: arrays of this function's frame */
+/* stack: .75 ring, .25 sums: arrays of this function's frame; mixed: all of nested, stack and heap in turn */
 static APART void stack(void) {
     word ring[512], sums[64];
     for (size_t i = 0; i < 1 << 16; i++) {
@@ -158,6 +158,14 @@ static APART void stack(void) {
         sums[i & 63] = 2;
         ring[(i + 2) & 511];
     }
+}
+
+static APART void mixed(void) {
+    for (int i = 0; i < 8; i++)
+        nested();
+    stack();
+    stack();
+    heap();
 }
 
 /* local: .5 of each thread's accesses to its own table, .5 to the one that both have; with threads .5 shared_table in all */
@@ -197,6 +205,8 @@ int main(int argc, char **argv) {
         make_hidden(), run = hidden;
     else if (!strcmp(which, "heap"))
         make_heap(), run = heap;
+    else if (!strcmp(which, "mixed"))
+        make_heap(), run = mixed;
     ready();
     if (!strcmp(which, "threads")) {
         pthread_t other;

@@ -72,6 +72,16 @@ fn compile(name: &str, dir: &Path) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let making = dir.with_extension(format!("making-{}-{number}", std::process::id()));
     fs::create_dir_all(&making).unwrap_or_else(|e| panic!("cannot create {}: {e}", making.display()));
+    build_in(&making, name, "");
+    // Another test may have been faster, with the same result.
+    if fs::rename(&making, dir).is_err() {
+        drop(fs::remove_dir_all(&making));
+    }
+    assert!(dir.join(name).exists(), "no program {name} in {}", dir.display());
+}
+
+/// Runs a program's build commands, more flags at their ends, in a directory; returns the program.
+pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
     let source = source(name);
     let text = read(&source);
     let commands = commands(&text);
@@ -80,10 +90,11 @@ fn compile(name: &str, dir: &Path) {
         // A word is split off before it is filled in, so that a path may contain blanks.
         let words: Vec<String> = words
             .split_whitespace()
+            .chain(flags.split_whitespace())
             .map(|word| {
                 word.replace("$SRC", &source.to_string_lossy())
-                    .replace("$BIN", &making.join(name).to_string_lossy())
-                    .replace("$OUT", &making.to_string_lossy())
+                    .replace("$BIN", &dir.join(name).to_string_lossy())
+                    .replace("$OUT", &dir.to_string_lossy())
                     .replace("$RUSTC", &rustc().to_string_lossy())
             })
             .collect();
@@ -93,11 +104,7 @@ fn compile(name: &str, dir: &Path) {
         let stderr = String::from_utf8_lossy(&run.stderr);
         assert!(run.status.success(), "`{}` failed:\n{stderr}", words.join(" "));
     }
-    // Another test may have been faster, with the same result.
-    if fs::rename(&making, dir).is_err() {
-        drop(fs::remove_dir_all(&making));
-    }
-    assert!(dir.join(name).exists(), "no program {name} in {}", dir.display());
+    dir.join(name)
 }
 
 /// The build commands in a source: what follows `// build:` or `# build:` at the start of a line.

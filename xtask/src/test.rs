@@ -15,11 +15,13 @@ use crate::shell;
 
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server, which would start a
 /// service on this machine: the same binary is in redis-tools (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
     ("as", "binutils"),
+    ("llvm-dwp", "llvm"),
+    ("dwz", "dwz"),
     ("gdb", "gdb"),
     ("python3", "python3"),
     ("sqlite3", "sqlite3"),

@@ -272,6 +272,7 @@ impl<'a> Pass<'_, 'a> {
                 common.lowest = Some(common.lowest.map_or(address, |lowest| lowest.min(address)));
             } else if thread_local || address != 0 && self.elf.holds(address) {
                 let function = functions.last().map_or(0, |(_, offset)| *offset);
+                let address = if thread_local { self.elf.thread_local_offset(address) } else { address };
                 self.index.variables.push(Variable { address, die, function, thread_local });
             }
         }

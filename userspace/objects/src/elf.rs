@@ -41,6 +41,7 @@ pub(crate) struct Section {
 /// The thread-local segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TlsSegment {
+    address: u64,
     pub(crate) bytes: u64,
     pub(crate) align: u64,
 }
@@ -100,7 +101,11 @@ impl DataElf {
                     writable: program.p_flags(endian) & elf::PF_W != 0,
                 }),
                 elf::PT_TLS => {
-                    tls = Some(TlsSegment { bytes: memory_bytes, align: program.p_align(endian).max(1) });
+                    tls = Some(TlsSegment {
+                        address,
+                        bytes: memory_bytes,
+                        align: program.p_align(endian).max(1),
+                    });
                 }
                 elf::PT_DYNAMIC => dynamic = Some(address),
                 _ => {}
@@ -172,6 +177,12 @@ impl DataElf {
             (page..end).contains(&address)
                 && address.wrapping_sub(segment.address) == offset.wrapping_sub(segment.offset)
         })
+    }
+
+    /// Offset in the thread-local segment of what DWARF says lies there: in split DWARF gcc 12 writes the address that it is copied from.
+    pub(crate) fn thread_local_offset(&self, said: u64) -> u64 {
+        let Some(tls) = self.tls.filter(|tls| said >= tls.bytes) else { return said };
+        said.checked_sub(tls.address).filter(|offset| *offset < tls.bytes).unwrap_or(said)
     }
 
     /// True when the address of the module lies in a segment.
@@ -260,6 +271,10 @@ impl DataElf {
             Ok(sections) => sections,
             Err(never) => match never {},
         };
+        let names = [".gnu_debugaltlink", ".debug_sup"];
+        if names.iter().any(|name| parsed.as_ref().is_some_and(|file| file.section_by_name(name).is_some())) {
+            trouble.push("parts of it lie in a common file that dwz made, which is not read".to_owned());
+        }
         (sections, trouble)
     }
 

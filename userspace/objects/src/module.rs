@@ -97,7 +97,8 @@ impl Context<'_> {
             Some(faults) if faults.split > 0 => {
                 format!(
                     "{what}: its debug info is split into .dwo files that were not found or cannot be read (keep them where the build puts \
-                     them, or put the package that `dwp` or `llvm-dwp` makes of them beside the program as PROGRAM.dwp)"
+                     them, or put the package that `dwp` or `llvm-dwp` makes of them beside the program as PROGRAM.dwp; type units of DWARF 4 \
+                     are not read)"
                 )
                 .into()
             }

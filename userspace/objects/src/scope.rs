@@ -100,12 +100,12 @@ impl Scope {
                 object.name = format!("{name} [stack]").into();
                 object.function = Some(name);
                 object.unknown = Some(match function {
-                    Some(_) => {
+                    Some(_) if context.trouble.is_empty() => {
                         "no variable's place covers it: a saved register, a temporary, or a variable that \
                                 the debug info does not place there"
                             .into()
                     }
-                    None => context.undescribed("the frame's variables are not known"),
+                    _ => context.undescribed("the frame's variables are not known"),
                 });
                 let frame = context.add(object);
                 shared.frames.insert(key, Arc::clone(&frame));

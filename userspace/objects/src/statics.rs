@@ -187,7 +187,7 @@ fn describe(
                 object.type_name = Some(Arc::clone(&ty.name));
                 object.bytes = symbol_bytes.max(ty.bytes.unwrap_or(0));
             } else {
-                object.unknown = Some("its type cannot be read from the debug info".into());
+                object.unknown = Some(context.undescribed("its type cannot be read from the debug info"));
             }
         }
         (_, Some(_)) => object.unknown = Some(context.undescribed("the debug info does not describe it")),

@@ -114,11 +114,19 @@ fn debug_info_in_another_file() {
 fn split_debug_info() {
     let workshop = Workshop::new();
     // binutils' tool knows DWARF 4 only.
-    for (flags, tool) in [("-O0 -gdwarf-5 -gsplit-dwarf", "llvm-dwp"), ("-O0 -gdwarf-4 -gsplit-dwarf", "dwp")]
-    {
+    for (flags, tool) in [
+        ("-O0 -gdwarf-5 -gsplit-dwarf", "llvm-dwp"),
+        ("-O0 -gdwarf-4 -gsplit-dwarf", "dwp"),
+        // Some of llvm's take no compressed ones.
+        ("-O0 -gdwarf-5 -gsplit-dwarf -gz", "dwp-of-none"),
+        ("-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section", "llvm-dwp"),
+    ] {
         build(&workshop, flags);
         let target = Target::start(&workshop.path("plain"));
-        assert_eq!(check(&target, &mut target.look(), |_| true), 5, "{flags}");
+        let mut look = target.look();
+        assert_eq!(check(&target, &mut look, |_| true), 5, "{flags}");
+        let declared = look.resolve(target.truths[0].address).object.declared.clone().unwrap();
+        assert!(declared.file.ends_with("/plain.c") && declared.line == 6, "{flags}: {declared:?}");
         drop(target);
         // A package in place of the files.
         if std::process::Command::new(tool).arg("--version").output().is_ok() {
@@ -137,6 +145,71 @@ fn split_debug_info() {
             assert!(reason(named).contains("split into .dwo files that were not found"), "{named:?}");
         }
         assert!(look.resolver.debug_faults().iter().any(|(_, faults)| faults.split == 1));
+    }
+}
+
+/// Those of DWARF 4 are not put together, and nothing is guessed.
+#[test]
+fn split_type_units_of_dwarf_4() {
+    let workshop = Workshop::new();
+    build(&workshop, "-O0 -gdwarf-4 -gsplit-dwarf -fdebug-types-section");
+    for packed in [false, true] {
+        if packed {
+            workshop.tool("dwp -e plain -o plain.dwp");
+            workshop.tool("find . -name *.dwo -delete");
+        }
+        let target = Target::start(&workshop.path("plain"));
+        let named = all(&target, &mut target.look());
+        assert_eq!(names(&named), ["pairs", "own_counter", "zeroed", "text", "main [stack]"]);
+        for named in &named {
+            assert!(reason(named).contains("type units of DWARF 4"), "{named:?}");
+        }
+    }
+}
+
+/// Classes with members in namespaces, each in its type unit.
+#[test]
+fn split_type_units_of_cpp() {
+    let workshop = Workshop::new();
+    for packed in [false, true] {
+        let flags = "-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section";
+        workshop.compile("classes", "g++", &["kinds.cc"], flags);
+        if packed && std::process::Command::new("llvm-dwp").arg("--version").output().is_ok() {
+            workshop.tool("llvm-dwp -e classes -o classes.dwp");
+            workshop.tool("find . -name *.dwo -delete");
+        }
+        let target = Target::start(&workshop.path("classes"));
+        let mut look = target.look();
+        assert_eq!(check(&target, &mut look, |_| true), 17);
+        for truth in target.truths.iter().filter(|truth| truth.kind == "static") {
+            let declared = look.resolve(truth.address).object.declared.clone().unwrap();
+            assert!(declared.file.ends_with("/kinds.cc"), "{}: {declared:?}", truth.name);
+        }
+    }
+}
+
+/// A file whose common parts dwz moved away lacks what lies there, and says so; one that dwz made smaller by itself is whole.
+#[test]
+fn debug_info_that_dwz_compressed() {
+    if !support::is_installed("dwz") {
+        return;
+    }
+    let workshop = Workshop::new();
+    build(&workshop, "-O0 -g");
+    workshop.tool("dwz -l 1000000 plain");
+    let target = Target::start(&workshop.path("plain"));
+    assert_eq!(check(&target, &mut target.look(), |_| true), 5);
+    drop(target);
+    for name in ["plain", "other"] {
+        workshop.compile(name, "gcc", &["plain.c"], "-O0 -g");
+    }
+    workshop.tool("dwz -L 1000000 -l 1000000 -m common.dwz plain other");
+    let target = Target::start(&workshop.path("plain"));
+    let named = all(&target, &mut target.look());
+    assert_eq!(names(&named), ["pairs", "own_counter", "zeroed", "text", "main [stack]"]);
+    for named in &named {
+        assert!(reason(named).contains("in a common file that dwz made, which is not read"), "{named:?}");
+        assert_eq!((&named.object.type_name, &named.field), (&None, &None));
     }
 }
 

@@ -35,7 +35,14 @@ fn static_variables() {
 #[test]
 fn stack_and_thread_local_variables() {
     let workshop = Workshop::new();
-    for flags in ["-g -O0", "-g -O0 -fomit-frame-pointer", "-g -O1", "-g -O2 -gdwarf-4", "-g -O2"] {
+    for flags in [
+        "-g -O0",
+        "-g -O0 -gsplit-dwarf",
+        "-g -O0 -fomit-frame-pointer",
+        "-g -O1",
+        "-g -O2 -gdwarf-4",
+        "-g -O2",
+    ] {
         let program = workshop.compile("kinds", "gcc", &["kinds.c", "kinds_hidden.c"], flags);
         let target = Target::start(&program);
         let mut look = target.look();

@@ -3,8 +3,9 @@
 //!
 //! A package is looked for beside the program (`PROGRAM.dwp`), a `.dwo` file where the build put it and beside the program; each below
 //! the process's root and then below ours. Its id must be the unit's. Units without a file stay as they are. Source: DWARF 5, §7.3.
-//! gimli converts. Limits: packages and files of more than [`MOST_BYTES`] in all are left alone, as reading is not lazy here; type units are not
-//! converted, and what gimli cannot convert leaves all of the program split.
+//! gimli converts; it writes no type units, so those become ordinary ones, to which references lead by place in place of signature.
+//! Limits: packages and files of more than [`MOST_BYTES`] in all are left alone, as reading is not lazy here; units of DWARF 4 with type
+//! units stay split, and what gimli cannot convert leaves all of the program split.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,8 +14,14 @@ use std::io::Write as _;
 use std::os::fd::FromRawFd as _;
 use std::path::{Path, PathBuf};
 
-use gimli::write::{Address, EndianVec, Sections};
-use gimli::{Dwarf, DwarfPackageSections, DwarfSections, DwoId, EndianSlice, LittleEndian, SectionId};
+use gimli::write::{
+    Address, AttributeValue, ConvertResult, ConvertUnit, ConvertUnitEntry, DebugInfoRef, EndianVec, Sections,
+    UnitEntryId,
+};
+use gimli::{
+    DebugInfo, DebugTypeSignature, Dwarf, DwarfPackageSections, DwarfSections, DwoId, EndianSlice,
+    LittleEndian, Section as _, SectionId, UnitType,
+};
 use object::read::elf::ElfFile64;
 use object::write::Object as Output;
 use object::{
@@ -29,6 +36,8 @@ use crate::symbolize::guarded;
 const MOST_BYTES: usize = 64 << 20;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
+type Unit<'u, 'a> = ConvertUnit<'u, Slice<'a>>;
+type Entry<'u, 'a> = ConvertUnitEntry<'u, Slice<'a>>;
 
 /// The debug file of an ELF file that the process sees at `path` below `root`; `None` where nothing is split, or no part is found.
 pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
@@ -65,25 +74,47 @@ pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
     for (id, bytes) in &files {
         loaded.push((id, DwarfSections::load(|section| dwo_section(bytes, section)).ok()?));
     }
-    let mut parts: HashMap<DwoId, Dwarf<Slice<'_>>> = HashMap::new();
+    let (mut parts, mut types) = (HashMap::new(), Vec::new());
     for (id, sections) in &loaded {
-        let mut part = sections.borrow(|section| slice(section));
-        part.make_dwo(&skeletons);
-        let header = part.units().next().ok().flatten();
-        let unit = header.and_then(|header| part.unit(header).ok());
-        if unit.is_some_and(|unit| unit.dwo_id == Some(**id)) {
+        let load = || {
+            let mut file = sections.borrow(|section| slice(section));
+            file.make_dwo(&skeletons);
+            file
+        };
+        let mut part = load();
+        if let Some(unit) = compilation(&part, **id) {
+            part.debug_info = DebugInfo::new(unit, LittleEndian);
             parts.insert(**id, part);
+            types.push(load());
         }
     }
-    for id in wanted.keys() {
-        if let Some(Ok(Some(part))) = package.as_ref().map(|package| package.find_cu(*id, &skeletons)) {
-            parts.insert(*id, part);
+    // Type units of DWARF 4 have a section of their own, which gimli does not convert.
+    if let Some(package) = package.filter(|package| package.debug_types.reader().is_empty()) {
+        for id in wanted.keys() {
+            if let Ok(Some(part)) = package.find_cu(*id, &skeletons) {
+                parts.insert(*id, part);
+            }
         }
+        let rows = 1..=package.tu_index.unit_count();
+        types.extend(rows.filter_map(|row| package.tu_sections(row, &skeletons).ok()));
     }
     if parts.is_empty() {
         return None;
     }
-    guarded(|| write(&converted(&skeletons, &parts).ok()?))?
+    guarded(|| write(&converted(&skeletons, &parts, &types).ok()?))?
+}
+
+/// The bytes of the unit with this id; `None` as well where its types cannot be converted.
+fn compilation<'a>(file: &Dwarf<Slice<'a>>, id: DwoId) -> Option<&'a [u8]> {
+    let mut headers = file.units();
+    while let Ok(Some(header)) = headers.next() {
+        let start = header.debug_info_offset()?.0;
+        let bytes = file.debug_info.reader().slice().get(start..)?.get(..header.length_including_self())?;
+        if file.unit(header).is_ok_and(|unit| unit.dwo_id == Some(id)) {
+            return Some(bytes).filter(|_| file.debug_types.reader().is_empty());
+        }
+    }
+    None
 }
 
 /// Ids of split units, and where the build put their files.
@@ -103,23 +134,23 @@ fn wanted(skeletons: &Dwarf<Slice<'_>>) -> HashMap<DwoId, PathBuf> {
     wanted
 }
 
-/// All units, those with a part whole.
+/// All units, those with a part whole, and those of types.
 fn converted(
     skeletons: &Dwarf<Slice<'_>>,
     parts: &HashMap<DwoId, Dwarf<Slice<'_>>>,
-) -> gimli::write::ConvertResult<Sections<EndianVec<LittleEndian>>> {
-    let address = |address| Some(Address::Constant(address));
+    types: &[Dwarf<Slice<'_>>],
+) -> ConvertResult<Sections<EndianVec<LittleEndian>>> {
     let mut whole = gimli::write::Dwarf::new();
     let mut convert = whole.convert(skeletons)?;
     while let Some((mut unit, skeleton)) = convert.read_unit()? {
         let part = unit.read_unit.dwo_id.and_then(|id| parts.get(&id));
         let Some(part) = part else {
-            unit.convert(skeleton, &address)?;
+            whole_unit(&mut unit, skeleton)?;
             continue;
         };
         let mut split = unit.convert_split(part)?;
         let (mut unit, root) = split.read_unit()?;
-        unit.convert(root, &address)?;
+        whole_unit(&mut unit, root)?;
         let root = unit.unit.root();
         for attribute in &skeleton.attrs {
             // Where the code is, only the skeleton says.
@@ -127,7 +158,7 @@ fn converted(
                 attribute.name(),
                 gimli::DW_AT_low_pc | gimli::DW_AT_high_pc | gimli::DW_AT_ranges | gimli::DW_AT_comp_dir
             ) {
-                let value = unit.convert_attribute_value(skeleton.read_unit, attribute, &address)?;
+                let value = unit.convert_attribute_value(skeleton.read_unit, attribute, &constant)?;
                 unit.unit.get_mut(root).set(attribute.name(), value);
             }
         }
@@ -135,9 +166,89 @@ fn converted(
             unit.unit.get_mut(root).delete(name);
         }
     }
+    let mut signed = HashMap::new();
+    for file in types {
+        let mut convert = whole.convert(file)?;
+        while let Some((mut unit, entry)) = convert.read_unit()? {
+            let header = &unit.read_unit.header;
+            let UnitType::SplitType { type_signature, type_offset } = header.type_() else {
+                unit.skip();
+                continue;
+            };
+            if let Some(place) = type_offset.to_debug_info_offset(header) {
+                signed.insert(type_signature, unit.convert_debug_info_ref(place)?);
+            }
+            entries(&mut unit, entry, false)?;
+        }
+    }
+    lead(&mut whole, &signed);
     let mut sections = Sections::new(EndianVec::new(LittleEndian));
     whole.write(&mut sections)?;
     Ok(sections)
+}
+
+fn constant(address: u64) -> Option<Address> {
+    Some(Address::Constant(address))
+}
+
+/// A unit with its lines.
+fn whole_unit<'u, 'a>(unit: &mut Unit<'u, 'a>, root: Entry<'u, 'a>) -> ConvertResult<()> {
+    if let Some(lines) = unit.read_line_program(None, None)? {
+        let (lines, files) = lines.convert(&constant)?;
+        unit.set_line_program(lines, files);
+    }
+    attributes(unit, unit.unit.root(), &root, true)?;
+    entries(unit, root, true)
+}
+
+/// What lies below a root. Type units are left without files: gcc writes tables of them that gimli takes for damaged.
+fn entries<'u, 'a>(unit: &mut Unit<'u, 'a>, mut entry: Entry<'u, 'a>, files: bool) -> ConvertResult<()> {
+    while let Some(id) = unit.read_entry(&mut entry)? {
+        let id = unit.add_entry(id, &entry);
+        attributes(unit, id, &entry, files)?;
+    }
+    Ok(())
+}
+
+fn attributes<'a>(
+    unit: &mut Unit<'_, 'a>,
+    id: UnitEntryId,
+    entry: &Entry<'_, 'a>,
+    files: bool,
+) -> ConvertResult<()> {
+    for attribute in &entry.attrs {
+        let is_file = matches!(attribute.name(), gimli::DW_AT_decl_file | gimli::DW_AT_call_file);
+        let value = match attribute.raw_value() {
+            // gimli has no name for it.
+            _ if attribute.name() == gimli::DW_AT_GNU_locviews || is_file && !files => continue,
+            // It numbers files anew, but forgets those whose number stands with the abbreviation.
+            gimli::AttributeValue::Sdata(file) if is_file => {
+                AttributeValue::FileIndex(unit.convert_file_index(entry.read_unit, file.cast_unsigned())?)
+            }
+            _ => unit.convert_attribute_value(entry.read_unit, attribute, &constant)?,
+        };
+        unit.unit.get_mut(id).set(attribute.name(), value);
+    }
+    Ok(())
+}
+
+/// References by signature become references by place.
+fn lead(whole: &mut gimli::write::Dwarf, signed: &HashMap<DebugTypeSignature, DebugInfoRef>) {
+    for (_, unit) in whole.units.iter_mut() {
+        // What was skipped is empty.
+        let mut left = if unit.count() == 0 { Vec::new() } else { vec![unit.root()] };
+        while let Some(id) = left.pop() {
+            let entry = unit.get_mut(id);
+            left.extend(entry.children());
+            for attribute in entry.attrs_mut() {
+                if let AttributeValue::DebugTypesRef(signature) = attribute.get()
+                    && let Some(place) = signed.get(signature)
+                {
+                    attribute.set(AttributeValue::DebugInfoRef(*place));
+                }
+            }
+        }
+    }
 }
 
 /// An ELF file without a name that has these sections.
@@ -161,14 +272,25 @@ fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
     Some(file)
 }
 
-/// A section, unpacked where it is compressed; empty where there is none, or one that claims to be too large.
+/// All sections of a name, unpacked where they are compressed; empty where there is none, or one that claims to be too large.
 fn section<'a>(elf: &'a [u8], name: &str) -> Result<Cow<'a, [u8]>, gimli::Error> {
     let find = || {
         let file = ElfFile64::<Endianness>::parse(elf).ok()?;
-        let section = file.section_by_name(name)?;
-        let range = section.compressed_file_range().ok()?;
-        let fits = range.format == CompressionFormat::None || range.uncompressed_size <= MOST_BYTES as u64;
-        if fits { section.uncompressed_data().ok() } else { None }
+        let mut found: Cow<'_, [u8]> = Cow::default();
+        // The older way of compression has another name.
+        let names = [name.to_owned(), name.replacen(".debug", ".zdebug", 1)];
+        let called = |name: &str| names.iter().any(|one| one == name);
+        // In a `.dwo` file each type unit has its own.
+        for section in file.sections().filter(|section| section.name().is_ok_and(called)) {
+            let range = section.compressed_file_range().ok()?;
+            let packed = range.format != CompressionFormat::None;
+            if packed && range.uncompressed_size > MOST_BYTES as u64 {
+                return None;
+            }
+            let bytes = section.uncompressed_data().ok()?;
+            if found.is_empty() { found = bytes } else { found.to_mut().extend_from_slice(&bytes) }
+        }
+        Some(found)
     };
     Ok(find().unwrap_or_default())
 }
