@@ -76,8 +76,8 @@ const MIN_BYTES_MAX: u64 = 64 << 10;
 /// A call of an allocation function takes at least so long by itself.
 const CALL_LEAST_NS: f64 = 5.0;
 
-/// Looks are so far apart, at least and at most.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+/// Looks are so far apart, at least and at most. Each wakes us, often on the traced program's own CPU.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(25));
 
 /// The decider.
 #[derive(Debug, Clone)]
@@ -103,7 +103,8 @@ impl Duty {
             min_bytes,
             paused_since_ns: None,
             before: (0, Counted::default(), 0),
-            burning: 0.0,
+            // As dear as can be, until it is known.
+            burning: 1.0,
             watched_ns: 0.0,
             unwatched_ns: 0.0,
         }

@@ -443,6 +443,11 @@ impl State {
         self.object.counters()
     }
 
+    /// One of them.
+    pub(super) fn counter(&self, index: u32) -> anyhow::Result<u64> {
+        self.object.counter(index)
+    }
+
     /// Puts probes into a process.
     pub(super) fn programs(&self) -> Arc<crate::kernel::uprobe::Programs> {
         Arc::clone(&self.object.programs)

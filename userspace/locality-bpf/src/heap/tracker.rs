@@ -8,7 +8,7 @@
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
@@ -192,6 +192,7 @@ impl Tracker {
         }
         self.take_away();
         self.turn();
+        self.summarise();
         self.send_last_sites();
     }
 
@@ -296,7 +297,7 @@ impl Tracker {
             Decision::Pause => self.pause(),
             Decision::Resume => self.put_back(),
         }
-        self.summarise(&counted);
+        self.costs.heap_ns.store(counted.cost_ns(&self.prices), Ordering::Relaxed);
         let next_scan_ns = self.processes.values().map(|process| process.scan_due_ns).min();
         let until_scan = next_scan_ns.map_or(Duration::MAX, |due_ns| {
             Duration::from_nanos(due_ns.saturating_sub(sys::monotonic_ns()).max(500_000))
@@ -314,27 +315,23 @@ impl Tracker {
         live.sum::<u64>() + self.past_cpu_ns
     }
 
-    fn counters(&self) -> Option<Counters> {
-        let now = self.heap.lock().counters().ok()?;
-        Some(std::array::from_fn(|index| now[index].saturating_sub(self.before[index])))
-    }
-
+    /// What the cost follows from; a system call for each, so no others.
     fn count(&self) -> Option<Counted> {
-        let since = self.counters()?;
-        let of = |index: u32| since[index as usize];
+        let state = self.heap.lock();
+        let of = |index: u32| Some(state.counter(index).ok()?.saturating_sub(self.before[index as usize]));
         Some(Counted {
-            calls: of(counter::HEAP_CALLS),
-            stepped: of(counter::HEAP_STEPPED_CALLS),
-            followed: of(counter::HEAP_FOLLOWED),
-            sites: of(counter::HEAP_SITES) + of(counter::HEAP_SITES_LOST),
+            calls: of(counter::HEAP_CALLS)?,
+            stepped: of(counter::HEAP_STEPPED_CALLS)?,
+            followed: of(counter::HEAP_FOLLOWED)?,
+            sites: of(counter::HEAP_SITES)? + of(counter::HEAP_SITES_LOST)?,
         })
     }
 
-    fn summarise(&mut self, counted: &Counted) {
-        let cost_ns = counted.cost_ns(&self.prices);
-        self.costs.heap_ns.store(cost_ns, std::sync::atomic::Ordering::Relaxed);
-        let Some(since) = self.counters() else { return };
-        let of = |index: u32| since[index as usize];
+    /// For the report.
+    fn summarise(&self) {
+        let cost_ns = self.costs.heap_ns.load(Ordering::Relaxed);
+        let Ok(now) = self.heap.lock().counters() else { return };
+        let of = |index: u32| now[index as usize].saturating_sub(self.before[index as usize]);
         let counted = of(counter::HEAP_SMALL) + of(counter::HEAP_FOLLOWED) + of(counter::HEAP_UNFOLLOWED)
             - of(counter::HEAP_FAILED).min(of(counter::HEAP_FOLLOWED));
         let watched = self.duty.watched();

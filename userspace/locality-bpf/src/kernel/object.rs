@@ -145,6 +145,11 @@ impl HeapObject {
         sums(&self.counters)
     }
 
+    /// One of them.
+    pub fn counter(&self, index: u32) -> Result<u64> {
+        sum(&self.counters, index)
+    }
+
     /// A process is gone.
     pub fn forget_process(&mut self, pid: u32) {
         // Absent where its text was never found.
@@ -190,10 +195,14 @@ fn widen(map: &MapData) -> std::io::Result<()> {
 /// Counters summed over CPUs.
 fn sums(counters: &PerCpuArray<MapData, u64>) -> Result<[u64; counter::COUNT as usize]> {
     let mut sums = [0; counter::COUNT as usize];
-    for (index, sum) in (0..).zip(&mut sums) {
-        *sum = counters.get(&index, 0)?.iter().sum();
+    for (index, total) in (0..).zip(&mut sums) {
+        *total = sum(counters, index)?;
     }
     Ok(sums)
+}
+
+fn sum(counters: &PerCpuArray<MapData, u64>, index: u32) -> Result<u64> {
+    Ok(counters.get(&index, 0)?.iter().sum())
 }
 
 /// What the ring buffer yields; taken once by the capture thread.
