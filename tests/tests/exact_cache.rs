@@ -92,6 +92,72 @@ fn the_transpositions_loads_are_found_below_the_openmp_runtime() {
     assert!(number(cache_use, "/levels/1/lost_share") < 0.1, "{cache_use:#}");
 }
 
+/// Each array's lines, and what is lost of each: the program's arrays are larger than all caches.
+#[test]
+fn what_is_lost_is_told_of_the_array_that_was_loaded() {
+    requires!(command("qemu-x86_64"));
+    let report = report(&[&SIZES[..], &["--objects"]].concat(), "exact_objects", &[], "1");
+    assert_eq!(report["cache_use"]["balanced"], true);
+    const LINES: f64 = 32768.0;
+    let mib = |bytes: f64| bytes * 1024.0 * 1024.0;
+    for level in ["L1", "LL"] {
+        let rows = rows(&report, "by_object", level);
+        let find = |name: &str, bytes: f64| {
+            let row = rows.iter().find(|row| row["name"] == name && row["bytes"].as_f64() == Some(bytes));
+            *row.unwrap_or_else(|| panic!("no {name} of {bytes} bytes in {rows:#?}"))
+        };
+        let memory = "[anonymous memory]";
+        for (name, bytes, lines, lost, access_count) in [
+            ("strided", mib(2.0), LINES, 56.0, 1.0),
+            ("sequential", mib(2.0), LINES, 0.0, 8.0),
+            // With its header the block needs a page more.
+            (memory, mib(8.0) + 4096.0, LINES * 4.0, 32.0, 4.0),
+            (memory, mib(2.0), LINES, 48.0, 2.0),
+            (memory, mib(1.0), LINES / 2.0, 56.0, 1.0),
+        ] {
+            let row = find(name, bytes);
+            let near = |path: &str, wanted: f64| {
+                let found = number(row, path);
+                assert!(
+                    (found - wanted).abs() <= 1e-4 * wanted + 64.0 * 2.0,
+                    "{path}: {wanted}, but {row:#}"
+                );
+            };
+            near("/lines_loaded", lines);
+            near("/spatial_loss_bytes", lines * lost);
+            assert!((number(row, "/access_count") / access_count - 1.0).abs() < 0.001, "{row}");
+            let is_static = name != memory;
+            assert_eq!(row["kind"], if is_static { "static" } else { "mapped" });
+            assert_eq!(row["module"].as_str().is_some_and(|path| path.ends_with("exact_objects")), is_static);
+        }
+        // All that begins a program is less than a hundredth, and next to nothing of it has no name.
+        let shares: f64 = rows.iter().map(|row| number(row, "/share")).sum();
+        assert!((0.999..=1.000_001).contains(&shares), "{shares}");
+        let unknown = rows.iter().find(|row| row["kind"] == "unknown");
+        assert!(unknown.is_none_or(|row| number(row, "/lines_loaded") < 50.0), "{unknown:?}");
+    }
+}
+
+/// Threads hear of what others map; a child of a fork knows what its parent mapped.
+#[test]
+fn every_thread_and_process_knows_what_lies_where() {
+    requires!(command("qemu-x86_64"));
+    for (what, workers) in [("threads", 4.0), ("fork", 3.0)] {
+        let report = report(&[&SIZES[..], &["--objects"]].concat(), "exact_life", &[what], "1");
+        assert_eq!(report["cache_use"]["balanced"], true);
+        let rows = rows(&report, "by_object", "L1");
+        let share = |kind: &str| -> f64 {
+            let of = rows.iter().filter(|row| row["kind"] == kind);
+            of.map(|row| number(row, "/traffic_share")).sum()
+        };
+        assert!(share("unknown") < 0.01 && share("stack") > 0.0, "{what}: {rows:#?}");
+        // Each loads the whole array of 32 KiB.
+        let array = rows.iter().find(|row| row["name"] == "array");
+        let lines = array.map_or(0.0, |row| number(row, "/lines_loaded"));
+        assert!(lines >= 512.0 * workers, "{what}: {rows:#?}");
+    }
+}
+
 #[test]
 fn two_threads_lose_as_much_and_a_skipped_function_is_not_told() {
     requires!(command("qemu-x86_64"));

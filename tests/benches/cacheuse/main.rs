@@ -137,8 +137,10 @@ fn plugin(program: &Program, folder: &Path, words_of_plugin: &str) -> Vec<String
     let plugin = std::env::var_os("LOCALITY_PLUGIN").map_or_else(beside, PathBuf::from);
     let mut words: Vec<String> = ["qemu-x86_64", "-cpu", "max", "-plugin"].map(str::to_owned).to_vec();
     let runs = folder.join("runs");
-    words.push(format!("file={},folder={},{words_of_plugin}", plugin.display(), runs.display()));
-    words.extend(program.words(folder));
+    let command = program.words(folder);
+    let files = format!("folder={},program={}", runs.display(), command[0]);
+    words.push(format!("file={},{files},{words_of_plugin}", plugin.display()));
+    words.extend(command);
     words
 }
 
@@ -228,13 +230,13 @@ fn compare(program: &Program, ours: &Costs, theirs: &Costs, remarks: &mut Vec<St
 
 fn times(chosen: &[&Program], folder: &Path, rounds: u32) {
     println!(
-        "\nSeconds, then ratios; \"alone\": the plugin without a report, without and with inclusive costs:\n"
+        "\nSeconds, then ratios; \"alone\": the plugin without a report, without and with inclusive costs, and with objects too:\n"
     );
     println!(
-        "| program | QEMU, empty callback | compatible | own model | Callgrind | alone, self costs | alone, inclusive | \
-         compatible ÷ floor | own ÷ floor | Callgrind ÷ compatible | Callgrind ÷ own | inclusive ÷ self |"
+        "| program | QEMU, empty callback | compatible | own model | Callgrind | alone, self costs | alone, inclusive | alone, objects | \
+         compatible ÷ floor | own ÷ floor | Callgrind ÷ compatible | Callgrind ÷ own | inclusive ÷ self | objects ÷ inclusive |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let nothing = Path::new("/dev/null");
     let (caches, runs) = (data_caches(), folder.join("runs"));
     for program in chosen {
@@ -245,8 +247,9 @@ fn times(chosen: &[&Program], folder: &Path, rounds: u32) {
             callgrind(program, folder, nothing),
             plugin(program, folder, &format!("{caches}+self")),
             plugin(program, folder, &caches),
+            plugin(program, folder, &format!("{caches}+objects")),
         ];
-        let mut taken = [const { Vec::new() }; 6];
+        let mut taken = [const { Vec::new() }; 7];
         for _ in 0..rounds {
             for (taken, command) in taken.iter_mut().zip(&commands) {
                 std::fs::create_dir_all(&runs).expect("a folder");
@@ -254,15 +257,16 @@ fn times(chosen: &[&Program], folder: &Path, rounds: u32) {
                 std::fs::remove_dir_all(&runs).expect("the plugin's files");
             }
         }
-        let [floor, compatible, own, callgrind, alone, inclusive] = taken.map(median);
+        let [floor, compatible, own, callgrind, alone, inclusive, objects] = taken.map(median);
         println!(
-            "| {} | {floor:.2} | {compatible:.2} | {own:.2} | {callgrind:.2} | {alone:.2} | {inclusive:.2} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} |",
+            "| {} | {floor:.2} | {compatible:.2} | {own:.2} | {callgrind:.2} | {alone:.2} | {inclusive:.2} | {objects:.2} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} |",
             program.name,
             compatible / floor,
             own / floor,
             callgrind / compatible,
             callgrind / own,
             inclusive / alone,
+            objects / inclusive,
         );
     }
 }

@@ -24,7 +24,8 @@ pub(crate) struct Line {
     pub(crate) mask: u64,
     /// The same line in a level behind, which learns of the use when this one ends; see `hierarchy`.
     pub(crate) link: u32,
-    pub(crate) reserved: u32,
+    /// The data object at the address that was accessed first.
+    pub(crate) object: u32,
 }
 // SAFETY: integers without padding.
 unsafe impl Plain for Line {}
@@ -209,8 +210,8 @@ impl Cache {
         }
     }
 
-    /// Checks a cache that comes out of another process' hands: nodes and cells are below these bounds.
-    pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A, nodes: usize, cells: usize) -> bool {
+    /// Checks a cache that comes out of another process' hands: nodes, cells and objects are below these bounds.
+    pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A, [nodes, cells, objects]: [usize; 3]) -> bool {
         if self.ways == 0 {
             return self.slots() == 0;
         }
@@ -235,7 +236,9 @@ impl Cache {
         self.for_each(arena, |slot| {
             // SAFETY: a slot of this cache, and no other reference.
             let line = unsafe { self.line(arena, slot) };
-            lines_are_sound &= (line.node as usize) < nodes && (line.cell as usize) < cells;
+            lines_are_sound &= (line.node as usize) < nodes
+                && (line.cell as usize) < cells
+                && (line.object as usize) < objects;
         });
         lines_are_sound
     }
@@ -294,7 +297,7 @@ mod tests {
             slots.sort_unstable();
             slots.dedup();
             prop_assert_eq!(slots.len(), oracle.iter().map(Vec::len).sum::<usize>());
-            prop_assert!(cache.is_whole(&heap, 1, 1));
+            prop_assert!(cache.is_whole(&heap, [1; 3]));
             cache.clear(&heap);
             prop_assert_eq!(cache.peek(&heap, 3), None);
         }

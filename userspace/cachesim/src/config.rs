@@ -52,6 +52,8 @@ pub struct Config {
     /// Whether costs go to the callers too. Without, all costs of a thread are of one function: for measuring what the
     /// collection of inclusive costs takes.
     pub inclusive: bool,
+    /// Whether costs of use go to data objects too; needs a source that places them ([`crate::CacheSim::show`]).
+    pub objects: bool,
 }
 
 /// Why a hierarchy cannot be simulated; one sentence for the user.
@@ -117,6 +119,7 @@ impl Config {
             compatible_callgrind: false,
             prefetch: Prefetch::None,
             inclusive: true,
+            objects: false,
         }
     }
 
@@ -180,6 +183,7 @@ impl Config {
                 "next-line" => config.prefetch = Prefetch::NextLine,
                 "stride" => config.prefetch = Prefetch::Stride,
                 "self" => config.inclusive = false,
+                "objects" => config.objects = true,
                 _ => {
                     let (name, numbers) = word.split_once(':').unwrap_or((word, ""));
                     let numbers: Option<Vec<u64>> = numbers.split('/').map(|n| n.parse().ok()).collect();
@@ -225,6 +229,9 @@ impl fmt::Display for Config {
         if !self.inclusive {
             f.write_str("+self")?;
         }
+        if self.objects {
+            f.write_str("+objects")?;
+        }
         Ok(())
     }
 }
@@ -248,7 +255,7 @@ mod tests {
         config.compatible_callgrind = true;
         assert_eq!(Config::parse(&config.encode()).unwrap(), config);
         config.compatible_callgrind = false;
-        config.inclusive = false;
+        (config.inclusive, config.objects) = (false, true);
         assert_eq!(Config::parse(&config.encode()).unwrap(), config);
         config.levels.insert(1, Level::new("L2", 1 << 20, 16, 64));
         assert_eq!(Config::parse(&config.encode()).unwrap(), config);

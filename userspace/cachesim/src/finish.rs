@@ -2,26 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use locality_stream::{Arena, Code, NO_INSTRUCTION, Offset};
+use locality_stream::{Arena, Code, NO_INSTRUCTION};
 
 use crate::columns::{COLUMNS, Column, Costs};
 use crate::facts;
-use crate::sim::{CacheSim, OpenError, Sim};
+use crate::objects;
+use crate::sim::{CacheSim, Sim};
 use crate::state::{NONE, State, UNKNOWN_NODE, flag};
 use crate::totals::{CallArc, Function, Root, SelfCost, Totals, TreeStatistics, UNKNOWN_CALLER, combine};
-
-/// The results of the simulation whose state lies at `offset`, however the process ended that kept it.
-///
-/// What its source had not shown it yet, [`CacheSim::open`] and [`locality_stream::Analysis::observe`] can still show it.
-pub fn read<A: Arena + ?Sized>(arena: &A, offset: Offset, code: &Code<'_>) -> Result<Totals, OpenError> {
-    Ok(CacheSim::open(arena, offset)?.finish(code))
-}
 
 impl<A: Arena + ?Sized> CacheSim<'_, A> {
     /// Ends the simulation: lines that are still resident count as replaced now.
     pub fn finish(mut self, code: &Code<'_>) -> Totals {
         let (arena, state) = (self.arena, self.values());
-        let mut sim = Sim { arena, s: state, facts: &mut self.facts, code };
+        let mut sim = Sim {
+            arena,
+            s: state,
+            facts: &mut self.facts,
+            objects: &mut self.objects,
+            placed: self.placed,
+            code,
+        };
         sim.release_held();
         sim.fetch_rest();
         sim.s.settle(arena);
@@ -123,6 +124,8 @@ fn totals<A: Arena + ?Sized>(s: &mut State, arena: &A, code: &Code<'_>) -> Total
     }
     totals.self_costs = self_costs(s, arena, code);
     balance(&mut totals);
+    totals.objects = s.objects.values(arena).to_vec();
+    objects::make_balance(&mut totals.objects, &totals.sum);
     totals
 }
 

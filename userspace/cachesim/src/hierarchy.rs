@@ -24,6 +24,7 @@ use locality_stream::Arena;
 
 use crate::cache::{Cache, Line};
 use crate::columns::Column;
+use crate::objects::{UNKNOWN_OBJECT, USE};
 use crate::sim::Sim;
 use crate::state::{D1, I1, L2, Model, PRIVATE, State, Thread};
 
@@ -38,6 +39,8 @@ pub(crate) struct Loader {
     /// Accesses that come with it: 0 for a prefetch.
     pub(crate) count: u32,
     pub(crate) mask: u64,
+    /// The data object; found out when the first level loads the line.
+    pub(crate) object: u32,
 }
 
 impl Model {
@@ -55,17 +58,12 @@ impl State {
     /// first, the second and the last.
     #[inline(always)]
     fn charge<A: Arena + ?Sized>(&mut self, arena: &A, line: &Line, level: usize) {
-        const COLUMNS: [(Column, Column); 3] = [
-            (Column::AcCost1, Column::SpLoss1),
-            (Column::AcCost2, Column::SpLoss2),
-            (Column::AcCostL, Column::SpLossL),
-        ];
         let model = &self.model;
         let parts = (1_u64 << model.mask_bits).saturating_sub(line.mask.count_ones().into());
         let loss = parts << model.line_bits >> model.mask_bits;
         let cost = model.unit / u64::from(line.count.max(1));
         let costs_nothing = model.callgrind == 1 && line.count == 0;
-        let (access_column, loss_column) = COLUMNS.get(level).copied().unwrap_or(COLUMNS[0]);
+        let (access_column, loss_column) = USE.get(level).copied().unwrap_or(USE[0]);
         if let Some(cell) = self.cells.list.get_mut(arena, line.cell)
             && !costs_nothing
         {
@@ -78,6 +76,11 @@ impl State {
                 node.costs[loss_column] = node.costs[loss_column].wrapping_add(loss);
             }
             node.lines = node.lines.wrapping_sub(1);
+        }
+        if self.model.objects == 1 {
+            let costs = if costs_nothing { (0, 0) } else { (cost, loss) };
+            // SAFETY: lines have objects of the list, which has the unknown one where objects are told apart.
+            unsafe { self.charge_object(arena, line.object, level, costs) };
         }
     }
 
@@ -145,7 +148,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             }
             None => {
                 let cell = cell(self);
-                self.load(cache & 1, number, Loader { node: self.s.node, cell, count, mask })
+                self.load(cache & 1, number, Loader { node: self.s.node, cell, count, mask, object: 0 })
             }
         }
     }
@@ -153,6 +156,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     /// Loads a line that is not in the first level: how many levels it misses.
     #[inline(never)]
     pub(crate) fn load(&mut self, cache: usize, number: u64, loader: Loader) -> u32 {
+        let loader = Loader { object: self.object(number, &loader), ..loader };
         let (arena, s) = (self.arena, &mut *self.s);
         s.loads += 1;
         let first = &s.now.caches[cache];
@@ -176,11 +180,35 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         missed + 1
     }
 
+    /// The data object at the first address that is accessed in a line; 0 where objects are not told apart.
+    #[inline(always)]
+    fn object(&mut self, number: u64, loader: &Loader) -> u32 {
+        let model = &self.s.model;
+        if model.objects == 0 {
+            return UNKNOWN_OBJECT;
+        }
+        // A prefetched line has no access yet: its first byte stands for it.
+        let part = u64::from(loader.mask.trailing_zeros() & 63);
+        let address = number << model.line_bits | part << model.unit_bits >> model.spread_bits;
+        let object = self.objects.at(loader.cell, address, self.placed);
+        if object as usize >= self.s.objects.len() {
+            return self.new_object(object);
+        }
+        object
+    }
+
+    /// Makes room for an object's costs; where there is none, they are the unknown one's.
+    #[cold]
+    fn new_object(&mut self, object: u32) -> u32 {
+        let made = self.s.objects.extend(self.arena, object as usize + 1);
+        self.or_full(made).map_or(UNKNOWN_OBJECT, |()| object)
+    }
+
     /// Brings a line into the first data level that nobody asked for; nothing happens when it is there.
     pub(crate) fn prefetch(&mut self, number: u64, cell: u32) {
         if self.s.now.caches[D1].peek(self.arena, number).is_none() {
             self.s.clock = self.s.clock.wrapping_add(1);
-            self.load(D1, number, Loader { node: self.s.node, cell, count: 0, mask: 0 });
+            self.load(D1, number, Loader { node: self.s.node, cell, count: 0, mask: 0, object: 0 });
             self.count(cell, Column::Pf1);
         }
     }
@@ -226,7 +254,7 @@ fn begin(loader: &Loader) -> Line {
         handed: 0,
         mask: loader.mask,
         link: 0,
-        reserved: 0,
+        object: loader.object,
     }
 }
 

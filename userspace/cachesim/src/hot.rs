@@ -245,7 +245,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     /// An access to a line that is not in the first level. No table moves.
     #[inline(never)]
     fn miss(&mut self, line: u64, mask: u64, cell: u32, is_store: bool) {
-        let missed = self.load(D1, line, Loader { node: self.s.node, cell, count: 1, mask });
+        let missed = self.load(D1, line, Loader { node: self.s.node, cell, count: 1, mask, object: 0 });
         self.missed(cell, missed, is_store);
     }
 

@@ -15,6 +15,7 @@ mod finish;
 mod hierarchy;
 mod hot;
 mod named;
+mod objects;
 mod sim;
 mod stack;
 mod state;
@@ -25,8 +26,8 @@ mod tree;
 pub use columns::{COLUMNS, Column, Costs};
 pub use config::{Config, ConfigError, Level, MAX_LEVELS, MAX_WAYS, Prefetch};
 pub use facts::{SKIPPED, is_stub};
-pub use finish::read;
 pub use named::{CallCosts, FunctionCosts, Named};
+pub use objects::{LevelUse, ObjectUse, UNKNOWN_OBJECT};
 pub use sim::{CacheSim, CreateError, OpenError};
 pub use totals::{
     CallArc, Function, Root, SelfCost, Totals, TreeStatistics, UNKNOWN_CALLER, UNKNOWN_CALLER_NAME,

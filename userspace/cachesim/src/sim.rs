@@ -7,11 +7,14 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Kind, NO_INSTRUCTION, Offset, Span};
+use locality_stream::{
+    Analysis, Arena, ArenaFull, Code, Event, Kind, NO_INSTRUCTION, Offset, Placement, Span,
+};
 
 use crate::columns::{COLUMNS, Column, Costs};
 use crate::config::{Config, ConfigError};
 use crate::facts::Facts;
+use crate::objects::Objects;
 use crate::stack::PENDING_BEHIND;
 use crate::state::{D1, I1, MAGIC, NONE, State, Stride};
 
@@ -43,6 +46,8 @@ pub struct CacheSim<'a, A: Arena + ?Sized> {
     state: NonNull<State>,
     offset: Offset,
     pub(crate) facts: Facts,
+    pub(crate) objects: Objects,
+    pub(crate) placed: &'a [Placement],
 }
 
 // SAFETY: the state belongs to this simulation alone.
@@ -61,13 +66,27 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         compiler_fence(Ordering::SeqCst);
         // SAFETY: as above.
         unsafe { (*state.as_ptr()).magic = MAGIC };
-        Ok(CacheSim { arena, state, offset: span.offset(), facts: Facts::default() })
+        Ok(CacheSim {
+            arena,
+            state,
+            offset: span.offset(),
+            facts: Facts::default(),
+            objects: Objects::default(),
+            placed: &[],
+        })
     }
 
     /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
     pub fn open(arena: &'a A, offset: Offset) -> Result<CacheSim<'a, A>, OpenError> {
         let state = Span::<State>::from_parts(offset, 1).get(arena).ok_or(OpenError::NoState)?;
-        let mut sim = CacheSim { arena, state, offset, facts: Facts::default() };
+        let mut sim = CacheSim {
+            arena,
+            state,
+            offset,
+            facts: Facts::default(),
+            objects: Objects::default(),
+            placed: &[],
+        };
         let values = sim.values();
         if values.magic != MAGIC {
             return Err(OpenError::NoState);
@@ -81,6 +100,13 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         values.consumed += values.busy;
         values.busy = 0;
         Ok(sim)
+    }
+
+    /// Shows what the source has placed so far: before each batch whose events may speak of more. What was there stays.
+    pub fn show(&mut self, placed: &'a [Placement]) {
+        self.placed = placed;
+        let known = self.values().placed;
+        self.objects.follow(placed, known as usize);
     }
 
     /// Where the state lies, for [`CacheSim::open`].
@@ -108,7 +134,14 @@ impl<A: Arena + ?Sized> Analysis for CacheSim<'_, A> {
         }
         state.busy = events.len() as u64;
         compiler_fence(Ordering::SeqCst);
-        let mut sim = Sim { arena: self.arena, s: state, facts: &mut self.facts, code };
+        let mut sim = Sim {
+            arena: self.arena,
+            s: state,
+            facts: &mut self.facts,
+            objects: &mut self.objects,
+            placed: self.placed,
+            code,
+        };
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
@@ -135,6 +168,8 @@ pub(crate) struct Sim<'r, A: Arena + ?Sized> {
     pub(crate) arena: &'r A,
     pub(crate) s: &'r mut State,
     pub(crate) facts: &'r mut Facts,
+    pub(crate) objects: &'r mut Objects,
+    pub(crate) placed: &'r [Placement],
     pub(crate) code: &'r Code<'r>,
 }
 

@@ -243,6 +243,10 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 self.signal_end();
             }
             Kind::BLOCK_CUT => self.cut(value),
+            Kind::PLACED => {
+                self.s.placed = self.s.placed.max(value);
+                self.objects.follow(self.placed, value as usize);
+            }
             Kind::LOST => self.s.torn = self.s.torn.saturating_add(value),
             _ => {}
         }

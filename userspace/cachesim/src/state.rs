@@ -5,11 +5,12 @@ use locality_stream::{Arena, Event, List, NO_INSTRUCTION, Offset, Plain, Range, 
 use crate::cache::Cache;
 use crate::columns::Costs;
 use crate::config::{Config, MAX_LEVELS, Prefetch};
+use crate::objects::ObjectUse;
 use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x03");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x04");
 /// Frames kept per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
@@ -188,7 +189,8 @@ pub(crate) struct Model {
     pub(crate) spread_bits: u32,
     /// 1 where calls and returns are followed.
     pub(crate) inclusive: u32,
-    pub(crate) reserved: u32,
+    /// 1 where costs go to data objects too.
+    pub(crate) objects: u32,
     /// One whole reciprocal access.
     pub(crate) unit: u64,
     /// Bytes, ways and line of the caches: instructions, then data.
@@ -221,7 +223,7 @@ impl Model {
             unit_bits: line_bits.saturating_sub(mask_bits),
             spread_bits: mask_bits.saturating_sub(line_bits),
             inclusive: config.inclusive.into(),
-            reserved: 0,
+            objects: config.objects.into(),
             unit: config.access_cost_unit(),
             sizes,
         }
@@ -240,6 +242,7 @@ impl Model {
             instruction_fetch: (self.fetch == 1).then(|| level(0, "I1")),
             compatible_callgrind: self.callgrind == 1,
             inclusive: self.inclusive == 1,
+            objects: self.objects == 1,
             prefetch: match self.prefetch {
                 1 => Prefetch::NextLine,
                 2 => Prefetch::Stride,
@@ -299,6 +302,10 @@ pub(crate) struct State {
     pub(crate) roots: List<RootRecord>,
     pub(crate) nodes: List<Node>,
     pub(crate) node_numbers: Map,
+    /// Costs by data object, the unknown one first; empty where objects are not told apart.
+    pub(crate) objects: List<ObjectUse>,
+    /// Placements that hold.
+    pub(crate) placed: u64,
     /// The first free node; 0 for none.
     pub(crate) free: u32,
     /// Nodes in use, without [`UNKNOWN_NODE`].
@@ -385,16 +392,15 @@ impl Thread {
     pub(crate) fn is_whole<A: Arena + ?Sized>(
         &self,
         arena: &A,
-        nodes: usize,
         functions: usize,
-        cells: usize,
+        [nodes, cells, objects]: [usize; 3],
     ) -> bool {
         let sound = self.frames.count() == DEPTH
             && self.frames.get(arena).is_some()
             && self.depth as usize <= DEPTH
             && (self.strides.count() == 0 || self.strides.count() == STRIDES)
             && self.strides.get(arena).is_some()
-            && self.caches.iter().all(|cache| cache.is_whole(arena, nodes, cells));
+            && self.caches.iter().all(|cache| cache.is_whole(arena, [nodes, cells, objects]));
         sound
             && (0..self.depth).all(|depth| {
                 // SAFETY: below the depth.
@@ -452,6 +458,8 @@ impl State {
         let mut threads = List::new(arena, 4)?;
         let now = Thread::new(arena, 0, &model)?;
         threads.push(arena, now)?;
+        let mut objects = List::new(arena, 256)?;
+        objects.extend(arena, model.objects as usize)?;
         Some(State {
             magic: 0,
             consumed: 0,
@@ -480,6 +488,8 @@ impl State {
             roots,
             nodes,
             node_numbers: Map::new(arena)?,
+            objects,
+            placed: 0,
             free: 0,
             used: 0,
             limit: 1024,
@@ -513,6 +523,7 @@ impl State {
             self.roots.range(),
             self.nodes.range(),
             self.node_numbers.range(),
+            self.objects.range(),
         ]);
         ranges.extend(self.last.ranges());
         ranges.extend(self.cells.ranges());
@@ -528,6 +539,7 @@ impl State {
             && self.arcs.is_whole(arena)
             && self.roots.is_whole(arena)
             && self.nodes.is_whole(arena)
+            && self.objects.is_whole(arena)
             && self.threads.is_whole(arena);
         let (nodes, cells) = (self.nodes.len(), self.cells.list.len());
         let (functions, arcs, roots) = (self.functions.len(), self.arcs.len(), self.roots.len());
@@ -554,9 +566,12 @@ impl State {
         let fetches = |thread: &Thread| model.fetch == 1 || thread.run >= thread.run_end;
         let [bytes, _, line] = model.sizes.get(model.levels as usize).copied().unwrap_or([0, 0, 1]);
         let last = if model.levels > 1 { bytes / line } else { 0 };
+        // The unknown one is always there, if only as a number.
+        let objects = self.objects.len().max(1);
         are_apart(arena, self.ranges(arena, offset))
+            && self.objects.len() >= model.objects as usize
             && self.last.slots() as u64 == last
-            && self.last.is_whole(arena, nodes, cells)
+            && self.last.is_whole(arena, [nodes, cells, objects])
             && self.function_numbers.is_whole(arena, functions)
             && self.arc_numbers.is_whole(arena, arcs)
             && self.node_numbers.is_whole(arena, nodes)
@@ -573,7 +588,9 @@ impl State {
             && (self.free as usize) < nodes
             && (self.thread as usize) < self.threads.len()
             && self.threads.values(arena).iter().chain([&self.now]).all(|thread| {
-                thread.is_whole(arena, nodes, functions, cells) && shapes(thread) && fetches(thread)
+                thread.is_whole(arena, functions, [nodes, cells, objects])
+                    && shapes(thread)
+                    && fetches(thread)
             })
     }
 }

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use locality_stream::NO_INSTRUCTION;
 
 use crate::columns::{COLUMNS, Column, Costs};
+use crate::objects::{self, ObjectUse};
 
 /// The function number 0: costs whose callers are not known.
 pub const UNKNOWN_CALLER: u32 = 0;
@@ -121,6 +122,9 @@ pub struct Totals {
     pub arcs: Vec<CallArc>,
     /// Roots, by function and signal.
     pub roots: Vec<Root>,
+    /// Costs of use by the source's number of a data object, [`crate::UNKNOWN_OBJECT`] first; empty where they are not
+    /// told apart. A number stands for the same object in all streams of an image.
+    pub objects: Vec<ObjectUse>,
     /// All costs.
     pub sum: Costs,
     /// Caches beside one another: threads (or processes) with a hierarchy of their own. With one hierarchy a single
@@ -146,12 +150,12 @@ impl Totals {
         costs
     }
 
-    /// Whether self costs, and what the roots include, are equal to all costs, to the last count.
+    /// Whether self costs, what the roots include, and what objects cost are equal to all costs, to the last count.
     pub fn balances(&self) -> bool {
         let (mut own, mut roots) = (Costs::default(), Costs::default());
         self.self_costs.iter().for_each(|cost| own += &cost.costs);
         self.roots.iter().for_each(|root| roots += &root.inclusive);
-        own == self.sum && roots == self.sum
+        own == self.sum && roots == self.sum && objects::balance(&self.objects, &self.sum)
     }
 
     /// Adds another thread's or stream's results of the same image. Does not depend on the order, apart from the numbers
@@ -207,6 +211,8 @@ impl Totals {
             |root| (root.function, root.signal),
             |to, from| to.inclusive += &from.inclusive,
         );
+        self.objects.resize(self.objects.len().max(other.objects.len()), ObjectUse::default());
+        self.objects.iter_mut().zip(&other.objects).for_each(|(ours, theirs)| *ours += theirs);
         self.sum += &other.sum;
         self.streams += other.streams;
         self.threads += other.threads;

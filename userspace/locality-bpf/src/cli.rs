@@ -209,6 +209,9 @@ pub struct CacheArgs {
     /// Simulate a cache for instructions too.
     #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
     pub instruction_fetch: bool,
+    /// Charge costs to data objects too: variables, mappings, heap and stacks.
+    #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub objects: bool,
     /// Hand the costs of this function, and its calls, to whoever calls it; may be given several times.
     ///
     /// Example: --skip-function GOMP_parallel
@@ -219,13 +222,14 @@ pub struct CacheArgs {
 impl ExactArgs {
     /// What is asked of the cache simulation; `None`: no simulation.
     pub fn simulation(&self) -> Option<Asked<'_>> {
-        let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, skip_function } =
+        let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, objects, skip_function } =
             &self.caches;
         let wanted = *cache_use
             || !cache.is_empty()
             || compatible.is_some()
             || prefetch.is_some()
             || *instruction_fetch
+            || *objects
             || !skip_function.is_empty()
             || self.print.format == Format::Callgrind;
         wanted.then_some(Asked {
@@ -233,6 +237,7 @@ impl ExactArgs {
             prefetch: *prefetch,
             compatible: *compatible,
             instruction_fetch: *instruction_fetch,
+            objects: *objects,
         })
     }
 
@@ -425,6 +430,7 @@ mod tests {
             "--compatible callgrind",
             "--prefetch next-line",
             "--instruction-fetch",
+            "--objects",
             "--skip-function GOMP_parallel --skip-function main",
             "--format callgrind",
         ] {

@@ -69,9 +69,15 @@ impl Exact {
         Ok(exact)
     }
 
-    fn observe(&mut self, process: &Process, extra: &Extra, events: &[Event]) -> Result<(), ArenaFull> {
+    fn observe(
+        &mut self,
+        process: &'static Process,
+        extra: &Extra,
+        events: &[Event],
+    ) -> Result<(), ArenaFull> {
         let code = code(process.region());
         if let Some(cache) = &mut self.cache {
+            cache.show(process.region().placed());
             cache.observe(events, &code)?;
         }
         if let Some(reuse) = &mut self.reuse {

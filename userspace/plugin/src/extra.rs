@@ -104,6 +104,7 @@ pub fn simulated(
     let code = region.code();
     let finish = || {
         let mut simulation = CacheSim::open(region, state)?;
+        simulation.show(region.placed());
         let consumed = simulation.consumed();
         for thread in threads {
             // A full arena has been noted in the state.

@@ -8,7 +8,7 @@
 //! Modules in the order of use: `api` QEMU's functions, [`settings`] what the parent asks for, [`region`] the file,
 //! `process` what callbacks share, `translate`, `shape` and
 //! [`functions`] code, `recorder` events, `worker` and `analyses` what becomes of
-//! them, `syscalls`, `execute` and `fork` the life of a process.
+//! them, `syscalls`, [`objects`], `execute` and `fork` the life of a process.
 //!
 //! Limits: system calls' own accesses are not seen; one image has at most [`region::LANES`] threads at a time.
 
@@ -21,6 +21,7 @@ pub mod functions;
 mod guest;
 pub mod lacking;
 mod mappings;
+pub mod objects;
 mod process;
 pub mod program;
 mod recorder;

@@ -12,7 +12,7 @@ use std::{
 use locality_stream::{Event, Kind, NO_INSTRUCTION};
 
 use crate::{
-    analyses,
+    analyses, objects,
     process::{self, Process},
     region::{BUFFER_EVENTS, LANES, Lane, THREADS, ThreadRecord},
     shape::Template,
@@ -215,6 +215,22 @@ pub fn note(vcpu: c_uint, kind: Kind, value: u64) {
     push(vcpu, value, Event::new(kind, NO_INSTRUCTION, value).what());
 }
 
+/// Has what lies in the program's memory placed from the start on, by what the vCPU's thread recorded just now.
+pub fn begin_objects(process: &Process, vcpu: c_uint) {
+    if let Some(lane) = lane(vcpu).filter(|lane| lane.cursor.load(Relaxed) != 0) {
+        objects::begin(process, recorded(process, vcpu, lane));
+    }
+}
+
+/// Tells the vCPU's thread that data objects lie elsewhere, if it was not told yet.
+pub fn tell_placed(process: &Process, vcpu: c_uint) {
+    let Some(lane) = lane(vcpu) else { return };
+    let count = process.region().header().placements.load(Relaxed);
+    if lane.placed.swap(count, Relaxed) != count {
+        note(vcpu, Kind::PLACED, count.into());
+    }
+}
+
 /// Makes the cursor point to free room, and returns it; 0 when nothing can be recorded.
 #[cold]
 #[inline(never)]
@@ -260,7 +276,9 @@ fn begin_thread(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<
     lane.thread.store(index + 1, Release);
     let start = region.buffer(vcpu as usize, 0).as_ptr() as u64;
     lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
-    Some(name_thread(lane, start, tid))
+    name_thread(lane, start, tid);
+    tell_placed(process, vcpu);
+    Some(lane.cursor.load(Relaxed))
 }
 
 /// Begins the buffer with the event that names its thread. Returns the new cursor.
@@ -275,8 +293,13 @@ fn name_thread(lane: &Lane, start: u64, tid: u32) -> u64 {
 /// Has a full buffer worked off, by the thread's worker or here. Afterwards the cursor is in an empty one.
 fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
     let is_full = lane.cursor.load(Relaxed) != 0;
+    if is_full {
+        begin_objects(process, vcpu);
+    }
     let Some(worker) = worker::of(process, vcpu, record(process, lane)?).filter(|_| is_full) else {
-        return work_off(process, vcpu, lane);
+        work_off(process, vcpu, lane)?;
+        tell_placed(process, vcpu);
+        return Some(lane.cursor.load(Relaxed));
     };
     // In this order, whoever kills the process: all events of a buffer that counts as filled are there.
     let filled = lane.filled.load(Relaxed) + 1;
@@ -285,7 +308,16 @@ fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u
     let start = process.region().buffer(vcpu as usize, filled).as_ptr() as u64;
     lane.cursor.store(start, Release);
     lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
-    Some(start)
+    tell_placed(process, vcpu);
+    Some(lane.cursor.load(Relaxed))
+}
+
+/// What the vCPU's thread has put into the buffer that is being filled.
+fn recorded(process: &Process, vcpu: c_uint, lane: &Lane) -> &'static [Event] {
+    let buffer = process.region().buffer(vcpu as usize, lane.filled.load(Relaxed)).as_ptr();
+    let count = (lane.cursor.load(Relaxed).saturating_sub(buffer as u64) / EVENT) as usize;
+    // SAFETY: so many events of the buffer are written, and only this thread writes them; the region stays mapped.
+    unsafe { std::slice::from_raw_parts(buffer, count.min(BUFFER_EVENTS)) }
 }
 
 /// Runs the analyses over all that is recorded. Afterwards the ring is empty.
@@ -294,16 +326,13 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
     if let Some(worker) = worker::known(vcpu) {
         worker.finish();
     }
-    let buffer = region.buffer(vcpu as usize, lane.filled.load(Relaxed)).as_ptr() as u64;
+    let events = recorded(process, vcpu, lane);
     let start = region.buffer(vcpu as usize, 0).as_ptr() as u64;
     let record = record(process, lane)?;
-    let count = (lane.cursor.load(Relaxed).saturating_sub(buffer) / EVENT) as usize;
     let mut seen = None;
-    if !process.has_stopped() && count > 0 {
-        // SAFETY: `count` events of the buffer are written, and only this thread writes them.
-        let events = unsafe { std::slice::from_raw_parts(buffer as *const Event, count.min(BUFFER_EVENTS)) };
+    if !process.has_stopped() && !events.is_empty() {
         seen = Some(analyses::observe(process, vcpu, record, events));
-        record.events.fetch_add(count as u64, Relaxed);
+        record.events.fetch_add(events.len() as u64, Relaxed);
     }
     // In this order, whoever kills the process: the events are either in the ring with their numbers, or gone.
     lane.cursor.store(start, Release);
@@ -377,6 +406,7 @@ fn thread_id(lane: &Lane) -> u32 {
 fn forget(lane: &Lane) {
     lane.thread.store(0, Release);
     lane.counts.store(0, Release);
+    lane.placed.store(0, Relaxed);
     lane.filled.store(0, Relaxed);
     lane.cursor.store(0, Relaxed);
     lane.end.store(0, Relaxed);

@@ -2,7 +2,8 @@
 //!
 //! One file for each image (a process between two `execve`), sparse and far larger than what is used, mapped shared by
 //! the process and, when it is gone, by the parent. All of it starts zeroed. Order: [`Header`], [`Lane`]s (one for each
-//! vCPU), [`ThreadRecord`]s, the log of mappings, rings of event buffers, and then the arena of code tables and analyses.
+//! vCPU), [`ThreadRecord`]s, the log of mappings, rings of event buffers, tables of code and
+//! placements, and then the arena of analyses.
 //!
 //! Whoever reads a file must bear torn values: its writer may have been killed at any instruction.
 
@@ -15,12 +16,12 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
-use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset};
+use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset, Placement};
 
 /// Marks a file of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of this layout; parent and plugin must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most vCPUs (threads at the same time) that are recorded.
 pub const LANES: usize = 4096;
 /// Most threads of one image that are recorded.
@@ -35,6 +36,8 @@ pub const RING_EVENTS: usize = BUFFERS * BUFFER_EVENTS;
 pub const INSTRUCTIONS: usize = 1 << 26;
 /// Most static blocks.
 pub const BLOCKS: usize = 1 << 23;
+/// Most placements of data objects.
+pub const PLACEMENTS: usize = 1 << 22;
 /// Most touches of a thread that are kept for optimal replacement: 512 MiB.
 pub const TOUCHES: usize = 1 << 26;
 /// Bytes of the log of mappings.
@@ -48,7 +51,8 @@ const BUFFERS_AT: usize = LOG_AT + LOG_BYTES;
 const INSTRUCTIONS_AT: usize = BUFFERS_AT + LANES * RING_EVENTS * size_of::<Event>();
 const BLOCKS_AT: usize =
     INSTRUCTIONS_AT + (INSTRUCTIONS * size_of::<InstructionRecord>()).next_multiple_of(PAGE);
-const ARENA_AT: usize = BLOCKS_AT + BLOCKS * size_of::<BlockRecord>();
+const PLACEMENTS_AT: usize = BLOCKS_AT + BLOCKS * size_of::<BlockRecord>();
+const ARENA_AT: usize = (PLACEMENTS_AT + PLACEMENTS * size_of::<Placement>()).next_multiple_of(PAGE);
 
 /// Sizes of a file that are tried, largest first: limits of the process may forbid the larger ones.
 const SIZES: [usize; 4] = [1 << 40, 1 << 37, 1 << 34, ARENA_AT + (1 << 30)];
@@ -100,6 +104,10 @@ pub struct Header {
     pub restricted: AtomicU32,
     /// log2 of the granule that sets and optimal replacement are about.
     pub extra_granule: AtomicU32,
+    /// Placements of data objects.
+    pub placements: AtomicU32,
+    /// Those that found no room.
+    pub placements_lost: AtomicU32,
     /// Reserved.
     pub reserved: AtomicU32,
     /// Address of the file's first byte in the traced process.
@@ -137,8 +145,8 @@ pub struct Lane {
     pub end: AtomicU64,
     /// Index of the thread record plus 1; 0 before the thread's first event.
     pub thread: AtomicU32,
-    /// Reserved.
-    pub reserved: AtomicU32,
+    /// Placements of which the thread was told.
+    pub placed: AtomicU32,
     /// Number of the event that was the first in the ring's first buffer: events that the engine had seen before it.
     pub base: AtomicU64,
     /// Buffers filled since that event; the cursor is in the one with this number modulo [`BUFFERS`].
@@ -348,6 +356,18 @@ impl Region {
         self.at(BLOCKS_AT)
     }
 
+    /// The table of placements, of which the first [`Header::placements`] are written.
+    pub fn placements(&self) -> NonNull<Placement> {
+        self.at(PLACEMENTS_AT)
+    }
+
+    /// What was placed so far.
+    pub fn placed(&self) -> &[Placement] {
+        let count = (self.header().placements.load(Ordering::Acquire) as usize).min(PLACEMENTS);
+        // SAFETY: within the fixed part; entries below the count are written and do not change.
+        unsafe { std::slice::from_raw_parts(self.placements().as_ptr(), count) }
+    }
+
     /// The code translated so far.
     pub fn code(&self) -> Code<'_> {
         let header = self.header();
@@ -387,7 +407,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.at(LOG_AT).as_ptr(), used) }
     }
 
-    /// Copies code tables and log from another region, for a forked child whose translated code refers to them.
+    /// Copies code tables, placements and log from another region, for a forked child whose translated code refers to them.
     ///
     /// # Safety
     /// Nobody may be writing either.
@@ -397,6 +417,7 @@ impl Region {
         let parts = [
             (INSTRUCTIONS_AT, counted(&theirs.instructions, INSTRUCTIONS) * size_of::<InstructionRecord>()),
             (BLOCKS_AT, counted(&theirs.blocks, BLOCKS) * size_of::<BlockRecord>()),
+            (PLACEMENTS_AT, counted(&theirs.placements, PLACEMENTS) * size_of::<Placement>()),
             (LOG_AT, counted(&theirs.log, LOG_BYTES)),
         ];
         for (offset, bytes) in parts {
@@ -408,6 +429,7 @@ impl Region {
         for (to, from) in [
             (&ours.instructions, &theirs.instructions),
             (&ours.blocks, &theirs.blocks),
+            (&ours.placements, &theirs.placements),
             (&ours.log, &theirs.log),
         ] {
             to.store(from.load(Ordering::Relaxed), Ordering::Release);

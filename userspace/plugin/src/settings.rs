@@ -143,6 +143,11 @@ impl Settings {
         self.fetches || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
     }
 
+    /// Whether the stream tells where data objects lie.
+    pub fn tells_objects(&self) -> bool {
+        self.mode != Mode::Empty && self.cache.as_ref().is_some_and(|cache| cache.objects)
+    }
+
     fn option(&self, program: &Path) -> Vec<u8> {
         let mode = match self.mode {
             Mode::Full => "full",

@@ -13,7 +13,7 @@ use locality_stream::Kind;
 
 use crate::{
     api::Id,
-    execute, guest,
+    execute, guest, objects,
     process::{self, Process},
     recorder,
     region::state,
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn on_call(
     a3: u64,
     a4: u64,
     a5: u64,
-    _: u64,
+    a6: u64,
     _: u64,
     _: u64,
 ) {
@@ -41,6 +41,7 @@ pub unsafe extern "C" fn on_call(
         let Some(process) = process::current() else { return };
         if process.settings().mode != Mode::Empty {
             before(process, vcpu, number, [a1, a2, a3]);
+            objects::before(process, vcpu, number, [a1, a2, a3, a4, a5, a6]);
         }
         match number {
             libc::SYS_execve => execute::replace(process, vcpu, libc::AT_FDCWD, a1, [a2, a3], 0),
@@ -54,6 +55,7 @@ pub unsafe extern "C" fn on_call(
 }
 
 fn before(process: &Process, vcpu: c_uint, number: i64, [a1, a2, a3]: [u64; 3]) {
+    recorder::begin_objects(process, vcpu);
     match number {
         libc::SYS_rt_sigreturn => recorder::note(vcpu, Kind::SIGNAL_END, 0),
         _ => recorder::note(vcpu, Kind::SYSTEM_CALL, number.cast_unsigned()),
@@ -94,11 +96,18 @@ fn note_handler(process: &Process, signal: u64, action: u64) {
 }
 
 /// After a system call. One that was to replace the program, and comes here, did not.
-pub unsafe extern "C" fn on_return(_: Id, _: c_uint, number: i64, _: i64) {
-    if matches!(number, libc::SYS_execve | libc::SYS_execveat)
-        && let Some(process) = process::current()
-    {
-        process.region().header().state.store(state::RUNNING, Relaxed);
+pub unsafe extern "C" fn on_return(_: Id, vcpu: c_uint, number: i64, result: i64) {
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let Some(process) = process::current() else { return };
+        if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
+            process.region().header().state.store(state::RUNNING, Relaxed);
+        }
+        if objects::after(process, vcpu, number, result) {
+            recorder::tell_placed(process, vcpu);
+        }
+    }));
+    if done.is_err() {
+        process::stop("a fault at a system call's end");
     }
 }
 

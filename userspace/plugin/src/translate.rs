@@ -17,6 +17,7 @@ use crate::{
     api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
     functions::{CHOSEN, Functions, SKIPPED},
     mappings::Mappings,
+    objects::Objects,
     process::{self, Process},
     recorder,
     region::{BLOCKS, INSTRUCTIONS},
@@ -32,6 +33,8 @@ pub struct Translation {
     pub handlers: HashMap<u64, u32>,
     /// Mapped files.
     pub mappings: Mappings,
+    /// Data objects.
+    pub objects: Objects,
     /// What the run is restricted to.
     functions: Functions,
     /// Functions whose costs go to their callers.
@@ -128,6 +131,7 @@ impl Default for Translation {
             blocks: HashMap::new(),
             handlers: HashMap::new(),
             mappings: Mappings::default(),
+            objects: Objects::default(),
             functions: Functions::default(),
             skipped: Functions::default(),
             factory: InstructionInfoFactory::new(),

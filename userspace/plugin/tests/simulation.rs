@@ -49,8 +49,8 @@ fn simulate(cache: &str, words: &[&str], skip: &[&str], one_order: bool) -> Opti
     Some(totals)
 }
 
-const PLAIN: &str = "L1:32768/8/64+LL:1048576/16/64";
-const CALLGRIND: &str = "L1:32768/8/64+LL:1048576/16/64+I1:32768/8/64+callgrind";
+const PLAIN: &str = "L1:32768/8/64+LL:1048576/16/64+objects";
+const CALLGRIND: &str = "L1:32768/8/64+LL:1048576/16/64+I1:32768/8/64+callgrind+objects";
 
 #[test]
 fn a_program_has_misses_use_and_a_call_tree() {

@@ -92,7 +92,7 @@ impl Checker {
     }
 
     fn check(&mut self, event: &Event, code: &Code<'_>) {
-        if event.kind.0 > Kind::LOST.0 || event.flags != 0 {
+        if event.kind.0 > Kind::PLACED.0 || event.flags != 0 {
             return self.find(Rule::UnknownEvent);
         }
         if event.kind.is_access() == (event.size == 0) {

@@ -45,6 +45,8 @@ impl Kind {
     pub const PHASE: Kind = Kind(11);
     /// `value` events are missing here.
     pub const LOST: Kind = Kind(12);
+    /// Data objects lie elsewhere: the source's first `value` [`crate::Placement`]s hold from here on.
+    pub const PLACED: Kind = Kind(13);
 
     /// True for loads and stores, calls and returns included.
     #[inline(always)]

@@ -19,6 +19,7 @@ mod code;
 mod event;
 mod list;
 mod mix;
+mod placement;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -30,3 +31,4 @@ pub use code::{BlockRecord, Code, InstructionRecord};
 pub use event::{Event, Kind, NO_INSTRUCTION};
 pub use list::List;
 pub use mix::{BlockCounts, Mix};
+pub use placement::Placement;

@@ -11,7 +11,7 @@ use oracle::Sums;
 use program::{Calls, FUNCTIONS, Op, Run, Text, Told};
 use proptest::prelude::*;
 
-use crate::{CacheSim, Config, Level, Prefetch, Totals};
+use crate::{CacheSim, Config, Level, ObjectUse, Prefetch, Totals};
 
 fn level(sets: u64, ways: u64) -> Level {
     Level::new("L", sets * ways * 64, ways, 64)
@@ -21,12 +21,13 @@ fn level(sets: u64, ways: u64) -> Level {
 fn configs() -> impl Strategy<Value = Config> {
     let sizes = proptest::collection::vec((0..3_u32, 1..4_u64), 1..4);
     let prefetch = prop_oneof![Just(Prefetch::None), Just(Prefetch::NextLine), Just(Prefetch::Stride)];
-    (sizes, any::<bool>(), prefetch, any::<bool>()).prop_map(|(sizes, fetch, prefetch, callgrind)| {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (sizes, prefetch, flags).prop_map(|(sizes, prefetch, (fetch, callgrind, objects))| {
         let mut levels: Vec<Level> = sizes.iter().map(|(sets, ways)| level(1 << sets, *ways)).collect();
         levels.sort_by_key(|level| level.bytes);
         let mut config = Config::new(levels);
         config.instruction_fetch = fetch.then(|| level(2, 2));
-        config.prefetch = prefetch;
+        (config.prefetch, config.objects) = (prefetch, objects);
         if callgrind {
             config.levels = vec![level(2, 2), level(4, 3)];
             config.instruction_fetch = Some(level(2, 1));
@@ -54,6 +55,7 @@ fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => (1..4_u64).prop_map(Op::Thread),
         1 => Just(Op::ThreadEnd),
         2 => (0..2_u32).prop_map(Op::Block),
+        2 => (0..0x9500_u64, 1..900_u64, 0..5_u32).prop_map(|(start, bytes, object)| Op::Place(start, bytes, object)),
     ];
     proptest::collection::vec(op, 0..most)
 }
@@ -99,12 +101,13 @@ proptest! {
         prune in any::<bool>(),
     ) {
         let told = if all || config.instruction_fetch.is_some() { Told::All } else { Told::Entries };
-        let text = Text::new();
+        let (text, with_objects) = (Text::new(), config.objects);
         let mut run = Run::new(&text, &config, told);
         ops.iter().for_each(|op| run.step(op));
         let (events, oracle, calls) = run.finish();
-        let heap = room();
+        let (heap, placed) = (room(), oracle.placed.clone());
         let mut sim = CacheSim::create(&heap, &config).unwrap();
+        sim.show(&placed);
         for events in events.chunks(batch) {
             sim.observe(events, &text.code()).unwrap();
             if prune {
@@ -118,7 +121,9 @@ proptest! {
         } else {
             let offset = sim.state();
             drop(sim);
-            crate::read(&heap, offset, &text.code()).unwrap()
+            let mut sim = CacheSim::open(&heap, offset).unwrap();
+            sim.show(&placed);
+            sim.finish(&text.code())
         };
         prop_assert!(totals.balances());
         prop_assert_eq!(totals.torn, 0);
@@ -136,6 +141,15 @@ proptest! {
         let alone = alone.finish(&text.code());
         prop_assert!(alone.balances() && alone.arcs.is_empty());
         prop_assert_eq!(alone.sum, totals.sum);
+        let objects: BTreeMap<u32, ObjectUse> = (0..).zip(totals.objects.iter().copied()).collect();
+        if objects.is_empty() {
+            prop_assert!(!with_objects);
+        } else {
+            for number in 0..5 {
+                let of = |objects: &BTreeMap<u32, ObjectUse>| objects.get(&number).copied().unwrap_or_default();
+                prop_assert_eq!(of(&objects), of(&expected.objects), "object {}", number);
+            }
+        }
         let listed: Vec<_> = totals.columns.iter().map(|column| totals.sum[*column]).collect();
         prop_assert_eq!(listed.iter().sum::<u64>(), totals.sum.0.iter().sum::<u64>());
     }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{COLUMNS, Column, Config, Costs, Level, Prefetch};
+use locality_stream::Placement;
+
+use crate::{COLUMNS, Column, Config, Costs, Level, ObjectUse, Prefetch};
 
 /// A step of a call path: a root, or a call. Functions by their entry, sites by their instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +28,7 @@ pub(super) struct Sums {
     pub(super) functions: BTreeMap<u64, Costs>,
     pub(super) arcs: BTreeMap<(u64, u32, u64), Costs>,
     pub(super) roots: BTreeMap<(u64, Option<u32>), Costs>,
+    pub(super) objects: BTreeMap<u32, ObjectUse>,
 }
 
 impl Sums {
@@ -59,6 +62,7 @@ struct Copy {
     line: u64,
     life: u64,
     who: Who,
+    object: u32,
     count: u64,
     used: BTreeSet<u64>,
     /// Lives of the copies behind.
@@ -130,6 +134,7 @@ struct Private {
 pub(super) struct Oracle {
     config: Config,
     pub(super) sums: Sums,
+    pub(super) placed: Vec<Placement>,
     threads: BTreeMap<u64, Private>,
     last: Cache,
     lives: u64,
@@ -141,6 +146,7 @@ impl Oracle {
         Oracle {
             config: config.clone(),
             sums: Sums::default(),
+            placed: Vec::new(),
             threads: BTreeMap::new(),
             last: last.map_or_else(Cache::default, Cache::new),
             lives: 0,
@@ -184,6 +190,7 @@ impl Oracle {
 
     fn charge(&mut self, copy: &Copy, level: usize) {
         let callgrind = self.config.compatible_callgrind;
+        self.sums.objects.entry(copy.object).or_default().levels[level].lines += 1;
         if callgrind && copy.count == 0 {
             return;
         }
@@ -195,6 +202,9 @@ impl Oracle {
             (Column::AcCost2, Column::SpLoss2),
             (Column::AcCostL, Column::SpLossL),
         ][level];
+        let object = &mut self.sums.objects.entry(copy.object).or_default().levels[level];
+        object.access_cost += unit / copy.count.max(1);
+        object.spatial_loss += loss;
         self.sums.add(&copy.who, columns.0, unit / copy.count.max(1));
         self.sums.add(&copy.who, columns.1, loss);
     }
@@ -213,7 +223,7 @@ impl Oracle {
         let key = self.key(thread);
         let mut missed = 0;
         if self.threads.get_mut(&key).unwrap().caches[cache].move_to_front(line).is_none() {
-            missed = self.load(thread, cache, line, who);
+            missed = self.load(thread, cache, line, who, used.first().copied());
         }
         let private = self.threads.get_mut(&key).unwrap();
         let copy = &mut private.caches[cache].sets;
@@ -233,12 +243,21 @@ impl Oracle {
         missed
     }
 
-    fn fresh(&mut self, line: u64, who: &Who) -> Copy {
+    /// What was placed last around the first part that is used.
+    fn object(&self, line: u64, part: Option<u64>) -> u32 {
+        let parts = if self.config.compatible_callgrind { 32 } else { self.line().min(64) };
+        let address = line * self.line() + part.unwrap_or(0) * self.line() / parts;
+        let mut newest = self.placed.iter().rev();
+        newest.find(|range| (range.start..range.end).contains(&address)).map_or(0, |range| range.object)
+    }
+
+    fn fresh(&mut self, line: u64, who: &Who, object: u32) -> Copy {
         self.lives += 1;
         Copy {
             line,
             life: self.lives,
             who: who.clone(),
+            object,
             count: 0,
             used: BTreeSet::new(),
             behind: [None; 2],
@@ -246,10 +265,11 @@ impl Oracle {
         }
     }
 
-    fn load(&mut self, thread: u64, cache: usize, line: u64, who: &Who) -> u32 {
+    fn load(&mut self, thread: u64, cache: usize, line: u64, who: &Who, part: Option<u64>) -> u32 {
         let key = self.key(thread);
         let levels = self.config.levels.len();
-        let copy = self.fresh(line, who);
+        let object = self.object(line, part);
+        let copy = self.fresh(line, who, object);
         let (old, _) = self.threads.get_mut(&key).unwrap().caches[cache].load(copy);
         if let Some(old) = old {
             self.charge(&old, 0);
@@ -265,13 +285,13 @@ impl Oracle {
             let second = &mut self.threads.get_mut(&key).unwrap().caches[2];
             if second.move_to_front(line).is_none() {
                 missed += 1;
-                let copy = self.fresh(line, who);
+                let copy = self.fresh(line, who, object);
                 let second = &mut self.threads.get_mut(&key).unwrap().caches[2];
                 let (old, _) = second.load(copy);
                 if let Some(old) = old {
                     self.charge(&old, 1);
                 }
-                let (more, life, _) = self.load_last(line, who);
+                let (more, life, _) = self.load_last(line, who, object);
                 missed += more;
                 let second = &mut self.threads.get_mut(&key).unwrap().caches[2];
                 let set = second.set(line);
@@ -281,7 +301,7 @@ impl Oracle {
             let copy = &second.sets[second.set(line)][0];
             behind = [Some(copy.life), copy.behind[1]];
         } else if levels == 2 {
-            let (more, life, at) = self.load_last(line, who);
+            let (more, life, at) = self.load_last(line, who, object);
             missed += more;
             (behind, place) = ([None, Some(life)], at);
         }
@@ -291,12 +311,12 @@ impl Oracle {
         missed
     }
 
-    fn load_last(&mut self, line: u64, who: &Who) -> (u32, u64, (usize, usize)) {
+    fn load_last(&mut self, line: u64, who: &Who, object: u32) -> (u32, u64, (usize, usize)) {
         let set = self.last.set(line);
         if let Some(way) = self.last.move_to_front(line) {
             return (0, self.last.sets[set][0].life, (set, way));
         }
-        let copy = self.fresh(line, who);
+        let copy = self.fresh(line, who, object);
         let life = copy.life;
         let (old, way) = self.last.load(copy);
         if let Some(old) = old {
@@ -357,7 +377,7 @@ impl Oracle {
             let key = self.key(thread);
             if self.threads[&key].caches[1].find(number).is_none() {
                 self.sums.add(who, Column::Pf1, 1);
-                self.load(thread, 1, number, who);
+                self.load(thread, 1, number, who, None);
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use locality_stream::{BlockRecord, Code, Event, InstructionRecord, Kind, NO_INSTRUCTION};
+use locality_stream::{BlockRecord, Code, Event, InstructionRecord, Kind, NO_INSTRUCTION, Placement};
 
 use super::oracle::{Oracle, Step, Who};
 use crate::{Column, SKIPPED};
@@ -28,6 +28,8 @@ pub(super) enum Op {
     Thread(u64),
     ThreadEnd,
     Block(u32),
+    /// First address, bytes, object.
+    Place(u64, u64, u32),
 }
 
 /// Which blocks the source tells of.
@@ -123,6 +125,8 @@ impl<'a> Run<'a> {
             threads: BTreeMap::new(),
             now: 1,
         };
+        // Where something is known of all addresses, what comes later is not looked at early.
+        run.step(&Op::Place(0, u64::MAX, 1));
         run.thread(1);
         run
     }
@@ -263,6 +267,11 @@ impl<'a> Run<'a> {
                 if what != 0 {
                     self.access(Kind::STORE, instruction, address, size);
                 }
+            }
+            Op::Place(start, bytes, object) => {
+                self.oracle.placed.push(Placement { start, end: start + bytes, object, reserved: 0 });
+                let count = self.oracle.placed.len() as u64;
+                self.events.push(Event::new(Kind::PLACED, NO_INSTRUCTION, count));
             }
             Op::Call(callee) => self.call(callee % FUNCTIONS),
             Op::Return => {

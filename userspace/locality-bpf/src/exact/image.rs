@@ -15,6 +15,7 @@ use locality_plugin::{
 use locality_reuse::{Engine, OpenError, Summary};
 use locality_stream::{Analysis as _, Code, Instruction, InstructionRecord, Mix, Span};
 
+use super::cache::objects::Numbered;
 use super::extra::{self, Extra};
 
 /// What one image did.
@@ -36,6 +37,8 @@ pub struct Image {
     pub facts: Vec<Instruction>,
     /// Where files were mapped.
     pub mappings: Vec<MappedFile>,
+    /// Data objects of simulated caches.
+    pub objects: Numbered,
     /// Why recording stopped before the program did.
     pub stopped: Option<String>,
     /// What else must be said.
@@ -132,6 +135,8 @@ fn finish(region: &Region) -> Image {
         .map(|record| InstructionRecord { address: record.address & !MARKS, ..*record })
         .collect();
     let facts = Code { instructions: &records, blocks: marked.blocks }.classify();
+    // SAFETY: the process is gone, so nobody writes the log.
+    let log = String::from_utf8_lossy(unsafe { region.log() });
     let mut image = Image {
         pid: header.pid.load(Relaxed),
         program: String::from_utf8_lossy(&load_text(&header.program)).into_owned(),
@@ -139,8 +144,8 @@ fn finish(region: &Region) -> Image {
         summary: None,
         mix: Mix::default(),
         records,
-        // SAFETY: the process is gone, so nobody writes the log.
-        mappings: parse_log(unsafe { region.log() }),
+        mappings: parse_log(&log),
+        objects: Numbered::parse(&log, region.placed()),
         stopped: None,
         remark: None,
         children_lost: header.children_lost.load(Relaxed),
@@ -166,6 +171,10 @@ fn finish(region: &Region) -> Image {
         (0, 1) => image.stopped = Some("the command had ended".to_owned()),
         (0, _) => image.stopped = Some("memory was short".to_owned()),
         _ => image.stopped = Some(reason),
+    }
+    let lost = header.placements_lost.load(Relaxed);
+    if lost > 0 {
+        image.remark = Some(format!("{lost} mappings too many to tell their data apart"));
     }
     let whole = header.whole.load(Relaxed);
     if whole != 0 {
@@ -259,15 +268,14 @@ fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u
     })
 }
 
-fn parse_log(log: &[u8]) -> Vec<MappedFile> {
-    let text = String::from_utf8_lossy(log);
+fn parse_log(log: &str) -> Vec<MappedFile> {
     let parse = |line: &str| {
         let mut fields = line.splitn(5, ' ');
         let mut number = || u64::from_str_radix(fields.next()?, 16).ok();
         let (at, start, end, offset) = (number()?, number()?, number()?, number()?);
         Some(MappedFile { at: at.try_into().ok()?, start, end, offset, path: fields.next()?.to_owned() })
     };
-    text.lines().filter_map(parse).collect()
+    log.lines().filter_map(parse).collect()
 }
 
 #[cfg(test)]
@@ -276,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_later_mapping_holds_for_later_instructions() {
-        let mappings = parse_log(b"0 1000 2000 0 /a b\n5 1000 2000 1000 /c\nbroken\n");
+        let mappings = parse_log("0 1000 2000 0 /a b\n5 1000 2000 1000 /c\nbroken\n");
         assert_eq!(mappings.len(), 2);
         let record = InstructionRecord::new(0x1800, &[0x90]);
         let image = Image {
@@ -288,6 +296,7 @@ mod tests {
             records: vec![record; 10],
             facts: Vec::new(),
             mappings,
+            objects: Numbered::default(),
             stopped: None,
             remark: None,
             children_lost: 0,

@@ -51,6 +51,8 @@ pub struct Asked<'a> {
     pub compatible: Option<Compatible>,
     /// `--instruction-fetch`.
     pub instruction_fetch: bool,
+    /// `--objects`.
+    pub objects: bool,
 }
 
 /// What is simulated.
@@ -64,6 +66,8 @@ pub struct Machine {
     pub prefetch: Prefetch,
     /// Whether it is counted as Callgrind does.
     pub compatible: bool,
+    /// Whether costs go to data objects too.
+    pub objects: bool,
     /// What was changed, in sentences.
     pub notices: Vec<String>,
 }
@@ -82,6 +86,7 @@ impl Machine {
             instruction_fetch: self.instructions.map(|cache| level("I1", cache)),
             compatible_callgrind: self.compatible,
             inclusive: true,
+            objects: self.objects,
             prefetch: match self.prefetch {
                 Prefetch::None => locality_cachesim::Prefetch::None,
                 Prefetch::NextLine => locality_cachesim::Prefetch::NextLine,
@@ -102,6 +107,7 @@ struct Said {
     prefetch: Option<Prefetch>,
     compatible: Option<Compatible>,
     instruction_fetch: bool,
+    objects: bool,
     notices: Vec<String>,
 }
 
@@ -115,6 +121,7 @@ impl Machine {
             prefetch: asked.prefetch,
             compatible: asked.compatible,
             instruction_fetch: asked.instruction_fetch,
+            objects: asked.objects,
             ..Said::default()
         };
         let mut filled = Said::default();
@@ -259,6 +266,7 @@ impl Said {
             levels,
             prefetch,
             compatible,
+            objects: self.objects,
             notices: self.notices,
         })
     }
@@ -284,7 +292,13 @@ mod tests {
 
     fn machine(caches: &[&str], change: impl FnOnce(&mut Asked<'_>)) -> Result<Machine, String> {
         let caches: Vec<CacheArg> = caches.iter().map(|text| text.parse().unwrap()).collect();
-        let mut asked = Asked { caches: &caches, prefetch: None, compatible: None, instruction_fetch: false };
+        let mut asked = Asked {
+            caches: &caches,
+            prefetch: None,
+            compatible: None,
+            instruction_fetch: false,
+            objects: false,
+        };
         change(&mut asked);
         Machine::new(&asked, &HOST).map_err(|error| format!("{error:#}"))
     }

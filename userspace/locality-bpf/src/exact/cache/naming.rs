@@ -12,7 +12,7 @@ use locality_cachesim::{Column, Named, SelfCost, Totals, UNKNOWN_CALLER_NAME};
 use locality_stream::NO_INSTRUCTION;
 use serde_json::Value;
 
-use super::costs::UNKNOWN;
+use super::{costs::UNKNOWN, objects::Objects};
 use crate::exact::{image::Image, names::Names};
 
 /// A function's number among [`Simulated::functions`].
@@ -50,6 +50,8 @@ pub struct Simulated {
     pub named: Named<FunctionNumber, Place>,
     /// Processes whose sums do not balance: none, unless this program is wrong.
     pub unbalanced: u64,
+    /// Costs by data object.
+    pub objects: Objects,
     numbers: HashMap<(String, String), FunctionNumber>,
     file_numbers: HashMap<String, u32>,
 }
@@ -58,6 +60,7 @@ impl Simulated {
     /// Adds the results of an image.
     pub fn add(&mut self, image: &Image, totals: &Totals, names: &mut Names) {
         self.unbalanced += u64::from(!totals.balances());
+        image.objects.charge(&totals.objects, &mut self.objects);
         let mut totals = totals.clone();
         let homes: Vec<(u32, u64)> =
             totals.functions.iter().map(|function| (function.instruction, function.entry)).collect();

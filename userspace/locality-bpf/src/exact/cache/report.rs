@@ -8,13 +8,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use locality_cachesim::{Column, Costs as Row};
+use locality_cachesim::{Column, Costs as Row, MAX_LEVELS};
 use serde_json::{Map, Value, json};
 
 use super::{
     costs::{self, Builder, Event},
     machine::{Machine, Prefetch},
     naming::{FunctionNumber, Place, Simulated},
+    objects,
     spec::Geometry,
 };
 use crate::exact::report::ratio;
@@ -64,6 +65,7 @@ pub fn value(simulated: &Simulated, machine: &Machine) -> Value {
     let named = &simulated.named;
     let count = machine.levels.len();
     let (mut levels, mut lines, mut functions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut by_object = Vec::new();
     let mut left_out = 0;
     for (at, (name, geometry)) in machine.levels.iter().enumerate() {
         let columns = Columns::of(at, count);
@@ -84,6 +86,9 @@ pub fn value(simulated: &Simulated, machine: &Machine) -> Value {
         levels.push(level);
         left_out += by_line(simulated, &all, &mut lines);
         left_out += by_function(simulated, &all, &mut functions);
+        let column = if at > 0 && at + 1 == count { MAX_LEVELS - 1 } else { at };
+        let units = (all.line, all.unit);
+        left_out += objects::rows(&simulated.objects, &all.level, column, units, ROWS, &mut by_object);
     }
     let events: Map<String, Value> =
         named.columns.iter().map(|column| (column.name().to_owned(), json!(named.sum[*column]))).collect();
@@ -97,6 +102,7 @@ pub fn value(simulated: &Simulated, machine: &Machine) -> Value {
         "access_cost_unit": named.access_cost_unit,
         "by_loading_line": lines,
         "by_function": functions,
+        "by_object": Some(by_object).filter(|_| !simulated.objects.is_empty()),
         "rows_left_out": left_out,
         "unknown_caller": {
             "spatial_loss_bytes": machine.levels.iter().enumerate().map(|(at, (name, _))| {
@@ -364,6 +370,7 @@ mod tests {
             levels: vec![(Name::L1, geometry)],
             prefetch: Prefetch::None,
             compatible: false,
+            objects: false,
             notices: Vec::new(),
         };
         (simulated, machine)

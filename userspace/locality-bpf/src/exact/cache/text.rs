@@ -93,6 +93,25 @@ impl Page {
             }
             self.loading_line(at + 1, row, level["line"].as_u64().unwrap_or(0));
         }
+        let data = rows("by_object").into_iter().filter(|row| row["spatial_loss_bytes"].as_u64() > Some(0));
+        for (at, row) in data.take(top).enumerate() {
+            if at == 0 {
+                self.line("  Data whose lines are not used:");
+                let heads = ("lost", "of all lost", "used a line", "lines");
+                self.line(&format!(
+                    "  {:>12} {:>11} {:>12} {:>12}  data",
+                    heads.0, heads.1, heads.2, heads.3
+                ));
+            }
+            self.line(&format!(
+                "  {:>12} {:>11} {:>12} {:>12}  {}",
+                bytes(&row["spatial_loss_bytes"]),
+                percent(row["share"].as_f64().unwrap_or(0.0)),
+                format!("{} B", round(row["used_bytes_per_line"].as_f64().unwrap_or(0.0))),
+                count(&row["lines_loaded"]),
+                data_object(row),
+            ));
+        }
     }
 
     fn loading_line(&mut self, number: usize, row: &Value, line: u64) {
@@ -118,6 +137,21 @@ impl Page {
         if !callers.is_empty() {
             self.wrapped_with(&format!("      below {}", callers.join(", ")), "      ");
         }
+    }
+}
+
+/// "table of prog, 64 KiB", "[anonymous memory] of 1 MiB, mapped 7 times".
+fn data_object(row: &Value) -> String {
+    let name = row["name"].as_str().unwrap_or_default();
+    let bytes = row["bytes"].as_u64().map(size);
+    match (row["kind"].as_str(), row["module"].as_str(), bytes) {
+        (Some("file"), _, _) => base(name).to_owned(),
+        (_, Some(module), Some(bytes)) => format!("{name} of {}, {bytes}", base(module)),
+        (_, _, Some(bytes)) => match row["mappings"].as_u64() {
+            Some(times) if times > 1 => format!("{name} of {bytes}, mapped {times} times"),
+            _ => format!("{name} of {bytes}"),
+        },
+        _ => name.to_owned(),
     }
 }
 

@@ -1,0 +1,21 @@
+//! Where data objects lie: a list that a source appends to, whose events ([`crate::Kind::PLACED`]) say from when on its
+//! entries hold.
+
+use crate::arena::Plain;
+
+/// A data object comes to lie at these addresses, in place of whatever lay there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Placement {
+    /// First address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// The source's number for the object; 0 for what it cannot name.
+    pub object: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+
+// SAFETY: integers without padding.
+unsafe impl Plain for Placement {}
