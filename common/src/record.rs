@@ -171,6 +171,10 @@ pub mod touch {
     pub const USE: u32 = 1;
     /// The next touch by any thread: the reuse.
     pub const REUSE: u32 = 2;
+    /// The same, where the next touch of the thread is told too ([`crate::rules::is_measured_again`]).
+    pub const NEAR_REUSE: u32 = 3;
+    /// The touch behind that.
+    pub const AGAIN: u32 = 4;
 }
 
 /// A target's thread or process began, ended or changed its program.
@@ -262,6 +266,10 @@ pub struct WatchState {
     pub owner_tid: u32,
     /// Explicit padding.
     pub reserved: u32,
+    /// Of the use, once it came: the instruction pointer of its trap; 0 before.
+    pub used_ip: u64,
+    /// Of the use: as [`TouchRecord::enabled_ns`].
+    pub used_ns: u64,
 }
 
 /// Debug registers of an x86 thread, and so the most words that are watched in a process.
@@ -301,7 +309,7 @@ const _: () = {
     assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
-    assert!(size_of::<WatchState>() == 24);
+    assert!(size_of::<WatchState>() == 40);
     assert!(size_of::<HeldThread>() == 24);
     assert!(size_of::<WatchedWords>() == 32);
 };

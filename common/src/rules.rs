@@ -6,8 +6,10 @@ pub mod phase {
     pub const ARMED: u64 = 0;
     /// The use was seen; the next touch is the reuse.
     pub const USED: u64 = 1;
-    /// The reuse was seen.
+    /// All was seen.
     pub const DONE: u64 = 2;
+    /// The reuse was seen, and the next touch of the owner is told too.
+    pub const NEAR: u64 = 3;
     /// `EARLIER + n`: the thread will touch the word `n` times before the use; the n-th leads to [`ARMED`].
     pub const EARLIER: u64 = 1 << 32;
 }
@@ -17,13 +19,15 @@ pub mod phase {
 pub enum TouchMeaning {
     /// It is the use: go to [`phase::USED`].
     Use,
-    /// It is the reuse: go to [`phase::DONE`].
+    /// It is the reuse: go to [`phase::DONE`], or to [`phase::NEAR`] as [`is_measured_again`] says.
     Reuse,
+    /// It is the touch behind a near reuse: go to [`phase::DONE`].
+    Again,
     /// One of those that were known to come before the use: go to the phase given, and let it count.
     Before(u64),
     /// Another thread came before the use: ignore it and stay armed.
     Early,
-    /// The reuse was seen already: let the event run out.
+    /// All was seen already: let the event run out.
     Late,
 }
 
@@ -37,8 +41,23 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
         LAST.. if owns => TouchMeaning::Before(phase - 1),
         phase::ARMED | phase::EARLIER.. => TouchMeaning::Early,
         phase::USED => TouchMeaning::Reuse,
+        phase::NEAR if owner_tid == tid => TouchMeaning::Again,
         _ => TouchMeaning::Late,
     }
+}
+
+/// Longest time from a use to a reuse, our traps included, that is measured again.
+const NEAR_NS: u64 = 400_000;
+
+/// Whether the distance to the next touch shall take the place of that from the use at `used` to the reuse at `reuse`, each an
+/// instruction pointer and a time of the thread's clock (`u64::MAX`: unknown).
+///
+/// Behind a stop, a thread finds its caches and translations cold, which makes short distances longer. The touch after a
+/// uniformly drawn one is uniformly drawn too, so the next interval of the same word stands as well for all of them; it is taken where it
+/// is one between the same instructions.
+pub const fn is_measured_again(used: (u64, u64), reuse: (u64, u64)) -> bool {
+    let (known, same) = (reuse.1 != u64::MAX && used.1 != u64::MAX, used.0 == reuse.0);
+    known && same && reuse.1.wrapping_sub(used.1) < NEAR_NS
 }
 
 /// Signals whose default is to be ignored, in order of preference, for stopping a thread: `SIGURG`, `SIGWINCH`, `SIGCHLD`.
@@ -119,6 +138,8 @@ mod tests {
         assert_eq!(touch_meaning(phase::USED, 7, 8), TouchMeaning::Reuse);
         assert_eq!(touch_meaning(phase::DONE, 7, 7), TouchMeaning::Late);
         assert_eq!(touch_meaning(99, 7, 7), TouchMeaning::Late);
+        assert_eq!(touch_meaning(phase::NEAR, 7, 7), TouchMeaning::Again);
+        assert_eq!(touch_meaning(phase::NEAR, 7, 8), TouchMeaning::Late);
         assert_eq!(touch_meaning(phase::EARLIER + 2, 7, 8), TouchMeaning::Early);
         let mut now = phase::EARLIER + 3;
         for _ in 0..3 {
@@ -126,6 +147,17 @@ mod tests {
             now = next;
         }
         assert_eq!(now, phase::ARMED);
+    }
+
+    #[test]
+    fn near_reuses_by_the_same_instruction_are_measured_again() {
+        assert!(is_measured_again((0x1000, 50), (0x1000, 50 + NEAR_NS - 1)));
+        assert!(!is_measured_again((0x1000, 50), (0x1000, 50 + NEAR_NS)));
+        assert!(!is_measured_again((0x1000, 50), (0x1004, 60)));
+        // A watch without a use, and clocks that cannot be read.
+        assert!(!is_measured_again((0, 0), (0x1000, 60)));
+        assert!(!is_measured_again((0x1000, u64::MAX), (0x1000, u64::MAX)));
+        assert!(!is_measured_again((0x1000, 50), (0x1000, u64::MAX)));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the next of any thread is
-//! the reuse. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
+//! the reuse; behind a near one, the next of that thread is told too. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
 //! disarms itself in the kernel.
 
 use core::arch::asm;
@@ -14,7 +14,7 @@ use aya_ebpf::{
 use locality_common::{
     counter,
     record::{TouchRecord, WatchKey, kind, touch as role},
-    rules::{TouchMeaning, phase, touch_meaning},
+    rules::{TouchMeaning, is_measured_again, phase, touch_meaning},
 };
 
 use crate::{
@@ -43,9 +43,23 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     // SAFETY: the lookup returned a live map value.
     let (watch, owner_tid, seen) =
         unsafe { ((*state).watch, (*state).owner_tid, (&raw const (*state).phase).read_volatile()) };
+    // SAFETY: the context is valid for the program's whole run.
+    let touched = (unsafe { (*data).regs.rip }, enabled_ns(data));
     let (next, role) = match touch_meaning(seen, owner_tid, tid) {
-        TouchMeaning::Use => (phase::USED, role::USE),
-        TouchMeaning::Reuse => (phase::DONE, role::REUSE),
+        TouchMeaning::Use => {
+            // SAFETY: the lookup returned a live map value.
+            unsafe { ((*state).used_ip, (*state).used_ns) = touched };
+            (phase::USED, role::USE)
+        }
+        TouchMeaning::Reuse => {
+            // SAFETY: as above.
+            let used = unsafe { ((*state).used_ip, (*state).used_ns) };
+            match owner_tid == tid && is_measured_again(used, touched) {
+                true => (phase::NEAR, role::NEAR_REUSE),
+                false => (phase::DONE, role::REUSE),
+            }
+        }
+        TouchMeaning::Again => (phase::DONE, role::AGAIN),
         TouchMeaning::Before(next) => {
             // Only the owner's touches get here, so nobody else changes the phase meanwhile.
             // SAFETY: the lookup returned a live map value.
@@ -74,11 +88,11 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         Some(scratch) => record(
             data,
             scratch,
-            &Trap { tgid, tid, cpu, now, watch, address, role, foreign: owner_tid != tid },
+            &Trap { tgid, tid, cpu, now, watch, address, role, touched, foreign: owner_tid != tid },
         ),
         None => count(counter::LOST_SCRATCH),
     }
-    COUNT_TRAP
+    if role == role::NEAR_REUSE { IGNORE_TRAP } else { COUNT_TRAP }
 }
 
 /// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such operation for BPF.)
@@ -104,6 +118,8 @@ struct Trap {
     watch: u64,
     address: u64,
     role: u32,
+    /// Instruction pointer, and the thread's clock.
+    touched: (u64, u64),
     foreign: bool,
 }
 
@@ -120,9 +136,8 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         (*record).watch = trap.watch;
         (*record).address = trap.address;
         (*record).role = trap.role;
-        (*record).enabled_ns = enabled_ns(data);
+        ((*record).trap_ip, (*record).enabled_ns) = trap.touched;
         (*record).accesses = accesses::so_far(trap.tid);
-        (*record).trap_ip = (*data).regs.rip;
         let in_kernel = (*data).regs.cs & 3 == 0;
         (*record).kernel = u32::from(in_kernel);
         let regs = &raw mut (*record).regs;

@@ -1,4 +1,4 @@
-//! What needs a PMU, on machines with and without one: counting a thread's accesses through the kernel, and the refusal of a
+//! The kernel side of touches in our own thread, and what needs a PMU, on machines with and without one: counting a thread's accesses through the kernel, and the refusal of a
 //! source of samples that is not there.
 //!
 //! The first needs no PMU: software events of the thread, page faults, stand in for the counters of loads and stores,
@@ -63,10 +63,31 @@ fn touches(ring: &mut Ring) -> Vec<TouchRecord> {
     found
 }
 
-/// Touches the watched word, lets `between` run, touches it again; the counts at the use and at the reuse.
-fn use_and_reuse(object: &mut Object, ring: &mut Ring, between: impl FnOnce()) -> [u64; 2] {
-    let word = Box::new(0_u64);
-    let address = &raw const *word as u64;
+/// A watched word; reads of it by two instructions.
+struct Word(Box<u64>);
+
+impl Word {
+    #[inline(never)]
+    fn read(&self) {
+        // SAFETY: our own live word.
+        hint::black_box(unsafe { (&raw const *self.0).read_volatile() });
+    }
+
+    #[inline(never)]
+    fn read_elsewhere(&self) {
+        let value: u64;
+        // SAFETY: as above; nothing but a register is changed.
+        unsafe {
+            std::arch::asm!("mov {value}, [{at}]", value = out(reg) value, at = in(reg) &raw const *self.0)
+        };
+        hint::black_box(value);
+    }
+}
+
+/// Watches a word while `run` touches it; what the kernel side told.
+fn watched(object: &mut Object, ring: &mut Ring, run: impl FnOnce(&Word)) -> Vec<TouchRecord> {
+    let word = Word(Box::new(0));
+    let address = &raw const *word.0 as u64;
     // SAFETY: a system call without arguments.
     let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let key = WatchKey { address, tgid, reserved: 0 };
@@ -74,16 +95,55 @@ fn use_and_reuse(object: &mut Object, ring: &mut Ring, between: impl FnOnce()) -
     let event = Event::watchpoint(tid, address, 8, None).unwrap();
     event.set_program(object.program_fd("touch").unwrap().as_fd()).unwrap();
     event.enable_for(2).unwrap();
-    // SAFETY: our own live word, read twice.
-    unsafe { (&raw const *word).read_volatile() };
-    between();
-    // SAFETY: as above.
-    hint::black_box(unsafe { (&raw const *word).read_volatile() });
+    run(&word);
     drop(event);
     object.remove_watch(&key);
-    let found = touches(ring);
-    assert_eq!(found.iter().map(|record| record.role).collect::<Vec<_>>(), [touch::USE, touch::REUSE]);
+    touches(ring)
+}
+
+/// Touches a watched word, lets `between` run, touches it again; the counts at the use and at the reuse.
+fn use_and_reuse(object: &mut Object, ring: &mut Ring, between: impl FnOnce()) -> [u64; 2] {
+    let found = watched(object, ring, |word| {
+        word.read();
+        between();
+        word.read_elsewhere();
+    });
+    assert_eq!(roles(&found), [touch::USE, touch::REUSE]);
     [found[0].accesses, found[1].accesses]
+}
+
+fn roles(found: &[TouchRecord]) -> Vec<u32> {
+    found.iter().map(|record| record.role).collect()
+}
+
+#[test]
+fn behind_a_near_reuse_by_the_same_instruction_the_next_touch_is_told_too() {
+    requires!(root, btf, watchpoints(1));
+    let _alone = alone();
+    let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets().unwrap()).unwrap();
+    let reads = |times: u64, pause: Duration| {
+        move |word: &Word| {
+            for _ in 0..times {
+                word.read();
+                let until = std::time::Instant::now() + pause;
+                while std::time::Instant::now() < until {}
+            }
+        }
+    };
+    // The fourth and fifth touch trap no more.
+    let near = watched(&mut object, &mut ring, reads(5, Duration::ZERO));
+    assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
+    assert!(near.iter().all(|record| record.trap_ip == near[0].trap_ip));
+    assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].enabled_ns));
+    // It spins for longer than what is near.
+    let far = watched(&mut object, &mut ring, reads(5, Duration::from_millis(1)));
+    assert_eq!(roles(&far), [touch::USE, touch::REUSE]);
+    let by_two = watched(&mut object, &mut ring, |word| {
+        word.read();
+        word.read_elsewhere();
+        word.read();
+    });
+    assert_eq!(roles(&by_two), [touch::USE, touch::REUSE]);
 }
 
 #[test]

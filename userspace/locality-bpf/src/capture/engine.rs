@@ -51,6 +51,8 @@ pub struct Settings {
     pub watch_unheld: bool,
     /// Cost of one trap, calibrated on this machine.
     pub trap_cost_ns: u64,
+    /// The same close behind another trap.
+    pub again_cost_ns: u64,
     /// What the last trap or reading of an event costs beyond that.
     pub disarm_cost_ns: u64,
     /// Cost of one clock tick, calibrated on this machine.
@@ -330,6 +332,11 @@ impl Capture {
     pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
         watch.disarm();
         self.kernel.remove_watch(&watch.key());
+        // It was waiting for the touch behind its reuse only.
+        let (ended_ns, outcome) = match watch.reused.take() {
+            Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
+            None => (ended_ns, outcome),
+        };
         let counter = match outcome {
             EndOutcome::Reused(..) => &self.costs.trapped,
             EndOutcome::Replaced | EndOutcome::StillArmed | EndOutcome::Gone => &self.costs.censored,

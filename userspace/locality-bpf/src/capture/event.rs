@@ -162,11 +162,22 @@ pub struct WatchEnd {
     pub outcome: EndOutcome,
 }
 
+/// The touch behind a use.
+#[derive(Debug)]
+pub struct Reuse {
+    /// Its trap.
+    pub trap: Box<Trap>,
+    /// CPU time from the use to it or, where that was short, from it to the next.
+    pub distance_ns: u64,
+    /// Accesses from the use to it, where they are counted.
+    pub accesses: Option<u64>,
+}
+
 /// What became of a watch.
 #[derive(Debug)]
 pub enum EndOutcome {
-    /// Touched again, this much CPU time after the use, and so many accesses where they are counted.
-    Reused(Box<Trap>, u64, Option<u64>),
+    /// Touched again.
+    Reused(Reuse),
     /// Replaced by a newer sample.
     Replaced,
     /// Still armed at the end of the trace.

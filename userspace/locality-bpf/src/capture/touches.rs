@@ -1,13 +1,14 @@
 //! What the ring reports: samples, touches of watched words, births and deaths.
 
 use locality_analysis::arbiter::WatchKey as ArbiterKey;
-use locality_common::record::{
-    LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch,
+use locality_common::{
+    record::{LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch},
+    rules::is_measured_again,
 };
 
 use super::{
     engine::{Capture, Settings},
-    event::{EndOutcome, Event, SampleEvent, Trap, add},
+    event::{EndOutcome, Event, Reuse, SampleEvent, Trap, add},
     stops::{Arming, Wish, find_use, model_access, sampled_access},
     watching::Watch,
 };
@@ -101,14 +102,15 @@ impl Capture {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
         add(&self.costs.traps, 1 + nested_traps);
-        let Settings { trap_cost_ns, disarm_cost_ns, .. } = self.settings;
+        let Settings { trap_cost_ns, again_cost_ns, disarm_cost_ns, .. } = self.settings;
+        let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE);
         let disturbance_ns = match self.members.threads.get_mut(&header.tid) {
             Some(thread) => {
-                thread.disturbance_ns += trap_cost_ns;
+                thread.disturbance_ns += if role == touch::AGAIN { again_cost_ns } else { trap_cost_ns };
                 let until_now_ns = thread.disturbance_ns;
                 // The stack is copied and the event disarmed after the thread's clock was read.
                 thread.disturbance_ns += nested_traps * trap_cost_ns;
-                thread.disturbance_ns += if role == touch::USE { 0 } else { disarm_cost_ns };
+                thread.disturbance_ns += if stays_armed { 0 } else { disarm_cost_ns };
                 until_now_ns
             }
             None => 0,
@@ -123,7 +125,14 @@ impl Capture {
             }
             return;
         }
-        let Some(watch) = self.watches.remove(id) else {
+        if role == touch::NEAR_REUSE {
+            match self.watches.get_mut(id) {
+                Some(watch) => watch.reused = Some((reuse(watch, trap, disturbance_ns), disturbance_ns)),
+                None => add(&self.costs.orphan_touches, 1),
+            }
+            return;
+        }
+        let Some(mut watch) = self.watches.remove(id) else {
             add(&self.costs.orphan_touches, 1);
             return;
         };
@@ -137,9 +146,16 @@ impl Capture {
             Some(process) => process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0),
             None => 1.0,
         };
-        let distance_ns = distance_ns(&watch, &trap, disturbance_ns);
-        let (ended_ns, accesses) = (header.time_ns, counted(&watch, &trap));
-        self.end_watch(watch, p_survive, ended_ns, EndOutcome::Reused(trap, distance_ns, accesses));
+        let ended_ns = header.time_ns;
+        let outcome = match (role, watch.reused.take()) {
+            (touch::AGAIN, Some((reuse, before_ns))) => {
+                EndOutcome::Reused(measured_again(reuse, &trap, disturbance_ns.saturating_sub(before_ns)))
+            }
+            // The record of the reuse was lost.
+            (touch::AGAIN, None) => EndOutcome::Replaced,
+            _ => EndOutcome::Reused(reuse(&watch, trap, disturbance_ns)),
+        };
+        self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
@@ -165,6 +181,23 @@ impl Capture {
             lifecycle::EXEC if !held => self.become_another_program(record.header.tgid),
             _ => {}
         }
+    }
+}
+
+/// The reuse of a watched word.
+fn reuse(watch: &Watch, trap: Box<Trap>, disturbance_ns: u64) -> Reuse {
+    let distance_ns = distance_ns(watch, &trap, disturbance_ns);
+    Reuse { distance_ns, accesses: counted(watch, &trap), trap }
+}
+
+/// A near reuse with the distance to the touch behind it in place of its own, where that is near too and by the same
+/// instruction (`rules::is_measured_again`); `ours_ns`: what we took between them.
+fn measured_again(reuse: Reuse, again: &Trap, ours_ns: u64) -> Reuse {
+    let at = |trap: &Trap| (trap.record.trap_ip, trap.record.enabled_ns);
+    let (first, second) = (at(&reuse.trap), at(again));
+    match is_measured_again(first, second) {
+        true => Reuse { distance_ns: (second.1 - first.1).saturating_sub(ours_ns), ..reuse },
+        false => reuse,
     }
 }
 

@@ -10,7 +10,7 @@ use locality_common::{
     rules::phase,
 };
 
-use super::event::Trap;
+use super::event::{Reuse, Trap};
 use crate::kernel::perf::Event as PerfEvent;
 
 /// Bytes that one watchpoint covers.
@@ -43,6 +43,8 @@ pub struct Watch {
     pub threads_armed: u32,
     /// The use, once it trapped, and the thread's disturbance then.
     pub used: Option<(Box<Trap>, u64)>,
+    /// The reuse, where the touch behind it is waited for, and the thread's disturbance then.
+    pub reused: Option<(Reuse, u64)>,
     events: Vec<(u32, PerfEvent)>,
 }
 
@@ -62,6 +64,7 @@ impl Watch {
             threads_alive: 1,
             threads_armed: 0,
             used: None,
+            reused: None,
             events: Vec::new(),
         }
     }
@@ -81,7 +84,7 @@ impl Watch {
                 (None, earlier) => phase::EARLIER + u64::from(earlier),
             },
             owner_tid: self.owner,
-            reserved: 0,
+            ..WatchState::default()
         }
     }
 

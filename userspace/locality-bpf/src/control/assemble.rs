@@ -25,7 +25,7 @@ use super::{
 use crate::{
     capture::{
         choice::{self, GRANULES, Path},
-        event::{EndOutcome, Event, SampleEvent, Trap, WatchEnd, WindowTaken},
+        event::{EndOutcome, Event, Reuse, SampleEvent, Trap, WatchEnd, WindowTaken},
     },
     heap::Heap,
     kernel::proc,
@@ -398,7 +398,7 @@ impl Assembler {
             return;
         };
         let outcome = match &end.outcome {
-            EndOutcome::Reused(trap, distance_ns, accesses) => {
+            EndOutcome::Reused(Reuse { trap, distance_ns, accesses }) => {
                 let (distance_ns, accesses) = (*distance_ns, *accesses);
                 Outcome::Reused { touch: self.touch(trap), distance_ns, accesses }
             }

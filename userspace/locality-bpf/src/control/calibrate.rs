@@ -49,8 +49,14 @@ const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
-const GUESS: Prices =
-    Prices { tick_ns: 25_000, trap_ns: 20_000, disarm_ns: 20_000, meter_ns: 15_000, wake_ns: 50_000 };
+const GUESS: Prices = Prices {
+    tick_ns: 25_000,
+    trap_ns: 20_000,
+    again_ns: 18_000,
+    disarm_ns: 20_000,
+    meter_ns: 15_000,
+    wake_ns: 50_000,
+};
 
 /// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
 const MOST_NS: u64 = 200_000;
@@ -61,6 +67,8 @@ struct Shared {
     order: AtomicU64,
     done: AtomicU64,
     result_ns: AtomicU64,
+    /// Of the second access.
+    again_ns: AtomicU64,
     word: AtomicU64,
     /// Starts and ends of gaps.
     gaps: [[AtomicU64; 2]; GAPS],
@@ -174,7 +182,7 @@ fn obey(shared: &Shared) -> ! {
         let result_ns = match order {
             _ if order & SPIN != 0 => spin(shared, SPIN_NS),
             _ if order & SHORT_SPIN != 0 => spin(shared, SPIN_NS / 2),
-            _ => touch(&shared.word),
+            _ => touch(shared),
         };
         last = order;
         shared.result_ns.store(result_ns, Ordering::Relaxed);
@@ -198,11 +206,14 @@ fn spin(shared: &Shared, length_ns: u64) -> u64 {
     gaps as u64
 }
 
-/// Time of one access.
-fn touch(word: &AtomicU64) -> u64 {
+/// Time of an access; leaves that of another one behind it.
+fn touch(shared: &Shared) -> u64 {
     let start = sys::monotonic_ns();
-    word.load(Ordering::Relaxed);
-    sys::monotonic_ns() - start
+    shared.word.load(Ordering::Relaxed);
+    let between = sys::monotonic_ns();
+    shared.word.load(Ordering::Relaxed);
+    shared.again_ns.store(sys::monotonic_ns() - between, Ordering::Relaxed);
+    between - start
 }
 
 /// Prices, and where they come from.
@@ -217,7 +228,7 @@ pub struct Calibration {
 /// The prices of this machine, or a careful guess where they cannot be measured.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
     let plausible = |prices: &Prices| {
-        [prices.tick_ns, prices.trap_ns, prices.disarm_ns, prices.meter_ns, prices.wake_ns]
+        [prices.tick_ns, prices.trap_ns, prices.again_ns, prices.disarm_ns, prices.meter_ns, prices.wake_ns]
             .iter()
             .all(|price_ns| *price_ns <= MOST_NS)
     };
@@ -244,8 +255,8 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     object.add_target(child.pid)?;
     let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
-        let (trap_ns, disarm_ns) = traps(&mut child, object, ring)?;
-        Ok(Prices { tick_ns, trap_ns, disarm_ns, meter_ns, wake_ns: wakings(&mut child)? })
+        let [trap_ns, again_ns, disarm_ns] = traps(&mut child, object, ring)?;
+        Ok(Prices { tick_ns, trap_ns, again_ns, disarm_ns, meter_ns, wake_ns: wakings(&mut child)? })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -295,36 +306,41 @@ fn price(gaps: &[[u64; 2]], ring: &mut Ring, at: impl Fn(&Record) -> Option<u64>
     (!costs_ns.is_empty()).then(|| median(costs_ns))
 }
 
-/// One that stays armed, and what it takes to disarm an event beyond that.
-fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<(u64, u64)> {
+/// One that stays armed, another close behind it, and what it takes to disarm an event beyond that.
+fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<[u64; 3]> {
     let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
-    let going_on_ns = timed_traps(child, object, ring, |event| event.enable())?;
-    let last_ns = timed_traps(child, object, ring, |event| event.enable_for(1))?;
-    Ok((going_on_ns.saturating_sub(quiet_ns), last_ns.saturating_sub(going_on_ns)))
+    let (first_ns, again_ns) = timed_traps(child, object, ring, Event::enable)?;
+    let (last_ns, _) = timed_traps(child, object, ring, |event| event.enable_for(1))?;
+    Ok([
+        first_ns.saturating_sub(quiet_ns),
+        again_ns.saturating_sub(quiet_ns),
+        last_ns.saturating_sub(first_ns),
+    ])
 }
 
-/// Median time of an access that traps, each with an event of its own, enabled by `enable`.
+/// Median times of an access that traps and of one behind it, each time with an event of its own, enabled by `enable`.
 fn timed_traps(
     child: &mut Child,
     object: &mut Object,
     ring: &mut Ring,
     enable: fn(&Event) -> io::Result<()>,
-) -> Result<u64> {
+) -> Result<(u64, u64)> {
     let address = &raw const child.shared().word as u64;
     let key = WatchKey { address, tgid: child.pid, reserved: 0 };
-    let mut times = Vec::new();
+    let (mut times, mut again) = (Vec::new(), Vec::new());
     for _ in 0..TRAPS {
-        // Each trap takes the whole path of a reuse, record included.
-        let state = WatchState { phase: phase::USED, owner_tid: child.pid, ..WatchState::default() };
+        // Each trap takes the whole path, record included: a use, then a reuse.
+        let state = WatchState { phase: phase::ARMED, owner_tid: child.pid, ..WatchState::default() };
         object.add_watch(key, state)?;
         let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
         event.set_program(object.program_fd("touch")?)?;
         enable(&event)?;
         times.push(child.ask(0)?);
+        again.push(child.shared().again_ns.load(Ordering::Relaxed));
         while ring.next().is_some() {}
     }
     object.remove_watch(&key);
-    Ok(median(times))
+    Ok((median(times), median(again)))
 }
 
 fn wakings(child: &mut Child) -> Result<u64> {

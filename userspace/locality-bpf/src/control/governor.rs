@@ -49,6 +49,8 @@ pub struct Spending {
 pub struct Prices {
     /// One trap of a watchpoint that stays armed, in the thread that trapped.
     pub trap_ns: u64,
+    /// The same close behind another trap of that thread.
+    pub again_ns: u64,
     /// What the last trap or reading of an event, behind which the kernel disarms it, costs beyond others.
     pub disarm_ns: u64,
     /// One tick of the sampling clock, in the thread that it interrupted.
@@ -156,8 +158,14 @@ pub fn period_ns(rate: f64, entropy: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const PRICES: Prices =
-        Prices { trap_ns: 9_000, disarm_ns: 10_000, tick_ns: 15_000, meter_ns: 6_000, wake_ns: 20_000 };
+    const PRICES: Prices = Prices {
+        trap_ns: 9_000,
+        again_ns: 8_000,
+        disarm_ns: 10_000,
+        tick_ns: 15_000,
+        meter_ns: 6_000,
+        wake_ns: 20_000,
+    };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {

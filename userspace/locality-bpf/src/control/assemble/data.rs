@@ -16,7 +16,7 @@ use locality_symbols::{ModuleInfo, StackFrame};
 
 use super::{Assembler, Walk};
 use crate::{
-    capture::event::{EndOutcome, WatchEnd},
+    capture::event::{EndOutcome, Reuse, WatchEnd},
     control::locating::{Answer, Locator, Question, Told},
     heap::{Heap, HeapSite},
 };
@@ -204,7 +204,8 @@ impl Assembler {
 
     /// Between use and reuse the block may have been given back and its place taken by another one.
     pub(super) fn locate_reuse(&mut self, id: WatchId, end: &WatchEnd, watch: &Watch) {
-        let (EndOutcome::Reused(trap, ..), Outcome::Reused { .. }) = (&end.outcome, &watch.outcome) else {
+        let (EndOutcome::Reused(Reuse { trap, .. }), Outcome::Reused { .. }) = (&end.outcome, &watch.outcome)
+        else {
             return;
         };
         let Some(used) = watch.use_touch else { return };
