@@ -152,6 +152,9 @@ pub struct TouchRecord {
     /// CPU time of the thread while the event was enabled, cumulative since it was opened
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
+    /// The same when the kernel side was done with the watch's touch before this one; 0 where there was none, and
+    /// `u64::MAX` as above. Another thread's event has another count.
+    pub since_ns: u64,
     /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or [`NOT_COUNTED`].
     pub accesses: u64,
     /// Instruction pointer of the trap; differs from `regs.rip` for a kernel touch.
@@ -268,7 +271,7 @@ pub struct WatchState {
     pub reserved: u32,
     /// Of the use, once it came: the instruction pointer of its trap; 0 before.
     pub used_ip: u64,
-    /// Of the use: as [`TouchRecord::enabled_ns`].
+    /// [`TouchRecord::enabled_ns`] when the kernel side was done with the use, and then with a near reuse.
     pub used_ns: u64,
 }
 
@@ -304,7 +307,7 @@ const _: () = {
     assert!(size_of::<Registers>() == 168);
     assert!(size_of::<Code>() == 16 + CODE_BYTES);
     assert!(size_of::<SampleRecord>() == 32 + 48 + 168 + 16 + CODE_BYTES);
-    assert!(size_of::<TouchRecord>() == 32 + 48 + 168 + 16 + CODE_BYTES);
+    assert!(size_of::<TouchRecord>() == 32 + 56 + 168 + 16 + CODE_BYTES);
     assert!(size_of::<LifecycleRecord>() == 32 + 32);
     assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
     assert!(size_of::<Meter>() == 40);

@@ -43,22 +43,19 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     // SAFETY: the lookup returned a live map value.
     let (watch, owner_tid, seen) =
         unsafe { ((*state).watch, (*state).owner_tid, (&raw const (*state).phase).read_volatile()) };
-    // SAFETY: the context is valid for the program's whole run.
-    let touched = (unsafe { (*data).regs.rip }, enabled_ns(data));
+    // SAFETY: the context is valid for the program's whole run, and the lookup returned a live map value.
+    let (touched, used) =
+        unsafe { (((*data).regs.rip, enabled_ns(data)), ((*state).used_ip, (*state).used_ns)) };
     let (next, role) = match touch_meaning(seen, owner_tid, tid) {
         TouchMeaning::Use => {
             // SAFETY: the lookup returned a live map value.
-            unsafe { ((*state).used_ip, (*state).used_ns) = touched };
+            unsafe { (*state).used_ip = touched.0 };
             (phase::USED, role::USE)
         }
-        TouchMeaning::Reuse => {
-            // SAFETY: as above.
-            let used = unsafe { ((*state).used_ip, (*state).used_ns) };
-            match owner_tid == tid && is_measured_again(used, touched) {
-                true => (phase::NEAR, role::NEAR_REUSE),
-                false => (phase::DONE, role::REUSE),
-            }
+        TouchMeaning::Reuse if owner_tid == tid && is_measured_again(used, touched) => {
+            (phase::NEAR, role::NEAR_REUSE)
         }
+        TouchMeaning::Reuse => (phase::DONE, role::REUSE),
         TouchMeaning::Again => (phase::DONE, role::AGAIN),
         TouchMeaning::Before(next) => {
             // Only the owner's touches get here, so nobody else changes the phase meanwhile.
@@ -88,9 +85,25 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         Some(scratch) => record(
             data,
             scratch,
-            &Trap { tgid, tid, cpu, now, watch, address, role, touched, foreign: owner_tid != tid },
+            &Trap {
+                tgid,
+                tid,
+                cpu,
+                now,
+                watch,
+                address,
+                role,
+                touched,
+                since_ns: used.1,
+                foreign: owner_tid != tid,
+            },
         ),
         None => count(counter::LOST_SCRATCH),
+    }
+    if role == role::USE || role == role::NEAR_REUSE {
+        // How long the record took depends on the stack, so time is counted from here.
+        // SAFETY: the lookup returned a live map value.
+        unsafe { (*state).used_ns = enabled_ns(data) };
     }
     if role == role::NEAR_REUSE { IGNORE_TRAP } else { COUNT_TRAP }
 }
@@ -120,6 +133,7 @@ struct Trap {
     role: u32,
     /// Instruction pointer, and the thread's clock.
     touched: (u64, u64),
+    since_ns: u64,
     foreign: bool,
 }
 
@@ -137,6 +151,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         (*record).address = trap.address;
         (*record).role = trap.role;
         ((*record).trap_ip, (*record).enabled_ns) = trap.touched;
+        (*record).since_ns = trap.since_ns;
         (*record).accesses = accesses::so_far(trap.tid);
         let in_kernel = (*data).regs.cs & 3 == 0;
         (*record).kernel = u32::from(in_kernel);

@@ -149,6 +149,11 @@ impl Quantity {
         range.seen += 1;
     }
 
+    /// Difference between the highest and the lowest value at readings.
+    pub fn span(&self) -> f64 {
+        (self.range.high - self.range.low) as f64
+    }
+
     /// Sum of steps after which it repeats, and the relative error of that: from windows that saw it wrap, else from the
     /// range that many readings did not leave.
     pub fn period(&self) -> Option<(f64, f64)> {

@@ -23,6 +23,8 @@ const SHORT_PERIODS: f64 = 1.5;
 const EVIDENCE: f64 = 5.0;
 /// Speeds that are kept where several are possible.
 const RIVALS: usize = 4;
+/// Times the advance that is expected of an interval that the values of a quantity that turns back must span.
+const TURNS_WITHIN: f64 = 2.0;
 /// Last intervals of which one at least must agree.
 const LATE: usize = 2;
 /// Shortest interval.
@@ -110,6 +112,9 @@ pub(crate) fn reckon(
     } else if backward == 0 && !quantity.turns_back() {
         straight(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     } else {
+        // Over what turns back sooner than an interval lasts, some intervals agree by chance, on too low a speed.
+        let expected = bracket.map_or(0.0, |(low, high)| (low * high).sqrt());
+        intervals.retain(|interval| TURNS_WITHIN * expected * interval.ns <= quantity.span());
         agreeing(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     };
     Reckoned { tracks, forward, backward, was_read: !intervals.is_empty() }
@@ -231,4 +236,32 @@ fn sum_of(pieces: impl Iterator<Item = (f64, f64)>, stride: f64, error: f64) -> 
     let (sum, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
     let sigma = relative_error(&pieces).min(1.0).hypot(graininess(stride, sum)).hypot(error);
     Track { speed: sum / ns, sigma, intervals: pieces.len() as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::{Motion, motion};
+
+    #[test]
+    fn what_turns_back_within_an_interval_is_not_believed() {
+        let Motion::Moving(steps) = motion(&[(0, 0), (3, 8), (6, 16), (9, 24), (12, 40)], 64) else {
+            panic!()
+        };
+        let mut quantity = Quantity::new(&steps, 64);
+        quantity.wraps_vary = true;
+        let points: Vec<Point> =
+            [(0, 0), (400_000, 40_000), (560_000, 56_000), (800_000, 80_000), (1_120_000, 112_000)]
+                .into_iter()
+                .enumerate()
+                .map(|(at, (time_ns, value))| Point { at, time_ns, switches: 0, value })
+                .collect();
+        points.iter().for_each(|point| quantity.note_value(point.value));
+        let speed = |bracket| {
+            reckon(&points, &quantity, 0.0, Some(bracket)).tracks.first().map(|(track, _)| track.speed)
+        };
+        assert!(speed((0.07, 0.14)).is_some_and(|speed| (speed - 0.1).abs() < 1e-3));
+        // Where the model expects forty times that, the values had turned back between any two readings.
+        assert_eq!(speed((2.0, 8.0)), None);
+    }
 }

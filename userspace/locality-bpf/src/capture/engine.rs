@@ -51,8 +51,8 @@ pub struct Settings {
     pub watch_unheld: bool,
     /// Cost of one trap, calibrated on this machine.
     pub trap_cost_ns: u64,
-    /// The same close behind another trap.
-    pub again_cost_ns: u64,
+    /// What of it lies outside of the program that records it.
+    pub gap_cost_ns: u64,
     /// What the last trap or reading of an event costs beyond that.
     pub disarm_cost_ns: u64,
     /// Cost of one clock tick, calibrated on this machine.

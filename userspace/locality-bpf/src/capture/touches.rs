@@ -102,32 +102,31 @@ impl Capture {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
         add(&self.costs.traps, 1 + nested_traps);
-        let Settings { trap_cost_ns, again_cost_ns, disarm_cost_ns, .. } = self.settings;
+        let Settings { trap_cost_ns, gap_cost_ns, disarm_cost_ns, .. } = self.settings;
         let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE);
-        let disturbance_ns = match self.members.threads.get_mut(&header.tid) {
-            Some(thread) => {
-                thread.disturbance_ns += if role == touch::AGAIN { again_cost_ns } else { trap_cost_ns };
-                let until_now_ns = thread.disturbance_ns;
-                // The stack is copied and the event disarmed after the thread's clock was read.
-                thread.disturbance_ns += nested_traps * trap_cost_ns;
-                thread.disturbance_ns += if stays_armed { 0 } else { disarm_cost_ns };
-                until_now_ns
-            }
-            None => 0,
-        };
+        let mut ours = Ours::default();
+        if let Some(thread) = self.members.threads.get_mut(&header.tid) {
+            ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
+            thread.disturbance_ns += trap_cost_ns;
+            ours.until_ns = thread.disturbance_ns;
+            // The stack is copied and the event disarmed after the thread's clock was read.
+            thread.disturbance_ns += nested_traps * trap_cost_ns;
+            ours.behind_ns = thread.disturbance_ns;
+            thread.disturbance_ns += if stays_armed { 0 } else { disarm_cost_ns };
+        }
         if role == touch::USE {
             for companion in self.watches.iter_mut().filter(|watch| watch.follows == Some(id)) {
-                companion.used = Some((trap.clone(), disturbance_ns));
+                companion.used = Some((trap.clone(), ours));
             }
             match self.watches.get_mut(id) {
-                Some(watch) => watch.used = Some((trap, disturbance_ns)),
+                Some(watch) => watch.used = Some((trap, ours)),
                 None => add(&self.costs.orphan_touches, 1),
             }
             return;
         }
         if role == touch::NEAR_REUSE {
             match self.watches.get_mut(id) {
-                Some(watch) => watch.reused = Some((reuse(watch, trap, disturbance_ns), disturbance_ns)),
+                Some(watch) => watch.reused = Some((reuse(watch, trap, ours), ours)),
                 None => add(&self.costs.orphan_touches, 1),
             }
             return;
@@ -148,12 +147,12 @@ impl Capture {
         };
         let ended_ns = header.time_ns;
         let outcome = match (role, watch.reused.take()) {
-            (touch::AGAIN, Some((reuse, before_ns))) => {
-                EndOutcome::Reused(measured_again(reuse, &trap, disturbance_ns.saturating_sub(before_ns)))
+            (touch::AGAIN, Some((reuse, before))) => {
+                EndOutcome::Reused(measured_again(reuse, &trap, before, ours))
             }
             // The record of the reuse was lost.
             (touch::AGAIN, None) => EndOutcome::Replaced,
-            _ => EndOutcome::Reused(reuse(&watch, trap, disturbance_ns)),
+            _ => EndOutcome::Reused(reuse(&watch, trap, ours)),
         };
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
@@ -184,21 +183,39 @@ impl Capture {
     }
 }
 
+/// CPU time that we have taken of a thread by a trap.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ours {
+    /// This trap's time outside of the program that records it included.
+    outside_ns: u64,
+    /// The trap as a whole included.
+    until_ns: u64,
+    /// What is done after the thread's clock was read included, but for disarming.
+    behind_ns: u64,
+}
+
 /// The reuse of a watched word.
-fn reuse(watch: &Watch, trap: Box<Trap>, disturbance_ns: u64) -> Reuse {
-    let distance_ns = distance_ns(watch, &trap, disturbance_ns);
+fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
+    let distance_ns = distance_ns(watch, &trap, ours);
     Reuse { distance_ns, accesses: counted(watch, &trap), trap }
 }
 
 /// A near reuse with the distance to the touch behind it in place of its own, where that is near too and by the same
-/// instruction (`rules::is_measured_again`); `ours_ns`: what we took between them.
-fn measured_again(reuse: Reuse, again: &Trap, ours_ns: u64) -> Reuse {
+/// instruction (`rules::is_measured_again`).
+fn measured_again(reuse: Reuse, again: &Trap, before: Ours, ours: Ours) -> Reuse {
     let at = |trap: &Trap| (trap.record.trap_ip, trap.record.enabled_ns);
-    let (first, second) = (at(&reuse.trap), at(again));
-    match is_measured_again(first, second) {
-        true => Reuse { distance_ns: (second.1 - first.1).saturating_sub(ours_ns), ..reuse },
-        false => reuse,
+    match since_touch_ns(again, before, ours).filter(|_| is_measured_again(at(&reuse.trap), at(again))) {
+        Some(distance_ns) => Reuse { distance_ns, ..reuse },
+        None => reuse,
     }
+}
+
+/// CPU time of the thread since the watch's last touch, where the kernel side told when it was done with that.
+fn since_touch_ns(trap: &Trap, before: Ours, ours: Ours) -> Option<u64> {
+    let TouchRecord { enabled_ns, since_ns, .. } = trap.record;
+    let known = enabled_ns != u64::MAX && !matches!(since_ns, 0 | u64::MAX);
+    let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
+    known.then(|| enabled_ns.saturating_sub(since_ns).saturating_sub(ours_ns))
 }
 
 /// Accesses of the thread from the use to the reuse, where both are its own and its counters were read at both. Traps run in
@@ -212,17 +229,18 @@ fn counted(watch: &Watch, reuse: &Trap) -> Option<u64> {
 
 /// CPU time of the process between use and reuse.
 ///
-/// In one thread it is the thread's own clock, read in both traps, less what our ticks and traps took meanwhile. Between
-/// threads it is the process's clock, read when the watch was armed and now, less the time since the trap; that is exact
-/// to the delay of the ring, some 50 µs for each thread that runs.
-fn distance_ns(watch: &Watch, reuse: &Trap, disturbance_ns: u64) -> u64 {
-    if let Some((used, disturbance_before_ns)) = &watch.used
+/// In one thread it is the thread's own clock, read behind the use and at the reuse (of a companion: at both), less what our ticks and
+/// traps took meanwhile. Between threads it is the process's clock, read when the watch was armed and now, less the time since the
+/// trap; that is exact to the delay of the ring, some 50 µs for each thread that runs.
+fn distance_ns(watch: &Watch, reuse: &Trap, ours: Ours) -> u64 {
+    if let Some((used, before)) = &watch.used
         && used.record.header.tid == reuse.record.header.tid
         && used.record.enabled_ns != u64::MAX
         && reuse.record.enabled_ns != u64::MAX
     {
-        let ours = disturbance_ns.saturating_sub(*disturbance_before_ns);
-        return reuse.record.enabled_ns.saturating_sub(used.record.enabled_ns).saturating_sub(ours);
+        let ours_ns = ours.until_ns.saturating_sub(before.until_ns);
+        let whole_ns = reuse.record.enabled_ns.saturating_sub(used.record.enabled_ns);
+        return since_touch_ns(reuse, *before, ours).unwrap_or_else(|| whole_ns.saturating_sub(ours_ns));
     }
     let late_ns = sys::monotonic_ns().saturating_sub(reuse.record.header.time_ns);
     let spent_ns = sys::process_cpu_ns(watch.tgid).unwrap_or(0).saturating_sub(watch.process_cpu_ns);

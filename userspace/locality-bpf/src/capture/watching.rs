@@ -10,7 +10,10 @@ use locality_common::{
     rules::phase,
 };
 
-use super::event::{Reuse, Trap};
+use super::{
+    event::{Reuse, Trap},
+    touches::Ours,
+};
 use crate::kernel::perf::Event as PerfEvent;
 
 /// Bytes that one watchpoint covers.
@@ -41,10 +44,10 @@ pub struct Watch {
     pub threads_alive: u32,
     /// Threads in which it was ever armed.
     pub threads_armed: u32,
-    /// The use, once it trapped, and the thread's disturbance then.
-    pub used: Option<(Box<Trap>, u64)>,
-    /// The reuse, where the touch behind it is waited for, and the thread's disturbance then.
-    pub reused: Option<(Reuse, u64)>,
+    /// The use, once it trapped, and what we had taken of the thread then.
+    pub used: Option<(Box<Trap>, Ours)>,
+    /// The reuse, where the touch behind it is waited for, and the same.
+    pub reused: Option<(Reuse, Ours)>,
     events: Vec<(u32, PerfEvent)>,
 }
 

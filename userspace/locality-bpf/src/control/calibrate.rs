@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use locality_common::{
-    record::{Meter, WatchKey, WatchState},
+    record::{Meter, WatchKey, WatchState, touch as role},
     rules::phase,
 };
 
@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_millis(700);
 const GUESS: Prices = Prices {
     tick_ns: 25_000,
     trap_ns: 20_000,
-    again_ns: 18_000,
+    gap_ns: 15_000,
     disarm_ns: 20_000,
     meter_ns: 15_000,
     wake_ns: 50_000,
@@ -67,8 +67,6 @@ struct Shared {
     order: AtomicU64,
     done: AtomicU64,
     result_ns: AtomicU64,
-    /// Of the second access.
-    again_ns: AtomicU64,
     word: AtomicU64,
     /// Starts and ends of gaps.
     gaps: [[AtomicU64; 2]; GAPS],
@@ -182,7 +180,7 @@ fn obey(shared: &Shared) -> ! {
         let result_ns = match order {
             _ if order & SPIN != 0 => spin(shared, SPIN_NS),
             _ if order & SHORT_SPIN != 0 => spin(shared, SPIN_NS / 2),
-            _ => touch(shared),
+            _ => touch(&shared.word),
         };
         last = order;
         shared.result_ns.store(result_ns, Ordering::Relaxed);
@@ -206,14 +204,13 @@ fn spin(shared: &Shared, length_ns: u64) -> u64 {
     gaps as u64
 }
 
-/// Time of an access; leaves that of another one behind it.
-fn touch(shared: &Shared) -> u64 {
+/// Time of an access; there is another one behind it.
+fn touch(word: &AtomicU64) -> u64 {
     let start = sys::monotonic_ns();
-    shared.word.load(Ordering::Relaxed);
-    let between = sys::monotonic_ns();
-    shared.word.load(Ordering::Relaxed);
-    shared.again_ns.store(sys::monotonic_ns() - between, Ordering::Relaxed);
-    between - start
+    word.load(Ordering::Relaxed);
+    let time_ns = sys::monotonic_ns() - start;
+    word.load(Ordering::Relaxed);
+    time_ns
 }
 
 /// Prices, and where they come from.
@@ -228,7 +225,7 @@ pub struct Calibration {
 /// The prices of this machine, or a careful guess where they cannot be measured.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
     let plausible = |prices: &Prices| {
-        [prices.tick_ns, prices.trap_ns, prices.again_ns, prices.disarm_ns, prices.meter_ns, prices.wake_ns]
+        [prices.tick_ns, prices.trap_ns, prices.gap_ns, prices.disarm_ns, prices.meter_ns, prices.wake_ns]
             .iter()
             .all(|price_ns| *price_ns <= MOST_NS)
     };
@@ -255,8 +252,8 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     object.add_target(child.pid)?;
     let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
-        let [trap_ns, again_ns, disarm_ns] = traps(&mut child, object, ring)?;
-        Ok(Prices { tick_ns, trap_ns, again_ns, disarm_ns, meter_ns, wake_ns: wakings(&mut child)? })
+        let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
+        Ok(Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns: wakings(&mut child)? })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -306,28 +303,28 @@ fn price(gaps: &[[u64; 2]], ring: &mut Ring, at: impl Fn(&Record) -> Option<u64>
     (!costs_ns.is_empty()).then(|| median(costs_ns))
 }
 
-/// One that stays armed, another close behind it, and what it takes to disarm an event beyond that.
+/// A trap that stays armed, what of it lies outside of the program that records it, and what it takes to disarm an event
+/// beyond the first.
 fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<[u64; 3]> {
     let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
-    let (first_ns, again_ns) = timed_traps(child, object, ring, Event::enable)?;
+    let (trap_ns, gaps_ns) = timed_traps(child, object, ring, Event::enable)?;
     let (last_ns, _) = timed_traps(child, object, ring, |event| event.enable_for(1))?;
-    Ok([
-        first_ns.saturating_sub(quiet_ns),
-        again_ns.saturating_sub(quiet_ns),
-        last_ns.saturating_sub(first_ns),
-    ])
+    anyhow::ensure!(!gaps_ns.is_empty(), "the kernel side does not tell how long a trap took");
+    let less = |time_ns: u64| time_ns.saturating_sub(quiet_ns);
+    Ok([less(trap_ns), less(median(gaps_ns)), last_ns.saturating_sub(trap_ns)])
 }
 
-/// Median times of an access that traps and of one behind it, each time with an event of its own, enabled by `enable`.
+/// Median time of an access that traps, each time with an event of its own, enabled by `enable`, and the times from when the
+/// kernel side was done with it to the next one.
 fn timed_traps(
     child: &mut Child,
     object: &mut Object,
     ring: &mut Ring,
     enable: fn(&Event) -> io::Result<()>,
-) -> Result<(u64, u64)> {
+) -> Result<(u64, Vec<u64>)> {
     let address = &raw const child.shared().word as u64;
     let key = WatchKey { address, tgid: child.pid, reserved: 0 };
-    let (mut times, mut again) = (Vec::new(), Vec::new());
+    let (mut times, mut gaps) = (Vec::new(), Vec::new());
     for _ in 0..TRAPS {
         // Each trap takes the whole path, record included: a use, then a reuse.
         let state = WatchState { phase: phase::ARMED, owner_tid: child.pid, ..WatchState::default() };
@@ -336,11 +333,17 @@ fn timed_traps(
         event.set_program(object.program_fd("touch")?)?;
         enable(&event)?;
         times.push(child.ask(0)?);
-        again.push(child.shared().again_ns.load(Ordering::Relaxed));
-        while ring.next().is_some() {}
+        while let Some(item) = ring.next() {
+            if let Record::Touch(touch, _) = decode(&item)
+                && touch.role == role::REUSE
+                && touch.since_ns != u64::MAX
+            {
+                gaps.push(touch.enabled_ns.saturating_sub(touch.since_ns));
+            }
+        }
     }
     object.remove_watch(&key);
-    Ok((median(times), median(again)))
+    Ok((median(times), gaps))
 }
 
 fn wakings(child: &mut Child) -> Result<u64> {

@@ -49,8 +49,8 @@ pub struct Spending {
 pub struct Prices {
     /// One trap of a watchpoint that stays armed, in the thread that trapped.
     pub trap_ns: u64,
-    /// The same close behind another trap of that thread.
-    pub again_ns: u64,
+    /// What of it lies outside of the program that records it.
+    pub gap_ns: u64,
     /// What the last trap or reading of an event, behind which the kernel disarms it, costs beyond others.
     pub disarm_ns: u64,
     /// One tick of the sampling clock, in the thread that it interrupted.
@@ -160,7 +160,7 @@ mod tests {
 
     const PRICES: Prices = Prices {
         trap_ns: 9_000,
-        again_ns: 8_000,
+        gap_ns: 8_000,
         disarm_ns: 10_000,
         tick_ns: 15_000,
         meter_ns: 6_000,

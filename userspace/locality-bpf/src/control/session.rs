@@ -209,7 +209,7 @@ impl<'a> Trace<'a> {
             no_stops: (!plan.may_stop).then_some("--no-stop"),
             watch_unheld: plan.watch_unheld,
             trap_cost_ns: prices.trap_ns,
-            again_cost_ns: prices.again_ns,
+            gap_cost_ns: prices.gap_ns,
             disarm_cost_ns: prices.disarm_ns,
             tick_cost_ns: prices.tick_ns,
             meter_cost_ns: prices.meter_ns,
