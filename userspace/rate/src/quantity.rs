@@ -7,7 +7,7 @@
 
 use crate::sequence::{Motion, Steps, difference, relative_error};
 
-/// Windows remembered for a quantity; beyond, neighbours are added up.
+/// Windows remembered for a quantity; beyond, half of them are forgotten.
 const MOST_RECORDS: usize = 256;
 /// Windows that are pooled, the nearest in time.
 const POOLED: usize = 48;
@@ -85,6 +85,8 @@ pub(crate) struct Quantity {
     last_value: Option<u64>,
     across: (u32, u32),
     records: Vec<Record>,
+    /// How often half of them were forgotten.
+    thinned: u32,
 }
 
 /// Values seen at readings.
@@ -115,6 +117,7 @@ impl Quantity {
             last_value: None,
             across: (0, 0),
             records: Vec::new(),
+            thinned: 0,
         }
     }
 
@@ -233,21 +236,10 @@ impl Quantity {
 
     fn push(&mut self, record: Record) {
         if self.records.len() >= MOST_RECORDS {
-            let sum = |a: (f64, f64), b: (f64, f64)| (a.0 + b.0, a.1 + b.1);
-            let merged = self.records.chunks(2).filter_map(|pair| {
-                let (a, rest) = pair.split_first()?;
-                Some(rest.first().map_or(*a, |b| Record {
-                    sample: a.sample,
-                    between: sum(a.between, b.between),
-                    total: sum(a.total, b.total),
-                    edges: a.edges + b.edges,
-                    sigma: a.sigma.min(b.sigma),
-                    still: a.still.max(b.still),
-                    weight: a.weight,
-                    speed: if a.speed > 0.0 { a.speed } else { b.speed },
-                }))
-            });
-            self.records = merged.collect();
+            // Neighbours may be of different phases, so they are not added up; every second one might be of the same phase.
+            self.thinned += 1;
+            let round = self.thinned;
+            self.records.retain(|record| is_kept(record.sample, round));
         }
         self.records.push(record);
     }
@@ -308,6 +300,13 @@ impl Quantity {
     }
 }
 
+/// A coin for each sample and round.
+fn is_kept(sample: u32, round: u32) -> bool {
+    // Fibonacci hashing, twice, so that all bits of both count.
+    let mixed = sample.wrapping_mul(0x9E37_79B9) ^ round.wrapping_mul(0x85EB_CA6B);
+    (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9) >> 31 == 0
+}
+
 /// True where steps come at about equal distances, as far as all these windows show: whole periods can be taken, and windows
 /// in which nothing moved were too short to see anything.
 fn is_regular(records: &[&Record]) -> bool {
@@ -328,4 +327,30 @@ fn pool(pairs: Vec<(f64, f64)>, fewest: usize) -> Option<Slope> {
     let n = pairs.len() as f64;
     let sigma = if pairs.len() < 2 { 0.1 } else { relative_error(&pairs) * (1.0 + 2.0 / n) };
     Some(Slope { value: x / a, sigma, windows: pairs.len() as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sequence::motion;
+
+    /// Of a program of two phases that take turns, a word counts in one only. However many windows there were, a step is
+    /// worth what it is in that phase.
+    #[test]
+    fn a_step_is_worth_the_same_in_a_long_trace() {
+        let points: Vec<(u32, u64)> = (0..100).map(|n| (n * 10, u64::from(n))).collect();
+        let moving = motion(&points, 64);
+        let Motion::Moving(steps) = &moving else { panic!("{moving:?}") };
+        let mut quantity = Quantity::new(steps, 64);
+        for sample in 0..MOST_RECORDS as u32 * 5 {
+            let (motion, speed) = if sample % 2 == 0 { (&moving, 0.4) } else { (&Motion::Constant, 0.0) };
+            quantity.observe(sample, motion, (0, 1000), 1.0);
+            quantity.note_speed(sample, speed);
+            if sample >= 20 {
+                let slope = quantity.slope(sample / 4, 0.4).unwrap();
+                assert!((slope.value - 0.1).abs() < 0.005, "{sample}: {slope:?}");
+            }
+        }
+        assert!(quantity.records.len() <= MOST_RECORDS);
+    }
 }
