@@ -81,25 +81,19 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     }
     // SAFETY: a helper call without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    match SCRATCH.get_ptr_mut(cpu) {
-        Some(scratch) => record(
-            data,
-            scratch,
-            &Trap {
-                tgid,
-                tid,
-                cpu,
-                now,
-                watch,
-                address,
-                role,
-                touched,
-                since_ns: used.1,
-                foreign: owner_tid != tid,
-            },
-        ),
-        None => count(counter::LOST_SCRATCH),
-    }
+    let Some(scratch) = SCRATCH.get_ptr_mut(cpu) else {
+        count(counter::LOST_SCRATCH);
+        return COUNT_TRAP;
+    };
+    let since_ns = used.1;
+    record(
+        data,
+        scratch,
+        &Trap { tgid, tid, cpu, now, watch, address, role, touched, since_ns, foreign: owner_tid != tid },
+    );
+    // Read back, since the verifier would go through all of the above for each role that it knows of.
+    // SAFETY: this CPU's map value, of which the record was just made.
+    let role = unsafe { (&raw const (*scratch.cast::<TouchRecord>()).role).read_volatile() };
     if role == role::USE || role == role::NEAR_REUSE {
         // How long the record took depends on the stack, so time is counted from here.
         // SAFETY: the lookup returned a live map value.

@@ -57,6 +57,7 @@ const fn real(name: &'static str, words: &'static [&'static str], repeat: Repeat
 
 const TEXT: Repeat = Repeat::Files("$DIR/text");
 const SMALL: Repeat = Repeat::Files("$DIR/small");
+const LARGE: Repeat = Repeat::Files("$DIR/large");
 const TINY: Repeat = Repeat::Files("$DIR/tiny");
 
 /// The corpus.
@@ -84,8 +85,8 @@ pub const ENTRIES: [Entry; 34] = [
     real("gzip", &["gzip", "-c", "$FILES"], SMALL),
     real("bzip2", &["bzip2", "-c", "$FILES"], SMALL),
     real("zstd", &["zstd", "-q", "-3", "--single-thread", "-c", "$FILES"], TEXT),
-    real("sha256sum", &["sha256sum", "$FILES"], TEXT),
-    real("grep", &["grep", "-E", "-c", "(ta|ro)[a-z]+e [a-m]", "$FILES"], TEXT),
+    real("sha256sum", &["sha256sum", "$FILES"], LARGE),
+    real("grep", &["grep", "-E", "-c", "(ta|ro)[a-z]+e [a-m]", "$FILES"], LARGE),
     real("sed", &["sed", "-E", "s/([a-z]+) ([a-z]+)/\\2 \\1/g", "$FILES"], TINY),
     real("mawk", &["mawk", "-f", "$DIR/work.awk", "$FILES"], TEXT),
     real("objdump", &["objdump", "-d", "$FILES"], Repeat::Files("/bin/ls")),
