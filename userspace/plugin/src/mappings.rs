@@ -62,8 +62,8 @@ impl Mappings {
         let mut fresh = std::collections::HashSet::new();
         for line in text.split(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(line);
-            let Some((start, end, offset, path)) = parse(&line) else { continue };
-            let (start, end) = (start.wrapping_sub(base), end.wrapping_sub(base));
+            let Some((range, offset, path)) = parse_file(&line) else { continue };
+            let (start, end) = (range.start.wrapping_sub(base), range.end.wrapping_sub(base));
             self.files.push((start..end, offset, path.to_owned()));
             let what = format!("{start:x} {end:x} {offset:x} {path}\n");
             if !self.lines.contains(&what) {
@@ -78,19 +78,18 @@ impl Mappings {
     }
 }
 
-/// Start, end, offset and path of a file mapping.
-fn parse(line: &str) -> Option<(u64, u64, u64, &str)> {
-    let (range, rest) = line.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    let mut fields = rest.splitn(4, ' ');
-    let (_rights, offset, _device) = (fields.next()?, fields.next()?, fields.next()?);
-    let (_inode, path) = fields.next()?.split_once(' ')?;
-    let path = path.trim_start();
-    if !path.starts_with('/') {
-        return None;
-    }
+/// As [`parse`], of a mapping of a file.
+fn parse_file(line: &str) -> Option<(Range<u64>, u64, &str)> {
+    parse(line).filter(|(.., path)| path.starts_with('/'))
+}
+
+/// Addresses, offset in the file and path of a line of `/proc/self/maps`; the path is empty where there is none.
+pub fn parse(line: &str) -> Option<(Range<u64>, u64, &str)> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
-    Some((number(start)?, number(end)?, number(offset)?, path))
+    let offset = number(fields.nth(1)?)?;
+    Some((number(start)?..number(end)?, offset, fields.nth(2).unwrap_or_default().trim_start()))
 }
 
 #[cfg(test)]
@@ -100,9 +99,21 @@ mod tests {
     #[test]
     fn only_files_are_kept() {
         let line = "7f0000000000-7f0000002000 r--p 00001000 fe:00 1234                       /usr/lib/a b.so";
-        assert_eq!(parse(line), Some((0x7f00_0000_0000, 0x7f00_0000_2000, 0x1000, "/usr/lib/a b.so")));
-        assert_eq!(parse("7f0000000000-7f0000002000 rw-p 00000000 00:00 0 "), None);
-        assert_eq!(parse("7ffc00000000-7ffc00002000 rw-p 00000000 00:00 0                  [stack]"), None);
+        assert_eq!(parse_file(line), Some((0x7f00_0000_0000..0x7f00_0000_2000, 0x1000, "/usr/lib/a b.so")));
+        assert_eq!(parse_file("7f0000000000-7f0000002000 rw-p 00000000 00:00 0 "), None);
+        assert_eq!(
+            parse_file("7ffc00000000-7ffc00002000 rw-p 00000000 00:00 0                  [stack]"),
+            None
+        );
+        assert_eq!(parse_file(""), None);
+    }
+
+    #[test]
+    fn lines_of_maps_are_read() {
+        let line = "7f0000000000-7f0000002000 r--p 00001000 fe:00 1234                       /usr/lib/a b.so";
+        assert_eq!(parse(line), Some((0x7f00_0000_0000..0x7f00_0000_2000, 0x1000, "/usr/lib/a b.so")));
+        let line = "7f0000000000-7f0000002000 rw-p 00000000 00:00 0 ";
+        assert_eq!(parse(line), Some((0x7f00_0000_0000..0x7f00_0000_2000, 0, "")));
         assert_eq!(parse(""), None);
     }
 }

@@ -31,6 +31,7 @@ use object::{
 };
 
 use crate::{
+    mappings,
     process::Process,
     region::{PLACEMENTS, Region},
 };
@@ -114,7 +115,7 @@ pub fn begin(process: &Process, events: &[Event]) {
         program.as_deref().and_then(Module::read).and_then(|module| module.interpreter?.canonicalize().ok());
     let files = [program, interpreter];
     for line in maps.lines() {
-        let Some((range, offset, path)) = parse(line) else { continue };
+        let Some((range, offset, path)) = mappings::parse(line) else { continue };
         let range = range.start.wrapping_sub(base)..range.end.wrapping_sub(base);
         if stack.is_some_and(|address| range.contains(&address)) {
             place(region, range, STACK);
@@ -314,27 +315,9 @@ impl Module {
     }
 }
 
-/// Addresses, offset in the file and path of a line of `/proc/self/maps`.
-fn parse(line: &str) -> Option<(Range<u64>, u64, &str)> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    let offset = number(fields.nth(1)?)?;
-    Some((number(start)?..number(end)?, offset, fields.nth(2).unwrap_or_default().trim_start()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_maps_are_read() {
-        let line = "7f0000000000-7f0000002000 r--p 00001000 fe:00 1234                       /usr/lib/a b.so";
-        assert_eq!(parse(line), Some((0x7f00_0000_0000..0x7f00_0000_2000, 0x1000, "/usr/lib/a b.so")));
-        let line = "7f0000000000-7f0000002000 rw-p 00000000 00:00 0 ";
-        assert_eq!(parse(line), Some((0x7f00_0000_0000..0x7f00_0000_2000, 0, "")));
-        assert_eq!(parse(""), None);
-    }
 
     static KNOWN: [u64; 5] = [1, 2, 3, 4, 5];
 
