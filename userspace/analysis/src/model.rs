@@ -7,6 +7,7 @@
 //! the traced process's virtual addresses.
 
 mod data;
+mod first;
 
 pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Object, ObjectId, ObjectKind, Record,

@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal as _, path::Path, process::ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use locality_analysis::{
     estimator::Estimator,
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     });
     log_to_stderr(cli.verbose);
     let done = match cli.other {
-        Some(Other::Report { file, estimator, output }) => report(&file, estimator, &output),
+        Some(Other::Report { file, estimator, first, output }) => report(&file, estimator, first, &output),
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| write_page(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
@@ -147,13 +147,22 @@ fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) 
     put(&page, output, launched)
 }
 
-fn report(file: &Path, estimator: Estimator, output: &OutputArgs) -> Result<ExitCode> {
+fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &OutputArgs) -> Result<ExitCode> {
     if let Some(stored) = exact::stored(file) {
+        if first_s.is_some() {
+            bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
+        }
         print_exact(&stored, output, false)?;
         return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     not_callgrind(output)?;
-    let profile = locality_profile::read(file)?;
+    let mut profile = locality_profile::read(file)?;
+    if let Some(seconds) = first_s {
+        profile = profile.first(seconds * 1_000_000_000);
+        profile.notices.push(format!(
+            "Only the first {seconds} s of the trace, with rates learnt from all of it; losses and cost are those of the whole."
+        ));
+    }
     print(&profile, estimator, output, false)?;
     Ok(success(&profile))
 }

@@ -2,7 +2,9 @@
 //!
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased. Windows count whose
 //! sample saw the quantity move at a similar speed, so that phases of a program do not mix; windows in which it did
-//! not move count too. Windows are taken at equal distances in time, so slow code has more of them than its share of
+//! not move count too. A window comes before the readings, so where enough of those samples were read at the very code that
+//! their windows show, only these count: of others the window may be of another phase than the speed, which leaves steps
+//! that are too rare. Windows are taken at equal distances in time, so slow code has more of them than its share of
 //! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
 
 use crate::sequence::{Motion, Steps, difference, relative_error};
@@ -23,6 +25,8 @@ const SAME_PHASE: f64 = 0.4;
 const LONGEST_GAP: f64 = 2.0;
 /// Relative error up to which a window's own slope stands for its surroundings.
 const PRECISE: f64 = 0.03;
+/// Share of steps that were not seen beyond which the others do not stand for them.
+const MOST_UNSEEN: f64 = 0.5;
 
 /// One window's share.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +38,8 @@ struct Record {
     total: (f64, f64),
     /// Steps.
     edges: u32,
+    /// It was stored to before anything was known of its value, so one step more was made, of unknown size.
+    unseen: bool,
     /// Error of `between`.
     sigma: f64,
     /// Most accesses during which it is known to have stood still.
@@ -42,6 +48,8 @@ struct Record {
     weight: f64,
     /// The quantity's speed in that sample's readings, per nanosecond; 0 where it was not read.
     speed: f64,
+    /// The readings were taken at the work that the window shows.
+    steady: bool,
 }
 
 /// Advance per access.
@@ -198,10 +206,12 @@ impl Quantity {
             between: (0.0, 0.0),
             total: (0.0, accesses),
             edges: 0,
+            unseen: false,
             sigma: f64::INFINITY,
             still: accesses,
             weight,
             speed: 0.0,
+            steady: false,
         };
         match motion {
             Motion::Moving(steps) if steps.sign == self.sign => {
@@ -244,11 +254,22 @@ impl Quantity {
         self.records.push(record);
     }
 
-    /// Notes how fast it moved in a sample's readings.
-    pub fn note_speed(&mut self, sample: u32, speed: f64) {
-        if let Some(record) = self.records.last_mut().filter(|record| record.sample == sample) {
-            record.speed = speed;
+    /// Notes that a window began with a store to it.
+    pub fn note_unseen(&mut self, sample: u32) {
+        if let Some(record) = self.last(sample) {
+            record.unseen = true;
         }
+    }
+
+    /// Notes how fast it moved in a sample's readings; `steady`: they were taken at the work that the window shows.
+    pub fn note_speed(&mut self, sample: u32, speed: f64, steady: bool) {
+        if let Some(record) = self.last(sample) {
+            (record.speed, record.steady) = (speed, steady);
+        }
+    }
+
+    fn last(&mut self, sample: u32) -> Option<&mut Record> {
+        self.records.last_mut().filter(|record| record.sample == sample)
     }
 
     /// What a step is worth around a sample in which it moved at this speed (0: unknown).
@@ -259,6 +280,10 @@ impl Quantity {
             self.records.iter().filter(|r| speed <= 0.0 || r.speed <= 0.0 || is_similar(r)).collect();
         // Those in which it was not read may be of another phase: last.
         near.sort_by_key(|record| (speed > 0.0 && record.speed <= 0.0, distance(record)));
+        let is_steady = |record: &&Record| record.speed > 0.0 && record.steady;
+        if speed > 0.0 && near.iter().filter(|record| is_steady(record)).count() >= 2 * FEWEST {
+            near.retain(is_steady);
+        }
         let known = near.iter().filter(|record| record.speed > 0.0).count();
         let own = near
             .iter()
@@ -289,7 +314,7 @@ impl Quantity {
             own.or_else(|| pool(near.iter().filter(|r| r.between.1 > 0.0).map(|r| r.between).collect(), 1))
         } else {
             // A window is a few microseconds: of what comes and goes, none of them stands for milliseconds.
-            pool(near.iter().map(|record| record.total).collect(), FEWEST)
+            total(&near)
         }
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
@@ -315,6 +340,20 @@ fn is_regular(records: &[&Record]) -> bool {
     });
     let still = records.iter().map(|record| record.still).fold(0.0, f64::max);
     gaps >= 2.0 && still <= LONGEST_GAP * accesses / gaps
+}
+
+/// The slope of all that these windows show; steps that were not seen are taken for as large as the others, if they are not most.
+fn total(records: &[&Record]) -> Option<Slope> {
+    let (seen, unseen) = records.iter().fold((0.0, 0.0), |sum, record| {
+        (sum.0 + record.weight * f64::from(record.edges), sum.1 + record.weight * f64::from(record.unseen))
+    });
+    let share = if unseen > 0.0 { unseen / (seen + unseen) } else { 0.0 };
+    if share > MOST_UNSEEN {
+        return None;
+    }
+    let whole = |record: &&Record| (record.total.0 / (1.0 - share), record.total.1);
+    let slope = pool(records.iter().map(whole).collect(), FEWEST)?;
+    Some(Slope { sigma: slope.sigma.hypot(share / 2.0), ..slope })
 }
 
 /// The ratio of the sums of at least so many pairs.
@@ -345,12 +384,61 @@ mod tests {
         for sample in 0..MOST_RECORDS as u32 * 5 {
             let (motion, speed) = if sample % 2 == 0 { (&moving, 0.4) } else { (&Motion::Constant, 0.0) };
             quantity.observe(sample, motion, (0, 1000), 1.0);
-            quantity.note_speed(sample, speed);
+            quantity.note_speed(sample, speed, true);
             if sample >= 20 {
                 let slope = quantity.slope(sample / 4, 0.4).unwrap();
                 assert!((slope.value - 0.1).abs() < 0.005, "{sample}: {slope:?}");
             }
         }
         assert!(quantity.records.len() <= MOST_RECORDS);
+    }
+
+    /// A word that counts in every second window, in each at the same speed by the readings, which follow the window: those that
+    /// were read elsewhere than their window was do not make steps rarer, if there are enough others.
+    #[test]
+    fn windows_of_other_work_than_the_readings_do_not_count() {
+        let slope = |others_are_steady: bool| {
+            let moving = motion(&[(0, 0), (10, 1), (20, 2), (30, 3)], 64);
+            let Motion::Moving(steps) = &moving else { panic!("{moving:?}") };
+            let mut quantity = Quantity::new(steps, 64);
+            for sample in 0..40 {
+                let (motion, steady) =
+                    if sample % 2 == 0 { (&moving, true) } else { (&Motion::Constant, others_are_steady) };
+                quantity.observe(sample, motion, (0, 30), 1.0);
+                quantity.note_speed(sample, 0.4, steady);
+            }
+            quantity.slope(20, 0.4).unwrap().value
+        };
+        assert!((slope(false) - 0.1).abs() < 1e-9 && (slope(true) - 0.05).abs() < 1e-9);
+    }
+
+    /// A counter that is only stored to, once or a few times in a window: 500 steps of 3 in 50,000 accesses.
+    #[test]
+    fn steps_before_the_first_store_count() {
+        let observed = |per_window: u32| {
+            let mut quantity: Option<Quantity> = None;
+            let (mut step, mut counted) = (0, 0);
+            for sample in 0..500 / per_window {
+                let points: Vec<(u32, u64)> =
+                    (0..per_window).map(|n| (n * 100 + counted * 7 % 100, u64::from(step + n) * 3)).collect();
+                step += per_window;
+                counted += 1;
+                let motion = motion(&points, 64);
+                if let (None, Motion::Moving(steps)) = (&quantity, &motion) {
+                    quantity = Some(Quantity::new(steps, 64));
+                }
+                if let Some(quantity) = &mut quantity {
+                    quantity.observe(sample, &motion, (0, per_window * 100), 1.0);
+                    quantity.note_unseen(sample);
+                }
+            }
+            quantity.and_then(|quantity| quantity.slope(10, 0.0)).map(|slope| slope.value)
+        };
+        for per_window in [2, 4, 10] {
+            let slope = observed(per_window).unwrap();
+            assert!((slope - 0.03).abs() < 0.003, "{per_window}: {slope}");
+        }
+        // One store in each shows no step at all.
+        assert_eq!(observed(1), None);
     }
 }

@@ -28,9 +28,20 @@ const FIRST_REVISION: usize = 8;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Samples with rates of their own by place, in order: number, rate, whether it is good: precise, and read at the work that
-/// the window shows.
-type Regions = BTreeMap<u64, Vec<(u32, f64, bool)>>;
+/// Samples with rates of their own by place, in order.
+type Regions = BTreeMap<u64, Vec<Told>>;
+
+/// What a sample's own readings told.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    number: u32,
+    /// Logarithm of the rate.
+    ln: f64,
+    /// Relative half width of its interval.
+    half: f64,
+    /// It is precise, and was read at the work that the window shows.
+    is_good: bool,
+}
 
 /// A quantity's track in a sample.
 #[derive(Debug, Clone)]
@@ -132,8 +143,8 @@ impl Rates {
         }
         kept.region >>= REGION;
         let bracket = self.learnt.bracket(&kept);
-        self.read_words(number, sample.readings, bracket, &mut kept.evidence);
-        self.read_registers(number, sample.readings, bracket, &mut kept.evidence);
+        self.read_words(number, sample.readings, bracket, &mut kept);
+        self.read_registers(number, sample.readings, bracket, &mut kept);
         self.words.choose(&self.quantities);
         let own = self.own(number, &kept, &self.learnt);
         if let Some((rate, _)) = own {
@@ -210,7 +221,7 @@ impl Rates {
         number: u32,
         readings: &[Reading],
         bracket: Option<(f64, f64)>,
-        evidence: &mut Vec<Evidence>,
+        kept: &mut Kept,
     ) {
         for (place, index) in self.words.in_readings(readings) {
             let points: Vec<Point> = readings
@@ -218,7 +229,7 @@ impl Rates {
                 .enumerate()
                 .filter_map(|(at, reading)| Some(point(at, reading, self.words.value(place, reading)?)))
                 .collect();
-            self.read(number, index, &points, bracket, true, evidence);
+            self.read(number, index, &points, bracket, true, kept);
         }
     }
 
@@ -227,7 +238,7 @@ impl Rates {
         number: u32,
         readings: &[Reading],
         bracket: Option<(f64, f64)>,
-        evidence: &mut Vec<Evidence>,
+        kept: &mut Kept,
     ) {
         let mut points: BTreeMap<(u8, u32), Vec<Point>> = BTreeMap::new();
         for (at, reading) in readings.iter().enumerate() {
@@ -238,7 +249,7 @@ impl Rates {
             }
         }
         for ((_, index), points) in points {
-            self.read(number, index, &points, bracket, false, evidence);
+            self.read(number, index, &points, bracket, false, kept);
         }
     }
 
@@ -249,7 +260,7 @@ impl Rates {
         points: &[Point],
         bracket: Option<(f64, f64)>,
         is_word: bool,
-        evidence: &mut Vec<Evidence>,
+        kept: &mut Kept,
     ) {
         let Some(quantity) = self.quantities.get_mut(index as usize).filter(|q| q.is_sound()) else { return };
         let slope = quantity.slope(number, 0.0).map(|slope| slope.value);
@@ -267,9 +278,9 @@ impl Rates {
         }
         if let Some((track, _)) = reckoned.tracks.first() {
             if reckoned.tracks.len() == 1 {
-                quantity.note_speed(number, track.speed);
+                quantity.note_speed(number, track.speed, kept.steady);
             }
-            evidence.push(Evidence { quantity: index, tracks: reckoned.tracks, is_word });
+            kept.evidence.push(Evidence { quantity: index, tracks: reckoned.tracks, is_word });
         }
     }
 
@@ -319,7 +330,8 @@ impl Learnt {
     fn learn(&mut self, number: u32, kept: &Kept, rate: Estimate) {
         self.scale.learn(kept.shape, rate, kept.steady);
         let is_good = kept.steady && rate.is_precise();
-        self.regions.entry(kept.region).or_default().push((number, rate.value, is_good));
+        let told = Told { number, ln: rate.value.ln(), half: rate.high / rate.value - 1.0, is_good };
+        self.regions.entry(kept.region).or_default().push(told);
     }
 
     /// Where the rate lies as far as is known without the readings.
@@ -329,16 +341,16 @@ impl Learnt {
 
     /// What other samples of the same place say, where they agree.
     fn local_prior(&self, number: u32, kept: &Kept) -> Option<Prior> {
-        let logs = nearest(&self.regions, kept.region, number, FEWEST_OF_REGION)?;
-        let (centre, scatter) = median(&logs)?;
+        let told = nearest(&self.regions, kept.region, number, FEWEST_OF_REGION)?;
+        let (centre, scatter) = median(&logs(&told))?;
         Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
     }
 
     /// Whether a rate that was read when the thread was at other work contradicts those that were read at this place.
     fn is_of_elsewhere(&self, number: u32, kept: &Kept, rate: f64) -> bool {
         let here = self.regions.get(&kept.region).map_or(&[][..], Vec::as_slice);
-        let logs = closest(here, number, FEWEST_OF_REGION, |steady| steady);
-        logs.and_then(|logs| median(&logs))
+        let told = closest(here, number, FEWEST_OF_REGION, |told| told.is_good);
+        told.and_then(|told| median(&logs(&told)))
             .is_some_and(|(middle, scatter)| (rate.ln() - middle).abs() > SAME_PLACE.max(2.0 * scatter))
     }
 
@@ -349,11 +361,13 @@ impl Learnt {
         let refine = |rate| prior.filter(|_| !is_counted).map_or(rate, |prior| prior.refine(rate));
         let own = own.map(|(rate, source)| (refine(rate), source));
         let of_region = || {
-            let logs = nearest(&self.regions, kept.region, number, 2)?;
-            let (middle, scatter) = median(&logs)?;
+            let told = nearest(&self.regions, kept.region, number, 2)?;
+            let (middle, scatter) = median(&logs(&told))?;
+            // They may all rest on the same quantity, so their errors do not average out.
+            let (own, _) = median(&told.iter().map(|told| told.half).collect::<Vec<f64>>())?;
             // The speed of a place may change, and two or three neighbours may not have seen it.
-            let half = 0.03_f64.max(2.0 * scatter) + 0.05 + 0.2 / logs.len() as f64;
-            Some((Estimate::within(middle.exp(), half), Source::Region))
+            let half = own.max(2.0 * scatter) + 0.05 + 0.2 / told.len() as f64;
+            Some((refine(Estimate::within(middle.exp(), half)), Source::Region))
         };
         let of_model = || {
             let source = if self.scale.is_scaled() { Source::Model } else { Source::Unknown };
@@ -406,25 +420,24 @@ fn point(at: usize, reading: &Reading, value: u64) -> Point {
     Point { at, time_ns: reading.time_ns, switches: reading.switches, value }
 }
 
-/// Logarithms of the rates of a place's samples nearest in time, if there are so many: of the steady ones, if they are enough.
-fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<f64>> {
-    let rates = regions.get(&region)?;
-    closest(rates, number, fewest, |steady| steady).or_else(|| closest(rates, number, fewest, |_| true))
+/// What a place's samples nearest in time told, if there are so many: the good ones, if they are enough.
+fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<Told>> {
+    let told = regions.get(&region)?;
+    closest(told, number, fewest, |told| told.is_good).or_else(|| closest(told, number, fewest, |_| true))
 }
 
-fn closest(
-    rates: &[(u32, f64, bool)],
-    number: u32,
-    fewest: usize,
-    counts: fn(bool) -> bool,
-) -> Option<Vec<f64>> {
-    let (before, after) = rates.split_at(rates.partition_point(|rate| rate.0 < number));
-    let counted = |rate: &&(u32, f64, bool)| rate.0 != number && counts(rate.2);
-    let mut around: Vec<&(u32, f64, bool)> = before.iter().rev().filter(counted).take(NEAREST).collect();
+fn closest(told: &[Told], number: u32, fewest: usize, counts: fn(&Told) -> bool) -> Option<Vec<Told>> {
+    let (before, after) = told.split_at(told.partition_point(|told| told.number < number));
+    let counted = |told: &&Told| told.number != number && counts(told);
+    let mut around: Vec<&Told> = before.iter().rev().filter(counted).take(NEAREST).collect();
     around.extend(after.iter().filter(counted).take(NEAREST));
-    around.sort_unstable_by_key(|rate| (rate.0.abs_diff(number), rate.0));
+    around.sort_unstable_by_key(|told| (told.number.abs_diff(number), told.number));
     around.truncate(NEAREST);
-    (around.len() >= fewest).then(|| around.into_iter().map(|rate| rate.1.ln()).collect())
+    (around.len() >= fewest).then(|| around.into_iter().copied().collect())
+}
+
+fn logs(told: &[Told]) -> Vec<f64> {
+    told.iter().map(|told| told.ln).collect()
 }
 
 #[cfg(test)]
@@ -455,9 +468,10 @@ mod tests {
         };
         let (rate, source) = told(true, Some(4.2));
         assert!((4.1..=4.2).contains(&rate) && source == Source::Registers, "{rate}");
+        // The timing model, which says 1, counts a little.
         let (rate, source) = told(false, Some(1.0));
-        assert!((3.9..4.2).contains(&rate) && source == Source::Region, "{rate}");
-        assert!((3.9..4.2).contains(&told(false, None).0));
+        assert!((3.7..4.2).contains(&rate) && source == Source::Region, "{rate}");
+        assert!((3.7..4.2).contains(&told(false, None).0));
         // What agrees is believed wherever it was read, and a place of which nothing better is known too.
         assert_eq!(told(false, Some(3.8)).1, Source::Registers);
         let elsewhere =

@@ -69,6 +69,7 @@ impl Words {
         let mut points: Vec<(u32, u64)> = Vec::new();
         for group in digest.words.chunk_by(|a, b| a.address == b.address) {
             let Some(first) = group.first() else { continue };
+            let first_is_store = first.is_store;
             if group.iter().any(|access| access.bits != first.bits) {
                 continue;
             }
@@ -86,18 +87,17 @@ impl Words {
                     point.1 = whole(point.1).unwrap_or(0);
                 }
             }
-            let mut motion = motion(&points, place.bits);
-            if let (Motion::Moving(steps), true) = (&mut motion, first.is_store) {
-                // The first store's step was not seen.
-                let edges = f64::from(steps.edges);
-                steps.total *= (edges + 1.0) / edges;
-            }
-            self.learn_word(sample, thread, place, &motion, digest, quantities);
+            let motion = motion(&points, place.bits);
+            self.learn_word(sample, thread, (place, first_is_store), &motion, digest, quantities);
             if let (Some(word), Some((first, last))) =
                 (self.table.get(&place), points.first().zip(points.last()))
                 && let Some(quantity) = quantities.get_mut(word.quantity as usize)
             {
                 quantity.note_ends(first.1, last.1);
+                // Several equal ones were no steps, and neither was that before them.
+                if first_is_store && (points.len() == 1 || motion != Motion::Constant) {
+                    quantity.note_unseen(sample);
+                }
             }
         }
         for word in self.table.values_mut().filter(|word| word.thread == thread) {
@@ -124,7 +124,7 @@ impl Words {
         &mut self,
         sample: u32,
         thread: u32,
-        place: Place,
+        (place, first_is_store): (Place, bool),
         motion: &Motion,
         digest: &Digest<'_>,
         quantities: &mut Vec<Quantity>,
@@ -139,7 +139,9 @@ impl Words {
             }
         } else if let Motion::Moving(steps) = motion {
             let mut quantity = Quantity::new(steps, place.bits);
-            for (sample, _, accesses, weight) in self.windows.iter().filter(|window| window.1 == thread) {
+            // A single store in one of those would not have shown it.
+            let still = self.windows.iter().filter(|window| window.1 == thread && !first_is_store);
+            for (sample, _, accesses, weight) in still {
                 quantity.observe(*sample, &Motion::Constant, (0, *accesses), *weight);
             }
             quantity.observe(sample, motion, (0, digest.accesses as u32), digest.weight);

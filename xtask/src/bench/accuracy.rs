@@ -4,7 +4,8 @@
 //! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after each
 //! trace and, where the program's output tells, during it, a program that repeats for long enough, attached to after a second, once with each recipe. `live` is the
 //! tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in
-//! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy. The cache use that `live`
+//! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy. A longer trace than 30 s is
+//! told once more by its first 30 s (`report --first`). The cache use that `live`
 //! reports is compared with exact runs of their own (`cacheuse`).
 //!
 //! Traces are kept too, by a hash of the tracer and the options, so that a run can be cut short and gone on with; named by
@@ -56,6 +57,9 @@ pub struct Options {
     /// The tracer's --policy
     #[arg(long)]
     policy: Option<String>,
+    /// The tracer's --overhead, percent
+    #[arg(long)]
+    overhead: Option<String>,
     /// The tracer's --estimator
     #[arg(long)]
     estimator: Option<String>,
@@ -79,6 +83,9 @@ const RECIPES: [(&str, Weights); 2] = [("rdx", Weights::Proportional), ("live", 
 /// As a recipe: the live trace again, its rates multiplied by what makes their mean the true one. The rest of the difference to the
 /// truth is not the rate's, but for how it changes along the run.
 const TRUE_RATE: &str = "true rate";
+/// As a recipe: the beginning of the live trace, where that is longer.
+const FIRST: &str = "first 30 s";
+const FIRST_S: u32 = 30;
 
 /// What a run of the bench works with.
 struct Bench<'a> {
@@ -121,7 +128,7 @@ pub fn run(options: &Options) -> Result<()> {
     let kept = |entry: &&Entry| recipes.iter().any(|recipe| bench.native(entry, recipe).is_some());
     let rows = ENTRIES.iter().filter(kept).map(|entry| bench.row(entry)).collect::<Result<Vec<_>>>()?;
     crate::say(&format!("{} programs, {}", rows.len(), bench.settings));
-    recipes.push(TRUE_RATE);
+    recipes.extend([TRUE_RATE, FIRST]);
     crate::say(&table::markdown(&rows, &recipes));
     let mut cacheuse = Vec::new();
     for entry in ENTRIES {
@@ -157,13 +164,15 @@ impl<'a> Bench<'a> {
             Ok(String::from_utf8_lossy(&out.stdout).lines().next().unwrap_or_default().to_owned())
         };
         let version = format!("{}; {}", first_line(&tool)?, first_line(Path::new("qemu-x86_64"))?);
-        let settings = format!(
+        let mut settings = format!(
             "seconds {}, samples {}, policy {}, estimator {}",
             options.seconds(),
             options.samples.map_or("any".to_owned(), |n| n.to_string()),
             options.policy.as_deref().unwrap_or("default"),
             options.estimator.as_deref().unwrap_or("default"),
         );
+        settings +=
+            &options.overhead.as_ref().map_or(String::new(), |percent| format!(", overhead {percent}"));
         let key = truth::digest(&[&truth::file_digest(&tool)?, &settings], 6);
         Ok(Self { options, tool, folder, cc1, version, settings, key })
     }
@@ -273,13 +282,25 @@ impl<'a> Bench<'a> {
                 put("traced_ms", once * 1e3);
             }
             figures.extend(found.into_iter().map(|(name, value)| (format!("{recipe}/{name}"), value)));
-            if let Some((told, _)) = told.filter(|_| recipe == "live") {
-                let report = self.with_rates(entry, rate / told)?;
-                let found = Trace { report, rows: trace.rows }.figures(false, weights, rate, &truth)?;
-                let shown =
-                    |name: &String| ["time.", "stack.", "miss."].iter().any(|of| name.starts_with(of));
-                let found = found.into_iter().filter(|(name, _)| shown(name));
-                figures.extend(found.map(|(name, value)| (format!("{TRUE_RATE}/{name}"), value)));
+            if recipe != "live" {
+                continue;
+            }
+            let mut derived = Vec::new();
+            if let Some((told, _)) = told {
+                derived.push((TRUE_RATE, self.with_rates(entry, rate / told)?));
+            }
+            if self.options.seconds() > FIRST_S {
+                derived.push((FIRST, self.first(entry)?));
+            }
+            for (name, report) in derived {
+                let found =
+                    Trace { report, rows: trace.rows.clone() }.figures(false, weights, rate, &truth)?;
+                let shown = |figure: &String| {
+                    ["time.", "stack.", "miss."].iter().any(|of| figure.starts_with(of))
+                        || (figure == "samples" && name == FIRST)
+                };
+                let found = found.into_iter().filter(|(figure, _)| shown(figure));
+                figures.extend(found.map(|(figure, value)| (format!("{name}/{figure}"), value)));
             }
         }
         Ok(table::Row { name: entry.name, group: entry.group, figures })
@@ -297,11 +318,26 @@ impl<'a> Bench<'a> {
             ["rate", "rate_low", "rate_high"].map(|column| format!("{column} = {column} * {factor}"));
         let update = format!("UPDATE window SET {}", columns.join(", "));
         shell::run_aside(Command::new("sqlite3").arg(&profile).arg(update))?;
-        let mut report = Command::new(&self.tool);
-        report.arg("report").arg(&profile).args(["--format", "json", "--report"]).arg(&kept);
-        shell::run_aside(report.stdout(Stdio::null()))?;
+        let report = self.report(&profile, &[], &kept)?;
         std::fs::remove_file(profile)?;
-        Ok(serde_json::from_slice(&std::fs::read(kept)?)?)
+        Ok(report)
+    }
+
+    /// The report of the beginning of an entry's live trace; kept as the trace is.
+    fn first(&self, entry: &Entry) -> Result<Value> {
+        let kept = self.kept(entry, "live", FIRST);
+        if let Ok(report) = std::fs::read(&kept) {
+            return Ok(serde_json::from_slice(&report)?);
+        }
+        let seconds = FIRST_S.to_string();
+        self.report(&self.kept(entry, "live", "locality"), &["--first", &seconds], &kept)
+    }
+
+    fn report(&self, profile: &Path, options: &[&str], into: &Path) -> Result<Value> {
+        let mut report = Command::new(&self.tool);
+        report.arg("report").arg(profile).args(options).args(["--format", "json", "--report"]).arg(into);
+        shell::run_aside(report.stdout(Stdio::null()))?;
+        Ok(serde_json::from_slice(&std::fs::read(into)?)?)
     }
 
     /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in one process.
@@ -314,9 +350,8 @@ impl<'a> Bench<'a> {
             process::Working::start(&ready, if entry.repeat == Repeat::Process { repetitions } else { 1 })?;
         let (profile, report) = (self.kept(entry, recipe, "locality"), self.kept(entry, recipe, "json"));
         std::fs::create_dir_all(profile.parent().unwrap_or(&self.folder))?;
-        for old in
-            [&profile, &report, &self.kept(entry, recipe, TRUE_RATE), &self.kept(entry, recipe, "native")]
-        {
+        let derived = [TRUE_RATE, FIRST, "native"].map(|what| self.kept(entry, recipe, what));
+        for old in derived.iter().chain([&profile, &report]) {
             drop(std::fs::remove_file(old));
         }
         let mut command = shell::as_root(&self.tool)?;
@@ -334,8 +369,8 @@ impl<'a> Bench<'a> {
             // The access at the stop, as RDX takes the one that the counter stopped at: no skip, no window.
             command.args(["--policy", "reservoir", "--no-window"]);
         } else {
-            for (name, value) in
-                [("--policy", &self.options.policy), ("--estimator", &self.options.estimator)]
+            let Options { policy, estimator, overhead, .. } = self.options;
+            for (name, value) in [("--policy", policy), ("--estimator", estimator), ("--overhead", overhead)]
             {
                 command.args(value.iter().flat_map(|value| [name, value]));
             }

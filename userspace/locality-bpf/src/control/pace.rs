@@ -3,17 +3,20 @@
 //!
 //! Not here: how a rate follows from them (`locality_rate`).
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use locality_analysis::model::{Rate, Window};
 use locality_common::record::{MeterRecord, NOT_COUNTED};
-use locality_rate::{Rates, Reading, Sample, SampleRate, WindowView};
+use locality_rate::{Rates, Reading, Sample, SampleRate, Source, WindowView};
 use locality_stream::Code;
 
 use super::lock;
 use crate::capture::{
     READINGS, SharedCode, Wanted,
-    event::{WindowLog, WindowTaken},
+    event::{Costs, WindowLog, WindowTaken},
 };
 
 /// A window whose readings have not come by then has none: its thread sleeps, or its meter was used again.
@@ -44,6 +47,7 @@ struct Process {
 pub struct Pace {
     reading_cost_ns: f64,
     disarm_cost_ns: u64,
+    costs: Arc<Costs>,
     wanted: Wanted,
     code: SharedCode,
     processes: HashMap<u32, Process>,
@@ -62,10 +66,16 @@ impl std::fmt::Debug for Pace {
 
 impl Pace {
     /// With what a reading costs the thread, and how much more the last one of a clock.
-    pub fn new(reading_cost_ns: u64, disarm_cost_ns: u64, wanted: Wanted, code: SharedCode) -> Self {
+    pub fn new(
+        (reading_cost_ns, disarm_cost_ns): (u64, u64),
+        costs: Arc<Costs>,
+        wanted: Wanted,
+        code: SharedCode,
+    ) -> Self {
         Self {
             reading_cost_ns: reading_cost_ns as f64,
             disarm_cost_ns,
+            costs,
             wanted,
             code,
             processes: HashMap::new(),
@@ -168,7 +178,7 @@ impl Pace {
         });
         let rate = process.rates.observe(&Sample { thread: tid, readings: &readings, window });
         drop(code);
-        row.rate = told(&rate);
+        row.rate = told(&rate, user_share(&self.costs));
         process.rows.push((id, row.clone()));
         let words = process.rates.words();
         if words.number != process.wanted {
@@ -187,10 +197,11 @@ impl Pace {
         for sequence in waiting {
             self.settle(sequence, &mut unused);
         }
+        let share = user_share(&self.costs);
         let with_rates = |process: Process| {
             let rates = process.rates.rates();
-            process.rows.into_iter().zip(rates).map(|((id, mut row), rate)| {
-                row.rate = told(&rate);
+            process.rows.into_iter().zip(rates).map(move |((id, mut row), rate)| {
+                row.rate = told(&rate, share);
                 (id, row)
             })
         };
@@ -199,9 +210,18 @@ impl Pace {
 }
 
 /// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses it if nothing better is known.
-fn told(rate: &SampleRate) -> Option<Rate> {
+/// The timing model alone knows nothing of CPU time in the kernel, where a program makes no accesses of its own; what is read
+/// beside a stop does.
+fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {
     let known = rate.accesses_per_ns?;
+    let known = if rate.source == Source::Unknown { known.times(user_share) } else { known };
     Some(Rate { value: known.value, low: known.low, high: known.high, source: rate.source.name().to_owned() })
+}
+
+/// Share of the targets' clock ticks that met them in user mode.
+fn user_share(costs: &Costs) -> f64 {
+    let [user, kernel] = [&costs.samples, &costs.kernel_ticks].map(|count| count.load(Relaxed) as f64);
+    if user > 0.0 { user / (user + kernel) } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -249,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_window_waits_for_its_readings_or_for_the_next_one_of_its_thread() {
-        let mut pace = Pace::new(5_000, 0, Wanted::default(), SharedCode::default());
+        let mut pace = Pace::new((5_000, 0), Arc::default(), Wanted::default(), SharedCode::default());
         let mut ready = Vec::new();
         for (tid, sequence) in [(7, 100), (8, 101)] {
             pace.window((1, tid), sequence, 0, row(sequence as u32), taken(), &mut ready);
@@ -274,5 +294,20 @@ mod tests {
         let mut ids: Vec<u32> = pace.finish().into_iter().map(|(id, _)| id).collect();
         ids.sort_unstable();
         assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn the_model_is_told_of_time_in_the_kernel() {
+        let costs = Costs::default();
+        assert_eq!(user_share(&costs), 1.0);
+        costs.samples.store(1, Relaxed);
+        costs.kernel_ticks.store(3, Relaxed);
+        let accesses_per_ns = Some(locality_rate::Estimate { value: 4.0, low: 2.0, high: 8.0 });
+        let of = |source| {
+            let rate = SampleRate { accesses_per_ns, instructions_per_ns: None, source };
+            told(&rate, user_share(&costs)).map(|rate| (rate.low, rate.value, rate.high)).unwrap()
+        };
+        assert_eq!(of(Source::Unknown), (0.5, 1.0, 2.0));
+        assert_eq!(of(Source::Model), (2.0, 4.0, 8.0));
     }
 }

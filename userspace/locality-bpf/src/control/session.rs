@@ -188,7 +188,12 @@ impl<'a> Trace<'a> {
             .then(|| Precision::new(store.path(), plan.estimator, plan.until_ci));
         let wanted = Wanted::default();
         let code = SharedCode::default();
-        let pace = Pace::new(prices.meter_ns, prices.disarm_ns, Arc::clone(&wanted), Arc::clone(&code));
+        let pace = Pace::new(
+            (prices.meter_ns, prices.disarm_ns),
+            Arc::clone(&books.costs),
+            Arc::clone(&wanted),
+            Arc::clone(&code),
+        );
         let governor = Governor::new(plan.overhead_percent / 100.0, prices);
         let clock = Clock::open_with(&object, &books.selected, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);

@@ -1,0 +1,182 @@
+//! The beginning of a trace: what it would have told if it had been shorter.
+//!
+//! Limits: rates were learnt from the whole trace, and the ledger and what the trace cost stay those of the whole.
+
+use super::{Accessed, Located, Outcome, Profile, WatchId};
+
+impl Profile {
+    /// Keeps what was seen in the first `ns` nanoseconds: samples taken until then, and of their watches what was known by then.
+    pub fn first(mut self, ns: u64) -> Self {
+        let samples = self.samples.iter().take_while(|sample| sample.time_ns < ns).count();
+        let is_kept = |sample: u32| (sample as usize) < samples;
+        let periods = |samples: &[super::Sample]| samples.iter().map(|sample| sample.period_ns).sum::<u64>();
+        let all = periods(&self.samples).max(1);
+        self.samples.truncate(samples);
+        let cpu = self.run.cpu_ns as f64 * periods(&self.samples) as f64 / all as f64;
+        (self.run.wall_ns, self.run.cpu_ns) = (self.run.wall_ns.min(ns), cpu as u64);
+        self.windows.retain(|window| is_kept(window.sample.0));
+        // In the order of samples, so that numbers stay.
+        self.uses.retain(|of_use| is_kept(of_use.sample.0));
+        self.loads.retain(|load| is_kept(load.sample.0));
+        let mut numbers: Vec<Option<WatchId>> = Vec::with_capacity(self.watches.len());
+        let mut kept = 0;
+        for watch in &mut self.watches {
+            let number = (is_kept(watch.sample.0) && watch.armed_ns < ns).then_some(WatchId(kept));
+            kept += u32::from(number.is_some());
+            numbers.push(number);
+            if watch.ended_ns > ns {
+                (watch.ended_ns, watch.outcome) = (ns, Outcome::StillArmed);
+            }
+            if watch.use_touch.is_some_and(|touch| touch.time_ns > ns) {
+                (watch.use_touch, watch.use_confirmed) = (None, false);
+            }
+        }
+        let mut number = numbers.iter();
+        self.watches.retain(|_| number.next().is_some_and(Option::is_some));
+        let (uses, loads, watches) = (self.uses.len(), self.loads.len(), &self.watches);
+        let renumbered = |id: WatchId| numbers.get(id.0 as usize).copied().flatten();
+        let watch = |id: WatchId| watches.get(id.0 as usize);
+        self.located = std::mem::take(&mut self.located)
+            .into_iter()
+            .filter_map(|located| {
+                let of = match located.of {
+                    Accessed::Sample(id) => is_kept(id.0).then_some(located.of),
+                    Accessed::Use(id) | Accessed::Seen(id, _) => {
+                        ((id.0 as usize) < uses).then_some(located.of)
+                    }
+                    Accessed::Load(id) => ((id.0 as usize) < loads).then_some(located.of),
+                    Accessed::WatchUse(id) => renumbered(id)
+                        .filter(|id| watch(*id).is_some_and(|watch| watch.use_touch.is_some()))
+                        .map(Accessed::WatchUse),
+                    Accessed::WatchReuse(id) => renumbered(id)
+                        .filter(|id| {
+                            watch(*id).is_some_and(|watch| matches!(watch.outcome, Outcome::Reused { .. }))
+                        })
+                        .map(Accessed::WatchReuse),
+                };
+                of.map(|of| Located { of, ..located })
+            })
+            .collect();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{
+        Access, Located, ObjectId, Sample, SampleId, StackId, ThreadId, Touch, Use, UseId, Watch, Window,
+    };
+
+    use super::*;
+
+    /// Ten samples a second apart, each with a window, a use, and a watch on it that traps `distance_s` later; watches are told
+    /// when they end, the one of the first sample last.
+    fn profile(distance_s: impl Fn(u32) -> u64) -> Profile {
+        const S: u64 = 1_000_000_000;
+        let mut profile = Profile::default();
+        (profile.run.wall_ns, profile.run.cpu_ns) = (10 * S, 8 * S);
+        let access = Access { ip: 1, address: 8, size: 8, kind: Default::default() };
+        for n in 0..10 {
+            let (time_ns, sample) = (u64::from(n) * S, SampleId(n));
+            profile.samples.push(Sample {
+                time_ns,
+                thread: ThreadId(0),
+                stack: StackId(0),
+                period_ns: S,
+                held: true,
+                access: Ok(access),
+            });
+            let (end, touches, rate) = (String::new(), Vec::new(), None);
+            profile.windows.push(Window { sample, instructions: 1, accesses: 1, end, touches, rate });
+            profile.uses.push(Use {
+                sample,
+                skip: 0,
+                access,
+                address: 8,
+                stack: StackId(0),
+                seen: Vec::new(),
+            });
+        }
+        for n in (0..10).rev() {
+            let touch = |time_ns| Touch {
+                time_ns,
+                thread: ThreadId(0),
+                stack: StackId(0),
+                kind: Default::default(),
+                kernel: false,
+            };
+            let (armed_ns, distance_ns) = (u64::from(n) * S + S / 10, distance_s(n) * S);
+            let ended_ns = armed_ns + distance_ns;
+            profile.watches.push(Watch {
+                sample: SampleId(n),
+                of_use: Some(UseId(n)),
+                address: 8,
+                bytes: 8,
+                armed_ns,
+                ended_ns,
+                use_touch: Some(touch(armed_ns + 1)),
+                use_confirmed: true,
+                outcome: Outcome::Reused { touch: touch(ended_ns), distance_ns, accesses: None },
+                p_arm: 1.0,
+                p_survive: 1.0,
+                threads_armed: 1,
+                threads_alive: 1,
+            });
+            for of in [Accessed::WatchUse(WatchId(9 - n)), Accessed::WatchReuse(WatchId(9 - n))] {
+                profile.located.push(Located { of, object: ObjectId(n), offset: None, field: None });
+            }
+            let of = Accessed::Use(UseId(n));
+            profile.located.push(Located { of, object: ObjectId(n), offset: None, field: None });
+        }
+        profile
+    }
+
+    #[test]
+    fn what_was_known_by_then() {
+        let whole = profile(|n| if n == 1 { 7 } else { 1 });
+        assert_eq!(whole.clone().first(u64::MAX), whole);
+        let first = whole.first(4_000_000_000);
+        assert_eq!((first.samples.len(), first.windows.len(), first.uses.len()), (4, 4, 4));
+        assert_eq!((first.run.wall_ns, first.run.cpu_ns), (4_000_000_000, 3_200_000_000));
+        let told: Vec<(u32, bool, u64)> = first
+            .watches
+            .iter()
+            .map(|watch| {
+                (
+                    watch.sample.0,
+                    matches!(watch.outcome, Outcome::Reused { .. }),
+                    watch.ended_ns / 100_000_000,
+                )
+            })
+            .collect();
+        assert_eq!(told, [(3, false, 40), (2, true, 31), (1, false, 40), (0, true, 11)]);
+        assert!(first.watches.iter().all(|watch| watch.use_touch.is_some()));
+        // Each still belongs to its object, which has its sample's number here.
+        for located in &first.located {
+            let sample = match located.of {
+                Accessed::WatchUse(id) => first.watches[id.0 as usize].sample.0,
+                Accessed::WatchReuse(id) => {
+                    assert!(matches!(first.watches[id.0 as usize].outcome, Outcome::Reused { .. }));
+                    first.watches[id.0 as usize].sample.0
+                }
+                Accessed::Use(id) => id.0,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(located.object.0, sample);
+        }
+        assert_eq!(first.located.len(), 4 + 4 + 2);
+    }
+
+    #[test]
+    fn a_use_that_comes_later_is_not_known() {
+        let mut whole = profile(|_| 1);
+        for watch in &mut whole.watches {
+            watch.use_touch.as_mut().unwrap().time_ns += 500_000_000;
+        }
+        let first = whole.first(3_400_000_000);
+        let last = &first.watches[0];
+        assert!(last.sample == SampleId(3) && last.use_touch.is_none() && !last.use_confirmed);
+        assert!(first.watches[1].use_touch.is_some());
+        assert!(first.first(0).samples.is_empty());
+    }
+}
