@@ -13,7 +13,8 @@
 //! A cache is fully associative with LRU, and is filled after as many accesses as touch as many distinct lines as it has, by stretch of
 //! the run (`Stretches::fill_times`); each level sees all accesses.
 //!
-//! Intervals (`spread`): what bootstrap draws of samples and rates show; of shares, Wilson's at Kish's effective number at least.
+//! Intervals (`spread`): what bootstrap draws of samples and rates show; of shares, with the model's own error on average, and Wilson's at
+//! Kish's effective number at least.
 //!
 //! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are not modelled; threads share what
 //! fills a cache only on average.

@@ -349,7 +349,8 @@ impl<'a> Case<'a> {
                     let at = if timed { high as f64 } else { when(low as f64) };
                     let n = counts.get(index).copied().unwrap_or(0);
                     let of = |numbers: &Numbers| what(numbers).get(index).copied().unwrap_or(0.0);
-                    Bin { low, high, fraction: share(*value, at, n, &of) }
+                    let more = if timed { |same| same } else { basis::between_conversions };
+                    Bin { low, high, fraction: wide(*value, at, n, &of, more) }
                 };
                 values.iter().enumerate().map(bin).collect()
             };

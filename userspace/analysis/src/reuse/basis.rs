@@ -79,3 +79,8 @@ impl Basis {
 pub(super) fn with_conversion(deviation: f64) -> f64 {
     deviation.hypot(CONVERSION)
 }
+
+/// That of the share of a bin of stack distances, which is a difference of two miss ratios.
+pub(super) fn between_conversions(deviation: f64) -> f64 {
+    deviation.hypot(CONVERSION * std::f64::consts::SQRT_2)
+}
