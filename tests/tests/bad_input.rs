@@ -282,6 +282,15 @@ fn files_that_are_no_whole_profile() {
         run(&["report", &path])
     };
     assert_eq!(report("copy", &bytes).stdout, run(&["report", &whole]).stdout);
+    let samples = |options: &[&str]| {
+        let all = [&["report", &whole, "--format", "json"], options].concat();
+        let report: Value = serde_json::from_str(&run(&all).stdout).unwrap();
+        (report["run"]["samples"].as_u64().unwrap(), notices(&report).contains("first 1 s"))
+    };
+    let (all, first) = (samples(&[]), samples(&["--first", "1"]));
+    assert!(first.0 > 0 && first.0 < all.0 && first.1 && !all.1, "{first:?} of {all:?}");
+    assert_eq!(samples(&["--first", "9"]).0, all.0);
+    run(&["report", &whole, "--first", "0"]).assert_refused(2, &["--first"]);
     report("empty", b"").assert_refused(1, &["empty", "is empty"]);
     report("text", b"just a text\n").assert_refused(1, &["text", "not a locality profile"]);
     let mut newer = bytes.clone();

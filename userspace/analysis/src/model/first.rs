@@ -14,6 +14,9 @@ impl Profile {
         self.samples.truncate(samples);
         let cpu = self.run.cpu_ns as f64 * periods(&self.samples) as f64 / all as f64;
         (self.run.wall_ns, self.run.cpu_ns) = (self.run.wall_ns.min(ns), cpu as u64);
+        for thread in &mut self.threads {
+            thread.ended_ns = thread.ended_ns.filter(|ended_ns| *ended_ns <= ns);
+        }
         self.windows.retain(|window| is_kept(window.sample.0));
         // In the order of samples, so that numbers stay.
         self.uses.retain(|of_use| is_kept(of_use.sample.0));
@@ -64,7 +67,8 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use crate::model::{
-        Access, Located, ObjectId, Sample, SampleId, StackId, ThreadId, Touch, Use, UseId, Watch, Window,
+        Access, Located, ObjectId, Sample, SampleId, StackId, Thread, ThreadId, Touch, Use, UseId, Watch,
+        Window,
     };
 
     use super::*;
@@ -75,6 +79,7 @@ mod tests {
         const S: u64 = 1_000_000_000;
         let mut profile = Profile::default();
         (profile.run.wall_ns, profile.run.cpu_ns) = (10 * S, 8 * S);
+        profile.threads = vec![Thread { ended_ns: Some(9 * S), ..Thread::default() }];
         let access = Access { ip: 1, address: 8, size: 8, kind: Default::default() };
         for n in 0..10 {
             let (time_ns, sample) = (u64::from(n) * S, SampleId(n));
@@ -138,6 +143,8 @@ mod tests {
         let first = whole.first(4_000_000_000);
         assert_eq!((first.samples.len(), first.windows.len(), first.uses.len()), (4, 4, 4));
         assert_eq!((first.run.wall_ns, first.run.cpu_ns), (4_000_000_000, 3_200_000_000));
+        // What ended later was still running then.
+        assert_eq!(first.threads[0].ended_ns, None);
         let told: Vec<(u32, bool, u64)> = first
             .watches
             .iter()

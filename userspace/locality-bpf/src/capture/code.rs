@@ -16,6 +16,11 @@ pub struct CodeTables {
 }
 
 impl CodeTables {
+    /// As windows need it.
+    pub fn code(&self) -> Code<'_> {
+        Code { instructions: &self.instructions, blocks: &self.blocks }
+    }
+
     /// Takes over what was added.
     pub fn follow(&mut self, generation: u32, code: &Code<'_>) {
         if generation != self.generation {
@@ -29,5 +34,6 @@ impl CodeTables {
     }
 }
 
-/// Written by the capture thread after each window.
+/// Written by the capture thread after each window, unless another holds it at that moment; who reads it holds it as long as it
+/// takes to copy what was added.
 pub type SharedCode = Arc<Mutex<CodeTables>>;

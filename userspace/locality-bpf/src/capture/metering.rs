@@ -74,9 +74,10 @@ impl Capture {
         record: &SampleRecord,
         starter: Option<&PerfEvent>,
     ) -> Option<u32> {
-        let wanted = lock(&self.settings.wanted);
-        let (number, words) = wanted.get(&record.header.tgid).copied().unwrap_or_default();
-        drop(wanted);
+        // Whoever holds it may be without a CPU: rather no words than a thread that waits.
+        let wanted = self.settings.wanted.try_lock().ok();
+        let (number, words) =
+            wanted.and_then(|wanted| wanted.get(&record.header.tgid).copied()).unwrap_or_default();
         let started = self.try_start_meter(tid, &Meter { sequence: record.sequence, words }, starter);
         if let Err(error) = &started {
             tracing::debug!("no meter in thread {tid}: {error:#}");

@@ -21,7 +21,7 @@ mod touches;
 mod watching;
 mod windows;
 
-pub use code::SharedCode;
+pub use code::{CodeTables, SharedCode};
 pub use engine::{Capture, Command, Handle, Settings};
 pub use members::REGISTERS;
 pub use metering::{METER_CLOCKS, READINGS};

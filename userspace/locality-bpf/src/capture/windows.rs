@@ -13,7 +13,7 @@ use locality_shadow::{
     helper::{Error, Helper, Kept, Settings, Window, ranges},
 };
 
-use crate::{control::lock, heap::Probed, kernel::sys};
+use crate::{heap::Probed, kernel::sys};
 
 use super::{
     choice::{Candidate, Choice, Found, View, first_access},
@@ -70,7 +70,10 @@ impl Taken<'_> {
                 let tables = window.code();
                 let view =
                     View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
-                lock(code).follow(kept.generation, &tables);
+                // Whoever holds it may be without a CPU; the next window brings what is missing.
+                if let Ok(mut code) = code.try_lock() {
+                    code.follow(kept.generation, &tables);
+                }
                 (end, gone, self.choice.finish(&view), first_access(&view))
             }
             Err(why) => (why, false, Found::default(), None),

@@ -11,11 +11,10 @@ use std::{
 use locality_analysis::model::{Rate, Window};
 use locality_common::record::{MeterRecord, NOT_COUNTED};
 use locality_rate::{Rates, Reading, Sample, SampleRate, Source, WindowView};
-use locality_stream::Code;
 
 use super::lock;
 use crate::capture::{
-    READINGS, SharedCode, Wanted,
+    CodeTables, READINGS, SharedCode, Wanted,
     event::{Costs, WindowLog, WindowTaken},
 };
 
@@ -49,7 +48,9 @@ pub struct Pace {
     disarm_cost_ns: u64,
     costs: Arc<Costs>,
     wanted: Wanted,
-    code: SharedCode,
+    shared: SharedCode,
+    /// A copy of it, so that learning, which may take long, does not keep the capture thread waiting.
+    code: CodeTables,
     processes: HashMap<u32, Process>,
     /// Those of programs that made way for others in their processes.
     replaced: Vec<Process>,
@@ -77,7 +78,8 @@ impl Pace {
             disarm_cost_ns,
             costs,
             wanted,
-            code,
+            shared: code,
+            code: CodeTables::default(),
             processes: HashMap::new(),
             replaced: Vec::new(),
             pending: HashMap::new(),
@@ -166,18 +168,20 @@ impl Pace {
             rows: Vec::new(),
             wanted: 0,
         });
-        let code = lock(&self.code);
+        let shared = lock(&self.shared);
+        self.code.follow(shared.generation, &shared.code());
+        drop(shared);
+        let code = &self.code;
         let WindowLog { events, values, registers, generation } = &taken.log;
         let window = (*generation == code.generation && !events.is_empty()).then(|| WindowView {
             events,
             values,
             registers,
-            code: Code { instructions: &code.instructions, blocks: &code.blocks },
+            code: code.code(),
             instructions: taken.counts.instructions,
             accesses: taken.counts.accesses,
         });
         let rate = process.rates.observe(&Sample { thread: tid, readings: &readings, window });
-        drop(code);
         row.rate = told(&rate, user_share(&self.costs));
         process.rows.push((id, row.clone()));
         let words = process.rates.words();
