@@ -69,7 +69,7 @@ pub enum Other {
         /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
         #[arg(long, default_value_t, value_name = "ESTIMATOR")]
         estimator: Estimator,
-        /// Only what the first SECONDS of the trace told: has it converged?
+        /// Only what the first SECONDS of the trace told, with rates learnt from all of it: has it converged?
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
         first: Option<u64>,
         /// How to print.

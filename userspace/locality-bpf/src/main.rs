@@ -157,10 +157,10 @@ fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &Outp
     }
     not_callgrind(output)?;
     let mut profile = locality_profile::read(file)?;
-    if let Some(seconds) = first_s {
+    if let Some(seconds) = first_s.filter(|seconds| seconds * 1_000_000_000 < profile.run.wall_ns) {
         profile = profile.first(seconds * 1_000_000_000);
         profile.notices.push(format!(
-            "Only the first {seconds} s of the trace, with rates learnt from all of it; losses and cost are those of the whole."
+            "Only the first {seconds} s of the trace, with rates learnt from all of it; losses are those of the whole."
         ));
     }
     print(&profile, estimator, output, false)?;

@@ -3,8 +3,8 @@
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased. Windows count whose
 //! sample saw the quantity move at a similar speed, so that phases of a program do not mix; windows in which it did
 //! not move count too. A window comes before the readings, so where enough of those samples were read at the very code that
-//! their windows show, only these count: of others the window may be of another phase than the speed, which leaves steps
-//! that are too rare. Windows are taken at equal distances in time, so slow code has more of them than its share of
+//! their windows show, only these count: else windows of another phase, in which the quantity stood still, are pooled with
+//! the speed of this one, and steps look too rare. Windows are taken at equal distances in time, so slow code has more of them than its share of
 //! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
 
 use crate::sequence::{Motion, Steps, difference, relative_error};

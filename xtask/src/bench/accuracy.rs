@@ -289,7 +289,7 @@ impl<'a> Bench<'a> {
             if let Some((told, _)) = told {
                 derived.push((TRUE_RATE, self.with_rates(entry, rate / told)?));
             }
-            if self.options.seconds() > FIRST_S {
+            if trace.report["run"]["wall_s"].as_f64() > Some(f64::from(FIRST_S)) {
                 derived.push((FIRST, self.first(entry)?));
             }
             for (name, report) in derived {
@@ -335,7 +335,14 @@ impl<'a> Bench<'a> {
 
     fn report(&self, profile: &Path, options: &[&str], into: &Path) -> Result<Value> {
         let mut report = Command::new(&self.tool);
-        report.arg("report").arg(profile).args(options).args(["--format", "json", "--report"]).arg(into);
+        let estimator = self.options.estimator.iter().flat_map(|name| ["--estimator", name]);
+        report
+            .arg("report")
+            .arg(profile)
+            .args(options)
+            .args(estimator)
+            .args(["--format", "json", "--report"])
+            .arg(into);
         shell::run_aside(report.stdout(Stdio::null()))?;
         Ok(serde_json::from_slice(&std::fs::read(into)?)?)
     }

@@ -1,19 +1,27 @@
 //! The beginning of a trace: what it would have told if it had been shorter.
 //!
-//! Limits: rates were learnt from the whole trace, and the ledger and what the trace cost stay those of the whole.
+//! Limits: rates were learnt from the whole trace, what it cost is taken to be spread evenly over it, and the ledger stays that of the whole.
 
-use super::{Accessed, Located, Outcome, Profile, WatchId};
+use super::{Accessed, Located, Outcome, Overhead, Profile, Sample, WatchId};
 
 impl Profile {
     /// Keeps what was seen in the first `ns` nanoseconds: samples taken until then, and of their watches what was known by then.
     pub fn first(mut self, ns: u64) -> Self {
+        if ns >= self.run.wall_ns {
+            return self;
+        }
         let samples = self.samples.iter().take_while(|sample| sample.time_ns < ns).count();
         let is_kept = |sample: u32| (sample as usize) < samples;
-        let periods = |samples: &[super::Sample]| samples.iter().map(|sample| sample.period_ns).sum::<u64>();
+        let periods = |samples: &[Sample]| samples.iter().map(|sample| sample.period_ns).sum::<u64>();
         let all = periods(&self.samples).max(1);
         self.samples.truncate(samples);
-        let cpu = self.run.cpu_ns as f64 * periods(&self.samples) as f64 / all as f64;
-        (self.run.wall_ns, self.run.cpu_ns) = (self.run.wall_ns.min(ns), cpu as u64);
+        let part = periods(&self.samples) as f64 / all as f64;
+        let Overhead { stop_ns, trap_ns, bpf_ns, heap_ns, controller_ns, .. } = &mut self.overhead;
+        let costs = [stop_ns, trap_ns, bpf_ns, controller_ns, &mut self.run.cpu_ns];
+        for time_ns in costs.into_iter().chain(heap_ns) {
+            *time_ns = (*time_ns as f64 * part) as u64;
+        }
+        self.run.wall_ns = ns;
         for thread in &mut self.threads {
             thread.ended_ns = thread.ended_ns.filter(|ended_ns| *ended_ns <= ns);
         }
@@ -28,6 +36,10 @@ impl Profile {
             kept += u32::from(number.is_some());
             numbers.push(number);
             if watch.ended_ns > ns {
+                // The policy may have replaced it at any moment alike.
+                let lived =
+                    ns.saturating_sub(watch.armed_ns) as f64 / (watch.ended_ns - watch.armed_ns) as f64;
+                watch.p_survive = watch.p_survive.powf(lived);
                 (watch.ended_ns, watch.outcome) = (ns, Outcome::StillArmed);
             }
             if watch.use_touch.is_some_and(|touch| touch.time_ns > ns) {
@@ -79,6 +91,7 @@ mod tests {
         const S: u64 = 1_000_000_000;
         let mut profile = Profile::default();
         (profile.run.wall_ns, profile.run.cpu_ns) = (10 * S, 8 * S);
+        (profile.overhead.stop_ns, profile.overhead.heap_ns) = (S / 100, Some(S / 50));
         profile.threads = vec![Thread { ended_ns: Some(9 * S), ..Thread::default() }];
         let access = Access { ip: 1, address: 8, size: 8, kind: Default::default() };
         for n in 0..10 {
@@ -123,7 +136,7 @@ mod tests {
                 use_confirmed: true,
                 outcome: Outcome::Reused { touch: touch(ended_ns), distance_ns, accesses: None },
                 p_arm: 1.0,
-                p_survive: 1.0,
+                p_survive: 0.25,
                 threads_armed: 1,
                 threads_alive: 1,
             });
@@ -143,6 +156,10 @@ mod tests {
         let first = whole.first(4_000_000_000);
         assert_eq!((first.samples.len(), first.windows.len(), first.uses.len()), (4, 4, 4));
         assert_eq!((first.run.wall_ns, first.run.cpu_ns), (4_000_000_000, 3_200_000_000));
+        assert_eq!((first.overhead.stop_ns, first.overhead.heap_ns), (4_000_000, Some(8_000_000)));
+        // Of 7 s it lived 2.9.
+        assert!((first.watches[2].p_survive - 0.25_f64.powf(2.9 / 7.0)).abs() < 1e-9);
+        assert!(first.watches[1].p_survive == 0.25);
         // What ended later was still running then.
         assert_eq!(first.threads[0].ended_ns, None);
         let told: Vec<(u32, bool, u64)> = first

@@ -240,8 +240,9 @@ impl Capture {
             counter::LOST_RING_FULL,
         ];
         let relaxed = std::sync::atomic::Ordering::Relaxed;
-        let unused = since(counter::FILTERED_KERNEL) + since(counter::FILTERED_NO_ADDRESS);
-        self.costs.kernel_ticks.store(unused, relaxed);
+        let in_kernel = since(counter::FILTERED_KERNEL);
+        self.costs.in_kernel.store(in_kernel, relaxed);
+        self.costs.kernel_ticks.store(in_kernel + since(counter::FILTERED_NO_ADDRESS), relaxed);
         self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
         if let Some(windows) = &self.windows {
             self.costs.window_cpu_ns.store(windows.cpu_ns(), relaxed);

@@ -235,6 +235,8 @@ pub struct Costs {
     pub meter_ticks: AtomicU64,
     /// Ticks that met a target in kernel mode, or at an operation without access, as last read.
     pub kernel_ticks: AtomicU64,
+    /// Those of them in kernel mode.
+    pub in_kernel: AtomicU64,
     /// What the allocation probes cost, by their calibrated price.
     pub heap_ns: AtomicU64,
     /// Uses that were not watched because the thread was not held.

@@ -9,10 +9,7 @@ use super::{
     stops::{Arming, registers},
     windows::{Taken, Windows},
 };
-use crate::{
-    control::lock,
-    kernel::{perf::Event as PerfEvent, ptrace},
-};
+use crate::kernel::{perf::Event as PerfEvent, ptrace};
 
 /// CPU time between readings of the faster clock: at random, so that they fall into step with no loop, and evenly on a
 /// logarithmic scale, because fast loops are followed through short intervals and slow counters seen to move in long ones. The
@@ -113,8 +110,10 @@ impl Capture {
         if let Some(windows) = &mut self.windows {
             windows.forget(tgid);
         }
-        // What was learnt of its words is of no use any more.
-        lock(&self.settings.wanted).remove(&tgid);
+        // What was learnt of its words is of no use any more; of an exec the learning thread hears by itself.
+        if let Ok(mut wanted) = self.settings.wanted.try_lock() {
+            wanted.remove(&tgid);
+        }
     }
 
     pub(super) fn on_meter(&mut self, record: Box<MeterRecord>) {

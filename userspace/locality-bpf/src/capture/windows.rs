@@ -63,25 +63,23 @@ impl Taken<'_> {
     /// has one.
     pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
         let mut kept = Kept::default();
-        let (end, gone, found, first) = match self.window {
+        let (end, gone, found, first, is_known) = match self.window {
             Ok(mut window) => {
                 window.copy(&mut kept);
                 let (end, gone) = (window.end, window.gone);
                 let tables = window.code();
                 let view =
                     View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
-                // Whoever holds it may be without a CPU; the next window brings what is missing.
-                if let Ok(mut code) = code.try_lock() {
-                    code.follow(kept.generation, &tables);
-                }
-                (end, gone, self.choice.finish(&view), first_access(&view))
+                // Whoever holds it may be without a CPU: rather learn nothing from this window than wait.
+                let followed = code.try_lock().map(|mut code| code.follow(kept.generation, &tables));
+                (end, gone, self.choice.finish(&view), first_access(&view), followed.is_ok())
             }
-            Err(why) => (why, false, Found::default(), None),
+            Err(why) => (why, false, Found::default(), None, true),
         };
         let Kept { counts, events, values, registers, generation } = kept;
         let log = match wanted {
-            Some(_) => WindowLog { events, values, registers, generation },
-            None => WindowLog::default(),
+            Some(_) if is_known => WindowLog { events, values, registers, generation },
+            _ => WindowLog::default(),
         };
         WindowTaken { counts, end, gone, found, first, log, wanted: wanted.unwrap_or(0) }
     }

@@ -222,9 +222,9 @@ fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {
     Some(Rate { value: known.value, low: known.low, high: known.high, source: rate.source.name().to_owned() })
 }
 
-/// Share of the targets' clock ticks that met them in user mode.
+/// Share of the targets' clock ticks that met them in user mode, all processes together.
 fn user_share(costs: &Costs) -> f64 {
-    let [user, kernel] = [&costs.samples, &costs.kernel_ticks].map(|count| count.load(Relaxed) as f64);
+    let [user, kernel] = [&costs.samples, &costs.in_kernel].map(|count| count.load(Relaxed) as f64);
     if user > 0.0 { user / (user + kernel) } else { 1.0 }
 }
 
@@ -305,7 +305,7 @@ mod tests {
         let costs = Costs::default();
         assert_eq!(user_share(&costs), 1.0);
         costs.samples.store(1, Relaxed);
-        costs.kernel_ticks.store(3, Relaxed);
+        costs.in_kernel.store(3, Relaxed);
         let accesses_per_ns = Some(locality_rate::Estimate { value: 4.0, low: 2.0, high: 8.0 });
         let of = |source| {
             let rate = SampleRate { accesses_per_ns, instructions_per_ns: None, source };
