@@ -42,6 +42,18 @@ impl Live {
         Self::of(&traced, &file)
     }
 
+    /// The same, a second time for longer where the first was not enough: on a slow or busy machine a few seconds may bring
+    /// few samples. The caller asserts what it needs.
+    pub fn trace_until(
+        pid: u32,
+        [first, second]: [&str; 2],
+        more: &[&str],
+        enough: impl Fn(&Self) -> bool,
+    ) -> Self {
+        let live = Self::trace(pid, first, more);
+        if enough(&live) { live } else { Self::trace(pid, second, more) }
+    }
+
     /// A trace that wrote its JSON report to stdout and its profile to `file`.
     pub fn of(traced: &Traced, file: &Path) -> Self {
         let profile = locality_profile::read(file).unwrap_or_else(|e| panic!("{e}\n{}", traced.stderr));

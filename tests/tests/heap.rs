@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -332,7 +333,9 @@ fn changed_text(pid: u32) -> usize {
         let file =
             fs::File::open(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end)).unwrap();
         let read = file.read_at(&mut then, mapping.offset).unwrap();
-        changed += now.iter().zip(&then).take(read).filter(|(now, then)| now != then).count();
+        if now[..read] != then[..read] {
+            changed += now.iter().zip(&then).take(read).filter(|(now, then)| now != then).count();
+        }
     }
     changed
 }
@@ -341,7 +344,7 @@ fn changed_text(pid: u32) -> usize {
 fn a_killed_tracer_leaves_the_text_clean() {
     requires!(root, btf);
     let _alone = alone();
-    let mut target = Target::start("heap_storm", &["14"]);
+    let mut target = Target::start("heap_storm", &[]);
     let pid = target.pid();
     assert_eq!(changed_text(pid), 0);
     let dir = tempfile::tempdir().unwrap();
@@ -350,21 +353,23 @@ fn a_killed_tracer_leaves_the_text_clean() {
         ["-q", "--heap", "--overhead", "90", "-p", &pid.to_string(), "-o", profile.to_str().unwrap()]
             .map(str::to_owned);
     let mut tracer = Tracer::new().args(&arguments).start();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LIMIT;
     while changed_text(pid) == 0 {
         assert!(Instant::now() < deadline && tracer.is_running(), "no probe was put into the program");
         std::thread::sleep(Duration::from_millis(1));
     }
     tracer.signal(libc::SIGKILL);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let killed = Instant::now();
+    let deadline = killed + LIMIT;
     while changed_text(pid) > 0 {
         assert!(Instant::now() < deadline, "{} bytes of text are still changed", changed_text(pid));
         std::thread::sleep(Duration::from_millis(5));
     }
+    eprintln!("clean {:?} after the tracer was killed", killed.elapsed());
+    // It allocates all the time: what had stayed behind would end it at once.
+    std::thread::sleep(Duration::from_millis(200));
     assert!(target.is_running());
+    target.signal(libc::SIGTERM);
     let finished = target.finish(LIMIT);
-    assert!(
-        finished.status.success() && finished.stdout.iter().any(|line| line.starts_with("calls ")),
-        "{finished:?}"
-    );
+    assert_eq!(finished.status.signal(), Some(libc::SIGTERM), "{finished:?}");
 }

@@ -9,19 +9,26 @@ use locality_tests::{Target, known, markers, requires};
 /// Enough budget for some thirty samples a second with their windows, so that six seconds tell pairs of 25 % and 10 % apart.
 const BUDGET: [&str; 2] = ["--overhead", "3"];
 
-/// Traces `program`, running with `arguments`, until its pair `name` is on top; the second time for longer, as on a busy
-/// machine a few seconds may bring few samples.
+/// How long a program is traced, and how long when that was not enough.
+const SECONDS: [&str; 2] = ["6", "24"];
+
+/// Watches that the shares of pairs are told from.
+const WATCHES: usize = 50;
+
+/// Traces `program`, running with `arguments`, until its pair `name` is on top.
 fn top_pair(program: &str, arguments: &[&str], name: &str) -> Live {
     let _alone = alone();
     let target = Target::start(program, arguments);
-    let mut live = Live::trace(target.pid(), "6", &BUDGET);
-    if known::top_is(&live.report, &markers(program)[name]).is_err() {
-        live = Live::trace(target.pid(), "12", &BUDGET);
-    }
+    let on_top = |live: &Live| known::top_is(&live.report, &markers(program)[name]).is_ok();
+    let live = Live::trace_until(target.pid(), SECONDS, &BUDGET, |live| has_enough(live) && on_top(live));
     known::assert_top(&live.report, program, name);
     sound(&live);
     unharmed(target);
     live
+}
+
+fn has_enough(live: &Live) -> bool {
+    live.profile.watches.len() >= WATCHES
 }
 
 /// What holds of each of these programs: simple code that runs all the time.
@@ -31,7 +38,7 @@ fn sound(live: &Live) {
     assert!(source.starts_with("zero-skid stop"), "{source}");
     assert!(live.held() >= 0.95, "only {} of the samples were stopped at", live.held());
     assert_eq!(live.report["threads"]["not_held"], 0);
-    assert!(live.profile.watches.len() >= 50, "only {} watches", live.profile.watches.len());
+    assert!(has_enough(live), "only {} watches", live.profile.watches.len());
     // One in a hundred, but at least one of few.
     let one = 1.0 / live.profile.watches.len() as f64;
     assert!(live.confirmed() >= 0.99 - one, "only {} of the uses were confirmed", live.confirmed());
@@ -108,7 +115,7 @@ fn generated_code_without_a_map_has_a_reason_for_each_name() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let target = Target::start("jit_loop", &[]);
-    let live = Live::trace(target.pid(), "6", &BUDGET);
+    let live = Live::trace_until(target.pid(), SECONDS, &BUDGET, has_enough);
     sound(&live);
     for end in ["use", "reuse"] {
         let frames = top(&live)[end]["frames"].as_array().unwrap();

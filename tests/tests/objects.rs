@@ -18,8 +18,9 @@ const SECONDS: &str = "5";
 
 fn trace(program: &str, arguments: &[&str]) -> Live {
     let target = Target::start(program, arguments);
-    let live = Live::trace(target.pid(), SECONDS, &["--overhead", "5"]);
-    assert!(live.profile.uses.len() >= 80, "{} uses: {}", live.profile.uses.len(), live.stderr);
+    let enough = |live: &Live| live.profile.uses.len() >= 80;
+    let live = Live::trace_until(target.pid(), [SECONDS, "20"], &["--overhead", "5"], enough);
+    assert!(enough(&live), "{} uses: {}", live.profile.uses.len(), live.stderr);
     live
 }
 

@@ -33,7 +33,9 @@ fn what_windows_foretell_happens() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let target = Target::start("two_loops", &["60"]);
-    let live = Live::trace(target.pid(), "4", &["--overhead", "3"]);
+    let live = Live::trace_until(target.pid(), ["4", "16"], &["--overhead", "3"], |live| {
+        live.profile.windows.len() >= 40
+    });
     let profile = &live.profile;
     assert!(profile.windows.len() >= 40, "{} windows", profile.windows.len());
     let good = ended(profile, &["whole", "system call", "time limit", "page limit"]);

@@ -287,10 +287,14 @@ impl<'a> Bench<'a> {
             }
             let mut derived = Vec::new();
             if let Some((told, _)) = told {
-                derived.push((TRUE_RATE, self.with_rates(entry, rate / told)?));
+                let with_rates = |profile: &Path, into: &Path| self.with_rates(profile, rate / told, into);
+                derived.push((TRUE_RATE, self.derived(entry, TRUE_RATE, with_rates)?));
             }
             if trace.report["run"]["wall_s"].as_f64() > Some(f64::from(FIRST_S)) {
-                derived.push((FIRST, self.first(entry)?));
+                let first = |profile: &Path, into: &Path| {
+                    self.report(profile, &["--first", &FIRST_S.to_string()], into)
+                };
+                derived.push((FIRST, self.derived(entry, FIRST, first)?));
             }
             for (name, report) in derived {
                 let found =
@@ -306,34 +310,33 @@ impl<'a> Bench<'a> {
         Ok(table::Row { name: entry.name, group: entry.group, figures })
     }
 
-    /// The report of an entry's live trace with all rates multiplied by a factor; kept as the trace is.
-    fn with_rates(&self, entry: &Entry, factor: f64) -> Result<Value> {
-        let kept = self.kept(entry, "live", TRUE_RATE);
-        if let Ok(report) = std::fs::read(&kept) {
-            return Ok(serde_json::from_slice(&report)?);
+    /// A report made from an entry's live trace; kept as the trace is.
+    fn derived(
+        &self,
+        entry: &Entry,
+        name: &str,
+        make: impl FnOnce(&Path, &Path) -> Result<()>,
+    ) -> Result<Value> {
+        let kept = self.kept(entry, "live", name);
+        if !kept.exists() {
+            make(&self.kept(entry, "live", "locality"), &kept)?;
         }
-        let profile = self.kept(entry, "live", "multiplied");
-        std::fs::copy(self.kept(entry, "live", "locality"), &profile)?;
+        Ok(serde_json::from_slice(&std::fs::read(kept)?)?)
+    }
+
+    /// The report of a profile with all rates multiplied by a factor.
+    fn with_rates(&self, profile: &Path, factor: f64, into: &Path) -> Result<()> {
+        let multiplied = profile.with_extension("multiplied");
+        std::fs::copy(profile, &multiplied)?;
         let columns =
             ["rate", "rate_low", "rate_high"].map(|column| format!("{column} = {column} * {factor}"));
         let update = format!("UPDATE window SET {}", columns.join(", "));
-        shell::run_aside(Command::new("sqlite3").arg(&profile).arg(update))?;
-        let report = self.report(&profile, &[], &kept)?;
-        std::fs::remove_file(profile)?;
-        Ok(report)
+        shell::run_aside(Command::new("sqlite3").arg(&multiplied).arg(update))?;
+        self.report(&multiplied, &[], into)?;
+        Ok(std::fs::remove_file(multiplied)?)
     }
 
-    /// The report of the beginning of an entry's live trace; kept as the trace is.
-    fn first(&self, entry: &Entry) -> Result<Value> {
-        let kept = self.kept(entry, "live", FIRST);
-        if let Ok(report) = std::fs::read(&kept) {
-            return Ok(serde_json::from_slice(&report)?);
-        }
-        let seconds = FIRST_S.to_string();
-        self.report(&self.kept(entry, "live", "locality"), &["--first", &seconds], &kept)
-    }
-
-    fn report(&self, profile: &Path, options: &[&str], into: &Path) -> Result<Value> {
+    fn report(&self, profile: &Path, options: &[&str], into: &Path) -> Result<()> {
         let mut report = Command::new(&self.tool);
         let estimator = self.options.estimator.iter().flat_map(|name| ["--estimator", name]);
         report
@@ -343,8 +346,7 @@ impl<'a> Bench<'a> {
             .args(estimator)
             .args(["--format", "json", "--report"])
             .arg(into);
-        shell::run_aside(report.stdout(Stdio::null()))?;
-        Ok(serde_json::from_slice(&std::fs::read(into)?)?)
+        shell::run(report.stdout(Stdio::null()))
     }
 
     /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in one process.
