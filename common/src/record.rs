@@ -152,8 +152,8 @@ pub struct TouchRecord {
     /// CPU time of the thread while the event was enabled, cumulative since it was opened
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
-    /// The same when the kernel side was done with the watch's touch before this one; 0 where there was none, and
-    /// `u64::MAX` as above. Another thread's event has another count.
+    /// The same when the kernel side was done with the watch's touch before this one, or with the use that it
+    /// [follows](WatchState::follows); 0 where there was none, and `u64::MAX` as above. Another thread's event has another count.
     pub since_ns: u64,
     /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or [`NOT_COUNTED`].
     pub accesses: u64,
@@ -273,6 +273,9 @@ pub struct WatchState {
     pub used_ip: u64,
     /// [`TouchRecord::enabled_ns`] when the kernel side was done with the use, and then with a near reuse.
     pub used_ns: u64,
+    /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both were enabled at once, so
+    /// that they count alike.
+    pub follows: u64,
 }
 
 /// Debug registers of an x86 thread, and so the most words that are watched in a process.
@@ -312,7 +315,7 @@ const _: () = {
     assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
-    assert!(size_of::<WatchState>() == 40);
+    assert!(size_of::<WatchState>() == 48);
     assert!(size_of::<HeldThread>() == 24);
     assert!(size_of::<WatchedWords>() == 32);
 };

@@ -44,8 +44,13 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     let (watch, owner_tid, seen) =
         unsafe { ((*state).watch, (*state).owner_tid, (&raw const (*state).phase).read_volatile()) };
     // SAFETY: the context is valid for the program's whole run, and the lookup returned a live map value.
-    let (touched, used) =
-        unsafe { (((*data).regs.rip, enabled_ns(data)), ((*state).used_ip, (*state).used_ns)) };
+    let (touched, used) = unsafe {
+        let used = match (*state).follows {
+            0 => ((*state).used_ip, (*state).used_ns),
+            word => (0, done_with_use_ns(WatchKey { address: word, tgid, reserved: 0 })),
+        };
+        (((*data).regs.rip, enabled_ns(data)), used)
+    };
     let (next, role) = match touch_meaning(seen, owner_tid, tid) {
         TouchMeaning::Use => {
             // SAFETY: the lookup returned a live map value.
@@ -100,6 +105,14 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         unsafe { (*state).used_ns = enabled_ns(data) };
     }
     if role == role::NEAR_REUSE { IGNORE_TRAP } else { COUNT_TRAP }
+}
+
+/// [`WatchState::used_ns`] of another watch, if its use was its last touch; else 0.
+#[inline(always)]
+fn done_with_use_ns(key: WatchKey) -> u64 {
+    let Some(state) = WATCHES.get_ptr(key) else { return 0 };
+    // SAFETY: the lookup returned a live map value.
+    unsafe { if (*state).phase == phase::USED { (*state).used_ns } else { 0 } }
 }
 
 /// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such operation for BPF.)

@@ -16,7 +16,10 @@ use locality_bpf::kernel::{
     records::{Record, decode},
     sources::counters::{Counting, Encoding, Unit},
 };
-use locality_common::record::{NOT_COUNTED, TouchRecord, WatchKey, WatchState, touch};
+use locality_common::{
+    record::{NOT_COUNTED, TouchRecord, WatchKey, WatchState, touch},
+    rules::phase,
+};
 use locality_tests::live::alone;
 use locality_tests::{Target, Tracer, requires};
 use perf_event_open_sys::bindings::{
@@ -144,6 +147,55 @@ fn behind_a_near_reuse_by_the_same_instruction_the_next_touch_is_told_too() {
         word.read();
     });
     assert_eq!(roles(&by_two), [touch::USE, touch::REUSE]);
+}
+
+#[test]
+fn behind_a_use_another_word_tells_since_when() {
+    requires!(root, btf, watchpoints(2));
+    let _alone = alone();
+    let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets().unwrap()).unwrap();
+    // SAFETY: a system call without arguments.
+    let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
+    let words = [Word(Box::new(0)), Word(Box::new(0))];
+    let [used, behind] = words.each_ref().map(|word| &raw const *word.0 as u64);
+    // The second waits for a touch behind the first one's use.
+    let keys = [used, behind].map(|address| WatchKey { address, tgid, reserved: 0 });
+    let mut since_the_use = |touched_again: bool| {
+        let state = |watch, phase, follows| WatchState {
+            watch,
+            phase,
+            owner_tid: tid,
+            follows,
+            ..WatchState::default()
+        };
+        object.add_watch(keys[0], state(1, phase::ARMED, 0)).unwrap();
+        object.add_watch(keys[1], state(2, phase::USED, used)).unwrap();
+        let starter = Event::starter(tid).unwrap();
+        let events = keys.map(|key| {
+            let event = Event::watchpoint(tid, key.address, 8, Some(&starter)).unwrap();
+            event.set_program(object.program_fd("touch").unwrap().as_fd()).unwrap();
+            event.enable_for(3).unwrap();
+            event
+        });
+        drop(starter);
+        // They are armed when the thread is scheduled in.
+        thread::sleep(Duration::from_millis(1));
+        words[0].read();
+        if touched_again {
+            words[0].read_elsewhere();
+        }
+        words[1].read();
+        drop(events);
+        keys.iter().for_each(|key| object.remove_watch(key));
+        let found = touches(&mut ring);
+        let last = found.last().unwrap();
+        assert_eq!((last.watch, last.role), (2, touch::REUSE));
+        (found[0].enabled_ns, last.since_ns, last.enabled_ns)
+    };
+    let (used_ns, since_ns, behind_ns) = since_the_use(false);
+    assert!(used_ns < since_ns && since_ns < behind_ns, "{used_ns} {since_ns} {behind_ns}");
+    // Then the use was not the last touch of its word.
+    assert_eq!(since_the_use(true).1, 0);
 }
 
 #[test]

@@ -33,11 +33,11 @@ fn what_windows_foretell_happens() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let target = Target::start("two_loops", &["60"]);
-    let live = Live::trace_until(target.pid(), ["4", "16"], &["--overhead", "3"], |live| {
-        live.profile.windows.len() >= 40
-    });
+    let gauges = |live: &Live| live.report["ledger"]["stops"]["told what a trap costs"].as_u64();
+    let enough = |live: &Live| live.profile.windows.len() >= 40 && gauges(live) > Some(0);
+    let live = Live::trace_until(target.pid(), ["4", "16"], &["--overhead", "3"], enough);
     let profile = &live.profile;
-    assert!(profile.windows.len() >= 40, "{} windows", profile.windows.len());
+    assert!(enough(&live), "{} windows, {:?} gauges", profile.windows.len(), gauges(&live));
     let good = ended(profile, &["whole", "system call", "time limit", "page limit"]);
     assert!(good * 100 >= profile.windows.len() * 95, "{:#}", live.report["ledger"]);
     // Most uses that a window leaves open are trapped at the very instruction that it named.

@@ -16,7 +16,7 @@ pub const SKIP_RANGE: usize = 1000;
 pub const GRANULES: [u64; 2] = [8, 64];
 
 /// Bytes that a watchpoint covers.
-const WORD: u64 = 8;
+pub(super) const WORD: u64 = 8;
 
 /// Bytes of a line.
 pub(super) const LINE: u64 = 64;
@@ -333,7 +333,7 @@ pub(super) fn last_byte(event: &Event) -> u64 {
     event.value.saturating_add(u64::from(event.size.max(1)) - 1)
 }
 
-fn touches(event: &Event, start: u64, bytes: u64) -> bool {
+pub(super) fn touches(event: &Event, start: u64, bytes: u64) -> bool {
     event.kind.is_access() && event.value <= start.saturating_add(bytes - 1) && last_byte(event) >= start
 }
 

@@ -17,6 +17,7 @@ use super::{
     code::SharedCode,
     counting::Places,
     event::{Costs, EndOutcome, Event, WatchEnd, add},
+    gauge::Gauge,
     members::Members,
     watching::{Watch, Watches},
     windows::{Wanted, Windows},
@@ -126,6 +127,7 @@ pub struct Capture {
     /// Set once a target was there, so that "none left" means something.
     pub(super) had_targets: bool,
     pub(super) programs: TouchProgram,
+    pub(super) gauge: Gauge,
     restored_ns: u64,
     /// Counters of the kernel side when this run began.
     before: [u64; counter::COUNT as usize],
@@ -182,6 +184,7 @@ impl Capture {
             launched: None,
             had_targets: false,
             programs,
+            gauge: Gauge::default(),
             restored_ns: 0,
             unheard: std::cell::RefCell::default(),
             before,
@@ -331,8 +334,10 @@ impl Capture {
 
     /// Takes a watch out of every book and reports how it ended.
     pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
-        watch.disarm();
-        self.kernel.remove_watch(&watch.key());
+        self.disarm(&mut watch);
+        if watch.is_gauge {
+            return;
+        }
         // It was waiting for the touch behind its reuse only.
         let (ended_ns, outcome) = match watch.reused.take() {
             Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
@@ -344,9 +349,6 @@ impl Capture {
             EndOutcome::Refused => &self.costs.refused,
         };
         add(counter, 1);
-        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
-            process.watched.remove(&watch.address);
-        }
         let end = WatchEnd {
             watch: watch.id,
             tgid: watch.tgid,
@@ -362,6 +364,15 @@ impl Capture {
             outcome,
         };
         self.tell(Event::WatchEnded(Box::new(end)));
+    }
+
+    /// Frees a watch' register.
+    pub(super) fn disarm(&mut self, watch: &mut Watch) {
+        watch.disarm();
+        self.kernel.remove_watch(&watch.key());
+        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+            process.watched.remove(&watch.address);
+        }
     }
 
     /// Ends all watches of a process that is gone or runs another program.

@@ -203,6 +203,8 @@ pub struct Costs {
     pub foreign_stops: AtomicU64,
     /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
     pub stray_traps: AtomicU64,
+    /// Readings of what a trap costs.
+    pub gauges: AtomicU64,
     /// Stops at births of threads and processes.
     pub birth_stops: AtomicU64,
     /// Stops whose instruction was not the sampled one.

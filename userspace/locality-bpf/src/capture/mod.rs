@@ -4,14 +4,15 @@
 //! needs no hand-over. It never touches memory that can block, never symbolises, and tells everything else to the
 //! controller through a channel. Its files: `engine` the loop, `holding` who is
 //! seized, `stops` what ptrace reports, `touches` what the ring
-//! reports, `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `members` who is traced,
-//! `event` what it tells.
+//! reports, `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `gauge` what traps cost now,
+//! `members` who is traced, `event` what it tells.
 
 pub mod choice;
 mod code;
 mod counting;
 mod engine;
 pub mod event;
+mod gauge;
 mod holding;
 mod loads;
 mod members;

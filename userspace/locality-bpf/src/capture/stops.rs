@@ -12,7 +12,7 @@ use super::{
     engine::Capture,
     event::{EndOutcome, Event, SampleEvent, add, get},
     holding::Holding,
-    watching::Watch,
+    watching::{Followed, Watch},
 };
 use crate::{
     control::sites::kind,
@@ -64,6 +64,8 @@ pub(super) struct Wish {
     of_use: Option<usize>,
     /// Other words of its line.
     companions: [Option<u64>; COMPANIONS],
+    /// That the stop was left for it, and not taken for a gauge.
+    chance: f64,
 }
 
 impl Wish {
@@ -72,14 +74,14 @@ impl Wish {
     pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
         let words = access.words().count() as u64;
         let word = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
-        Some(Self { word, earlier: 0, of_use: None, companions: [None; COMPANIONS] })
+        Some(Self { word, earlier: 0, of_use: None, companions: [None; COMPANIONS], chance: 1.0 })
     }
 }
 
 impl From<Candidate> for Wish {
     fn from(candidate: Candidate) -> Self {
         let Candidate { index, word, earlier, companions } = candidate;
-        Self { word, earlier, of_use: Some(index), companions }
+        Self { word, earlier, of_use: Some(index), companions, chance: 1.0 }
     }
 }
 
@@ -152,8 +154,18 @@ impl Capture {
             }
         };
         let starter = PerfEvent::starter(tid).ok().filter(|_| in_time);
-        let armed = match wish {
-            Some(wish) if in_time => self.arm(&record, tid, wish, starter.as_ref()),
+        let gauge = self.gaugeable(&record, taken.as_ref().and_then(|taken| taken.gauge));
+        let share = self.gauge.share();
+        let armed = match (gauge, wish) {
+            _ if !in_time => Arming::None,
+            (Some(words), _) if self.random.f64() < share => {
+                self.arm_gauge(&record, words, starter.as_ref());
+                Arming::None
+            }
+            (gauge, Some(wish)) => {
+                let chance = if gauge.is_some() { 1.0 - share } else { 1.0 };
+                self.arm(&record, tid, Wish { chance, ..wish }, starter.as_ref())
+            }
             _ => Arming::None,
         };
         let wanted = match &taken {
@@ -230,7 +242,7 @@ impl Capture {
         wish: Wish,
         starter: Option<&PerfEvent>,
     ) -> Option<Arming> {
-        let Wish { word: address, earlier, of_use, companions } = wish;
+        let Wish { word: address, earlier, of_use, companions, chance } = wish;
         let tgid = record.header.tgid;
         self.end_companions(tgid, || EndOutcome::Replaced);
         if !self.may_watch(owner) {
@@ -258,7 +270,7 @@ impl Capture {
         let mut watch =
             // Only a thread that stands still is known to make the next use.
             Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
-        watch.p_arm = decision.p_arm;
+        watch.p_arm = decision.p_arm * chance;
         watch.threads_alive = alive;
         watch.armed_ns = sys::monotonic_ns();
         let announced = self.kernel.add_watch(watch.key(), watch.state());
@@ -290,9 +302,8 @@ impl Capture {
         starter: Option<&PerfEvent>,
     ) -> Vec<u64> {
         let mut armed = Vec::new();
-        let Some((tgid, p_arm)) = self.watches.get_mut(follows).map(|watch| (watch.tgid, watch.p_arm)) else {
-            return armed;
-        };
+        let Some(watch) = self.watches.get_mut(follows) else { return armed };
+        let (tgid, p_arm, word) = (watch.tgid, watch.p_arm, watch.address);
         for address in words.into_iter().flatten() {
             let Some(process) = self.members.processes.get(&tgid) else { break };
             if process.arbiter.granted() + armed.len() >= process.arbiter.owned() {
@@ -302,7 +313,7 @@ impl Capture {
                 continue;
             }
             let mut watch = Watch::new(self.watches.next_id(), tgid, address, 0, owner);
-            (watch.follows, watch.p_arm) = (Some(follows), p_arm);
+            (watch.follows, watch.p_arm) = (Some(Followed { id: follows, word }), p_arm);
             watch.threads_alive = process.threads.len() as u32;
             watch.armed_ns = sys::monotonic_ns();
             let announced = self.kernel.add_watch(watch.key(), watch.state());
@@ -323,7 +334,7 @@ impl Capture {
         armed
     }
 
-    /// Ends what still waits beside the watches of a process.
+    /// Ends what still waits beside the watches of a process, and its gauge.
     pub(super) fn end_companions(&mut self, tgid: u32, outcome: fn() -> EndOutcome) {
         for id in self.watches.companions(tgid) {
             if let Some(watch) = self.watches.remove(id) {

@@ -102,10 +102,12 @@ impl Capture {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
         add(&self.costs.traps, 1 + nested_traps);
-        let Settings { trap_cost_ns, gap_cost_ns, disarm_cost_ns, .. } = self.settings;
+        let (trap_cost_ns, gap_cost_ns) = self.trap_prices();
+        let disarm_cost_ns = self.settings.disarm_cost_ns;
         let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE);
         let mut ours = Ours::default();
         if let Some(thread) = self.members.threads.get_mut(&header.tid) {
+            ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
             thread.disturbance_ns += trap_cost_ns;
             ours.until_ns = thread.disturbance_ns;
@@ -114,8 +116,12 @@ impl Capture {
             ours.behind_ns = thread.disturbance_ns;
             thread.disturbance_ns += if stays_armed { 0 } else { disarm_cost_ns };
         }
+        if self.watches.get_mut(id).is_some_and(|watch| watch.is_gauge) {
+            self.on_gauge(trap, ours);
+            return;
+        }
         if role == touch::USE {
-            for companion in self.watches.iter_mut().filter(|watch| watch.follows == Some(id)) {
+            for companion in self.watches.iter_mut().filter(|watch| watch.is_behind(id)) {
                 companion.used = Some((trap.clone(), ours));
             }
             match self.watches.get_mut(id) {
@@ -154,6 +160,9 @@ impl Capture {
             (touch::AGAIN, None) => EndOutcome::Replaced,
             _ => EndOutcome::Reused(reuse(&watch, trap, ours)),
         };
+        if let EndOutcome::Reused(reuse) = &outcome {
+            self.gauge.note_reuse(reuse.distance_ns);
+        }
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
@@ -186,12 +195,22 @@ impl Capture {
 /// CPU time that we have taken of a thread by a trap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ours {
+    /// Without this trap.
+    begun_ns: u64,
     /// This trap's time outside of the program that records it included.
     outside_ns: u64,
     /// The trap as a whole included.
     until_ns: u64,
     /// What is done after the thread's clock was read included, but for disarming.
     behind_ns: u64,
+}
+
+impl Ours {
+    /// CPU time of the thread since the kernel side was done with the touch before this one, if we took nothing of it meanwhile but
+    /// for the traps themselves.
+    pub(super) fn gap_since(self, trap: &Trap, before: Self) -> Option<u64> {
+        since_ns(trap).filter(|_| self.begun_ns == before.behind_ns)
+    }
 }
 
 /// The reuse of a watched word.
@@ -212,10 +231,15 @@ fn measured_again(reuse: Reuse, again: &Trap, before: Ours, ours: Ours) -> Reuse
 
 /// CPU time of the thread since the watch's last touch, where the kernel side told when it was done with that.
 fn since_touch_ns(trap: &Trap, before: Ours, ours: Ours) -> Option<u64> {
+    let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
+    since_ns(trap).map(|since_ns| since_ns.saturating_sub(ours_ns))
+}
+
+/// The same with what we took of it.
+fn since_ns(trap: &Trap) -> Option<u64> {
     let TouchRecord { enabled_ns, since_ns, .. } = trap.record;
     let known = enabled_ns != u64::MAX && !matches!(since_ns, 0 | u64::MAX);
-    let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
-    known.then(|| enabled_ns.saturating_sub(since_ns).saturating_sub(ours_ns))
+    known.then(|| enabled_ns.saturating_sub(since_ns))
 }
 
 /// Accesses of the thread from the use to the reuse, where both are its own and its counters were read at both. Traps run in

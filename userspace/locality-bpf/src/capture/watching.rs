@@ -19,6 +19,15 @@ use crate::kernel::perf::Event as PerfEvent;
 /// Bytes that one watchpoint covers.
 pub const WATCH_BYTES: u8 = 8;
 
+/// The watch that a companion belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct Followed {
+    /// Its number.
+    pub id: u64,
+    /// Its word.
+    pub word: u64,
+}
+
 /// One armed watch.
 #[derive(Debug)]
 pub struct Watch {
@@ -33,7 +42,9 @@ pub struct Watch {
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
-    pub follows: Option<u64>,
+    pub follows: Option<Followed>,
+    /// It tells what a trap costs (`gauge`), and nothing of the program.
+    pub is_gauge: bool,
     /// Monotonic clock.
     pub armed_ns: u64,
     /// Chance of being armed.
@@ -61,6 +72,7 @@ impl Watch {
             earlier,
             owner,
             follows: None,
+            is_gauge: false,
             armed_ns: 0,
             p_arm: 1.0,
             process_cpu_ns: 0,
@@ -70,6 +82,11 @@ impl Watch {
             reused: None,
             events: Vec::new(),
         }
+    }
+
+    /// Whether it waits for a touch behind the use that the watch of this number sees.
+    pub fn is_behind(&self, id: u64) -> bool {
+        self.follows.is_some_and(|followed| followed.id == id)
     }
 
     /// Key of the kernel's watch map.
@@ -87,6 +104,7 @@ impl Watch {
                 (None, earlier) => phase::EARLIER + u64::from(earlier),
             },
             owner_tid: self.owner,
+            follows: self.follows.map_or(0, |followed| followed.word),
             ..WatchState::default()
         }
     }
@@ -147,9 +165,10 @@ impl Watches {
         self.live.remove(&id)
     }
 
-    /// The companions of a process' watches.
+    /// The companions of a process' watches, and its gauge.
     pub fn companions(&self, tgid: u32) -> Vec<u64> {
-        let companions = self.live.values().filter(|watch| watch.tgid == tgid && watch.follows.is_some());
+        let is_one = |watch: &&Watch| watch.tgid == tgid && (watch.follows.is_some() || watch.is_gauge);
+        let companions = self.live.values().filter(is_one);
         companions.map(|watch| watch.id).collect()
     }
 

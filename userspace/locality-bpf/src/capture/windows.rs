@@ -19,6 +19,7 @@ use super::{
     choice::{Candidate, Choice, Found, View, first_access},
     code::SharedCode,
     event::{WindowLog, WindowTaken},
+    gauge,
     stops::USER_CODE_64,
 };
 
@@ -51,6 +52,8 @@ pub struct Taken<'a> {
     choice: Choice,
     /// The use to be watched.
     pub candidate: Option<Candidate>,
+    /// Words for a gauge.
+    pub gauge: Option<[u64; 3]>,
 }
 
 impl Taken<'_> {
@@ -177,7 +180,7 @@ impl Windows {
         }
         if let Some(why) = why_none(regs) {
             let choice = Choice::draw(std::iter::empty(), 0, 0, &mut self.random);
-            return Some(Taken { window: Err(why), choice, candidate: None });
+            return Some(Taken { window: Err(why), choice, candidate: None, gauge: None });
         }
         let die = self.random.u8(..100);
         let (instructions, pages, _) =
@@ -188,7 +191,8 @@ impl Windows {
         let choice = Choice::draw(window.events(), accesses, USES, &mut self.random);
         let candidate = choice.first_open(|| window.events(), &mut self.random);
         let candidate = candidate.filter(|open| open.earlier <= EARLIER_MAX);
-        Some(Taken { window: Ok(window), choice, candidate })
+        let gauge = gauge::words(window.events());
+        Some(Taken { window: Ok(window), choice, candidate, gauge })
     }
 
     /// What the windows of a process need now that nobody waits.

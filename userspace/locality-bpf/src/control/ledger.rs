@@ -34,6 +34,7 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         ("not watched because the thread was not held", get(&costs.unguarded)),
         ("word watched already", get(&costs.watched_already)),
         ("with a window", get(&costs.windows)),
+        ("told what a trap costs", get(&costs.gauges)),
     ];
     let mut ends: Vec<_> = tally.windows.iter().collect();
     ends.sort();

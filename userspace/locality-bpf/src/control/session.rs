@@ -194,6 +194,7 @@ impl<'a> Trace<'a> {
             Arc::clone(&wanted),
             Arc::clone(&code),
         );
+        tracing::debug!("prices: {prices:?}");
         let governor = Governor::new(plan.overhead_percent / 100.0, prices);
         let clock = Clock::open_with(&object, &books.selected, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);
