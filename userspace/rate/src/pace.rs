@@ -70,9 +70,10 @@ impl Prior {
         (low, (self.centre + faster).exp().min(most).max(low))
     }
 
-    /// A rate that was measured, and this.
-    pub fn refine(self, rate: Estimate) -> Estimate {
-        let sigma = ((rate.high / rate.value).ln() / 2.0).max(1e-3);
+    /// A rate that was measured, and this. `doubt`: by how much the rate may be that of other work than the window shows (standard
+    /// deviation of ln).
+    pub fn refine(self, rate: Estimate, doubt: f64) -> Estimate {
+        let sigma = ((rate.high / rate.value).ln() / 2.0).max(1e-3).hypot(doubt);
         let (own, other) = (sigma.powi(-2), self.sigma.powi(-2));
         let ln = (rate.value.ln() * own + self.centre * other) / (own + other);
         Estimate::within(ln.exp(), (2.0 / (own + other).sqrt()).exp_m1())
@@ -93,8 +94,10 @@ impl Prior {
 pub(crate) struct Scale {
     /// ln(rate ÷ model) of samples that have a rate of their own.
     ratios: Vec<f64>,
-    /// The same of samples whose rate was read at other work than their window shows.
-    doubtful: Vec<f64>,
+    /// Rate and model of samples whose rate was read at other work than their window shows.
+    doubtful: Vec<(f64, f64)>,
+    /// ln of the model of all that have a rate of their own.
+    models: Vec<f64>,
     fit: Fit,
 }
 
@@ -102,11 +105,13 @@ pub(crate) struct Scale {
 struct Fit {
     ratio: f64,
     sigma: f64,
+    /// How different the work of the program is, as the model sees it.
+    spread: f64,
 }
 
 impl Default for Fit {
     fn default() -> Self {
-        Fit { ratio: 0.0, sigma: UNSCALED }
+        Fit { ratio: 0.0, sigma: UNSCALED, spread: 0.0 }
     }
 }
 
@@ -114,19 +119,36 @@ impl Scale {
     /// Takes the rate that a sample's own readings gave.
     pub fn learn(&mut self, shape: Shape, rate: Estimate, steady: bool) {
         if shape.model > 0.0 && rate.is_precise() {
-            let ratios = if steady { &mut self.ratios } else { &mut self.doubtful };
-            ratios.push((rate.value / shape.model).ln());
+            self.models.push(shape.model.ln());
+            if steady {
+                self.ratios.push((rate.value / shape.model).ln());
+            } else {
+                self.doubtful.push((rate.value, shape.model));
+            }
         }
     }
 
     /// Makes it ready after all is learnt.
     pub fn fit(&mut self) {
         let few = self.ratios.len() < self.doubtful.len() / 4;
-        let ratios = if few { &self.doubtful } else { &self.ratios };
-        let Some((middle, scatter)) = median(ratios) else { return };
-        let share = ratios.len() as f64 / (ratios.len() as f64 + MODEL_WEIGHS);
+        let (n, fit) = if few {
+            // Each of them is a mean over several places' work, so the means over all are what fits.
+            let (rate, model) =
+                self.doubtful.iter().fold((0.0, 0.0), |sum, (rate, model)| (sum.0 + rate, sum.1 + model));
+            (self.doubtful.len(), Some(((rate / model).ln(), 0.0)))
+        } else {
+            (self.ratios.len(), median(&self.ratios))
+        };
+        let Some((middle, scatter)) = fit else { return };
+        let share = n as f64 / (n as f64 + MODEL_WEIGHS);
         let variance = (1.0 - share) * UNSCALED.powi(2) + share * SCALED.max(scatter).powi(2);
-        self.fit = Fit { ratio: middle * share, sigma: variance.sqrt() };
+        let spread = median(&self.models).map_or(0.0, |(_, spread)| spread);
+        self.fit = Fit { ratio: middle * share, sigma: variance.sqrt(), spread };
+    }
+
+    /// By how much a rate may be that of other work (standard deviation of ln), if it was read elsewhere than the window was.
+    pub fn doubt(&self, steady: bool) -> f64 {
+        if steady { 0.0 } else { self.fit.spread }
     }
 
     /// Whether anything but the model speaks.
@@ -136,7 +158,7 @@ impl Scale {
 
     /// What is known without the readings.
     pub fn prior(&self, shape: Shape) -> Option<Prior> {
-        let Fit { ratio, sigma } = self.fit;
+        let Fit { ratio, sigma, .. } = self.fit;
         let sigma = sigma.hypot(WAITING * shape.waiting);
         (shape.model > 0.0).then(|| Prior { centre: shape.model.ln() + ratio, sigma })
     }
@@ -184,6 +206,25 @@ mod tests {
             before = now;
         }
         assert!((before - 1.0).abs() < 0.05 && (centre(&scale).1 - SCALED).abs() < 0.02);
+    }
+
+    /// Two kinds of work take turns faster than readings are taken, at 4 and 1 accesses a nanosecond, for the same time each: all
+    /// readings tell the mean.
+    #[test]
+    fn readings_over_several_kinds_of_work_are_told_apart_by_the_model() {
+        let mut scale = Scale::default();
+        for n in 0..200 {
+            scale.learn(shape(if n % 2 == 0 { 8.0 } else { 2.0 }), Estimate::within(2.5, 0.1), false);
+        }
+        scale.fit();
+        let told = |model, steady| {
+            let prior = scale.prior(shape(model)).unwrap();
+            prior.refine(Estimate::within(2.5, 0.1), scale.doubt(steady)).value
+        };
+        let (fast, slow) = (told(8.0, false), told(2.0, false));
+        assert!((3.4..4.2).contains(&fast) && (0.9..1.4).contains(&slow), "{fast} {slow}");
+        // What was read where its window was is believed.
+        assert!((told(8.0, true) - 2.5).abs() < 0.1 && (told(2.0, true) - 2.5).abs() < 0.1);
     }
 
     #[test]

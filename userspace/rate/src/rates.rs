@@ -358,8 +358,11 @@ impl Learnt {
         let own = own.filter(|(rate, _)| kept.steady || !self.is_of_elsewhere(number, kept, rate.value));
         let is_counted = kept.string.or(kept.counted).is_some();
         let prior = self.scale.prior(kept.shape);
-        let refine = |rate| prior.filter(|_| !is_counted).map_or(rate, |prior| prior.refine(rate));
-        let own = own.map(|(rate, source)| (refine(rate), source));
+        let refine = |rate, steady| {
+            let prior = prior.filter(|_| !is_counted);
+            prior.map_or(rate, |prior| prior.refine(rate, self.scale.doubt(steady)))
+        };
+        let own = own.map(|(rate, source)| (refine(rate, kept.steady), source));
         let of_region = || {
             let told = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs(&told))?;
@@ -367,7 +370,8 @@ impl Learnt {
             let (own, _) = median(&told.iter().map(|told| told.half).collect::<Vec<f64>>())?;
             // The speed of a place may change, and two or three neighbours may not have seen it.
             let half = own.max(2.0 * scatter) + 0.05 + 0.2 / told.len() as f64;
-            Some((refine(Estimate::within(middle.exp(), half)), Source::Region))
+            let steady = told.iter().all(|told| told.is_good);
+            Some((refine(Estimate::within(middle.exp(), half), steady), Source::Region))
         };
         let of_model = || {
             let source = if self.scale.is_scaled() { Source::Model } else { Source::Unknown };
