@@ -24,6 +24,8 @@ pub struct KernelOffsets {
     pub task_voluntary_switches: u32,
     /// `task_struct.nivcsw`
     pub task_involuntary_switches: u32,
+    /// `task_struct.ptrace`.
+    pub task_ptrace: u32,
     /// `task_struct.sighand`.
     pub task_sighand: u32,
     /// `task_struct.signal`.
@@ -59,7 +61,7 @@ pub struct CgroupTarget {
 pub const HEARTBEAT_MAX_AGE_NS: u64 = 60_000_000;
 
 const _: () = {
-    assert!(size_of::<KernelOffsets>() == 48);
+    assert!(size_of::<KernelOffsets>() == 52);
     assert!(size_of::<CgroupTarget>() == 16);
 };
 

@@ -20,8 +20,9 @@ use locality_common::{
 
 use crate::{
     heap_site::{Call, place},
-    maps::{HEAP_LIVE, HEAP_PENDING, HEAP_SETTINGS},
+    maps::{HEAP_LIVE, HEAP_PENDING, HEAP_SETTINGS, HELD},
     ring::{count_shared, submit_heap},
+    task::Task,
 };
 
 /// What a session's entry says: the return is of no interest.
@@ -99,6 +100,11 @@ fn entered(regs: *mut pt_regs) -> bool {
     }
     if bytes < settings.min_bytes && !(reallocates(which) && is_live(&call, block)) {
         count_shared(counter::HEAP_SMALL);
+        return false;
+    }
+    // A probed return makes a system call (`uretprobe`, Linux 6.11), which a debugger would see: strace 6.1 dies of it.
+    if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
+        count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
     let return_address = return_address(rsp);

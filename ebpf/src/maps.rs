@@ -111,6 +111,7 @@ pub static OFFSETS: KernelOffsets = KernelOffsets {
     task_start_boottime: 0,
     task_voluntary_switches: 0,
     task_involuntary_switches: 0,
+    task_ptrace: 0,
     task_sighand: 0,
     task_signal: 0,
     task_blocked: 0,

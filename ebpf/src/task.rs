@@ -53,6 +53,13 @@ impl Task {
         voluntary.wrapping_add(involuntary)
     }
 
+    /// Whether it has a tracer: a debugger, or us.
+    #[inline(always)]
+    pub fn has_tracer(self) -> bool {
+        let flags: u32 = read(self.0 + u64::from(offset!(task_ptrace)));
+        offset!(task_ptrace) != 0 && flags != 0
+    }
+
     /// A signal that the thread would not notice: not caught, not blocked, none pending. 0 when there is none.
     #[inline(always)]
     pub fn free_signal(self) -> u32 {

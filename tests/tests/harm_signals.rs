@@ -306,8 +306,11 @@ fn a_debugger_works_inside_a_trace() {
     assert!(traced.stdout.contains("exited with code 07"), "{} {}", traced.stdout, traced.stderr);
     let notices = profile.report()["notices"].to_string();
     assert!(notices.contains("already traced by process"), "{notices}");
-    let traced = profile.launch(&["strace", "-f", "-c", "-o", "/dev/null", program, "1"]);
-    assert_eq!(traced.status.code(), Some(7), "{} {}", traced.stdout, traced.stderr);
+    // It counts by system call, and has no name for that by which a probed function returns.
+    for _ in 0..5 {
+        let traced = profile.launch(&["strace", "-f", "-c", "-o", "/dev/null", program, "1"]);
+        assert_eq!(traced.status.code(), Some(7), "{} {}", traced.stdout, traced.stderr);
+    }
 }
 
 #[test]

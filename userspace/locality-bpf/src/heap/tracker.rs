@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use locality_common::{counter, heap::HeapSettings};
+use locality_common::{counter, heap::HeapSettings, rules::START_TICK_NS};
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
@@ -202,7 +202,7 @@ impl Tracker {
         // What was recorded before comes first.
         self.heap.lock().drain(now_ns);
         match notice {
-            Notice::Started(pid) => self.meet(pid, now_ns),
+            Notice::Started(pid) => self.meet_grown(pid, now_ns),
             Notice::Launched { pid, program, done } => {
                 self.meet(pid, now_ns);
                 self.probe_program(pid, &program);
@@ -242,8 +242,19 @@ impl Tracker {
         false
     }
 
+    /// As [`Self::meet`], but not at once where it was just forked: it may run another program, and a debugger may be about to take it.
+    fn meet_grown(&mut self, pid: u32, now_ns: u64) {
+        let born_ns = proc::start_ticks(pid).unwrap_or(0) * START_TICK_NS;
+        let is_young = sys::boottime_ns().saturating_sub(born_ns) < SETTLE_NS;
+        self.meet_after(pid, now_ns, if is_young { SETTLE_NS } else { 0 });
+    }
+
     /// Looks a process through, now and a few times soon.
     fn meet(&mut self, pid: u32, now_ns: u64) {
+        self.meet_after(pid, now_ns, 0);
+    }
+
+    fn meet_after(&mut self, pid: u32, now_ns: u64, wait_ns: u64) {
         let is_new = !self.processes.contains_key(&pid);
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             links: HashMap::new(),
@@ -253,8 +264,10 @@ impl Tracker {
             scan_after_ns: 0,
             cpu_ns: (0, 0),
         });
-        (process.scan_due_ns, process.scan_after_ns) = (now_ns, FIRST_SCAN_NS);
-        self.scan(pid, now_ns);
+        (process.scan_due_ns, process.scan_after_ns) = (now_ns + wait_ns, FIRST_SCAN_NS);
+        if wait_ns == 0 {
+            self.scan(pid, now_ns);
+        }
         if let (true, Some(process)) = (is_new, self.processes.get_mut(&pid)) {
             // Its time counts from here on, as it is watched from here on.
             let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
@@ -352,7 +365,12 @@ impl Tracker {
         if self.duty.is_paused() || self.held {
             return;
         }
-        if is_traced_by_others(pid) {
+        let Ok(status) = proc::status(pid) else { return };
+        if is_ours(status.tracer) && status.state == 'T' {
+            // It allocates nothing, and what strace starts waits like this for its tracer.
+            return;
+        }
+        if !is_ours(status.tracer) {
             self.leave(pid);
             return;
         }
@@ -379,6 +397,7 @@ impl Tracker {
     /// strace does, ends the program by SIGSEGV (seen on Linux 6.18).
     fn leave(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
+        tracing::debug!("process {pid} is left: {:?}", process.links.keys());
         let links = std::mem::take(&mut process.links).into_values();
         drop(close(links.chain(process.ahead.take().map(|(_, link)| link))));
         self.fail("a process is traced by another program, which probes could harm".to_owned());
@@ -428,6 +447,7 @@ impl Tracker {
         if probes.is_empty() {
             return;
         }
+        tracing::debug!("probes for process {pid} in {}: {:?}", file.path.display(), proc::status(pid));
         match self.programs.attach(pid, &file.path, &probes) {
             Ok(link) => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -509,8 +529,7 @@ impl Tracker {
     }
 }
 
-/// Whether a tracer other than we has a process.
-fn is_traced_by_others(pid: u32) -> bool {
-    let tracer = proc::status(pid).map_or(0, |status| status.tracer);
-    tracer != 0 && !Path::new(&format!("/proc/self/task/{tracer}")).exists()
+/// Whether a tracer is one of our threads, or none.
+fn is_ours(tracer: u32) -> bool {
+    tracer == 0 || Path::new(&format!("/proc/self/task/{tracer}")).exists()
 }

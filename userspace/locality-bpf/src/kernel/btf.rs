@@ -24,6 +24,7 @@ pub fn kernel_offsets() -> Result<KernelOffsets> {
         task_start_boottime: find("task_struct.start_boottime")?,
         task_voluntary_switches: find("task_struct.nvcsw")?,
         task_involuntary_switches: find("task_struct.nivcsw")?,
+        task_ptrace: find("task_struct.ptrace")?,
         task_sighand: find("task_struct.sighand")?,
         task_signal: find("task_struct.signal")?,
         task_blocked: find("task_struct.blocked")?,
