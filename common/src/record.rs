@@ -153,7 +153,7 @@ pub struct TouchRecord {
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
     /// The same when the kernel side was done with the watch's touch before this one, or with the use that it
-    /// [follows](WatchState::follows); 0 where there was none, and `u64::MAX` as above. Another thread's event has another count.
+    /// [follows](WatchState::follows), if that was its word's last touch; 0 where there was none, and `u64::MAX` as above. Another thread's event has another count.
     pub since_ns: u64,
     /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or [`NOT_COUNTED`].
     pub accesses: u64,

@@ -407,7 +407,8 @@ pub struct Watch {
     pub use_confirmed: bool,
     /// What happened.
     pub outcome: Outcome,
-    /// Probability that this use was chosen among those of its window, and that the policy armed it at all, in (0, 1].
+    /// Probability that this use was chosen among those of its window, that the stop was not taken for something else, and that the
+    /// policy armed it at all, in (0, 1].
     pub p_arm: f64,
     /// Probability that the policy let it live until [`Watch::ended_ns`], in (0, 1].
     pub p_survive: f64,

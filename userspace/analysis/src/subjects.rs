@@ -42,7 +42,7 @@ pub struct Followed {
     pub measured: Option<Measured>,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
-    /// Chance to be chosen among the uses of the sample that were open at the window's end.
+    /// Chance to be watched for a use that was open at its window's end; 1 without a window.
     pub p_choice: f64,
     /// Chance to be chosen and armed at all.
     pub p_arm: f64,
@@ -145,10 +145,9 @@ impl Subjects {
             match uses.get(&index) {
                 Some(uses) => {
                     let weight = here / uses.len() as f64;
-                    let open = uses.iter().filter(|(_, used)| is_open(used, 8)).count();
                     for (id, used) in uses {
                         let watches = of_use.get(id).map_or(&[][..], Vec::as_slice);
-                        add(maker.of_use(index, (*id, used), watches, weight, open));
+                        add(maker.of_use(index, (*id, used), watches, weight));
                     }
                 }
                 None if sample.access.is_ok() => {
@@ -175,7 +174,6 @@ impl Maker<'_> {
         (id, used): (u32, &Use),
         watches: &[(u32, &Watch)],
         weight: f64,
-        open: usize,
     ) -> Option<Subject> {
         let mut reuse_context = None;
         let shown = match seen(used, self.granule) {
@@ -192,7 +190,7 @@ impl Maker<'_> {
         if !shown.reused && used.address != 0 {
             // At 8 bytes a watch of one to eight bytes in the word is the word's.
             for (number, watch) in watches.iter().filter(mine) {
-                let (next, context) = self.follow(sample, watch, shown, 1.0 / open.max(1) as f64)?;
+                let (next, context) = self.follow(sample, watch, shown)?;
                 let (so_far, first) = earlier(followed, next);
                 followed = Some(so_far);
                 if first {
@@ -223,7 +221,7 @@ impl Maker<'_> {
         let began = watch.filter(|watch| watch.1.use_touch.is_some() || is_reused(watch.1));
         let (mut followed, mut reuse_context) = (None, None);
         if let Some((_, watch)) = began {
-            let (next, context) = self.follow(index, watch, Exit::default(), 1.0)?;
+            let (next, context) = self.follow(index, watch, Exit::default())?;
             (followed, reuse_context) = (Some(next), context);
         }
         Some(Subject {
@@ -240,13 +238,7 @@ impl Maker<'_> {
     }
 
     /// What a watch saw, and the context of the reuse. `None` for impossible probabilities and stacks.
-    fn follow(
-        &self,
-        sample: u32,
-        watch: &Watch,
-        shown: Exit,
-        p_choice: f64,
-    ) -> Option<(Followed, Option<ContextId>)> {
+    fn follow(&self, sample: u32, watch: &Watch, shown: Exit) -> Option<(Followed, Option<ContextId>)> {
         let possible = |p: f64| p > 0.0 && p <= 1.0;
         if !possible(watch.p_arm) || !possible(watch.p_survive) {
             return None;
@@ -282,7 +274,7 @@ impl Maker<'_> {
             within,
             measured,
             part: self.granule > 8,
-            p_choice: p_choice.max(watch.p_arm),
+            p_choice: if watch.of_use.is_some() { watch.p_arm } else { 1.0 },
             p_arm: watch.p_arm,
             p_survive: watch.p_survive,
             ended_ns: watch.ended_ns,
@@ -313,10 +305,6 @@ fn is_reused(watch: &Watch) -> bool {
 
 fn seen(used: &Use, granule: u32) -> Option<Seen> {
     used.seen.iter().find(|(bytes, _)| *bytes == granule).map(|(_, seen)| *seen)
-}
-
-fn is_open(used: &Use, granule: u32) -> bool {
-    matches!(seen(used, granule), Some(Seen::Open { .. }))
 }
 
 /// How many granules' touches a use stands for whose word was drawn at random among those of its access.

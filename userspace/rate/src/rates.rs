@@ -39,7 +39,9 @@ struct Told {
     ln: f64,
     /// Relative half width of its interval.
     half: f64,
-    /// It is precise, and was read at the work that the window shows.
+    /// It was read at the work that the window shows.
+    steady: bool,
+    /// That, and it is precise.
     is_good: bool,
 }
 
@@ -330,7 +332,8 @@ impl Learnt {
     fn learn(&mut self, number: u32, kept: &Kept, rate: Estimate) {
         self.scale.learn(kept.shape, rate, kept.steady);
         let is_good = kept.steady && rate.is_precise();
-        let told = Told { number, ln: rate.value.ln(), half: rate.high / rate.value - 1.0, is_good };
+        let (ln, half) = (rate.value.ln(), rate.high / rate.value - 1.0);
+        let told = Told { number, ln, half, steady: kept.steady, is_good };
         self.regions.entry(kept.region).or_default().push(told);
     }
 
@@ -370,7 +373,7 @@ impl Learnt {
             let (own, _) = median(&told.iter().map(|told| told.half).collect::<Vec<f64>>())?;
             // The speed of a place may change, and two or three neighbours may not have seen it.
             let half = own.max(2.0 * scatter) + 0.05 + 0.2 / told.len() as f64;
-            let steady = told.iter().all(|told| told.is_good);
+            let steady = told.iter().all(|told| told.steady);
             Some((refine(Estimate::within(middle.exp(), half), steady), Source::Region))
         };
         let of_model = || {

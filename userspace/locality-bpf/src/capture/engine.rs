@@ -343,6 +343,12 @@ impl Capture {
             Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
             None => (ended_ns, outcome),
         };
+        if watch.follows.is_none() {
+            self.gauge.note_end(match &outcome {
+                EndOutcome::Reused(reuse) => Some(reuse.distance_ns),
+                _ => None,
+            });
+        }
         let counter = match outcome {
             EndOutcome::Reused(..) => &self.costs.trapped,
             EndOutcome::Replaced | EndOutcome::StillArmed | EndOutcome::Gone => &self.costs.censored,

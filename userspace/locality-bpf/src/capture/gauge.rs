@@ -2,7 +2,7 @@
 //!
 //! Short distances are no longer than that, and on a shared host it changes within seconds (13 to 21 µs were seen), so what was
 //! calibrated before the trace does not hold. Some stops take a gauge in place of a watch: three words are watched that the
-//! window shows to be touched for the first time one right after the other. From when the
+//! window shows to be touched for the first time shortly after one another. From when the
 //! kernel side is done with the second trap to the third lies that part of a trap and one access; the first trap
 //! finds the kernel's code cold behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
 
@@ -20,11 +20,17 @@ use super::{
 };
 use crate::kernel::perf::Event as PerfEvent;
 
-/// Share of the stops that take one, where they can: while reuses are near, and otherwise.
+/// Share of the stops that take one, where they can: while reuses come soon, and otherwise.
 const SHARES: [f64; 2] = [0.25, 0.0625];
 
-/// CPU time between a use and a near reuse.
-const NEAR_NS: u64 = 100_000;
+/// CPU time between a use and a reuse that comes soon: beyond, the price hardly matters.
+const SOON_NS: u64 = 100_000;
+
+/// Readings are no use after so long.
+const OLD_NS: u64 = 10_000_000_000;
+
+/// Times the calibrated price that a reading is not believed beyond: something came in between.
+const MOST: u64 = 4;
 
 /// Accesses of a window among which three are looked for.
 const REACH: usize = 64;
@@ -33,52 +39,74 @@ const REACH: usize = 64;
 /// taken from is worse than one that is too long.
 const LATEST: usize = 3;
 
-/// Three words whose first touches follow one another.
+/// Three words whose first touches follow one another, at most one basic block after the one before: what a program does in
+/// between is taken for a trap's.
 pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
-    let accesses: Vec<Event> = events.filter(|event| event.kind.is_access()).take(REACH).collect();
+    let (mut accesses, mut blocks): (Vec<(Event, u32)>, u32) = (Vec::with_capacity(REACH), 0);
+    for event in events {
+        match event.kind.is_access() {
+            true => accesses.push((event, std::mem::take(&mut blocks))),
+            false => blocks += 1,
+        }
+        if accesses.len() == REACH {
+            break;
+        }
+    }
     let fresh = |at: usize| {
-        let word = accesses.get(at)?.value & !(WORD - 1);
-        (!accesses.iter().take(at).any(|before| touches(before, word, WORD))).then_some(word)
+        let word = accesses.get(at)?.0.value & !(WORD - 1);
+        (!accesses.iter().take(at).any(|(before, _)| touches(before, word, WORD))).then_some(word)
     };
-    (2..accesses.len()).find_map(|at| Some([fresh(at - 2)?, fresh(at - 1)?, fresh(at)?]))
+    let is_close = |at: usize| accesses.get(at).is_some_and(|(_, blocks)| *blocks <= 1);
+    (2..accesses.len())
+        .filter(|at| is_close(at - 1) && is_close(*at))
+        .find_map(|at| Some([fresh(at - 2)?, fresh(at - 1)?, fresh(at)?]))
 }
 
 /// The latest readings.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gauge {
-    latest: VecDeque<u64>,
-    /// The latest reuse was far.
+    /// When, and what was read.
+    latest: VecDeque<(u64, u64)>,
+    /// The last watch that ended saw no reuse soon after the use.
     far: bool,
 }
 
+impl Default for Gauge {
+    fn default() -> Self {
+        Self { latest: VecDeque::new(), far: true }
+    }
+}
+
 impl Gauge {
-    fn note(&mut self, gap_ns: u64) {
+    fn note(&mut self, now_ns: u64, gap_ns: u64) {
         self.latest.truncate(LATEST - 1);
-        self.latest.push_front(gap_ns);
+        self.latest.push_front((now_ns, gap_ns));
     }
 
-    /// Notes the distance of a reuse.
-    pub(super) fn note_reuse(&mut self, distance_ns: u64) {
-        self.far = distance_ns >= NEAR_NS;
+    /// Notes how a watch ended: with a reuse at this distance, or without.
+    pub(super) fn note_end(&mut self, distance_ns: Option<u64>) {
+        self.far = distance_ns.is_none_or(|distance_ns| distance_ns >= SOON_NS);
     }
 
     /// Chance that a stop takes one, where it can.
     pub(super) fn share(&self) -> f64 {
-        let [near, far] = SHARES;
-        if self.far { far } else { near }
+        let [soon, far] = SHARES;
+        if self.far { far } else { soon }
     }
 
-    /// The least of them.
-    fn gap_ns(&self) -> Option<u64> {
-        self.latest.iter().copied().min().filter(|_| self.latest.len() == LATEST)
+    /// The least of them, while they are of use.
+    fn gap_ns(&self, now_ns: u64) -> Option<u64> {
+        let is_old = |(then_ns, _): &(u64, u64)| now_ns.saturating_sub(*then_ns) > OLD_NS;
+        let none = self.latest.len() < LATEST || self.latest.iter().any(is_old);
+        self.latest.iter().map(|(_, gap_ns)| *gap_ns).min().filter(|_| !none)
     }
 }
 
 impl Capture {
     /// What a trap costs now, and what of that lies outside of the program that records it.
-    pub(super) fn trap_prices(&self) -> (u64, u64) {
+    pub(super) fn trap_prices(&self, now_ns: u64) -> (u64, u64) {
         let (trap_ns, calibrated_ns) = (self.settings.trap_cost_ns, self.settings.gap_cost_ns);
-        let gap_ns = self.gauge.gap_ns().unwrap_or(calibrated_ns);
+        let gap_ns = self.gauge.gap_ns(now_ns).unwrap_or(calibrated_ns);
         (trap_ns.saturating_sub(calibrated_ns) + gap_ns, gap_ns)
     }
 
@@ -129,13 +157,16 @@ impl Capture {
             touch::NEAR_REUSE => {}
             _ => {
                 let Some(mut watch) = self.watches.remove(id) else { return };
+                let header = trap.record.header;
+                let most_ns = MOST * self.settings.gap_cost_ns;
                 // One instruction may touch both, in one trap.
                 if let Some((used, before)) = &watch.used
+                    && used.record.header.tid == header.tid
                     && used.record.regs != trap.record.regs
-                    && let Some(gap_ns) = ours.gap_since(&trap, *before)
+                    && let Some(gap_ns) = ours.gap_since(&trap, *before).filter(|gap_ns| *gap_ns <= most_ns)
                 {
-                    tracing::trace!(gap_ns, cpu = trap.record.header.cpu, "gauge");
-                    self.gauge.note(gap_ns);
+                    tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
+                    self.gauge.note(header.time_ns, gap_ns);
                     add(&self.costs.gauges, 1);
                 }
                 if watch.follows.is_some() {
@@ -155,12 +186,17 @@ mod tests {
 
     #[test]
     fn words_of_a_gauge_are_new_and_follow_one_another() {
-        let load = |address: &u64| Event { value: *address, index: 1, size: 8, kind: Kind::LOAD, flags: 0 };
-        let of = |addresses: &[u64]| words(addresses.iter().map(load));
+        // 0 for a basic block.
+        let event = |value: &u64| {
+            let kind = if *value == 0 { Kind::BLOCK } else { Kind::LOAD };
+            Event { value: *value, index: 1, size: 8, kind, flags: 0 }
+        };
+        let of = |addresses: &[u64]| words(addresses.iter().map(event));
         assert_eq!(of(&[0x100, 0x108, 0x204]), Some([0x100, 0x108, 0x200]));
-        assert_eq!(of(&[0x100, 0x104, 0x200, 0x300, 0x400]), Some([0x200, 0x300, 0x400]));
-        // A word that was touched before.
+        assert_eq!(of(&[0x100, 0x104, 0x200, 0, 0x300, 0, 0x400]), Some([0x200, 0x300, 0x400]));
+        // A word that was touched before, and work in between.
         assert_eq!(of(&[0x100, 0x200, 0x104, 0x300]), None);
+        assert_eq!(of(&[0x100, 0x200, 0, 0, 0x300]), None);
         assert_eq!(of(&[]), None);
     }
 
@@ -168,8 +204,10 @@ mod tests {
     fn the_price_is_the_least_of_the_latest() {
         let mut gauge = Gauge::default();
         for (gap_ns, price) in [(9, None), (5, None), (7, Some(5)), (8, Some(5)), (9, Some(7))] {
-            gauge.note(gap_ns);
-            assert_eq!(gauge.gap_ns(), price, "{:?}", gauge.latest);
+            gauge.note(1_000, gap_ns);
+            assert_eq!(gauge.gap_ns(1_000), price, "{:?}", gauge.latest);
         }
+        assert_eq!(gauge.gap_ns(1_000 + OLD_NS), Some(7));
+        assert_eq!(gauge.gap_ns(1_001 + OLD_NS), None);
     }
 }

@@ -449,7 +449,8 @@ impl Capture {
             self.charge_imposed_stop();
             add(&self.costs.birth_stops, 1);
             self.adopt(status.tgid, tid, Holding::Held);
-            for watch in self.watches.iter_mut().filter(|watch| watch.tgid == status.tgid) {
+            let is_shared = |watch: &&mut Watch| watch.tgid == status.tgid && !watch.is_gauge;
+            for watch in self.watches.iter_mut().filter(is_shared) {
                 watch.threads_alive += 1;
                 if let Err(error) = watch.arm_in(tid, 1, self.programs.fd(), None) {
                     tracing::trace!("not armed in new thread {tid}: {error}");

@@ -102,7 +102,7 @@ impl Capture {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
         add(&self.costs.traps, 1 + nested_traps);
-        let (trap_cost_ns, gap_cost_ns) = self.trap_prices();
+        let (trap_cost_ns, gap_cost_ns) = self.trap_prices(header.time_ns);
         let disarm_cost_ns = self.settings.disarm_cost_ns;
         let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE);
         let mut ours = Ours::default();
@@ -160,9 +160,6 @@ impl Capture {
             (touch::AGAIN, None) => EndOutcome::Replaced,
             _ => EndOutcome::Reused(reuse(&watch, trap, ours)),
         };
-        if let EndOutcome::Reused(reuse) = &outcome {
-            self.gauge.note_reuse(reuse.distance_ns);
-        }
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
@@ -253,7 +250,7 @@ fn counted(watch: &Watch, reuse: &Trap) -> Option<u64> {
 
 /// CPU time of the process between use and reuse.
 ///
-/// In one thread it is the thread's own clock, read behind the use and at the reuse (of a companion: at both), less what our ticks and
+/// In one thread it is the thread's own clock, read behind the use and at the reuse, less what our ticks and
 /// traps took meanwhile. Between threads it is the process's clock, read when the watch was armed and now, less the time since the
 /// trap; that is exact to the delay of the ring, some 50 µs for each thread that runs.
 fn distance_ns(watch: &Watch, reuse: &Trap, ours: Ours) -> u64 {

@@ -75,7 +75,7 @@ impl Books<'_> {
             stops: get(&costs.stops),
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
-            last_traps: get(&costs.trapped),
+            last_traps: get(&costs.trapped) + get(&costs.gauges),
             ticks: samples + get(&costs.kernel_ticks),
             heap_ns: get(&costs.heap_ns),
             readings: get(&costs.meter_ticks),
