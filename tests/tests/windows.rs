@@ -165,16 +165,16 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
 fn a_trace_ends_at_the_asked_precision() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let target = Target::start("two_loops", &["90"]);
-    // Wide, because the distance of this program lies at the edge of a bin, and the error of the rate moves all across it.
-    let live = Live::trace(target.pid(), "60", &["--overhead", "5", "--until-ci", "40%"]);
+    // Not a program whose reuses all lie at one distance: if that is at the edge of a bin, the error of the rate moves all across it.
+    let target = Target::start("column_walk", &["90"]);
+    let live = Live::trace(target.pid(), "50", &["--overhead", "5", "--until-ci", "25%"]);
     assert_eq!(live.profile.run.ended_by, "the asked precision");
     assert!(live.profile.run.wall_ns < 40_000_000_000, "{} ns", live.profile.run.wall_ns);
     let bins = live.report["reuse"]["8"]["time"]["bins"].as_array().unwrap();
     let half =
         |bin: &serde_json::Value| (bin["ci95"][1].as_f64().unwrap() - bin["ci95"][0].as_f64().unwrap()) / 2.0;
     // The report draws more often than the look that ended the trace.
-    assert!(bins.iter().map(half).fold(0.0, f64::max) < 0.45, "{bins:?}");
+    assert!(bins.iter().map(half).fold(0.0, f64::max) < 0.3, "{bins:?}");
     assert_eq!(live.report["reuse"]["8"]["time"]["unit"], "accesses");
 }
 
