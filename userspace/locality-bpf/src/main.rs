@@ -157,11 +157,14 @@ fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &Outp
     }
     not_callgrind(output)?;
     let mut profile = locality_profile::read(file)?;
-    if let Some(seconds) = first_s.filter(|seconds| seconds * 1_000_000_000 < profile.run.wall_ns) {
+    if let Some(seconds) = first_s {
+        let whole_ns = profile.run.wall_ns;
         profile = profile.first(seconds * 1_000_000_000);
-        profile.notices.push(format!(
-            "Only the first {seconds} s of the trace, with rates learnt from all of it; losses are those of the whole."
-        ));
+        if profile.run.wall_ns < whole_ns {
+            profile.notices.push(format!(
+                "Only the first {seconds} s of the trace, with rates learnt from all of it; losses are those of the whole."
+            ));
+        }
     }
     print(&profile, estimator, output, false)?;
     Ok(success(&profile))

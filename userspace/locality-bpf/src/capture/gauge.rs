@@ -17,6 +17,7 @@ use super::{
     event::{EndOutcome, Trap, add},
     touches::Ours,
     watching::{Followed, Watch},
+    windows::Taken,
 };
 use crate::kernel::perf::Event as PerfEvent;
 
@@ -111,12 +112,16 @@ impl Capture {
     }
 
     /// The words that a gauge would take in this stop, if there are registers for them.
-    pub(super) fn gaugeable(&self, record: &SampleRecord, words: Option<[u64; 3]>) -> Option<[u64; 3]> {
+    pub(super) fn gaugeable(&self, record: &SampleRecord, taken: &Taken<'_>) -> Option<[u64; 3]> {
         let process = self.members.processes.get(&record.header.tgid)?;
         let free = process.arbiter.owned().saturating_sub(process.arbiter.granted());
         let thread = self.members.threads.get(&record.header.tid)?;
         let is_watched = |word: &u64| process.watched.contains_key(word);
-        words.filter(|words| thread.held && free >= words.len() && !words.iter().any(is_watched))
+        if !thread.held || free < 3 {
+            return None;
+        }
+        let words = taken.gauge_words()?;
+        (!words.iter().any(is_watched)).then_some(words)
     }
 
     /// Watches three words until the third was touched, or until the process' next sample. Best effort.
@@ -131,14 +136,7 @@ impl Capture {
             before = Some(Followed { id: watch.id, word });
             // The others stay armed, for disarming would take time in between.
             let traps = if n == 2 { 1 } else { 2 };
-            let announced = self.kernel.add_watch(watch.key(), watch.state());
-            let armed = announced.and_then(|()| Ok(watch.arm_in(tid, traps, self.programs.fd(), starter)?));
-            if let Some(process) = self.members.processes.get_mut(&tgid) {
-                process.watched.insert(word, watch.id);
-            }
-            self.watches.insert(watch);
-            if let Err(error) = armed {
-                tracing::debug!("no gauge in thread {tid}: {error:#}");
+            if !self.arm_beside(watch, traps, starter) {
                 self.end_companions(tgid, || EndOutcome::Replaced);
                 return;
             }

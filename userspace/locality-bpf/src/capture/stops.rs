@@ -154,7 +154,7 @@ impl Capture {
             }
         };
         let starter = PerfEvent::starter(tid).ok().filter(|_| in_time);
-        let gauge = self.gaugeable(&record, taken.as_ref().and_then(|taken| taken.gauge));
+        let gauge = taken.as_ref().and_then(|taken| self.gaugeable(&record, taken));
         let share = self.gauge.share();
         let armed = match (gauge, wish) {
             _ if !in_time => Arming::None,
@@ -316,22 +316,31 @@ impl Capture {
             (watch.follows, watch.p_arm) = (Some(Followed { id: follows, word }), p_arm);
             watch.threads_alive = process.threads.len() as u32;
             watch.armed_ns = sys::monotonic_ns();
-            let announced = self.kernel.add_watch(watch.key(), watch.state());
-            if let Err(error) =
-                announced.and_then(|()| Ok(watch.arm_in(owner, 1, self.programs.fd(), starter)?))
-            {
-                tracing::debug!("no companion in thread {owner}: {error:#}");
-                self.kernel.remove_watch(&watch.key());
+            let id = watch.id;
+            if !self.arm_beside(watch, 1, starter) {
                 break;
             }
             add(&self.costs.armed, 1);
-            if let Some(process) = self.members.processes.get_mut(&tgid) {
-                process.watched.insert(address, watch.id);
-            }
-            armed.push(watch.id);
-            self.watches.insert(watch);
+            armed.push(id);
         }
         armed
+    }
+
+    /// Arms a watch in its owner for so many traps, with a register that the arbiter has left; false where the kernel refuses.
+    pub(super) fn arm_beside(&mut self, mut watch: Watch, traps: u32, starter: Option<&PerfEvent>) -> bool {
+        let announced = self.kernel.add_watch(watch.key(), watch.state());
+        if let Err(error) =
+            announced.and_then(|()| Ok(watch.arm_in(watch.owner, traps, self.programs.fd(), starter)?))
+        {
+            tracing::debug!("no further watch in thread {}: {error:#}", watch.owner);
+            self.kernel.remove_watch(&watch.key());
+            return false;
+        }
+        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+            process.watched.insert(watch.address, watch.id);
+        }
+        self.watches.insert(watch);
+        true
     }
 
     /// Ends what still waits beside the watches of a process, and its gauge.

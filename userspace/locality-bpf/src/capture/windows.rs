@@ -52,14 +52,17 @@ pub struct Taken<'a> {
     choice: Choice,
     /// The use to be watched.
     pub candidate: Option<Candidate>,
-    /// Words for a gauge.
-    pub gauge: Option<[u64; 3]>,
 }
 
 impl Taken<'_> {
     /// Whether there is any access in it.
     pub fn has_accesses(&self) -> bool {
         self.window.as_ref().is_ok_and(|window| window.counts.accesses > 0)
+    }
+
+    /// Words that a gauge may take.
+    pub(super) fn gauge_words(&self) -> Option<[u64; 3]> {
+        gauge::words(self.window.as_ref().ok()?.events())
     }
 
     /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that its meter reads, if it
@@ -180,7 +183,7 @@ impl Windows {
         }
         if let Some(why) = why_none(regs) {
             let choice = Choice::draw(std::iter::empty(), 0, 0, &mut self.random);
-            return Some(Taken { window: Err(why), choice, candidate: None, gauge: None });
+            return Some(Taken { window: Err(why), choice, candidate: None });
         }
         let die = self.random.u8(..100);
         let (instructions, pages, _) =
@@ -191,8 +194,7 @@ impl Windows {
         let choice = Choice::draw(window.events(), accesses, USES, &mut self.random);
         let candidate = choice.first_open(|| window.events(), &mut self.random);
         let candidate = candidate.filter(|open| open.earlier <= EARLIER_MAX);
-        let gauge = gauge::words(window.events());
-        Some(Taken { window: Ok(window), choice, candidate, gauge })
+        Some(Taken { window: Ok(window), choice, candidate })
     }
 
     /// What the windows of a process need now that nobody waits.

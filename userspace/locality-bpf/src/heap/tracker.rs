@@ -202,9 +202,9 @@ impl Tracker {
         // What was recorded before comes first.
         self.heap.lock().drain(now_ns);
         match notice {
-            Notice::Started(pid) => self.meet_grown(pid, now_ns),
+            Notice::Started(pid) => self.meet(pid, now_ns, until_grown_ns(pid)),
             Notice::Launched { pid, program, done } => {
-                self.meet(pid, now_ns);
+                self.meet(pid, now_ns, 0);
                 self.probe_program(pid, &program);
                 // Who asked may have given up.
                 let _ = done.send(());
@@ -227,7 +227,7 @@ impl Tracker {
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.became = true;
                 }
-                self.meet(pid, now_ns);
+                self.meet(pid, now_ns, 0);
             }
             Notice::Ended(pid, at_ns) => {
                 self.forks.retain(|(_, child, _)| *child != pid);
@@ -242,19 +242,8 @@ impl Tracker {
         false
     }
 
-    /// As [`Self::meet`], but not at once where it was just forked: it may run another program, and a debugger may be about to take it.
-    fn meet_grown(&mut self, pid: u32, now_ns: u64) {
-        let born_ns = proc::start_ticks(pid).unwrap_or(0) * START_TICK_NS;
-        let is_young = sys::boottime_ns().saturating_sub(born_ns) < SETTLE_NS;
-        self.meet_after(pid, now_ns, if is_young { SETTLE_NS } else { 0 });
-    }
-
-    /// Looks a process through, now and a few times soon.
-    fn meet(&mut self, pid: u32, now_ns: u64) {
-        self.meet_after(pid, now_ns, 0);
-    }
-
-    fn meet_after(&mut self, pid: u32, now_ns: u64, wait_ns: u64) {
+    /// Looks a process through, after `wait_ns` and then a few times soon.
+    fn meet(&mut self, pid: u32, now_ns: u64, wait_ns: u64) {
         let is_new = !self.processes.contains_key(&pid);
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             links: HashMap::new(),
@@ -284,7 +273,7 @@ impl Tracker {
             self.forks.extract_if(.., |(_, _, at_ns)| now_ns.saturating_sub(*at_ns) > SETTLE_NS).collect();
         for (parent, child, at_ns) in settled {
             self.heap.lock().fork(parent, child, at_ns);
-            self.meet(child, now_ns);
+            self.meet(child, now_ns, 0);
         }
         let due: Vec<u32> = self
             .processes
@@ -366,12 +355,12 @@ impl Tracker {
             return;
         }
         let Ok(status) = proc::status(pid) else { return };
-        if is_ours(status.tracer) && status.state == 'T' {
-            // It allocates nothing, and what strace starts waits like this for its tracer.
-            return;
-        }
         if !is_ours(status.tracer) {
             self.leave(pid);
+            return;
+        }
+        if status.state == 'T' {
+            // It allocates nothing, and what strace starts waits like this for its tracer.
             return;
         }
         let Ok((files, text)) = modules::executed(pid) else { return };
@@ -393,11 +382,10 @@ impl Tracker {
         }
     }
 
-    /// Takes the probes out of a process that somebody else traces: a probe's return is a system call, and one that is traced, as
-    /// strace does, ends the program by SIGSEGV (seen on Linux 6.18).
+    /// Takes the probes out of a process that somebody else traces: a probe's return is a system call, and strace 6.1
+    /// ends by SIGSEGV where it counts one.
     fn leave(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        tracing::debug!("process {pid} is left: {:?}", process.links.keys());
         let links = std::mem::take(&mut process.links).into_values();
         drop(close(links.chain(process.ahead.take().map(|(_, link)| link))));
         self.fail("a process is traced by another program, which probes could harm".to_owned());
@@ -447,7 +435,6 @@ impl Tracker {
         if probes.is_empty() {
             return;
         }
-        tracing::debug!("probes for process {pid} in {}: {:?}", file.path.display(), proc::status(pid));
         match self.programs.attach(pid, &file.path, &probes) {
             Ok(link) => {
                 if let Some(process) = self.processes.get_mut(&pid) {
@@ -527,6 +514,14 @@ impl Tracker {
             }
         }
     }
+}
+
+/// How long to wait before a process that was just forked is probed: it may run another program, and a debugger may be about to
+/// take it.
+fn until_grown_ns(pid: u32) -> u64 {
+    let born_ns = proc::start_ticks(pid).unwrap_or(0) * START_TICK_NS;
+    let is_young = sys::boottime_ns().saturating_sub(born_ns) < SETTLE_NS;
+    if is_young { SETTLE_NS } else { 0 }
 }
 
 /// Whether a tracer is one of our threads, or none.
