@@ -1,7 +1,7 @@
 //! `FILE:LINES`: source lines whose variables are left out of the attribution (`application-properties-2012` calls them
 //! ignore lines).
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 /// Lines of one file. Variables that are defined on them are treated as if they were not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,19 @@ impl FromStr for IgnoreLines {
     }
 }
 
+impl fmt::Display for IgnoreLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (first, last)) in self.ranges.iter().enumerate() {
+            match n {
+                0 => write!(f, "{}:", self.file)?,
+                _ => f.write_str(",")?,
+            }
+            if first == last { write!(f, "{first}")? } else { write!(f, "{first}-{last}")? }
+        }
+        Ok(())
+    }
+}
+
 impl IgnoreLines {
     /// Whether a place is among them. A file given without its directories stands for any directory.
     pub fn contains(&self, file: &str, line: u32) -> bool {
@@ -58,6 +71,7 @@ mod tests {
         ] {
             assert_eq!(lines.contains(file, line), wanted, "{file}:{line}");
         }
+        assert_eq!(lines.to_string(), "sim.c:3-5,9");
         assert!("src/sim.c:7".parse::<IgnoreLines>().unwrap().contains("/a/src/sim.c", 7));
     }
 

@@ -141,6 +141,12 @@ impl Module {
         Ok(this)
     }
 
+    /// Build id of the file, lower-case hexadecimal; `None` without one.
+    pub(crate) fn build_id(&self) -> Option<String> {
+        let elf = ElfFile64::<Endianness>::parse(&*self.file).ok()?;
+        elf.build_id().ok().flatten().map(hexadecimal)
+    }
+
     /// All that needs the section table, which may be absent.
     fn read_sections(&mut self, path: &str) {
         let Ok(elf) = ElfFile64::<Endianness>::parse(&*self.file) else { return };
@@ -321,9 +327,13 @@ const SECTIONS: [SectionId; 11] = [
     SectionId::DebugStrOffsets,
 ];
 
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The separate debug file of a build id, if it is the right one.
 fn separate(build_id: &[u8]) -> Option<Mapped> {
-    let hexadecimal: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hexadecimal = hexadecimal(build_id);
     let (first, rest) = hexadecimal.split_at_checked(2)?;
     let path = PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug"));
     let file = Mapped::open(&path).ok()?;

@@ -90,13 +90,20 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Opens a file, or finds that it is open already.
-    pub(crate) fn open(&mut self, path: &Path) -> Result<ModuleId, Unreadable> {
+    /// Opens a file, or finds that it is open already. With a build id, another file at that path is refused.
+    pub(crate) fn open(&mut self, path: &Path, build_id: Option<&str>) -> Result<ModuleId, Unreadable> {
         let id = |at: usize| ModuleId(u32::try_from(at).unwrap_or(u32::MAX));
         if let Some(at) = self.modules.iter().position(|loaded| loaded.path == path) {
             return Ok(id(at));
         }
         let file = Module::open(path)?;
+        if let Some(traced) = build_id
+            && let found = file.build_id()
+            && found.as_deref() != Some(traced)
+        {
+            let found = found.unwrap_or_else(|| "none".to_owned());
+            return Err(Unreadable::Another { found, traced: traced.to_owned() });
+        }
         let debug = Debug::index(&file);
         self.modules.push(Loaded {
             path: path.to_owned(),

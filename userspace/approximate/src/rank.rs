@@ -150,7 +150,15 @@ impl Analyzer {
     /// # Errors
     /// No file that can be read, or no x86-64 ELF file.
     pub fn open(&mut self, path: &Path) -> Result<ModuleId, Unreadable> {
-        self.program.open(path)
+        self.program.open(path, None)
+    }
+
+    /// The same for the file that ran with this build id, in lower-case hexadecimal.
+    ///
+    /// # Errors
+    /// As above, or a file with another build id.
+    pub fn open_traced(&mut self, path: &Path, build_id: &str) -> Result<ModuleId, Unreadable> {
+        self.program.open(path, Some(build_id))
     }
 
     /// Attributes samples to variables.

@@ -11,6 +11,14 @@ pub enum Unreadable {
     /// No x86-64 ELF file.
     #[error("not an x86-64 ELF file")]
     NotElf,
+    /// The file has another build id than the one that ran.
+    #[error("it is another file than the one that ran (build id {found}, not {traced})")]
+    Another {
+        /// Of the file, hexadecimal; "none" without one.
+        found: String,
+        /// Of the one that ran.
+        traced: String,
+    },
 }
 
 /// Why a share of the samples has no variable.

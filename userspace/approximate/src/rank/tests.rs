@@ -208,6 +208,9 @@ fn samples_without_anything() {
     let text = directory.path().join("text");
     std::fs::write(&text, "int main;").unwrap();
     assert_eq!(analyzer.open(&text), Err(Unreadable::NotElf));
+    let us = std::env::current_exe().unwrap();
+    let another = analyzer.open_traced(&us, "0123");
+    assert!(matches!(&another, Err(Unreadable::Another { traced, .. }) if traced == "0123"), "{another:?}");
 }
 
 /// A sample in a library belongs to what was passed: `memcpy(to, from, …)` reads `from`.

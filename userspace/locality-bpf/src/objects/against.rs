@@ -7,7 +7,8 @@
 //! unknown memory) is left out on both sides.
 //!
 //! Not here: how either is computed. Limits: a pointer that walks through several objects stands for one of them; the
-//! approximate side reads the program's files, which must be where they were, unchanged.
+//! approximate side reads the program's files, which must be where they were; those with another build id than the
+//! traced ones' are left out and named.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,11 +16,14 @@ use std::{
 };
 
 use locality_analysis::{
-    model::{Accessed, FrameId, ModuleId, ObjectId, Profile, StackId},
+    model::{Accessed, FrameId, Module, ModuleId, ObjectId, Profile, StackId},
     objects::{Objects, StackWeight},
 };
 use locality_approximate as approximate;
 use serde_json::{Value, json};
+
+/// Lines of code that the text names for each object.
+const LINES: usize = 3;
 
 /// What to set beside the objects.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +41,8 @@ pub(super) struct Both<'a> {
     ranks: approximate::RankComparison<String>,
     /// What the approximate side calls objects, where that is another name.
     known_as: BTreeMap<String, BTreeSet<String>>,
+    /// Files that were not read, and why.
+    unread: BTreeMap<String, approximate::Unreadable>,
 }
 
 /// What uses weigh: misses of the level by which objects are ranked, else accesses.
@@ -47,7 +53,8 @@ fn weight(objects: &Objects, stack: &StackWeight) -> f64 {
 
 /// Compares them.
 pub(super) fn compare<'a>(profile: &Profile, objects: &Objects, against: &'a Against) -> Both<'a> {
-    let mut paths = Paths { profile, analyzer: approximate::Analyzer::new(), modules: HashMap::new() };
+    let (analyzer, modules, unread) = (approximate::Analyzer::new(), HashMap::new(), BTreeMap::new());
+    let mut paths = Paths { profile, analyzer, modules, unread };
     let mut samples: Vec<approximate::Sample> = objects
         .stacks
         .iter()
@@ -76,7 +83,7 @@ pub(super) fn compare<'a>(profile: &Profile, objects: &Objects, against: &'a Aga
         other.push((key, found.share));
     }
     let ranks = approximate::compare(worth_it(direct), worth_it(other));
-    Both { against, found, ranks, known_as }
+    Both { against, found, ranks, known_as, unread: paths.unread }
 }
 
 /// Sums by name, without what is not a thousandth: it is noise, and Kendall's τ weighs it like the rest.
@@ -114,18 +121,25 @@ struct Paths<'a> {
     profile: &'a Profile,
     analyzer: approximate::Analyzer,
     modules: HashMap<ModuleId, Option<approximate::ModuleId>>,
+    unread: BTreeMap<String, approximate::Unreadable>,
 }
 
 impl Paths<'_> {
     fn of(&mut self, stack: StackId) -> Vec<Option<approximate::Frame>> {
-        let Self { profile, analyzer, modules } = self;
+        let Self { profile, analyzer, modules, unread } = self;
         let stack = profile.stacks.get(stack.0 as usize);
         let frame = |id: &FrameId| {
             let frame = profile.frames.get(id.0 as usize)?;
             let module = frame.module?;
             let opened = *modules.entry(module).or_insert_with(|| {
-                let path = &profile.modules.get(module.0 as usize)?.path;
-                analyzer.open(Path::new(path)).ok()
+                let Module { path, build_id } = profile.modules.get(module.0 as usize)?;
+                // Others are mappings with a name in brackets.
+                let file = Path::new(path).is_absolute().then_some(path)?;
+                let opened = match build_id.as_str() {
+                    "" => analyzer.open(Path::new(file)),
+                    traced => analyzer.open_traced(Path::new(file), traced),
+                };
+                opened.map_err(|why| unread.insert(file.clone(), why)).ok()
             });
             Some(approximate::Frame { module: opened?, address: frame.module_address? })
         };
@@ -192,8 +206,13 @@ impl Both<'_> {
             .iter()
             .map(|(reason, share)| (reason.to_string(), json!(share)))
             .collect();
+        let at = |line: &approximate::SourceLine| json!({ "file": line.file, "line": line.line });
         let variables = self.found.variables.iter().map(|variable| {
-            let at = |line: &approximate::SourceLine| json!({ "file": line.file, "line": line.line });
+            let read_at = variable
+                .read_at
+                .iter()
+                .map(|(line, share)| json!({ "file": line.file, "line": line.line, "share": share }));
+            let made_by = variable.made_by.as_ref();
             json!({
                 "name": variable.name,
                 "kind": variable.kind.to_string(),
@@ -202,13 +221,25 @@ impl Both<'_> {
                 "declared": variable.declared.as_ref().map(at),
                 "aliases": variable.aliases,
                 "share": variable.share,
+                "read_at": read_at.collect::<Vec<_>>(),
+                "made_by": made_by.map(|(function, call)| json!({ "function": function, "call": call })),
             })
         });
+        let unread = self.unread.iter().map(|(path, why)| json!({ "file": path, "why": why.to_string() }));
+        let options = &self.against.options;
+        let ignored = options.ignore.iter().map(ToString::to_string);
         let skid = |skid: &Option<approximate::Gaussian>| {
             skid.map(|skid| json!({ "mean": skid.mean, "variance": skid.variance }))
         };
         json!({
             "method": "approximate",
+            "level": match options.level {
+                approximate::Level::Line => "line",
+                approximate::Level::Instruction => "instruction",
+            },
+            "loop_compensation": options.loop_compensation,
+            "ignored_lines": ignored.collect::<Vec<_>>(),
+            "samples": self.found.samples,
             "skid": skid(&self.against.options.skid),
             "simulated_skid": skid(&self.against.displace),
             "ranked_by": objects.ranked_by.and_then(|level| objects.levels.get(level)).map(|l| format!("L{}", l.level)),
@@ -219,7 +250,30 @@ impl Both<'_> {
             "top_possible": self.ranks.top_possible,
             "variables": variables.collect::<Vec<_>>(),
             "unattributed": reasons,
+            "unread": unread.collect::<Vec<_>>(),
         })
+    }
+
+    /// Where the approximate side has an object read, the heaviest lines.
+    fn lines_of(&self, key: &str) -> String {
+        let is_it =
+            |name: &String| name == key || self.known_as.get(key).is_some_and(|names| names.contains(name));
+        let mut lines: BTreeMap<String, f64> = BTreeMap::new();
+        for variable in self.found.variables.iter().filter(|variable| is_it(&plain(&variable.name))) {
+            for (line, share) in &variable.read_at {
+                let file = line.file.rsplit('/').next().unwrap_or_default();
+                *lines.entry(format!("{file}:{}", line.line)).or_default() += share;
+            }
+        }
+        let mut lines: Vec<(String, f64)> = lines.into_iter().filter(|(_, share)| *share >= 0.005).collect();
+        lines.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let told = lines.iter().take(LINES).map(|(line, share)| format!("{line} {:.1} %", share * 100.0));
+        let told = told.collect::<Vec<_>>().join(", ");
+        if told.is_empty() {
+            told
+        } else {
+            format!("                                         read at {told}\n")
+        }
     }
 
     pub(super) fn text(&self, objects: &Objects, top: usize) -> String {
@@ -241,6 +295,7 @@ impl Both<'_> {
                 format!("  (there {})", names.iter().take(3).cloned().collect::<Vec<_>>().join(", "))
             });
             page.push_str(&format!("     {left:<16} {right:<16} {}{known_as}\n", row.key));
+            page.push_str(&self.lines_of(&row.key));
         }
         let tau = |tau: Option<f64>| tau.map_or("not defined".to_owned(), |tau| format!("{tau:.2}"));
         page.push_str(&format!(
@@ -252,6 +307,11 @@ impl Both<'_> {
             self.ranks.top_overlap,
             self.ranks.top_possible,
         ));
+        for (path, why) in &self.unread {
+            page.push_str(&format!(
+                "{path} was left out by the approximate method: {why}. Run it where the traced file is.\n"
+            ));
+        }
         for (reason, share) in self.found.unattributed.iter().filter(|(_, share)| **share >= 0.005) {
             page.push_str(&format!(
                 "Not attributed by the approximate method: {:.1} %, {reason}.\n",
