@@ -321,8 +321,8 @@ pub struct TraceArgs {
     #[arg(long, default_value_t, value_name = "ESTIMATOR")]
     pub estimator: Estimator,
     /// Stop as soon as the distribution of time distances is known so well: the widest half of a 95 % interval over its bins,
-    /// as a share (0.05 or 5%). With -d, whichever comes first.
-    #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with = "no_window")]
+    /// as a share (0.05 or 5%). With -d, whichever comes first. Needs stops and windows.
+    #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with_all = ["no_window", "no_stop", "all"])]
     pub until_ci: Option<f64>,
     /// How to print.
     #[command(flatten)]

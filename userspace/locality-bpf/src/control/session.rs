@@ -99,6 +99,11 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         true => Some(Windows::start()),
         false => None,
     };
+    if let (Some(Err(why)), Some(_)) = (&windows, plan.until_ci) {
+        bail!(
+            "no precision can be waited for without windows, and {why}: end the trace by -d SECONDS in place of --until-ci"
+        );
+    }
     // The command is a process of its own already, and keeps what it was given.
     sys::loosen_limits();
     let hurry = sys::Hurry::begin();
