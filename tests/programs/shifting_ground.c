@@ -2,6 +2,9 @@
  *
  *   rewrites   changes an instruction of a running function all the time
  *   unmaps     another thread maps and unmaps pages next to those that this one reads
+ *   pulls      another thread takes the pages that this one reads away for a moment; it waits for them in its handler of SIGSEGV
+ *   narrow     goes over to 32-bit code in each turn
+ *   rare       in each turn, an instruction that hardly any program has
  *   secret     its stack is memory that nobody else may read (memfd_secret); "absent" in the output where the kernel has none
  *   confined   seccomp forbids it nearly everything
  *   clocks     reads the processor's clock in each turn
@@ -13,6 +16,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -58,6 +62,83 @@ static APART uint64_t unmaps(uint64_t *a) {
         sum = mix(sum ^ ordinary_work(a, 4096, i));
     over = 1;
     pthread_join(other, NULL);
+    return sum;
+}
+
+enum { PULLED = 64 };
+static volatile char *pulled;
+static volatile int is_there = 1;
+
+static void wait_for_pages(int signal) {
+    (void)signal;
+    while (!is_there && !over)
+        ;
+}
+
+static void *pull(void *unused) {
+    (void)unused;
+    while (!over) {
+        usleep(10000);
+        is_there = 0;
+        munmap((void *)pulled, PULLED * 4096);
+        double from = now();
+        while (now() < from + 0.002)
+            ;
+        if (mmap((void *)pulled, PULLED * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+            fail("mmap");
+        is_there = 1;
+    }
+    return NULL;
+}
+
+static APART uint64_t pulls(uint64_t *a) {
+    pulled = mmap(NULL, PULLED * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pulled == MAP_FAILED)
+        fail("mmap");
+    signal(SIGSEGV, wait_for_pages);
+    pthread_t other;
+    pthread_create(&other, NULL, pull, NULL);
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < rounds * 400; i++)
+        sum = mix(sum + a[i % 4096]) + (uint64_t)pulled[i % PULLED * 4096];
+    over = 1;
+    pthread_join(other, NULL);
+    return sum;
+}
+
+/* The processor's 32-bit mode: mov $1000,%ecx; 0: dec %ecx; jnz 0b; ljmp to what follows, in 64-bit mode again: mov %r14,%rsp; jmp *%r15 */
+static APART uint64_t narrow(uint64_t *a) {
+    unsigned char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    if (code == MAP_FAILED)
+        fail("mmap");
+    uint32_t wide = (uint32_t)(uintptr_t)code + 15;
+    memcpy(code, (unsigned char[]){0xb9, 0xe8, 3, 0, 0, 0x49, 0x75, 0xfd, 0xea}, 9);
+    memcpy(code + 9, &wide, 4);
+    memcpy(code + 13, (unsigned char[]){0x33, 0, 0x4c, 0x89, 0xf4, 0x41, 0xff, 0xe7}, 8);
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < rounds * 40; i++) {
+        asm volatile("mov %%rsp, %%r14\n\t"
+                     "lea 1f(%%rip), %%r15\n\t"
+                     "sub $128, %%rsp\n\t"
+                     "push $0x23\n\t"
+                     "push %0\n\t"
+                     "lretq\n"
+                     "1:"
+                     :
+                     : "r"(code)
+                     : "rcx", "r14", "r15", "cc", "memory");
+        sum = mix(sum + a[i % 4096]);
+    }
+    return sum;
+}
+
+static APART uint64_t rare(uint64_t *a) {
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < rounds * 400; i++) {
+        uint32_t rights = 0x2b;
+        asm volatile("lar %0, %0" : "+r"(rights) : : "cc");
+        sum = mix(sum + rights + a[i % 4096]);
+    }
     return sum;
 }
 
@@ -137,6 +218,12 @@ int main(int argc, char **argv) {
         sum = rewrites(a);
     else if (!strcmp(which, "unmaps"))
         sum = unmaps(a);
+    else if (!strcmp(which, "pulls"))
+        sum = pulls(a);
+    else if (!strcmp(which, "narrow"))
+        sum = narrow(a);
+    else if (!strcmp(which, "rare"))
+        sum = rare(a);
     else if (!strcmp(which, "secret"))
         sum = secret(a);
     else if (!strcmp(which, "confined"))

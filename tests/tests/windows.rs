@@ -15,6 +15,11 @@ fn ended(profile: &Profile, reasons: &[&str]) -> usize {
     profile.windows.iter().filter(|window| reasons.contains(&window.end.as_str())).count()
 }
 
+/// Why windows ended, each as often as it was.
+fn reasons(profile: &Profile) -> Vec<&str> {
+    profile.windows.iter().map(|window| window.end.as_str()).collect()
+}
+
 /// Traces `shifting_ground` to its end and compares what it says with an untraced run.
 fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     let untraced = Target::start("shifting_ground", &[rounds, which]).finish(LIMIT);
@@ -87,6 +92,31 @@ fn pages_that_come_and_go_harm_nobody() {
     let _alone = alone();
     let profile = on_shifting_ground("60000", "unmaps");
     assert!(ended(&profile, &["whole", "time limit"]) > 0, "{:?}", profile.ledger.stops);
+}
+
+/// A stopped thread's next page may be gone for as long as another thread likes.
+#[test]
+fn pages_that_are_taken_away_end_the_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("1500000", "pulls");
+    assert!(ended(&profile, &["unreadable data"]) > 0, "{:?}", reasons(&profile));
+}
+
+#[test]
+fn code_for_32_bits_has_no_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("100000", "narrow");
+    assert!(ended(&profile, &["32-bit code"]) > 0, "{:?}", reasons(&profile));
+}
+
+#[test]
+fn an_instruction_that_may_not_be_run_ends_the_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground("400000", "rare");
+    assert!(ended(&profile, &["unsupported instruction"]) > 0, "{:?}", reasons(&profile));
 }
 
 #[test]
