@@ -149,6 +149,28 @@ static APART void heap(void) {
     }
 }
 
+/* aliases: of seven accesses four to field (by its name, two parameters, a pointer), one to other_field, two to the call's return address */
+static word field[N], other_field[N];
+static struct {
+    word *cells;
+} volatile grid;
+
+static APART void by_parameters(word *from, word *to, size_t i) {
+    from[i];
+    to[(i + 64) & (N - 1)] = 1;
+}
+
+static APART void aliases(void) {
+    grid.cells = field;
+    word *cells = grid.cells;
+    for (size_t i = 0; i < N; i++) {
+        by_parameters(field, field, i);
+        cells[(i + 128) & (N - 1)];
+        field[(i + 192) & (N - 1)];
+        other_field[i];
+    }
+}
+
 /* stack: .75 ring, .25 sums: arrays of this function's frame; mixed: all of nested, stack and heap in turn */
 static APART void stack(void) {
     word ring[512], sums[64];
@@ -197,6 +219,8 @@ int main(int argc, char **argv) {
         run = nested;
     else if (!strcmp(which, "stack"))
         run = stack;
+    else if (!strcmp(which, "aliases"))
+        run = aliases;
     else if (!strcmp(which, "list"))
         make_list(), run = list;
     else if (!strcmp(which, "hash"))

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Languages of the programs.
-const EXTENSIONS: [&str; 4] = ["c", "cc", "rs", "s"];
+const EXTENSIONS: [&str; 6] = ["c", "cc", "rs", "s", "f90", "go"];
 
 /// The built program `name`; compiles it unless that was done before.
 pub fn build(name: &str) -> PathBuf {
@@ -98,7 +98,10 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
                     .replace("$RUSTC", &rustc().to_string_lossy())
             })
             .collect();
-        let run = Command::new(&words[0]).args(&words[1..]).output();
+        let mut command = Command::new(&words[0]);
+        // Go keeps what it compiles, where root may have no home.
+        command.env("GOCACHE", dir.join("go-cache")).env("GO111MODULE", "off");
+        let run = command.args(&words[1..]).output();
         let run =
             run.unwrap_or_else(|e| panic!("cannot run {}: {e}; `cargo xtask test` installs it", words[0]));
         let stderr = String::from_utf8_lossy(&run.stderr);
@@ -107,10 +110,13 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
     dir.join(name)
 }
 
-/// The build commands in a source: what follows `// build:` or `# build:` at the start of a line.
+/// The build commands in a source: what follows `// build:`, `# build:` or `! build:` at the start of a line.
 fn commands(text: &str) -> Vec<&str> {
     text.lines()
-        .filter_map(|line| line.strip_prefix("// build: ").or(line.strip_prefix("# build: ")))
+        .filter_map(|line| {
+            let comment = line.strip_prefix("//").or(line.strip_prefix('#')).or(line.strip_prefix('!'))?;
+            comment.strip_prefix(" build: ")
+        })
         .collect()
 }
 

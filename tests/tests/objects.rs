@@ -4,6 +4,9 @@
 //! independent draws from the program's mix. The share of n of them differs from a true share p by more than 6·√(p(1−p)/n) in one of
 //! 500 million runs; .02 more is allowed for what lies between the loops (a clock read every few hundred thousand accesses, the
 //! phase that a timer prefers). No figure of time is asserted.
+//!
+//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes so many samples of each program and
+//! prints the table of docs/accuracy.md: how far the shares are off, in percentage points.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,6 +21,10 @@ const SECONDS: &str = "5";
 
 fn trace(program: &str, arguments: &[&str]) -> Live {
     let target = Target::start(program, arguments);
+    if let Some(wanted) = samples_for_the_table() {
+        let enough = |live: &Live| live.profile.samples.len() >= wanted;
+        return Live::trace_until(target.pid(), ["20", "40"], &["--overhead", "20"], enough);
+    }
     let enough = |live: &Live| live.profile.uses.len() >= 80;
     let live = Live::trace_until(target.pid(), [SECONDS, "20"], &["--overhead", "5"], enough);
     assert!(enough(&live), "{} uses: {}", live.profile.uses.len(), live.stderr);
@@ -63,9 +70,24 @@ fn whole(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no count: {value}"))
 }
 
+fn samples_for_the_table() -> Option<usize> {
+    std::env::var("LOCALITY_OBJECTS_SAMPLES").ok()?.parse().ok()
+}
+
 /// Shares of accesses by name, and the same order of the rows by accesses.
 fn assert_shares(live: &Live, truth: &[(&str, f64)]) {
     let report = &live.report;
+    if samples_for_the_table().is_some() {
+        let off = truth.iter().map(|(name, share)| (share_of(report, name) - share).abs() * 100.0);
+        let names: Vec<&str> = truth.iter().map(|(name, _)| *name).collect();
+        eprintln!(
+            "| {} | {} | {} | {:.1} |",
+            report["run"]["command"].as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default(),
+            live.profile.samples.len(),
+            names.join(", "),
+            off.fold(0.0, f64::max),
+        );
+    }
     let n = whole(&report["objects_summary"]["n"]);
     // Samples without a window count with their own access.
     assert!(n as usize >= live.profile.uses.len(), "{n} of {}", live.profile.uses.len());
@@ -135,8 +157,28 @@ fn fields_of_nested_structures() {
     let hot: Vec<&str> =
         layout["hot"].as_array().unwrap().iter().filter_map(|member| member["path"].as_str()).collect();
     assert_eq!(hot, ["pos.x", "vel.y", "id"]);
+    let members = layout["members"].as_array().unwrap();
+    let first = &members[0];
+    assert_eq!(
+        (&first["path"], &first["type"], &first["offset"]),
+        (&json!("pos.x"), &json!("double"), &json!(0))
+    );
+    assert!((number(&first["access_share"]) - 0.5).abs() < 0.2, "{layout:#}");
+    let hole = members.iter().find(|member| member["hole"] == true);
+    assert_eq!(hole.map(|hole| (&hole["offset"], &hole["bytes"])), Some((&json!(92), &json!(4))));
     // 8 + 8 + 4 bytes of 96: three bodies in a line in place of one and a half lines a body.
     assert_eq!(layout["split"]["bytes"], json!([96, 24]));
+}
+
+/// One array under four names in the source is one object.
+#[test]
+fn aliases_of_an_array() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = trace("objects", &["aliases", "60"]);
+    assert_shares(&live, &[("field", 4.0 / 7.0)]);
+    let n = whole(&live.report["objects_summary"]["n"]);
+    assert_near("other_field", share_of(&live.report, "other_field"), 1.0 / 7.0, n, &live.report);
 }
 
 #[test]
@@ -331,6 +373,32 @@ fn a_rust_vector_of_structures() {
     assert_near("particles", heap, 0.75, n, report);
 }
 
+#[test]
+fn a_fortran_common_block() {
+    requires!(root, btf, watchpoints(4), command("gfortran"));
+    let _alone = alone();
+    let live = trace("objects_fortran", &["60"]);
+    assert_shares(&live, &[("shared", 0.75), ("world::field", 0.25)]);
+    assert_fields(&live.report, "shared", &[(".pos[]", 2.0 / 3.0), (".vel[]", 1.0 / 3.0)]);
+}
+
+/// Go's runtime handles every signal, so its threads are not stopped: objects are those of the accesses at the samples, which shares of
+/// time weigh.
+#[test]
+fn go_package_variables() {
+    requires!(root, btf, watchpoints(4), command("go"));
+    let _alone = alone();
+    let target = Target::start("objects_go", &["60"]);
+    let live = Live::trace(target.pid(), SECONDS, &["--overhead", "5"]);
+    let (table, counts) = (row(&live.report, "main.table"), row(&live.report, "main.counts"));
+    assert_eq!((&table["kind"], &counts["kind"]), (&json!("static"), &json!("static")));
+    assert!(number(&table["access_share"]) > number(&counts["access_share"]), "{:#}", names(&live.report));
+    assert!(number(&counts["access_share"]) > 0.05, "{:#}", names(&live.report));
+    let fields: Vec<&str> =
+        table["fields"].as_array().unwrap().iter().filter_map(|field| field["path"].as_str()).collect();
+    assert!(fields.contains(&"[].X") && fields.contains(&"[].Mass"), "{fields:?}");
+}
+
 /// The page of objects from the profile, both methods side by side.
 #[test]
 fn both_methods_on_one_profile() {
@@ -338,7 +406,12 @@ fn both_methods_on_one_profile() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
-    let target = Target::start("objects", &["globals", "60"]);
+    // A copy, to be replaced when it was traced.
+    let program = directory.path().join("objects");
+    std::fs::copy(programs::build("objects"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["globals", "60"]);
+    let target = Target::start_command(command);
     let file_name = file.to_str().unwrap();
     Live::of(&Tracer::attach(target.pid(), SECONDS).args(["--overhead", "5", "-o", file_name]).run(), &file);
     let page = |more: &[&str]| Tracer::new().args(["objects", file_name]).args(more).run();
@@ -360,6 +433,22 @@ fn both_methods_on_one_profile() {
         (&skid["against"]["skid"]["mean"], &skid["against"]["simulated_skid"]["variance"]),
         (&1.0.into(), &0.0.into())
     );
+    let read_at = json["against"]["variables"][0]["read_at"][0]["line"].as_u64();
+    assert!(read_at.is_some_and(|line| line > 0), "{json:#}");
+    let source = std::fs::read_to_string(programs::source("objects")).unwrap();
+    let declared = 1 + source.lines().position(|line| line.contains("hot_table[N]")).unwrap();
+    let ignored = format!("objects.c:{declared}");
+    let without = ["--against", "approximate", "--ignore-lines", &ignored, "--format", "json"];
+    let without: Value = serde_json::from_str(&page(&without).stdout).unwrap();
+    assert_eq!(without["against"]["ignored_lines"], json!([ignored]));
+    let left = without["against"]["variables"].as_array().unwrap();
+    assert!(!left.iter().any(|one| one["name"].as_str().unwrap().contains("_table")), "{left:#?}");
+    // Another program at its place has no say.
+    drop(target);
+    std::fs::remove_file(&program).unwrap();
+    std::fs::copy(programs::build("two_loops"), &program).unwrap();
+    let replaced = page(&["--against", "approximate"]);
+    assert!(replaced.stdout.contains("another file than the one that ran"), "{}", replaced.stdout);
     // The report has the same objects.
     let report = Tracer::new().args(["report", file_name]).run();
     assert!(report.stdout.contains("Data objects"), "{}", report.stdout);

@@ -38,7 +38,7 @@ use crate::reuse::{Case, FIXED_SIZES};
 use crate::survival::bin;
 
 pub use conflicts::{Conflict, NEAREST};
-pub use layout::{Change, HOT_SHARE, Layout};
+pub use layout::{Change, HOT_SHARE, Layout, Piece};
 pub use rows::Rows;
 pub use shares::Shares;
 pub(crate) use uses::reuse_kind;
@@ -131,6 +131,8 @@ pub struct Line {
     pub kind: AccessKind,
     /// Share of all accesses of the trace.
     pub access_share: Estimate,
+    /// Share of all CPU time of the trace.
+    pub cpu_share: Estimate,
     /// Share of all predicted misses of the trace, by level.
     pub miss_share: Vec<Estimate>,
 }

@@ -39,7 +39,7 @@ mod types;
 mod variable;
 
 pub use debug::DebugFaults;
-pub use layout::{Advice, Layout, LayoutField, Move, Share};
+pub use layout::{Layout, LayoutField};
 pub use locality_symbols::{CodeAddress, StackFrame};
 pub use named::{Declared, Field, Kind, Named, Object, ObjectId, TypeId};
 pub use place::{HeapBlock, HeapBlocks, Memory, Place, ProcessMemory};

@@ -443,7 +443,7 @@ impl Trace {
         let facts = [
             ("seconds", number("/run/wall_s")),
             ("samples", number("/run/samples")),
-            ("windows", number("/run/windows")),
+            ("windows", number("/windows/n")),
             ("watches", number("/ledger/watch/armed")),
             ("traps", number("/ledger/watch/trapped")),
             ("overhead", number("/overhead/measured_percent")),

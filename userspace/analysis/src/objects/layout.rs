@@ -29,11 +29,26 @@ pub struct Change {
     pub sweep_lines: (f64, f64),
 }
 
+/// A piece of a structure: a member, or bytes that belong to none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Piece {
+    /// Index of the member; `None` for a hole.
+    pub member: Option<usize>,
+    /// First byte within an element.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Share of the object's accesses.
+    pub access_share: f64,
+}
+
 /// A structure and how it is used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
     /// Which.
     pub record: RecordId,
+    /// All of it, by offset.
+    pub pieces: Vec<Piece>,
     /// Hot members by index, in the order of their offsets.
     pub hot: Vec<usize>,
     /// Cold ones.
@@ -69,22 +84,49 @@ pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option
         return None;
     }
     mark_hot(&mut within);
-    let is_hot = |member: &Member| {
-        within.iter().filter(|field| field.hot).any(|field| {
-            let at = profile.fields.get(field.field.0 as usize).map(|field| field.record_offset);
-            at.is_some_and(|at| (member.offset..member.offset + member.bytes.max(1)).contains(&at))
-        })
+    let is_in = |field: &FieldUse, member: &Member| {
+        let at = profile.fields.get(field.field.0 as usize).map(|field| field.record_offset);
+        at.is_some_and(|at| (member.offset..member.offset + member.bytes.max(1)).contains(&at))
     };
+    let is_hot = |member: &Member| within.iter().filter(|field| field.hot).any(|field| is_in(field, member));
     let (hot, cold): (Vec<usize>, Vec<usize>) =
         (0..record.members.len()).partition(|index| record.members.get(*index).is_some_and(is_hot));
     // Accesses to padding, or to what no member tells of.
     if hot.is_empty() {
         return None;
     }
-    Some(arrange(id, record, hot, cold))
+    let share = |member: &Member| {
+        let within = within.iter().filter(|field| is_in(field, member));
+        within.fold(0.0, |sum, field| sum + field.access_share.value)
+    };
+    Some(arrange(id, record, hot, cold, share))
 }
 
-fn arrange(id: RecordId, record: &Record, hot: Vec<usize>, cold: Vec<usize>) -> Layout {
+/// Members and holes by offset; members that overlap (unions) follow one another.
+fn pieces(record: &Record, share: impl Fn(&Member) -> f64) -> Vec<Piece> {
+    let mut members: Vec<(usize, &Member)> = record.members.iter().enumerate().collect();
+    members.sort_by_key(|(index, member)| (member.offset, *index));
+    let (mut pieces, mut end) = (Vec::new(), 0);
+    let hole = |from: u64, until: u64| {
+        (from < until).then(|| Piece { member: None, offset: from, bytes: until - from, access_share: 0.0 })
+    };
+    for (index, member) in members {
+        pieces.extend(hole(end, member.offset));
+        let Member { offset, bytes, .. } = *member;
+        pieces.push(Piece { member: Some(index), offset, bytes, access_share: share(member) });
+        end = end.max(offset.saturating_add(bytes));
+    }
+    pieces.extend(hole(end, record.bytes));
+    pieces
+}
+
+fn arrange(
+    id: RecordId,
+    record: &Record,
+    hot: Vec<usize>,
+    cold: Vec<usize>,
+    share: impl Fn(&Member) -> f64,
+) -> Layout {
     let members = |indices: &[usize]| -> Vec<&Member> {
         indices.iter().filter_map(|index| record.members.get(*index)).collect()
     };
@@ -100,31 +142,18 @@ fn arrange(id: RecordId, record: &Record, hot: Vec<usize>, cold: Vec<usize>) -> 
     let (all, reordered) = pack(&[&hots, &colds]);
     let first = hots.iter().map(|member| member.offset).min().unwrap_or(0);
     let last = hots.iter().map(|member| member.offset + member.bytes).max().unwrap_or(0);
+    let pieces = pieces(record, share);
     Layout {
         record: id,
         hot_bytes: hots.iter().map(|member| member.bytes).sum(),
         hot_span: last - first,
-        padding: padding(record),
+        padding: pieces.iter().filter(|piece| piece.member.is_none()).map(|piece| piece.bytes).sum(),
         split: change(alone, lines(alone, &packed)),
         reorder: change(all, lines(all, &reordered)),
         hot,
         cold,
+        pieces,
     }
-}
-
-/// Bytes that belong to no member.
-fn padding(record: &Record) -> u64 {
-    let mut spans: Vec<(u64, u64)> =
-        record.members.iter().map(|member| (member.offset, member.offset + member.bytes)).collect();
-    spans.sort_unstable();
-    let (mut covered, mut end) = (0, 0);
-    for (from, until) in spans {
-        let from = from.max(end).min(record.bytes);
-        let until = until.clamp(from, record.bytes);
-        covered += until - from;
-        end = end.max(until);
-    }
-    record.bytes - covered
 }
 
 /// What a member must be aligned to.

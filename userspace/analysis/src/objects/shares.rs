@@ -211,7 +211,9 @@ impl<'a> Shares<'a> {
     /// Accesses by the line of the use; misses by the line that touches again, in the proportions of the seen ones.
     fn lines(&self, uses: &[DataUse], rows: &mut [Option<Row>]) {
         type At = (usize, PlaceId);
-        let accesses = self.by(uses.iter(), |one| Some((one.row?, one.place)), |one| one.accesses);
+        let at = |one: &DataUse| Some((one.row?, one.place));
+        let accesses = self.by(uses.iter(), at, |one| one.accesses);
+        let cpu = self.by(uses.iter(), at, |one| one.cpu_ns);
         let mut kinds: BTreeMap<At, [f64; 4]> = BTreeMap::new();
         // Seen reuses that miss, by line, and expected misses by the line of the use for objects without any; with how many.
         let mut seen: BTreeMap<At, ([f64; LEVELS], u64)> = BTreeMap::new();
@@ -223,7 +225,8 @@ impl<'a> Shares<'a> {
         };
         for one in uses {
             let Some(row) = one.row else { continue };
-            kinds.entry((row, one.place)).or_default()[kind_index(one.kind)] += one.accesses;
+            kinds.entry((row, one.place)).or_default()[kind_index(one.kind)] +=
+                one.accesses + f64::MIN_POSITIVE;
             add(&mut used, (row, one.place), &one.misses);
             if let Some((place, kind)) = one.reuse.filter(|_| one.missed.iter().any(|missed| *missed > 0.0)) {
                 add(&mut seen, (row, place), &one.missed);
@@ -253,8 +256,9 @@ impl<'a> Shares<'a> {
             };
             let miss_share: Vec<Estimate> = (0..self.levels.len()).map(share).collect();
             let access_share = accesses.get(&at).copied().unwrap_or_default();
-            // A place where the clock stopped, and nothing was drawn.
-            if access_share.n == 0 && miss_share.iter().all(|misses| misses.value <= 0.0) {
+            let cpu_share = cpu.get(&at).copied().unwrap_or_default();
+            if access_share.n == 0 && cpu_share.n == 0 && miss_share.iter().all(|misses| misses.value <= 0.0)
+            {
                 continue;
             }
             let heaviest = KINDS.iter().zip(weights).max_by(|a, b| a.1.total_cmp(&b.1));
@@ -262,6 +266,7 @@ impl<'a> Shares<'a> {
                 place: at.1,
                 kind: heaviest.map(|(kind, _)| *kind).unwrap_or_default(),
                 access_share,
+                cpu_share,
                 miss_share,
             });
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::{Contexts, PlaceId, function_name};
 use crate::model::{AccessKind, FrameId, Member, Object, ObjectId, ObjectKind, Profile};
-use crate::objects::{Change, FieldUse, Layout, Line, Objects, Row};
+use crate::objects::{Change, FieldUse, LINE, Layout, Line, Objects, Piece, Row};
 
 use super::json::ci95;
 
@@ -63,7 +63,9 @@ impl Json<'_> {
         let conflicts = self.objects.conflicts.iter().take(CONFLICTS).map(|pair| {
             json!({
                 "object": self.name(pair.victim),
+                "object_id": pair.victim.0,
                 "displaced_by": self.name(pair.by),
+                "displaced_by_id": pair.by.0,
                 "level": ranked_by,
                 "share": pair.share,
                 "n": pair.n,
@@ -116,6 +118,7 @@ impl Json<'_> {
         let module = object.module.and_then(|module| self.profile.modules.get(module.0 as usize));
         let declared = object.declared.as_ref().map(|(file, line)| json!({ "file": file, "line": line }));
         let mut value = json!({
+            "id": row.object.map(|id| id.0),
             "name": object.name,
             "kind": kind_name(object.kind),
             "type": object.type_name,
@@ -180,6 +183,8 @@ impl Json<'_> {
         value["access_share"] = json!(line.access_share.value);
         value["access_share_ci95"] = ci95(&line.access_share);
         value["n"] = json!(line.access_share.n);
+        value["cpu_share"] = json!(line.cpu_share.value);
+        value["cpu_share_ci95"] = ci95(&line.cpu_share);
         value["miss_share"] = self.by_level(&line.miss_share, |share| json!(share.value));
         value["miss_share_ci95"] = self.by_level(&line.miss_share, ci95);
         value
@@ -221,6 +226,19 @@ impl Json<'_> {
             Some(json!({ "path": path, "offset": offset, "bytes": bytes }))
         };
         let members = |indices: &[usize]| -> Value { indices.iter().filter_map(member).collect() };
+        let piece = |piece: &Piece| {
+            let mut value =
+                json!({ "offset": piece.offset, "bytes": piece.bytes, "line": piece.offset / LINE });
+            match piece.member.and_then(|index| record.members.get(index)) {
+                Some(member) => {
+                    value["path"] = json!(member.path);
+                    value["type"] = json!(member.type_name);
+                    value["access_share"] = json!(piece.access_share);
+                }
+                None => value["hole"] = json!(true),
+            }
+            value
+        };
         let change = |change: &Change| {
             json!({
                 "bytes": [change.bytes.0, change.bytes.1],
@@ -232,6 +250,7 @@ impl Json<'_> {
             "type": record.name,
             "bytes": record.bytes,
             "padding_bytes": layout.padding,
+            "members": layout.pieces.iter().map(piece).collect::<Vec<_>>(),
             "hot": members(&layout.hot),
             "cold": members(&layout.cold),
             "hot_bytes": layout.hot_bytes,

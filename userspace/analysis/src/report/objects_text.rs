@@ -1,9 +1,11 @@
 //! Data objects as text: the report's second block, and the whole page of `locality-bpf objects`.
 
+use std::collections::BTreeMap;
+
 use crate::context::{Contexts, base_name};
 use crate::estimate::Estimate;
-use crate::model::{AccessKind, Object, ObjectId, ObjectKind, Profile};
-use crate::objects::{Layout, Objects, Row};
+use crate::model::{AccessKind, Object, ObjectId, ObjectKind, Profile, Record};
+use crate::objects::{LINE, Layout, Objects, Piece, Row};
 
 use super::text::place_name;
 use super::units::{bytes, count, counted, percent, share, shorten};
@@ -16,6 +18,10 @@ const SENTENCES: usize = 3;
 const SMALL: f64 = 0.005;
 /// Lines of code and fields shown with an object on the page of its own.
 const DETAILS: usize = 6;
+/// Share of the accesses from which on it is said why objects are known in part.
+const NAMED_IN_PART: f64 = 0.05;
+/// Rows of a structure's members.
+const MEMBERS: usize = 24;
 /// A change of layout that saves less of the lines is not worth a word.
 const WORTH: f64 = 0.10;
 
@@ -187,6 +193,7 @@ impl Text<'_> {
             members(&layout.hot),
             bytes(layout.padding),
         ));
+        self.pieces(layout, record, lines);
         let saved = |(before, after): (f64, f64)| if before > 0.0 { 1.0 - after / before } else { 0.0 };
         let split = &layout.split;
         let sweep = saved(split.sweep_lines);
@@ -212,6 +219,46 @@ impl Text<'_> {
         }
     }
 
+    /// The structure as it lies in memory, as pahole shows it, with shares of accesses; members that were not seen to be accessed
+    /// and follow one another are one row.
+    fn pieces(&self, layout: &Layout, record: &Record, lines: &mut Vec<String>) {
+        let kind = |piece: &Piece| (piece.member.is_some(), piece.access_share > 0.0, piece.offset / LINE);
+        let runs: Vec<&[Piece]> = layout
+            .pieces
+            .chunk_by(|a, b| kind(a) == kind(b) && a.member.is_some() && a.access_share <= 0.0)
+            .collect();
+        lines.push("            line  offset    bytes  of its accesses".to_owned());
+        for run in runs.iter().take(MEMBERS) {
+            let [first, rest @ ..] = run else { continue };
+            let name = |piece: &Piece| piece.member.and_then(|index| record.members.get(index));
+            let told = match (name(first), name(rest.last().unwrap_or(first))) {
+                (Some(member), _) if rest.is_empty() => {
+                    let of_type = member.type_name.as_ref().map_or(String::new(), |name| format!(", {name}"));
+                    shorten(&format!("{}{of_type}", member.path), 44)
+                }
+                (Some(from), Some(until)) => {
+                    let more = run.len() - 1;
+                    shorten(&format!("{} … {} ({} members)", from.path, until.path, more + 1), 44)
+                }
+                _ => "(hole)".to_owned(),
+            };
+            let last = rest.last().unwrap_or(first);
+            let share = match first.access_share {
+                share if share > 0.0 => percent(share),
+                _ => String::new(),
+            };
+            lines.push(format!(
+                "            {:>4} {:>7} {:>8}  {share:>7}  {told}",
+                first.offset / LINE,
+                first.offset,
+                last.offset.saturating_add(last.bytes) - first.offset,
+            ));
+        }
+        if let Some(more) = runs.len().checked_sub(MEMBERS).filter(|more| *more > 0) {
+            lines.push(format!("            … {}", counted(more as u64, "more row")));
+        }
+    }
+
     /// Who displaces whom.
     pub fn conflicts(&self, top: usize) -> Vec<String> {
         let name = |id: ObjectId| self.object(id).map_or("unknown", |object| object.name.as_str());
@@ -229,6 +276,17 @@ impl Text<'_> {
         let unknown = &self.objects.unknown;
         if unknown.value >= SMALL {
             remarks.push(format!("The object of {} of the accesses is not known.", share(unknown)));
+        }
+        let mut reasons: BTreeMap<&str, f64> = BTreeMap::new();
+        for row in &self.objects.rows {
+            if let Some(why) = row.object.and_then(|id| self.object(id)?.unknown.as_deref()) {
+                *reasons.entry(why).or_default() += row.access_share.value;
+            }
+        }
+        let mut reasons: Vec<_> = reasons.into_iter().filter(|(_, share)| *share >= NAMED_IN_PART).collect();
+        reasons.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (why, share) in reasons.into_iter().take(2) {
+            remarks.push(format!("{} of the accesses fall on objects known in part: {why}.", percent(share)));
         }
         if let Some(heap) = &self.profile.heap
             && let Some(seen) = heap.share_seen()

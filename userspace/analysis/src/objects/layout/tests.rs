@@ -154,5 +154,7 @@ fn unions_are_placed_once() {
     let (a, b) = (member("a", 0, 8), member("b", 0, 4));
     assert_eq!(pack(&[&[&a, &b]]), (8, vec![(0, 8)]));
     let record = Record { name: "u".to_owned(), bytes: 16, members: vec![a, b] };
-    assert_eq!(padding(&record), 8);
+    let pieces = pieces(&record, |member| if member.path == "b" { 0.25 } else { 0.0 });
+    let told: Vec<_> = pieces.iter().map(|it| (it.member, it.offset, it.bytes, it.access_share)).collect();
+    assert_eq!(told, [(Some(0), 0, 8, 0.0), (Some(1), 0, 4, 0.25), (None, 8, 8, 0.0)]);
 }
