@@ -333,6 +333,8 @@ fn places_that_cannot_be_written() {
     run(&["-q", "-o", &profile, "--report", "/proc/report", "--", "touch", &marker])
         .assert_refused(1, &["/proc/report"]);
     assert!(!std::path::Path::new(&profile).exists() && !std::path::Path::new(&marker).exists());
+    run(&["-q", "-p", &pid, "-d", "1", "-o", &profile, "--report", &profile])
+        .assert_refused(2, &["t.locality", "another name"]);
     // Where it turns out late, what was measured has its place.
     let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--report", "/dev/full"]);
     traced.assert_refused(1, &["/dev/full"]);

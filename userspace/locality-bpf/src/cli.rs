@@ -19,6 +19,11 @@ use crate::{
     units,
 };
 
+/// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as for what it can.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUse(pub String);
+
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
 /// The program runs unmodified. A clock stops it now and then at an instruction, a hardware breakpoint is set on the data
@@ -141,7 +146,7 @@ pub enum Other {
 /// Options of an exact run.
 #[derive(Debug, Clone, Args)]
 pub struct ExactArgs {
-    /// Keep the report in this file, for `locality-bpf report FILE`.
+    /// Keep the report in this file, for `locality-bpf report FILE` [an earlier one becomes FILE.old].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each further one about as much

@@ -15,7 +15,7 @@ use locality_analysis::{
 };
 use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::{
-    cli::{Cli, ExactArgs, Format, Other, OutputArgs},
+    cli::{Cli, ExactArgs, Format, Other, OutputArgs, WrongUse},
     compare,
     control::{launch, session, skid::Skid},
     doctor, exact, objects,
@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         eprintln!("locality-bpf: {}", sentence(&error));
         match error.downcast_ref::<launch::CannotRun>() {
             Some(refused) => ExitCode::from(refused.exit_code()),
+            None if error.is::<WrongUse>() => ExitCode::from(2),
             None => ExitCode::FAILURE,
         }
     })
@@ -124,18 +125,33 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// The command owns stdout, and its status is ours, unless nothing was recorded.
+/// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot be written in one place is
+/// in another.
 fn run_exactly(args: &ExactArgs, quiet: bool) -> Result<ExitCode> {
-    let outcome = exact::run(args)?;
-    if let Some(file) = &args.output {
-        exact::store(&outcome.report, file)?;
-        if !quiet {
-            eprintln!("locality-bpf: profile written to {}", file.display());
+    let exact::Outcome { report, exit_status, file } = exact::run(args)?;
+    let mut failed = !report["empty"].is_null();
+    let mut is_stored = false;
+    match file.map(|file| exact::store(&report, file)) {
+        Some(Ok(file)) => {
+            is_stored = true;
+            if !quiet {
+                eprintln!("locality-bpf: profile written to {}", file.display());
+            }
+        }
+        Some(Err(error)) => {
+            failed = true;
+            eprintln!("locality-bpf: the profile is not stored: {}", sentence(&error));
+        }
+        None => {}
+    }
+    if let Err(error) = print_exact(&report, &args.print, true) {
+        failed = true;
+        eprintln!("locality-bpf: {}", sentence(&error));
+        if args.print.report.is_some() && !is_stored {
+            print_exact(&report, &OutputArgs { report: None, ..args.print.clone() }, true)?;
         }
     }
-    print_exact(&outcome.report, &args.print, true)?;
-    let failed = outcome.exit_status == 0 && !outcome.report["empty"].is_null();
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::from(outcome.exit_status) })
+    Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
 }
 
 fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) -> Result<()> {

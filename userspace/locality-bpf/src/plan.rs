@@ -12,7 +12,7 @@ use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_common::config::{CGROUPS_MAX, CgroupTarget};
 
 use crate::{
-    cli::{OutputArgs, TraceArgs},
+    cli::{OutputArgs, TraceArgs, WrongUse},
     kernel::{btf, cgroup, object::Filter, proc, sources::select::SampleSource, sys},
 };
 
@@ -87,14 +87,8 @@ impl Plan {
             }
             Targets::Processes(args.pids)
         };
-        if let Some(report) = &args.print.report {
-            // Now, and not when all is measured.
-            fs::OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(report)
-                .with_context(|| format!("cannot write the report to {}", report.display()))?;
-        }
+        let profile = args.output.unwrap_or_else(|| DEFAULT_PROFILE.into());
+        check_report(&args.print, Some(&profile))?;
         let watch_unheld = args.watch_unheld || !in_virtual_machine();
         if (args.no_stop || targets == Targets::All) && !watch_unheld {
             bail!(
@@ -111,7 +105,7 @@ impl Plan {
             may_stop: !args.no_stop && targets != Targets::All,
             targets,
             duration: args.duration,
-            profile: args.output.unwrap_or_else(|| DEFAULT_PROFILE.into()),
+            profile,
             overhead_percent: args.overhead,
             max_stop: args.max_stop,
             source: args.source,
@@ -146,6 +140,34 @@ impl Plan {
             Targets::All => "the whole system".to_owned(),
         }
     }
+}
+
+/// Whether the report can be written where it is wanted: now, and not when all is measured.
+///
+/// # Errors
+/// A place that cannot be written, or that the profile has.
+pub fn check_report(print: &OutputArgs, profile: Option<&Path>) -> Result<()> {
+    let Some(report) = &print.report else { return Ok(()) };
+    if profile.is_some_and(|profile| is_same_place(report, profile)) {
+        bail!(WrongUse(format!(
+            "-o and --report both name {}: the report would replace the profile, so give one of them another name",
+            report.display()
+        )));
+    }
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(report)
+        .with_context(|| format!("cannot write the report to {}", report.display()))?;
+    Ok(())
+}
+
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    let folder = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.unwrap_or(Path::new(".")).canonicalize().ok()
+    };
+    a.file_name() == b.file_name() && folder(a) == folder(b)
 }
 
 /// Whether we may trace at all.

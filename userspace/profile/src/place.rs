@@ -78,7 +78,13 @@ fn kind_of_bytes(head: &[u8]) -> Kind {
 /// Creates the empty file with mode 0600. An earlier profile becomes `FILE.old`, as `perf record` does; anything else
 /// is left alone. Returns the path to open, its directory free of symbolic links, and the locked file: who holds it is
 /// still writing, and it must be closed after the database (`fcntl(2)`: closing it drops the database's own locks).
-pub(crate) fn create_empty(path: &Path, owner: Option<Owner>) -> Result<(PathBuf, File), Error> {
+///
+/// `is_ours` knows files that are no profiles and may give way too.
+pub(crate) fn create_empty(
+    path: &Path,
+    owner: Option<Owner>,
+    is_ours: &dyn Fn(&Path) -> bool,
+) -> Result<(PathBuf, File), Error> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -87,33 +93,40 @@ pub(crate) fn create_empty(path: &Path, owner: Option<Owner>) -> Result<(PathBuf
         path.file_name().ok_or_else(|| Error::io(path, "create", io::ErrorKind::IsADirectory.into()))?;
     let directory = directory.canonicalize().map_err(|error| Error::io(path, "create", error))?;
     let path = directory.join(name);
-    set_aside(&path)?;
-
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let file = options.open(&path).map_err(|error| Error::io(&path, "create", error))?;
-    if let Some(Owner { uid, gid }) = owner {
-        fchown(&file, Some(uid), Some(gid))
-            .map_err(|error| Error::io(&path, "change the owner of", error))?;
-    }
-    // A file system without locks gives up the protection from a second writer, and nothing else.
-    let _ = file.try_lock();
+    set_aside(&path, is_ours)?;
+    let file = create_new(&path, owner)?;
     Ok((path, file))
 }
 
-/// Renames an earlier profile, with the journal of a killed tracer if there is one; removes an empty file.
-fn set_aside(path: &Path) -> Result<(), Error> {
-    if !may_replace(path)? {
-        return Ok(());
+/// Creates a file that is not there, and locks it.
+pub(crate) fn create_new(path: &Path, owner: Option<Owner>) -> Result<File, Error> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let file = options.open(path).map_err(|error| Error::io(path, "create", error))?;
+    if let Some(Owner { uid, gid }) = owner {
+        fchown(&file, Some(uid), Some(gid)).map_err(|error| Error::io(path, "change the owner of", error))?;
     }
+    // A file system without locks gives up the protection from a second writer, and nothing else.
+    let _ = file.try_lock();
+    Ok(file)
+}
+
+/// Renames an earlier profile, with the journal of a killed tracer if there is one; removes an empty file, so that what was
+/// set aside before stays.
+fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
+    let Some(there) = may_replace(path, is_ours)? else { return Ok(()) };
     if File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))) {
         return Err(Error::InUse { path: path.to_owned() });
     }
+    let journal = with_suffix(path, "-journal");
+    if there == Kind::Empty && !journal.exists() {
+        return fs::remove_file(path).map_err(|error| Error::io(path, "remove", error));
+    }
     let old = with_suffix(path, ".old");
-    may_replace(&old)?;
+    may_replace(&old, is_ours)?;
     fs::rename(path, &old).map_err(|error| Error::io(path, "rename", error))?;
     // The journal belongs to the file of its name: one left beside the new file would be played back into it.
-    let journals = (with_suffix(path, "-journal"), with_suffix(&old, "-journal"));
+    let journals = (journal, with_suffix(&old, "-journal"));
     for result in [fs::remove_file(&journals.1), fs::rename(&journals.0, &journals.1)] {
         match result {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -125,15 +138,16 @@ fn set_aside(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// True when there is something that may give way: an earlier profile or an empty file.
-fn may_replace(path: &Path) -> Result<bool, Error> {
+/// What is there, where it may give way: an earlier profile or an empty file.
+fn may_replace(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<Option<Kind>, Error> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) {
         return Err(Error::WouldClobber { path: path.to_owned(), what: "a symbolic link".to_owned() });
     }
     match kind_of(path) {
-        Ok(Kind::Profile | Kind::Empty) => Ok(true),
+        Ok(there @ (Kind::Profile | Kind::Empty)) => Ok(Some(there)),
+        Ok(Kind::Foreign(_)) if path.is_file() && is_ours(path) => Ok(Some(Kind::Profile)),
         Ok(Kind::Foreign(what)) => Err(Error::WouldClobber { path: path.to_owned(), what: what.to_owned() }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io(path, "look at", error)),
     }
 }

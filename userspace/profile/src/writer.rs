@@ -50,7 +50,7 @@ impl Writer {
     /// Creates the file with mode 0600. An earlier profile of that name becomes `FILE.old`; a file that is no profile is
     /// an error.
     pub fn create(path: &Path, owner: Option<Owner>) -> Result<Self, Error> {
-        let (path, lock) = place::create_empty(path, owner)?;
+        let (path, lock) = place::create_empty(path, owner, &|_| false)?;
         let made = Self::open_new(&path).map_err(|error| Error::sqlite(&path, error));
         match made {
             Ok(database) => {

@@ -175,7 +175,7 @@ impl Store {
 }
 
 /// The user behind `sudo`.
-fn invoking_user() -> Option<Owner> {
+pub fn invoking_user() -> Option<Owner> {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     Some(Owner { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })
 }

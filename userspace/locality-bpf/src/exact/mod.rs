@@ -20,7 +20,7 @@ mod total;
 
 use std::{
     collections::HashSet,
-    io::Write as _,
+    io::Read as _,
     os::unix::{fs::FileExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::ExitStatus,
@@ -33,11 +33,13 @@ use locality_plugin::{
     region::{Header, state},
     settings::{Mode, Settings},
 };
+use locality_profile::Reserved;
 use serde_json::Value;
 
 use crate::{
     cli::ExactArgs,
-    control::{host, launch},
+    control::{host, launch, store::invoking_user},
+    plan::check_report,
 };
 use cache::{costs::Costs, machine::Machine};
 use folder::Folder;
@@ -58,6 +60,8 @@ pub struct Outcome {
     pub report: Value,
     /// The command's exit status, as a shell shows it.
     pub exit_status: u8,
+    /// Where the report is to be stored.
+    pub file: Option<Reserved>,
 }
 
 /// Runs the command and reports on it.
@@ -90,6 +94,8 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         skipped: args.caches.skip_function.clone(),
         program: PathBuf::new(),
     };
+    check_report(&args.print, args.output.as_deref())?;
+    let file = args.output.as_deref().map(reserve).transpose()?;
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let running = run::start(&settings, &program)
         .with_context(|| format!("cannot start {}", settings.qemu.display()))?;
@@ -146,7 +152,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     total.name_missing_skipped(&args.caches.skip_function);
     total.name_missing_functions(&args.function);
     total.name_forked_processes(pid);
-    Ok(Outcome { report: report::value(&total, &about), exit_status })
+    Ok(Outcome { report: report::value(&total, &about), exit_status, file })
 }
 
 /// Takes the results of processes as they end, so that long runs of many processes need little memory.
@@ -267,23 +273,29 @@ fn signal_name(signal: i32) -> String {
     }
 }
 
+/// A place for the report; an earlier one becomes `FILE.old`.
+fn reserve(file: &Path) -> Result<Reserved> {
+    Reserved::create(file, invoking_user(), |path| stored(path).is_some())
+        .context("the profile cannot be written; name another place for it with -o FILE")
+}
+
 /// Stores the report where `locality-bpf report` finds it again.
-pub fn store(report: &Value, file: &Path) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut options = std::fs::File::options();
-        let mut to = std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(file)?;
-        to.write_all(format!("{report}\n").as_bytes())
-    };
-    write().with_context(|| format!("cannot write the profile to {}", file.display()))
+///
+/// # Errors
+/// Where the disk is full, or somebody else has the file's place by now.
+pub fn store(report: &Value, file: Reserved) -> Result<PathBuf> {
+    Ok(file.write(format!("{report}\n").as_bytes())?)
 }
 
 /// The stored report of an exact run; `None` where the file is something else.
 pub fn stored(file: &Path) -> Option<Value> {
-    let bytes = std::fs::read(file).ok()?;
+    let mut bytes = Vec::new();
+    let mut file = std::fs::File::open(file).ok()?;
+    file.by_ref().take(1).read_to_end(&mut bytes).ok()?;
+    if bytes != b"{" {
+        return None;
+    }
+    file.read_to_end(&mut bytes).ok()?;
     let value: Value = serde_json::from_slice(&bytes).ok()?;
     (value["schema"] == "locality-report/1" && value["run"]["mode"] == "exact").then_some(value)
 }

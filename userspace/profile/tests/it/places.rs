@@ -65,6 +65,11 @@ fn foreign_files_are_never_touched() {
     fs::write(&empty, "").unwrap();
     write_file(&empty, &random_profile(2, 2));
     assert_eq!(read(&empty).unwrap(), random_profile(2, 2));
+    // Nor does it take the place of what was set aside.
+    fs::rename(&empty, directory.path().join("empty.old")).unwrap();
+    fs::write(&empty, "").unwrap();
+    write_file(&empty, &random_profile(3, 2));
+    assert_eq!(read(&directory.path().join("empty.old")).unwrap(), random_profile(2, 2));
 }
 
 #[test]
