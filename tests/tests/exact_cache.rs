@@ -138,6 +138,49 @@ fn what_is_lost_is_told_of_the_array_that_was_loaded() {
     }
 }
 
+/// Every line of the arrays is loaded once, by whomever: the prefetchers take misses away and no lines.
+#[test]
+fn prefetched_lines_are_loaded_and_not_missed() {
+    requires!(command("qemu-x86_64"));
+    let report = |prefetch: &str| {
+        let report = report(
+            &[&SIZES[2..], &["--objects", "--prefetch", prefetch]].concat(),
+            "exact_objects",
+            &[],
+            "1",
+        );
+        let cache_use = &report["cache_use"];
+        assert_eq!(cache_use["balanced"], true);
+        for (at, (level, event)) in [("L1", "Lines1"), ("LL", "LinesL")].iter().enumerate() {
+            let of = |field: &str| number(cache_use, &format!("/levels/{at}/{field}"));
+            let sum = |field: &str| -> f64 {
+                rows(&report, "by_object", level).iter().map(|row| number(row, field)).sum()
+            };
+            assert!(of("lost_share") <= 1.0, "{prefetch}: {:#}", cache_use["levels"]);
+            assert_eq!(of("lines_loaded"), number(cache_use, &format!("/events/{event}")));
+            assert_eq!(sum("/lines_loaded"), of("lines_loaded"), "{prefetch} {level}");
+            assert_eq!(sum("/spatial_loss_bytes"), of("spatial_loss_bytes"), "{prefetch} {level}");
+            for row in rows(&report, "by_loading_line", level) {
+                assert!(number(row, "/spatial_loss_bytes") <= 64.0 * number(row, "/lines_loaded"), "{row}");
+            }
+        }
+        report
+    };
+    let none = report("none");
+    let event = |report: &Value, name: &str| number(report, &format!("/cache_use/events/{name}"));
+    for (prefetch, most) in [("next-line", 0.55), ("stride", 0.05)] {
+        let some = report(prefetch);
+        for (level, misses) in [("0", "D1mr"), ("1", "DLmr")] {
+            let loaded = |report: &Value| number(report, &format!("/cache_use/levels/{level}/lines_loaded"));
+            let more = loaded(&some) / loaded(&none);
+            assert!((0.99..1.02).contains(&more), "{prefetch} {misses}: {more}");
+            let missed = event(&some, misses) / event(&none, misses);
+            assert!(missed < most, "{prefetch} {misses}: {missed}");
+        }
+        assert!(event(&some, "Pf1") > 100_000.0 && none["cache_use"]["events"]["Pf1"].is_null());
+    }
+}
+
 /// Threads hear of what others map; a child of a fork knows what its parent mapped.
 #[test]
 fn every_thread_and_process_knows_what_lies_where() {

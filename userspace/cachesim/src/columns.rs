@@ -46,10 +46,17 @@ pub enum Column {
     AcCostL,
     /// As [`Column::SpLoss1`], of the last of several levels.
     SpLossL,
+    /// Lines that left the first level, which are all that were loaded into it: by misses (both lines of an access to two) and by
+    /// the prefetcher. Not listed in Callgrind's model.
+    Lines1,
+    /// As [`Column::Lines1`], of the second of three levels.
+    Lines2,
+    /// As [`Column::Lines1`], of the last of several levels.
+    LinesL,
 }
 
 /// Number of columns.
-pub const COLUMNS: usize = 18;
+pub const COLUMNS: usize = 21;
 
 impl Column {
     /// All of them, in the order of their values.
@@ -72,29 +79,33 @@ impl Column {
         Column::SpLoss2,
         Column::AcCostL,
         Column::SpLossL,
+        Column::Lines1,
+        Column::Lines2,
+        Column::LinesL,
     ];
 
     /// The event's name in our reports.
     pub fn name(self) -> &'static str {
         const NAMES: [&str; COLUMNS] = [
             "Ir", "Dr", "Dw", "I1mr", "D1mr", "D1mw", "D2mr", "D2mw", "ILmr", "DLmr", "DLmw", "Pf1",
-            "AcCost1", "SpLoss1", "AcCost2", "SpLoss2", "AcCostL", "SpLossL",
+            "AcCost1", "SpLoss1", "AcCost2", "SpLoss2", "AcCostL", "SpLossL", "Lines1", "Lines2", "LinesL",
         ];
         NAMES.get(self as usize).copied().unwrap_or_default()
     }
 
-    /// The event's name in Callgrind's files (valgrind 3.19), which call the last level's use `2`.
+    /// The event's name in Callgrind's files (valgrind 3.19), which call the last level's use `2`; lines are our own event.
     pub fn callgrind_name(self) -> &'static str {
         match self {
             Column::AcCostL => "AcCost2",
             Column::SpLossL => "SpLoss2",
+            Column::LinesL => "Lines2",
             _ => self.name(),
         }
     }
 }
 
 impl Config {
-    /// The columns that this hierarchy counts, in the order in which Callgrind prints them.
+    /// The columns that this hierarchy counts, in the order in which Callgrind prints them, then those that it has not.
     pub fn columns(&self) -> Vec<Column> {
         let levels = self.levels.len();
         let fetch = self.instruction_fetch.is_some();
@@ -103,6 +114,9 @@ impl Config {
             Column::ILmr => fetch && levels > 1,
             Column::D2mr | Column::D2mw | Column::AcCost2 | Column::SpLoss2 => levels > 2,
             Column::DLmr | Column::DLmw | Column::AcCostL | Column::SpLossL => levels > 1,
+            Column::Lines1 => !self.compatible_callgrind,
+            Column::Lines2 => levels > 2 && !self.compatible_callgrind,
+            Column::LinesL => levels > 1 && !self.compatible_callgrind,
             Column::Pf1 => self.prefetch != crate::config::Prefetch::None,
             Column::Dr | Column::Dw | Column::D1mr | Column::D1mw | Column::AcCost1 | Column::SpLoss1 => true,
         };
@@ -170,12 +184,12 @@ mod tests {
         };
         let level = |bytes| Level::new("L", bytes, 8, 64);
         let mut config = Config::new(vec![level(1 << 15), level(1 << 20)]);
-        assert_eq!(names(&config), "Dr Dw D1mr D1mw DLmr DLmw AcCost1 SpLoss1 AcCost2 SpLoss2");
+        assert_eq!(names(&config), "Dr Dw D1mr D1mw DLmr DLmw AcCost1 SpLoss1 AcCost2 SpLoss2 Lines1 Lines2");
         config.instruction_fetch = Some(level(1 << 15));
         config.compatible_callgrind = true;
         // The line `events:` of a file of Callgrind's.
         assert_eq!(names(&config), "Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw AcCost1 SpLoss1 AcCost2 SpLoss2");
-        assert_eq!(names(&Config::new(vec![level(1 << 15)])), "Dr Dw D1mr D1mw AcCost1 SpLoss1");
+        assert_eq!(names(&Config::new(vec![level(1 << 15)])), "Dr Dw D1mr D1mw AcCost1 SpLoss1 Lines1");
         for (index, column) in Column::ALL.into_iter().enumerate() {
             assert_eq!(column as usize, index);
         }

@@ -12,7 +12,9 @@
 //!   the first learns of both when the copy before it is replaced, or when its own is: a *link* leads from a copy to the one
 //!   behind it that it came from, and is cut when that one goes. Accesses through a copy that outlives the one behind it
 //!   count for that one only up to then, and from then on for the one behind that.
-//! * A line that was prefetched and never used loses all its bytes, and costs as one access.
+//! * A line that was prefetched and never used loses all its bytes, and costs as one access. Levels behind the first that have
+//!   not got it load it too, which is no miss of theirs.
+//! * Lines are counted when they are charged: each that was loaded, whoever asked for it, once.
 //!
 //! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one hierarchy for all threads;
 //! use in 32 parts of a line; 1000 / accesses, an integer; the last level learns of use only from copies that are replaced
@@ -63,18 +65,20 @@ impl State {
         let loss = parts << model.line_bits >> model.mask_bits;
         let cost = model.unit / u64::from(line.count.max(1));
         let costs_nothing = model.callgrind == 1 && line.count == 0;
-        let (access_column, loss_column) = USE.get(level).copied().unwrap_or(USE[0]);
-        if let Some(cell) = self.cells.list.get_mut(arena, line.cell)
-            && !costs_nothing
-        {
-            cell.value[access_column] += cost;
-            cell.value[loss_column] += loss;
+        let (access_column, loss_column, lines_column) = USE.get(level).copied().unwrap_or(USE[0]);
+        if let Some(cell) = self.cells.list.get_mut(arena, line.cell) {
+            if !costs_nothing {
+                cell.value[access_column] += cost;
+                cell.value[loss_column] += loss;
+            }
+            cell.value[lines_column] += 1;
         }
         if let Some(node) = self.nodes.get_mut(arena, line.node) {
             if !costs_nothing {
                 node.costs[access_column] = node.costs[access_column].wrapping_add(cost);
                 node.costs[loss_column] = node.costs[loss_column].wrapping_add(loss);
             }
+            node.costs[lines_column] = node.costs[lines_column].wrapping_add(1);
             node.lines = node.lines.wrapping_sub(1);
         }
         if self.model.objects == 1 {

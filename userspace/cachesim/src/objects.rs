@@ -21,10 +21,10 @@ pub const UNKNOWN_OBJECT: u32 = 0;
 /// Ranges kept.
 const KEPT: usize = 256;
 /// The columns of use by level: the first, the second of three, the last of several.
-pub(crate) const USE: [(Column, Column); MAX_LEVELS] = [
-    (Column::AcCost1, Column::SpLoss1),
-    (Column::AcCost2, Column::SpLoss2),
-    (Column::AcCostL, Column::SpLossL),
+pub(crate) const USE: [(Column, Column, Column); MAX_LEVELS] = [
+    (Column::AcCost1, Column::SpLoss1, Column::Lines1),
+    (Column::AcCost2, Column::SpLoss2, Column::Lines2),
+    (Column::AcCostL, Column::SpLossL, Column::LinesL),
 ];
 
 /// What lines of an object cost at one level.
@@ -64,8 +64,8 @@ pub(crate) fn balance(objects: &[ObjectUse], sum: &Costs) -> bool {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);
     objects.is_empty()
-        || all.levels.iter().zip(USE).all(|(level, (access_cost, loss))| {
-            (level.access_cost, level.spatial_loss) == (sum[access_cost], sum[loss])
+        || all.levels.iter().zip(USE).all(|(level, (access_cost, loss, lines))| {
+            (level.access_cost, level.spatial_loss, level.lines) == (sum[access_cost], sum[loss], sum[lines])
         })
 }
 
@@ -74,9 +74,10 @@ pub(crate) fn make_balance(objects: &mut [ObjectUse], sum: &Costs) {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);
     let Some(unknown) = objects.get_mut(UNKNOWN_OBJECT as usize) else { return };
-    for ((all, (access_cost, loss)), ours) in all.levels.iter().zip(USE).zip(&mut unknown.levels) {
+    for ((all, (access_cost, loss, lines)), ours) in all.levels.iter().zip(USE).zip(&mut unknown.levels) {
         ours.access_cost = ours.access_cost.wrapping_add(sum[access_cost].wrapping_sub(all.access_cost));
         ours.spatial_loss = ours.spatial_loss.wrapping_add(sum[loss].wrapping_sub(all.spatial_loss));
+        ours.lines = ours.lines.wrapping_add(sum[lines].wrapping_sub(all.lines));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x04");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x05");
 /// Frames kept per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
@@ -94,7 +94,7 @@ pub(crate) struct Node {
     pub(crate) flags: u32,
     pub(crate) reserved: u32,
 }
-const _: () = assert!(size_of::<Node>() == 192);
+const _: () = assert!(size_of::<Node>() == 216);
 // SAFETY: integers without padding.
 unsafe impl Plain for Node {}
 

@@ -11,7 +11,7 @@ use oracle::Sums;
 use program::{Calls, FUNCTIONS, Op, Run, Text, Told};
 use proptest::prelude::*;
 
-use crate::{CacheSim, Config, Level, ObjectUse, Prefetch, Totals};
+use crate::{CacheSim, Column, Config, Level, ObjectUse, Prefetch, Totals};
 
 fn level(sets: u64, ways: u64) -> Level {
     Level::new("L", sets * ways * 64, ways, 64)
@@ -136,7 +136,7 @@ proptest! {
         prop_assert_eq!(&seen.arcs, &expected.arcs);
         prop_assert_eq!(seen_calls, calls);
         // Without callers the sums are the same, for other functions.
-        let mut alone = CacheSim::create(&heap, &Config { inclusive: false, ..config }).unwrap();
+        let mut alone = CacheSim::create(&heap, &Config { inclusive: false, ..config.clone() }).unwrap();
         alone.observe(&events, &text.code()).unwrap();
         let alone = alone.finish(&text.code());
         prop_assert!(alone.balances() && alone.arcs.is_empty());
@@ -150,7 +150,24 @@ proptest! {
                 prop_assert_eq!(of(&objects), of(&expected.objects), "object {}", number);
             }
         }
-        let listed: Vec<_> = totals.columns.iter().map(|column| totals.sum[*column]).collect();
-        prop_assert_eq!(listed.iter().sum::<u64>(), totals.sum.0.iter().sum::<u64>());
+        // In Callgrind's model lines are counted and not listed.
+        let lines = [Column::Lines1, Column::Lines2, Column::LinesL];
+        let listed = |column: &Column| {
+            totals.columns.contains(column) || (lines.contains(column) && config.compatible_callgrind)
+        };
+        prop_assert!(Column::ALL.iter().all(|column| listed(column) || totals.sum[*column] == 0));
+        // No more is lost than was loaded, by the whole run and by each instruction, whatever is prefetched.
+        let losses = [Column::SpLoss1, Column::SpLoss2, Column::SpLossL];
+        for costs in totals.self_costs.iter().map(|cost| &cost.costs).chain([&totals.sum]) {
+            for (lines, lost) in lines.iter().zip(losses) {
+                prop_assert!(costs[lost] <= costs[*lines] * 64, "{:?}", lost);
+            }
+        }
+        // Misses load a line each at least, and what the prefetcher brings comes on top.
+        let sum = |columns: &[Column]| columns.iter().map(|column| totals.sum[*column]).sum::<u64>();
+        let first = [Column::I1mr, Column::D1mr, Column::D1mw, Column::Pf1];
+        prop_assert!(sum(&first) <= sum(&lines[..1]));
+        prop_assert!(sum(&[Column::D2mr, Column::D2mw]) <= sum(&lines[1..2]));
+        prop_assert!(sum(&[Column::ILmr, Column::DLmr, Column::DLmw]) <= sum(&lines[2..]));
     }
 }

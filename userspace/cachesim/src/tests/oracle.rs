@@ -190,7 +190,6 @@ impl Oracle {
 
     fn charge(&mut self, copy: &Copy, level: usize) {
         let callgrind = self.config.compatible_callgrind;
-        self.sums.objects.entry(copy.object).or_default().levels[level].lines += 1;
         if callgrind && copy.count == 0 {
             return;
         }
@@ -251,8 +250,12 @@ impl Oracle {
         newest.find(|range| (range.start..range.end).contains(&address)).map_or(0, |range| range.object)
     }
 
-    fn fresh(&mut self, line: u64, who: &Who, object: u32) -> Copy {
+    /// A copy that a level loads now.
+    fn fresh(&mut self, level: usize, line: u64, who: &Who, object: u32) -> Copy {
         self.lives += 1;
+        let lines = [Column::Lines1, Column::Lines2, Column::LinesL][level];
+        self.sums.add(who, lines, 1);
+        self.sums.objects.entry(object).or_default().levels[level].lines += 1;
         Copy {
             line,
             life: self.lives,
@@ -269,7 +272,7 @@ impl Oracle {
         let key = self.key(thread);
         let levels = self.config.levels.len();
         let object = self.object(line, part);
-        let copy = self.fresh(line, who, object);
+        let copy = self.fresh(0, line, who, object);
         let (old, _) = self.threads.get_mut(&key).unwrap().caches[cache].load(copy);
         if let Some(old) = old {
             self.charge(&old, 0);
@@ -285,7 +288,7 @@ impl Oracle {
             let second = &mut self.threads.get_mut(&key).unwrap().caches[2];
             if second.move_to_front(line).is_none() {
                 missed += 1;
-                let copy = self.fresh(line, who, object);
+                let copy = self.fresh(1, line, who, object);
                 let second = &mut self.threads.get_mut(&key).unwrap().caches[2];
                 let (old, _) = second.load(copy);
                 if let Some(old) = old {
@@ -316,7 +319,7 @@ impl Oracle {
         if let Some(way) = self.last.move_to_front(line) {
             return (0, self.last.sets[set][0].life, (set, way));
         }
-        let copy = self.fresh(line, who, object);
+        let copy = self.fresh(2, line, who, object);
         let life = copy.life;
         let (old, way) = self.last.load(copy);
         if let Some(old) = old {

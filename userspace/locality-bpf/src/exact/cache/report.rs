@@ -2,9 +2,8 @@
 //!
 //! Of each level: the lines of code that load cache lines of which little is used, and the functions below which that
 //! happens. Spatial loss, access counts and inclusive costs are those of Weidendorfer and Breitbart, ICCS 2016, sections 2
-//! and 3. A level's traffic is its misses times the size of a line. Limits: an access that straddles two lines is one miss
-//! and loads two lines, so `used_bytes_per_line` comes out too low by what it lost in the second one; the path to a line is
-//! that of the heaviest caller at each step, which is exact where a function has one caller.
+//! and 3. A level's traffic is the lines that it loaded, on a miss (both, of an access to two) or ahead of one, times their size.
+//! Limit: the path to a line is that of the heaviest caller at each step, which is exact where a function has one caller.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,23 +26,15 @@ const DEPTH: usize = 16;
 
 /// Which columns tell of a level.
 struct Columns {
-    misses: &'static [Column],
+    lines: Column,
     loss: Column,
     access_cost: Column,
 }
 
-const FIRST: Columns = Columns {
-    misses: &[Column::I1mr, Column::D1mr, Column::D1mw, Column::Pf1],
-    loss: Column::SpLoss1,
-    access_cost: Column::AcCost1,
-};
+const FIRST: Columns = Columns { lines: Column::Lines1, loss: Column::SpLoss1, access_cost: Column::AcCost1 };
 const SECOND: Columns =
-    Columns { misses: &[Column::D2mr, Column::D2mw], loss: Column::SpLoss2, access_cost: Column::AcCost2 };
-const LAST: Columns = Columns {
-    misses: &[Column::ILmr, Column::DLmr, Column::DLmw],
-    loss: Column::SpLossL,
-    access_cost: Column::AcCostL,
-};
+    Columns { lines: Column::Lines2, loss: Column::SpLoss2, access_cost: Column::AcCost2 };
+const LAST: Columns = Columns { lines: Column::LinesL, loss: Column::SpLossL, access_cost: Column::AcCostL };
 
 impl Columns {
     fn of(level: usize, levels: usize) -> &'static Self {
@@ -56,7 +47,7 @@ impl Columns {
 
     /// Lines that were loaded.
     fn lines(&self, row: &Row) -> u64 {
-        self.misses.iter().map(|column| row[*column]).sum()
+        row[self.lines]
     }
 }
 
@@ -325,6 +316,9 @@ fn long(column: Column, compatible: bool) -> &'static str {
         Column::AcCostL if compatible => "Temporal Locality LL (1000 / accesses)",
         Column::AcCostL => "Temporal Locality LL (1000000 / accesses)",
         Column::SpLossL => "Spatial Loss LL (bytes)",
+        Column::Lines1 => "L1 Lines Loaded",
+        Column::Lines2 => "L2 Lines Loaded",
+        Column::LinesL => "LL Lines Loaded",
     }
 }
 
@@ -338,6 +332,7 @@ mod tests {
     fn row(reads: u64, misses: u64, lost: u64) -> Row {
         let mut row = Row::default();
         (row[Column::Dr], row[Column::D1mr], row[Column::SpLoss1]) = (reads, misses, lost);
+        row[Column::Lines1] = misses;
         // Each line was accessed four times.
         row[Column::AcCost1] = misses * 250;
         row
