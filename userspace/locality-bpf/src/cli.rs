@@ -228,6 +228,21 @@ pub struct CacheArgs {
 }
 
 impl ExactArgs {
+    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file, and of all accesses to data.
+    pub fn check(&self) -> Result<(), WrongUse> {
+        let restrictions = [
+            (!self.function.is_empty(), "--function"),
+            (!self.data_type.is_empty(), "--data-type"),
+            (self.instructions, "--instructions"),
+        ];
+        match restrictions.iter().find(|(given, _)| *given) {
+            Some((_, option)) if self.print.format == Format::Callgrind => Err(WrongUse(format!(
+                "--format callgrind tells of simulated caches, which see all accesses to data: leave out {option}, or print text or json"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// What is asked of the cache simulation; `None`: no simulation.
     pub fn simulation(&self) -> Option<Asked<'_>> {
         let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, objects, skip_function } =
@@ -446,6 +461,12 @@ mod tests {
             assert!(exact.simulation().is_some() && exact.granules().is_empty(), "{options}");
         }
         assert_eq!(exact("--cache-use --granularity 8").granules(), [8]);
+        for restriction in ["--function f", "--data-type f64", "--instructions"] {
+            let check = |format: &str| exact(&format!("{restriction} --format {format}")).check();
+            let why = check("callgrind").unwrap_err().to_string();
+            assert!(why.contains(&format!("leave out {}", restriction.split(' ').next().unwrap())), "{why}");
+            check("json").unwrap();
+        }
         assert_eq!(exact("--skip-function a --skip-function b").caches.skip_function, ["a", "b"]);
     }
 

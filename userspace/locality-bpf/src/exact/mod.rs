@@ -66,11 +66,13 @@ pub struct Outcome {
 
 /// Runs the command and reports on it.
 pub fn run(args: &ExactArgs) -> Result<Outcome> {
+    args.check()?;
+    let host = host::describe();
+    let machine = args.simulation().map(|asked| Machine::new(&asked, &host.caches)).transpose()?;
+    let cache = machine.as_ref().map(Machine::config).transpose()?;
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;
     let plugin = find::plugin()?;
-    let host = host::describe();
-    let machine = args.simulation().map(|asked| Machine::new(&asked, &host.caches)).transpose()?;
     let folder = Folder::create()?;
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
     // Callgrind runs one thread at a time, and all have the same caches.
@@ -90,7 +92,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         optimal: args.optimal,
         sums: args.fine,
         reuse: !granules.is_empty(),
-        cache: machine.as_ref().map(Machine::config).transpose()?,
+        cache,
         skipped: args.caches.skip_function.clone(),
         program: PathBuf::new(),
     };
