@@ -20,6 +20,7 @@ use locality_analysis::model::CacheLevel;
 use locality_cachesim::{Config, Level};
 
 use super::spec::{self, CacheArg, Geometry, Name};
+use crate::cli::WrongUse;
 
 /// What is fetched besides what is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -93,7 +94,7 @@ impl Machine {
                 Prefetch::Stride => locality_cachesim::Prefetch::Stride,
             },
         };
-        config.validate().context("these caches cannot be simulated")?;
+        config.validate().map_err(|why| WrongUse(format!("these caches cannot be simulated: {why}")))?;
         Ok(config)
     }
 }
@@ -129,19 +130,24 @@ impl Machine {
             match arg {
                 CacheArg::Levels(levels) => {
                     for (name, geometry) in levels {
-                        said.put(*name, *geometry).map_err(|why| anyhow!("--cache: {why}"))?;
+                        said.put(*name, *geometry).map_err(|why| WrongUse(format!("--cache: {why}")))?;
                     }
                 }
                 CacheArg::Host => filled.fill_from(host)?,
-                CacheArg::File(path) => filled.read(path)?,
+                CacheArg::File(path) => filled.read(path).map_err(wrong)?,
             }
         }
         if said.caches.is_empty() && filled.caches.is_empty() && filled.host.is_empty() {
             filled.fill_from(host)?;
         }
         said.or(filled);
-        said.finish()
+        said.finish().map_err(wrong)
     }
+}
+
+/// Whatever is wrong there was written by the user.
+fn wrong(error: anyhow::Error) -> anyhow::Error {
+    WrongUse(format!("{error:#}")).into()
 }
 
 impl Said {
@@ -300,7 +306,10 @@ mod tests {
             objects: false,
         };
         change(&mut asked);
-        Machine::new(&asked, &HOST).map_err(|error| format!("{error:#}"))
+        Machine::new(&asked, &HOST).map_err(|error| {
+            assert!(error.is::<WrongUse>(), "{error:#}");
+            format!("{error:#}")
+        })
     }
 
     fn names(machine: &Machine) -> Vec<(Name, u64)> {
