@@ -217,6 +217,32 @@ fn two_threads_lose_as_much_and_a_skipped_function_is_not_told() {
     assert!(!report["notices"].to_string().contains("GOMP_parallel"), "{}", report["notices"]);
 }
 
+/// Four threads go over one array: apart, each loads it into a last level of its own.
+#[test]
+fn last_levels_side_by_side_are_told() {
+    requires!(command("qemu-x86_64"));
+    let apart = "--one-order lets them share one";
+    let run = |options: &[&str], what: &str| {
+        let report = report(&[&SIZES[2..], &["--objects"], options].concat(), "exact_life", &[what], "1");
+        let told = report["notices"].to_string().contains(apart);
+        let rows = rows(&report, "by_object", "LL");
+        let array = rows.iter().find(|row| row["name"] == "array").expect("the array");
+        (told, number(array, "/lines_loaded"))
+    };
+    let (told, lines) = run(&[], "threads");
+    assert!(told && (4.0 * 512.0..4.1 * 512.0).contains(&lines), "{told} {lines}");
+    let (told, lines) = run(&["--one-order"], "threads");
+    assert!(!told && (512.0..1.1 * 512.0).contains(&lines), "{told} {lines}");
+    // One thread each, and one level, have nothing to share.
+    assert!(!run(&[], "fork").0);
+    let program = build("exact_life");
+    let text = |cache: &str| exact(&["--cache", cache], &program, &["threads"], "1").stderr;
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(!words(&text("L1=32K,8,64")).contains(apart));
+    let page = words(&text("L1=32K,8,64; LL=1M,16,64"));
+    assert!(page.contains("Each of the 5 threads") && page.contains(apart), "{page}");
+}
+
 #[test]
 fn a_function_to_skip_that_is_not_there_is_named() {
     requires!(command("qemu-x86_64"));

@@ -4,6 +4,8 @@
 //! `phases`, `threads`. A miss ratio is misses ÷ touches of granules, in a fully associative LRU cache (Mattson et al.,
 //! IBM Systems Journal 9, 1970); `touches` stands beside it. The object is also what `-o` stores.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use locality_analysis::model::{CacheLevel, Host};
 use locality_reuse::{GrainSummary, LOG2_BINS, log2_bounds};
 use locality_stream::{Class, DataType};
@@ -76,6 +78,7 @@ pub fn value(total: &Total, about: &About) -> Value {
     let paired = total.grains.get(&64).or_else(|| total.grains.values().next_back());
     let paired_bytes = paired.and_then(|grain| Some(grain.sum.as_ref()?.bytes));
     let machine_notices = about.machine.iter().flat_map(|machine| &machine.notices);
+    let apart = about.machine.as_ref().and_then(|machine| last_level_apart(total, machine, about.one_order));
     let mut report = json!({
         "schema": "locality-report/1",
         "tool_version": env!("CARGO_PKG_VERSION"),
@@ -122,7 +125,7 @@ pub fn value(total: &Total, about: &About) -> Value {
         "counted_in_part": total.torn,
         "without_context": total.folded,
         "out_of_order_buffers": total.out_of_turn,
-        "notices": total.notices.iter().chain(machine_notices).collect::<Vec<_>>(),
+        "notices": total.notices.iter().chain(&apart).chain(machine_notices).collect::<Vec<_>>(),
         "partial": total.partial,
     });
     if let Some(machine) = &about.machine {
@@ -132,6 +135,22 @@ pub fn value(total: &Total, about: &About) -> Value {
         report["empty"] = json!(why);
     }
     report
+}
+
+/// Says where threads of a process have last levels side by side.
+fn last_level_apart(total: &Total, machine: &Machine, one_order: bool) -> Option<String> {
+    // A process that has replaced its program is listed twice.
+    let mut threads: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
+    for (pid, thread) in &total.threads {
+        threads.entry(*pid).or_default().insert(thread.tid);
+    }
+    let most = threads.values().map(BTreeSet::len).max();
+    let most = most.filter(|most| *most > 1 && machine.levels.len() > 1 && !one_order)?;
+    let (name, _) = machine.levels.last()?;
+    Some(format!(
+        "Each of the {most} threads of a process has a last level ({name}) of its own in this simulation, so none finds there what another has \
+         loaded, and together they have more room than the machine; --one-order lets them share one."
+    ))
 }
 
 /// Why a run shows no access.
@@ -162,7 +181,7 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 
 fn reuse(grain: &Grain, about: &About) -> Option<Value> {
     let sum = grain.sum.as_ref()?;
-    let threads = sum.phases.iter().map(|phase| phase.thread).collect::<std::collections::BTreeSet<_>>();
+    let threads = sum.phases.iter().map(|phase| phase.thread).collect::<BTreeSet<_>>();
     let phases: Vec<Value> = sum
         .phases
         .iter()
