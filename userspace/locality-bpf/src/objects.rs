@@ -36,9 +36,15 @@ pub fn run(
             "data objects are told as text or json: a file for KCachegrind is made by `locality-bpf exact`"
         );
     }
-    if exact::stored(file).is_some() {
+    if let Some(report) = exact::stored(file) {
+        if report.pointer("/cache_use/by_object").is_some_and(serde_json::Value::is_array) {
+            bail!(
+                "{name} is the report of an exact run, which tells its data objects with the caches: `locality-bpf report {name}`"
+            );
+        }
         bail!(
-            "{name} is the report of an exact run, which does not tell data objects: give the profile of a trace"
+            "{name} is the report of an exact run that was not asked for data objects: `locality-bpf exact --objects -o FILE -- \
+             COMMAND` tells what is lost in each, a trace more of them"
         );
     }
     let profile = locality_profile::read(file)?;
@@ -89,7 +95,10 @@ mod tests {
         assert!(why(&file).contains("no such profile file"));
         let exact = r#"{"schema":"locality-report/1","run":{"mode":"exact"}}"#;
         std::fs::write(&file, exact).unwrap();
-        assert!(why(&file).contains("report of an exact run"));
+        assert!(why(&file).contains("exact --objects -o FILE"));
+        let exact = r#"{"schema":"locality-report/1","run":{"mode":"exact"},"cache_use":{"by_object":[]}}"#;
+        std::fs::write(&file, exact).unwrap();
+        assert!(why(&file).contains(&format!("`locality-bpf report {}`", file.display())));
         std::fs::write(&file, "hello").unwrap();
         assert!(why(&file).contains("not a locality profile but a text file"));
         let profile = directory.path().join("old.locality");
