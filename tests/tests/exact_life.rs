@@ -84,7 +84,16 @@ fn a_program_that_replaces_itself_is_seen_before_and_after() {
     assert_eq!(done.status.code(), Some(7), "{}", done.stderr);
     assert_eq!(done.stdout, "renamed -");
     assert!(accesses(&report) >= WORK);
-    assert_eq!(report["run"]["programs"].as_array().map(Vec::len), Some(2));
+    let run = &report["run"];
+    assert_eq!(run["programs"].as_array().map(Vec::len), Some(2));
+    // As of a trace: a date in UTC, of the same instant as the nanoseconds beside it.
+    let started = run["started"].as_str().expect("a date");
+    let seconds = run["started_unix_ns"].as_u64().expect("a number") / 1_000_000_000;
+    let date =
+        std::process::Command::new("date").args(["-u", "+%s", "-d", started]).output().expect("date runs");
+    assert_eq!(String::from_utf8_lossy(&date.stdout).trim(), seconds.to_string(), "{started}");
+    assert_eq!((&run["exit_status"], &run["measured"]), (&7.into(), &"data accesses".into()));
+    assert_eq!((&run["order"], &run["functions"]), (&"each thread's own".into(), &Value::Array(Vec::new())));
     assert_eq!(report["partial"], false);
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn shorten_path(path: &str, width: usize) -> String {
 
 /// Seconds since the Unix epoch as RFC 3339 in UTC. Days become a date by Howard Hinnant's `civil_from_days`
 /// (<https://howardhinnant.github.io/date_algorithms.html>).
-pub(crate) fn timestamp(unix_ns: u64) -> String {
+pub fn timestamp(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;

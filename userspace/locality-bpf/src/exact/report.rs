@@ -6,7 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use locality_analysis::model::{CacheLevel, Host};
+use locality_analysis::{
+    model::{CacheLevel, Host},
+    report::units,
+};
 use locality_reuse::{GrainSummary, LOG2_BINS, log2_bounds};
 use locality_stream::{Class, DataType};
 use serde_json::{Map, Value, json};
@@ -85,6 +88,7 @@ pub fn value(total: &Total, about: &About) -> Value {
         "run": {
             "command": about.command,
             "pids": about.pids,
+            "started": units::timestamp(about.started_unix_ns),
             "started_unix_ns": about.started_unix_ns,
             "wall_s": about.wall_s,
             "cpu_s": about.cpu_s,
