@@ -312,13 +312,17 @@ fn its_viewer_reads_our_file() {
     let words = |path: &Path| path.to_str().expect("a path").to_owned();
     let three = "L1=32K,8,64; L2=256K,4,64; LL=1M,16,64";
     let to = ["--format", "callgrind", "-o", &words(&stored), "--report", &words(&direct)];
-    let options = [&["--cache", three][..], &to].concat();
+    let options = [&["--cache", three, "--skip-function", "GOMP_parallel"][..], &to].concat();
     exact(&options, &build("transposition"), &["0", "1"], "1");
     let done =
         Tracer::new().args(["report", "--format", "callgrind", "--report"]).args([&again, &stored]).run();
     assert!(done.status.success(), "{}", done.stderr);
     let text = std::fs::read_to_string(&direct).expect("a file");
     assert_eq!(text, std::fs::read_to_string(&again).expect("a file"), "a stored report tells the same");
+    for part in ["Prefetch: none", "Order of accesses: each thread's own", "Skipped functions: GOMP_parallel"]
+    {
+        assert!(text.contains(&format!("\ndesc: {part}\n")), "{part}");
+    }
     let costs = Costs::parse(&text);
     for (event, told) in costs.events.iter().zip(&costs.told) {
         assert_eq!(costs.sum(event), *told, "{event}");

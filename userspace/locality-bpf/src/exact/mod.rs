@@ -149,6 +149,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         fine: args.fine,
         functions: args.function.clone(),
         data_types: args.data_type.clone(),
+        skipped: args.caches.skip_function.clone(),
         machine,
     };
     total.name_missing_skipped(&args.caches.skip_function);
@@ -321,13 +322,7 @@ pub fn callgrind(report: &Value) -> Result<String> {
     )?;
     let costs: Costs =
         serde_json::from_value(costs.clone()).context("the report's table of costs is broken")?;
-    let run = &report["run"];
-    let header = cache::callgrind::Header {
-        pid: run["pids"][0].as_u64().unwrap_or(0),
-        command: run["command"].as_str().unwrap_or_default().to_owned(),
-        ended_by: run["ended_by"].as_str().unwrap_or_default().to_owned(),
-    };
-    Ok(cache::callgrind::print(&costs, &header))
+    Ok(cache::callgrind::print(&costs, &cache::callgrind::Header::of(report)))
 }
 
 /// A granularity from the command line.

@@ -59,6 +59,8 @@ pub struct About {
     pub functions: Vec<String>,
     /// The same by the type of an instruction's data.
     pub data_types: Vec<DataType>,
+    /// Functions whose costs went to their callers.
+    pub skipped: Vec<String>,
     /// The caches that were simulated.
     pub machine: Option<Machine>,
 }
@@ -134,6 +136,7 @@ pub fn value(total: &Total, about: &About) -> Value {
     });
     if let Some(machine) = &about.machine {
         report["cache_use"] = cache::value(&total.simulated, machine);
+        report["cache_use"]["skipped_functions"] = json!(about.skipped);
     }
     if let Some(why) = why_empty(total) {
         report["empty"] = json!(why);

@@ -10,6 +10,8 @@ use std::{
     fmt::{self, Write as _},
 };
 
+use serde_json::Value;
+
 use super::costs::{Call, Costs, Line};
 
 /// What else the file says.
@@ -21,6 +23,41 @@ pub struct Header {
     pub command: String,
     /// How the command ended.
     pub ended_by: String,
+    /// What else was simulated and how, one `Name: value` each, behind what the table says of it.
+    pub described: Vec<String>,
+}
+
+impl Header {
+    /// What a report says.
+    pub fn of(report: &Value) -> Self {
+        let (run, cache_use) = (&report["run"], &report["cache_use"]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut described = vec!["Replacement: LRU, write-allocate".to_owned()];
+        described.push(match cache_use["compatible"].as_str() {
+            Some(_) => "Counted as: Callgrind does".to_owned(),
+            None => "Counted as: locality-bpf does".to_owned(),
+        });
+        let prefetch = cache_use["prefetch"].as_str().unwrap_or("none");
+        described.push(format!("Prefetch: {prefetch}"));
+        if !cache_use["instruction_cache"].is_null() {
+            described.push("I1 lines: in the L1 events of cache use".to_owned());
+        }
+        described.push(format!("Order of accesses: {}", text(&run["order"])));
+        let skipped: Vec<String> =
+            cache_use["skipped_functions"].as_array().into_iter().flatten().map(text).collect();
+        if !skipped.is_empty() {
+            described.push(format!("Skipped functions: {}", skipped.join(", ")));
+        }
+        if report["partial"] == true {
+            described.push("Partial: yes".to_owned());
+        }
+        Self {
+            pid: run["pids"][0].as_u64().unwrap_or(0),
+            command: text(&run["command"]),
+            ended_by: text(&run["ended_by"]),
+            described,
+        }
+    }
 }
 
 /// The file's text.
@@ -62,7 +99,7 @@ impl<'a> Writer<'a> {
         writeln!(self.to, "pid: {}", header.pid)?;
         writeln!(self.to, "cmd: {}", clean(&header.command))?;
         writeln!(self.to, "part: 1\n")?;
-        for sentence in &costs.described {
+        for sentence in costs.described.iter().chain(&header.described) {
             writeln!(self.to, "desc: {}", clean(sentence))?;
         }
         writeln!(self.to, "desc: Trigger: {}\n", clean(&header.ended_by))?;
@@ -183,7 +220,11 @@ mod tests {
     use crate::exact::cache::costs::{Builder, Event};
 
     fn header() -> Header {
-        Header { pid: 7, command: "./a\nb".into(), ended_by: "the command ended".into() }
+        Header::of(&serde_json::json!({
+            "run": { "pids": [7], "command": "./a\nb", "ended_by": "the command ended", "order": "each thread's own" },
+            "cache_use": { "prefetch": "stride", "skipped_functions": ["f", "g"], "instruction_cache": {} },
+            "partial": true,
+        }))
     }
 
     #[test]
@@ -207,6 +248,31 @@ mod tests {
              \nob=(2)\nfl=(1)\nfn=(2)\n9 1 1\ncob=(1)\ncfi=(1)\ncfn=(1)\ncalls=1 0\n9 0\n\ntotals: 6 3\n"
         );
         assert!(text.contains("cmd: ./a?b\n") && text.contains("event: Dw : long Dw\n"), "{text}");
+        let described: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("desc: ")).collect();
+        assert_eq!(
+            described,
+            [
+                "L1: small",
+                "Replacement: LRU, write-allocate",
+                "Counted as: locality-bpf does",
+                "Prefetch: stride",
+                "I1 lines: in the L1 events of cache use",
+                "Order of accesses: each thread's own",
+                "Skipped functions: f, g",
+                "Partial: yes",
+                "Trigger: the command ended",
+            ]
+        );
+        let whole = Header::of(
+            &serde_json::json!({ "cache_use": { "compatible": "callgrind", "prefetch": "none" } }),
+        );
+        let told = [
+            "Replacement: LRU, write-allocate",
+            "Counted as: Callgrind does",
+            "Prefetch: none",
+            "Order of accesses: ",
+        ];
+        assert_eq!(whole.described, told);
     }
 
     #[test]

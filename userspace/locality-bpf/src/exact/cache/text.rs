@@ -16,7 +16,10 @@ impl Page {
         let instructions = if instructions.is_null() {
             "instruction fetches are not simulated".to_owned()
         } else {
-            format!("instructions in {}", cache(&Value::from("I1"), instructions))
+            format!(
+                "instructions in {}, whose lines are in the rows of L1",
+                cache(&Value::from("I1"), instructions)
+            )
         };
         self.line("");
         self.wrapped(&format!(
@@ -191,13 +194,14 @@ mod tests {
             "levels": [{ "level": "L1", "bytes": 32768, "ways": 8, "line": 64, "lines_loaded": 1 << 20,
                 "bytes_loaded": 64 << 20, "spatial_loss_bytes": 56 << 20, "lost_share": 0.875 }],
             "prefetch": "none",
+            "instruction_cache": { "bytes": 32768, "ways": 4 },
             "by_function": [{ "function": "main", "level": "L1", "self": 0, "inclusive": 56 << 20, "traffic_share": 0.875 }],
             "by_loading_line": [row],
             "tree": { "nodes_mean": 3.4, "nodes_most": 7 },
         } });
         let page = print(&report, 5);
         for part in [
-            "L1 32 KiB in 8 ways; lines of 64 bytes",
+            "L1 32 KiB in 8 ways; lines of 64 bytes; instructions in I1 32 KiB in 4 ways, whose lines",
             "L1: 1,048,576 lines loaded (64 MiB); 56 MiB (87.5 %) never used",
             "56 MiB      87.5 %          0 B  main",
             "1. 8 of 64 bytes per line used at conserver.c:106 in gather,",
