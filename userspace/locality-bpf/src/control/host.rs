@@ -15,21 +15,30 @@ pub fn describe() -> Host {
         kernel: read("/proc/sys/kernel/osrelease"),
         cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
         cpus: aya::util::online_cpus().map(|cpus| cpus.len() as u32).unwrap_or(1),
-        caches: caches(Path::new("/sys/devices/system/cpu/cpu0/cache")),
+        caches: caches(Path::new(CACHES), false),
     }
 }
 
-/// Data and unified caches below a sysfs `cache` folder, smallest level first.
-fn caches(folder: &Path) -> Vec<CacheLevel> {
+/// This machine's first-level instruction cache; `None` where it does not tell.
+pub fn instruction_cache() -> Option<CacheLevel> {
+    caches(Path::new(CACHES), true).into_iter().next().filter(|cache| cache.level == 1)
+}
+
+/// Where sysfs describes them.
+const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
+
+/// Data and unified caches below a sysfs `cache` folder, or those of instructions alone, smallest level first.
+fn caches(folder: &Path, instructions: bool) -> Vec<CacheLevel> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut caches: Vec<CacheLevel> = entries.filter_map(|entry| cache(&entry.path())).collect();
+    let mut caches: Vec<CacheLevel> =
+        entries.filter_map(|entry| cache(&entry.path(), instructions)).collect();
     caches.sort_by_key(|cache| cache.level);
     caches
 }
 
-fn cache(index: &Path) -> Option<CacheLevel> {
+fn cache(index: &Path, instructions: bool) -> Option<CacheLevel> {
     let read = |name: &str| fs::read_to_string(index.join(name)).ok().map(|text| text.trim().to_owned());
-    if read("type")? == "Instruction" {
+    if (read("type")? == "Instruction") != instructions {
         return None;
     }
     let size = read("size")?;
@@ -64,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instruction_caches_are_left_out_and_sizes_have_units() {
+    fn instruction_caches_are_apart_and_sizes_have_units() {
         let folder = tempfile::tempdir().unwrap();
         let write = |index: &str, files: &[(&str, &str)]| {
             fs::create_dir(folder.path().join(index)).unwrap();
@@ -82,10 +91,12 @@ mod tests {
             &[("type", "Data\n"), ("level", "1\n"), ("size", "48K\n"), ("coherency_line_size", "64\n")],
         );
         write("broken", &[("type", "Data\n")]);
-        let found = caches(folder.path());
+        let found = caches(folder.path(), false);
         let sizes: Vec<_> = found.iter().map(|cache| (cache.level, cache.bytes)).collect();
         assert_eq!(sizes, [(1, 48 << 10), (3, 36 << 20)]);
         assert_eq!(found[1].ways, 12);
+        let fetched = caches(folder.path(), true);
+        assert_eq!(fetched, [CacheLevel { level: 1, bytes: 32 << 10, ways: 0, line: 64 }]);
     }
 
     #[test]

@@ -68,7 +68,9 @@ pub struct Outcome {
 pub fn run(args: &ExactArgs) -> Result<Outcome> {
     args.check()?;
     let host = host::describe();
-    let machine = args.simulation().map(|asked| Machine::new(&asked, &host.caches)).transpose()?;
+    let fetches = host::instruction_cache();
+    let machine =
+        args.simulation().map(|asked| Machine::new(&asked, &host.caches, fetches.as_ref())).transpose()?;
     let cache = machine.as_ref().map(Machine::config).transpose()?;
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;

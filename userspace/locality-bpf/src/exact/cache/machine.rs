@@ -105,6 +105,10 @@ struct Said {
     caches: BTreeMap<Name, Geometry>,
     /// What the host has, for those that are not named.
     host: BTreeMap<Name, Geometry>,
+    /// What was changed or left out of it.
+    host_notices: Vec<(Name, String)>,
+    /// The host's cache for instructions, where it is asked and tells.
+    host_instructions: Option<Geometry>,
     prefetch: Option<Prefetch>,
     compatible: Option<Compatible>,
     instruction_fetch: bool,
@@ -113,11 +117,11 @@ struct Said {
 }
 
 impl Machine {
-    /// What is asked for on this host.
+    /// What is asked for on this host, with its data levels and its cache for instructions.
     ///
     /// # Errors
     /// Files that cannot be read or understood, caches that contradict each other: with the way out.
-    pub fn new(asked: &Asked<'_>, host: &[CacheLevel]) -> Result<Self> {
+    pub fn new(asked: &Asked<'_>, host: &[CacheLevel], instructions: Option<&CacheLevel>) -> Result<Self> {
         let mut said = Said {
             prefetch: asked.prefetch,
             compatible: asked.compatible,
@@ -133,12 +137,12 @@ impl Machine {
                         said.put(*name, *geometry).map_err(|why| WrongUse(format!("--cache: {why}")))?;
                     }
                 }
-                CacheArg::Host => filled.fill_from(host)?,
+                CacheArg::Host => filled.fill_from(host, instructions)?,
                 CacheArg::File(path) => filled.read(path).map_err(wrong)?,
             }
         }
         if said.caches.is_empty() && filled.caches.is_empty() && filled.host.is_empty() {
-            filled.fill_from(host)?;
+            filled.fill_from(host, instructions)?;
         }
         said.or(filled);
         said.finish().map_err(wrong)
@@ -158,10 +162,13 @@ impl Said {
         }
     }
 
-    fn fill_from(&mut self, host: &[CacheLevel]) -> Result<()> {
+    fn fill_from(&mut self, host: &[CacheLevel], instructions: Option<&CacheLevel>) -> Result<()> {
         let (levels, notices) = spec::host(host).map_err(|why| anyhow!(why))?;
         self.host.extend(levels);
-        self.notices.extend(notices);
+        let told = instructions.filter(|cache| cache.bytes > 0 && cache.ways > 0);
+        self.host_instructions =
+            told.map(|cache| Geometry { bytes: cache.bytes, ways: cache.ways, line: cache.line });
+        self.host_notices.extend(notices);
         Ok(())
     }
 
@@ -217,6 +224,8 @@ impl Said {
             self.caches.entry(name).or_insert(geometry);
         }
         self.host = other.host;
+        self.host_notices = other.host_notices;
+        self.host_instructions = other.host_instructions;
         self.prefetch = self.prefetch.or(other.prefetch);
         self.compatible = self.compatible.or(other.compatible);
         self.instruction_fetch |= other.instruction_fetch;
@@ -236,11 +245,16 @@ impl Said {
                 bail!("Callgrind has two levels of caches: leave out L2, or --compatible callgrind");
             }
             self.host.remove(&Name::L2);
+            self.host_notices.retain(|notice| notice.0 != Name::L2);
         }
+        let moot = |name: &Name| self.caches.contains_key(name);
+        self.notices
+            .extend(self.host_notices.into_iter().filter(|(name, _)| !moot(name)).map(|notice| notice.1));
+        let from_host = !self.host.is_empty();
         for (name, geometry) in self.host {
             self.caches.entry(name).or_insert(geometry);
         }
-        let instructions = self.caches.remove(&Name::Instructions);
+        let named = self.caches.remove(&Name::Instructions);
         let levels: Vec<(Name, Geometry)> = self.caches.into_iter().collect();
         let Some((Name::L1, first)) = levels.first().copied() else {
             bail!("no first level of caches: add --cache L1=32K,8,64");
@@ -258,6 +272,22 @@ impl Said {
                 );
             }
         }
+        let fetches = self.instruction_fetch || compatible || named.is_some();
+        let instructions = fetches.then(|| match (named, self.host_instructions) {
+            (Some(named), _) => named,
+            (None, Some(host)) => {
+                let (fit, notice) = spec::fit(Name::Instructions, host);
+                self.notices.extend(notice);
+                fit
+            }
+            (None, None) => {
+                if from_host {
+                    let said = "This host does not tell its I1 in sysfs; it is simulated as large as L1.";
+                    self.notices.push(said.to_owned());
+                }
+                first
+            }
+        });
         let all = levels.iter().map(|level| level.1).chain(instructions);
         if let Some(other) = all.into_iter().find(|cache| cache.line != first.line) {
             bail!(
@@ -266,9 +296,8 @@ impl Said {
                 other.line
             );
         }
-        let fetches = self.instruction_fetch || compatible || instructions.is_some();
         Ok(Machine {
-            instructions: fetches.then(|| instructions.unwrap_or(first)),
+            instructions,
             levels,
             prefetch,
             compatible,
@@ -296,6 +325,8 @@ mod tests {
         CacheLevel { level: 3, bytes: 8 << 20, ways: 16, line: 64 },
     ];
 
+    const HOST_I1: CacheLevel = CacheLevel { level: 1, bytes: 16 << 10, ways: 4, line: 64 };
+
     fn machine(caches: &[&str], change: impl FnOnce(&mut Asked<'_>)) -> Result<Machine, String> {
         let caches: Vec<CacheArg> = caches.iter().map(|text| text.parse().unwrap()).collect();
         let mut asked = Asked {
@@ -306,7 +337,7 @@ mod tests {
             objects: false,
         };
         change(&mut asked);
-        Machine::new(&asked, &HOST).map_err(|error| {
+        Machine::new(&asked, &HOST, Some(&HOST_I1)).map_err(|error| {
             assert!(error.is::<WrongUse>(), "{error:#}");
             format!("{error:#}")
         })
@@ -325,9 +356,48 @@ mod tests {
         assert_eq!(host, machine(&["host"], |_| {}).unwrap());
         let mixed = machine(&["host", "L1=64K,8,64"], |asked| asked.instruction_fetch = true).unwrap();
         assert_eq!(names(&mixed)[0], (Name::L1, 64 << 10));
-        assert_eq!(mixed.instructions, Some(mixed.levels[0].1));
+        let fetched = Geometry { bytes: 16 << 10, ways: 4, line: 64 };
+        assert_eq!(mixed.instructions, Some(fetched));
+        let named = machine(&["host", "I1=8K,2,64"], |_| {}).unwrap();
+        assert_eq!(named.instructions.unwrap().bytes, 8 << 10);
+        // Without the host's caches, I1 is as large as L1.
+        let own = machine(&["L1=64K,8,64"], |asked| asked.instruction_fetch = true).unwrap();
+        assert_eq!((own.instructions, own.notices.len()), (Some(own.levels[0].1), 0));
         let one = machine(&["L1=4K,4,64"], |_| {}).unwrap();
         assert_eq!(names(&one), [(Name::L1, 4096)]);
+    }
+
+    #[test]
+    fn an_instruction_cache_that_the_host_does_not_tell_is_as_l1() {
+        let asked =
+            Asked { caches: &[], prefetch: None, compatible: None, instruction_fetch: true, objects: false };
+        for told in [None, Some(CacheLevel { ways: 0, ..HOST_I1 })] {
+            let machine = Machine::new(&asked, &HOST, told.as_ref()).unwrap();
+            assert_eq!(machine.instructions, Some(machine.levels[0].1));
+            assert!(machine.notices[0].contains("does not tell its I1"), "{:?}", machine.notices);
+        }
+        let odd = Machine::new(&asked, &HOST, Some(&CacheLevel { bytes: 48 << 10, ..HOST_I1 })).unwrap();
+        assert_eq!(odd.instructions.unwrap(), Geometry { bytes: 48 << 10, ways: 6, line: 64 });
+        assert!(odd.notices[0].contains("The I1 of this host"), "{:?}", odd.notices);
+    }
+
+    #[test]
+    fn what_the_host_lacks_is_told_unless_it_is_given() {
+        let mut host = HOST;
+        host[1].ways = 0;
+        for (caches, told) in [("host", true), ("L2=256K,4,64", false)] {
+            let caches: Vec<CacheArg> = vec!["host".parse().unwrap(), caches.parse().unwrap()];
+            let asked = Asked {
+                caches: &caches,
+                prefetch: None,
+                compatible: None,
+                instruction_fetch: false,
+                objects: false,
+            };
+            let machine = Machine::new(&asked, &host, None).unwrap();
+            assert_eq!(machine.levels.len(), if told { 2 } else { 3 });
+            assert_eq!(machine.notices.iter().any(|said| said.contains("level 2")), told);
+        }
     }
 
     #[test]

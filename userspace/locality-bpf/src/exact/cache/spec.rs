@@ -192,36 +192,40 @@ impl Geometry {
 }
 
 /// The host's caches: the first and the last level of data, and one between them; I1 is left to the caller. With what was
-/// changed, as a sentence.
+/// changed or left out, as sentences with the names of the caches that make them moot when they are given.
 ///
 /// # Errors
 /// Where sysfs tells nothing, a sentence with the way out.
-pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<String>), String> {
-    let usable: Vec<&CacheLevel> = caches.iter().filter(|cache| cache.bytes > 0 && cache.ways > 0).collect();
-    let last = usable.len().saturating_sub(1);
-    let mut notices = Vec::new();
-    let levels: Levels = usable
-        .iter()
-        .enumerate()
-        .filter_map(|(at, cache)| {
-            let name = match at {
-                0 => Name::L1,
-                at if at == last => Name::Last,
-                1 => Name::L2,
-                _ => return None,
-            };
+pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), String> {
+    let last = caches.iter().map(|cache| cache.level).max();
+    let (mut levels, mut notices) = (Levels::new(), Vec::new());
+    for cache in caches {
+        let name = match cache.level {
+            1 => Name::L1,
+            level if Some(level) == last => Name::Last,
+            _ => Name::L2,
+        };
+        if cache.bytes == 0 || cache.ways == 0 {
+            let lacking = if cache.bytes == 0 { "size" } else { "ways" };
+            let notice = format!(
+                "This host does not tell the {lacking} of its level {} in sysfs, so that level is not simulated: name it, as in --cache host \
+                 --cache {name}=SIZE,WAYS,LINE.",
+                cache.level
+            );
+            notices.push((name, notice));
+        } else if levels.iter().any(|level| level.0 == name) {
+            let notice = format!(
+                "Level {} of this host is not simulated: of more than three levels the first two and the last are.",
+                cache.level
+            );
+            notices.push((name, notice));
+        } else {
             let told = Geometry { bytes: cache.bytes, ways: cache.ways, line: cache.line };
-            let fit = if told.checked().is_ok() { told } else { told.fitted() };
-            if fit != told {
-                notices.push(format!(
-                    "The {name} of this host has a number of sets that is no power of two; it is simulated as {} bytes in {} \
-                     ways of {}-byte lines.",
-                    fit.bytes, fit.ways, fit.line
-                ));
-            }
-            Some((name, fit))
-        })
-        .collect();
+            let (fit, notice) = fit(name, told);
+            levels.push((name, fit));
+            notices.extend(notice.map(|notice| (name, notice)));
+        }
+    }
     if levels.is_empty() {
         return Err(
             "this host does not tell its caches in sysfs: give them, as in --cache L1=32K,8,64 --cache LL=8M,16,64"
@@ -229,6 +233,20 @@ pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<String>), String> {
         );
     }
     Ok((levels, notices))
+}
+
+/// A cache of the host as it can be simulated, and what is changed.
+pub fn fit(name: Name, told: Geometry) -> (Geometry, Option<String>) {
+    if told.checked().is_ok() {
+        return (told, None);
+    }
+    let fit = told.fitted();
+    let notice = format!(
+        "The {name} of this host has a number of sets that is no power of two; it is simulated as {} bytes in {} ways of {}-byte \
+         lines.",
+        fit.bytes, fit.ways, fit.line
+    );
+    (fit, Some(notice))
 }
 
 #[cfg(test)]
@@ -293,5 +311,25 @@ mod tests {
         assert_eq!(notices.len(), 1);
         assert_eq!(host(&[cache(1, 32 << 10, 8)]).unwrap().0[0].0, Name::L1);
         assert!(host(&[]).unwrap_err().contains("--cache L1="));
+    }
+
+    #[test]
+    fn a_level_that_is_left_out_is_told() {
+        let cache = |level, bytes, ways| CacheLevel { level, bytes, ways, line: 64 };
+        let names = |caches: &[CacheLevel]| {
+            let (levels, notices) = host(caches).unwrap();
+            let told: Vec<String> = notices.into_iter().map(|notice| notice.1).collect();
+            (levels.iter().map(|level| level.0).collect::<Vec<_>>(), told.join("\n"))
+        };
+        let (found, told) = names(&[cache(1, 32 << 10, 8), cache(2, 1 << 20, 0), cache(3, 8 << 20, 16)]);
+        assert_eq!(found, [Name::L1, Name::Last]);
+        assert!(told.contains("the ways of its level 2") && told.contains("--cache L2=SIZE"), "{told}");
+        // Others keep their names, so that the one left out can be given.
+        let (found, told) = names(&[cache(1, 32 << 10, 8), cache(2, 1 << 20, 16), cache(3, 0, 16)]);
+        assert_eq!(found, [Name::L1, Name::L2]);
+        assert!(told.contains("the size of its level 3") && told.contains("--cache LL=SIZE"), "{told}");
+        let (found, told) = names(&[1, 2, 3, 4].map(|level| cache(level, 1 << 20, 16)));
+        assert_eq!(found, [Name::L1, Name::L2, Name::Last]);
+        assert!(told.contains("Level 3 of this host is not simulated"), "{told}");
     }
 }
