@@ -74,6 +74,11 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "kill")) {
         work();
         raise(SIGKILL);
+    } else if (!strcmp(what, "busy")) {
+        puts("waiting");
+        fflush(stdout);
+        for (;;)
+            work();
     } else if (!strcmp(what, "avx512")) {
         work();
         __asm__ volatile(".byte 0x62, 0xf1, 0x7d, 0x48, 0xfe, 0xc1"); /* vpaddd %zmm1, %zmm0, %zmm0 */

@@ -1,8 +1,9 @@
 //! Simulated cache use of exact runs: closed forms, Callgrind's counts of the same programs, and the files that its viewers read.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use locality_tests::callgrind::{Costs, differences};
 use locality_tests::programs::source;
@@ -250,6 +251,186 @@ fn a_function_to_skip_that_is_not_there_is_named() {
     let report = report(&options, "exact_kernel", &["1", "0", "0"], "1");
     let notices = report["notices"].to_string();
     assert!(notices.contains("`no_such_function`") && !notices.contains("`main`"), "{notices}");
+}
+
+/// What a signal interrupts does not pay for its handler.
+#[test]
+fn a_signal_handler_is_a_root_of_its_own() {
+    requires!(command("qemu-x86_64"));
+    let report = report(&SIZES[2..], "exact_signal", &[], "1");
+    assert_eq!(report["cache_use"]["balanced"], true);
+    const LOADED: f64 = 4.0 * 16384.0 * 56.0;
+    let functions = rows(&report, "by_function", "L1");
+    for (name, own) in [("handler", true), ("walk", true), ("main", false)] {
+        let row = functions.iter().find(|row| row["function"] == name);
+        let row = row.unwrap_or_else(|| panic!("no {name} in {functions:#?}"));
+        let (inclusive, by_itself) = (number(row, "/inclusive"), number(row, "/self"));
+        assert!((inclusive / LOADED - 1.0).abs() < 0.01, "{row:#}");
+        assert_eq!((by_itself / LOADED - 1.0).abs() < 0.01, own, "{row:#}");
+    }
+    let lines = rows(&report, "by_loading_line", "L1");
+    let callers = |name: &str| {
+        let row = lines.iter().find(|row| row["function"] == name).expect("its line");
+        names(&row["callers"])
+    };
+    assert_eq!(callers("handler"), Vec::<&str>::new());
+    assert_eq!(callers("walk")[0], "main");
+}
+
+/// Whether `[unknown caller]` has a row where it has a cost, and nowhere else.
+fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
+    let told = &report["cache_use"]["unknown_caller"];
+    let cost = |of: &str| number(told, &format!("/{of}/{level}"));
+    let all = rows(report, "by_function", level);
+    let row = all.iter().find(|row| row["function"] == "[unknown caller]");
+    assert_eq!(row.is_some(), cost("access_cost") > 0.0, "{told}");
+    if let Some(row) = row {
+        assert_eq!(number(row, "/inclusive"), cost("spatial_loss_bytes"), "{row}");
+    }
+    row.is_some()
+}
+
+/// Killed while it works: what was counted stands, and what the kill left between an instruction and its callers is the unknown
+/// caller's.
+#[test]
+fn a_killed_program_leaves_sums_that_balance() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, stored) = (folder.path().join("report"), folder.path().join("stored"));
+    for round in 0..4 {
+        let mut tracer = Tracer::new().args([
+            "exact",
+            "-q",
+            "--objects",
+            "--format",
+            "json",
+            "--cache",
+            "L1=16K,8,64;LL=1M,16,64",
+        ]);
+        tracer = tracer.args(["--report"]).args([&file]).args(["-o"]).args([&stored]);
+        tracer = tracer.args(["--"]).args([build("exact_life")]).args(["busy"]);
+        let mut child = tracer.command().stdout(Stdio::piped()).spawn().expect("the tracer starts");
+        let mut line = [0; 8];
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("the program works");
+        std::thread::sleep(std::time::Duration::from_millis(300 + 37 * round));
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
+        let command: libc::pid_t = children.expect("children").trim().parse().expect("one child");
+        // SAFETY: a system call with plain arguments; the process is the child's child, not yet waited for.
+        unsafe { libc::kill(command, libc::SIGKILL) };
+        assert_eq!(child.wait().expect("it ends").code(), Some(128 + 9));
+        let report: Value =
+            serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON");
+        let cache_use = &report["cache_use"];
+        assert_eq!((&report["partial"], &cache_use["balanced"]), (&true.into(), &true.into()));
+        assert!(number(cache_use, "/events/Dr") > 1e5, "{cache_use:#}");
+        for (at, level) in ["L1", "LL"].iter().enumerate() {
+            let of = |field: &str| number(cache_use, &format!("/levels/{at}/{field}"));
+            assert!(of("spatial_loss_bytes") <= of("bytes_loaded"), "{cache_use:#}");
+            let by_object = rows(&report, "by_object", level);
+            let sum: f64 = by_object.iter().map(|row| number(row, "/lines_loaded")).sum();
+            assert!(by_object.len() < 100 && sum == of("lines_loaded"), "{level}: {sum}");
+            unknown_callers_are_told(&report, level);
+        }
+        let mut unknown = cache_use["unknown_caller"]["events"].as_object().expect("events").values();
+        let is_torn = number(&report, "/counted_in_part") > 0.0;
+        assert!(is_torn || unknown.all(|count| *count == 0), "{:#}", cache_use["unknown_caller"]);
+        // The table by line sums to the whole too.
+        let text = Tracer::new().args(["report", "--format", "callgrind"]).args([&stored]).run().stdout;
+        assert!(text.contains("\ndesc: Partial: yes\n"), "{text}");
+        let costs = Costs::parse(&text);
+        for (event, told) in costs.events.iter().zip(&costs.told) {
+            assert_eq!(costs.sum(event), *told, "{event}");
+            let event = if event.ends_with('2') { event.replace('2', "L") } else { event.clone() };
+            assert_eq!(*told as f64, number(cache_use, &format!("/events/{event}")), "{event}");
+        }
+    }
+}
+
+/// What a child does in functions that its parent had called has callers that the child's counts do not know.
+#[test]
+fn a_forked_childs_callers_are_unknown() {
+    requires!(command("qemu-x86_64"));
+    let of = |what: &str| report(&["--cache", "L1=16K,8,64;LL=1M,16,64"], "exact_life", &[what], "1");
+    let forked = of("fork");
+    assert_eq!(forked["cache_use"]["balanced"], true);
+    for level in ["L1", "LL"] {
+        assert!(unknown_callers_are_told(&forked, level), "{:#}", forked["cache_use"]["unknown_caller"]);
+    }
+    // Three children go over the array fifty times each, and it is larger than the first level.
+    let lines = number(&forked, "/cache_use/unknown_caller/events/Lines1");
+    assert!((3.0 * 50.0 * 512.0..3.1 * 50.0 * 512.0).contains(&lines), "{lines}");
+    let alone = of("signal");
+    assert!(!unknown_callers_are_told(&alone, "L1"));
+    assert_eq!(number(&alone, "/cache_use/unknown_caller/events/Dr"), 0.0);
+}
+
+#[test]
+fn a_machine_file_is_simulated_as_its_lines_say() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let machine = folder.path().join("core.machine");
+    let text =
+        "# a small core\nL1 = 16K,4,64\nLL = \"256K,8,64\"  # shared\nI1 = 8K,2,64\nprefetch = next-line\n";
+    std::fs::write(&machine, text).expect("a file");
+    let machine = machine.to_str().expect("a path");
+    let run = |options: &[&str]| {
+        let mut report = report(options, "exact_parts", &[], "1");
+        report["cache_use"].take()
+    };
+    let caches = "L1=16K,4,64; LL=256K,8,64; I1=8K,2,64";
+    let (by_file, by_hand) =
+        (run(&["--cache", machine]), run(&["--cache", caches, "--prefetch", "next-line"]));
+    for field in ["instruction_cache", "prefetch"] {
+        assert_eq!(by_file[field], by_hand[field]);
+    }
+    for at in 0..2 {
+        for field in ["level", "bytes", "ways", "line"] {
+            let path = format!("/levels/{at}/{field}");
+            assert_eq!(by_file.pointer(&path), by_hand.pointer(&path), "{path}");
+        }
+    }
+    for event in ["Ir", "Dr", "I1mr", "D1mr", "D1mw", "DLmr", "Pf1", "SpLoss1"] {
+        let path = format!("/events/{event}");
+        let (a, b) = (number(&by_file, &path), number(&by_hand, &path));
+        assert!(a > 0.0 && (a - b).abs() <= 0.01 * b + 16.0, "{event}: {a} {b}");
+    }
+    // The command line wins.
+    let other = run(&["--cache", machine, "--cache", "L1=32K,8,64", "--prefetch", "none"]);
+    assert_eq!((&other["levels"][0]["bytes"], &other["prefetch"]), (&32768.into(), &"none".into()));
+    assert_eq!(other["levels"][1]["bytes"], 262_144);
+}
+
+/// A cache for instructions takes nothing from the data's first level; what it loads stands in the same row.
+#[test]
+fn fetches_of_instructions_are_simulated() {
+    requires!(command("qemu-x86_64"));
+    let run = |options: &[&str]| report(&[&SIZES[2..], options].concat(), "exact_parts", &[], "1");
+    let (without, with) = (run(&[]), run(&["--instruction-fetch"]));
+    let event = |report: &Value, name: &str| number(report, &format!("/cache_use/events/{name}"));
+    assert!(without["cache_use"]["instruction_cache"].is_null());
+    assert_eq!(with["cache_use"]["instruction_cache"]["bytes"], 32768, "as large as L1");
+    assert_eq!(with["cache_use"]["balanced"], true);
+    assert_eq!(event(&with, "Ir"), number(&with, "/mix/instructions"));
+    for name in ["Dr", "Dw", "D1mr", "D1mw"] {
+        let (a, b) = (event(&with, name), event(&without, name));
+        assert!((a - b).abs() <= 0.01 * b + 16.0, "{name}: {a} {b}");
+    }
+    let fetched = event(&with, "Lines1") - event(&without, "Lines1");
+    let missed = event(&with, "I1mr");
+    assert!(
+        missed > 100.0 && fetched >= 0.99 * missed - 16.0 && fetched <= 2.01 * missed + 16.0,
+        "{fetched} {missed}"
+    );
+    assert!(event(&with, "ILmr") > 100.0 && event(&with, "ILmr") <= missed);
+    // Loops of some lines stay there.
+    assert!(missed < 0.02 * event(&with, "Ir"), "{missed}");
+    let page =
+        exact(&[&SIZES[2..], &["--instruction-fetch"]].concat(), &build("exact_parts"), &[], "1").stderr;
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.contains("instructions in I1 32 KiB in 8 ways, whose lines are in the rows of L1"),
+        "{page}"
+    );
 }
 
 /// Runs both, with a first level of `kilobytes`, and returns what they wrote.

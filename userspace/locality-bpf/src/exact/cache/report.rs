@@ -81,24 +81,30 @@ pub fn value(simulated: &Simulated, machine: &Machine) -> Value {
         let units = (all.line, all.unit);
         left_out += objects::rows(&simulated.objects, &all.level, column, units, ROWS, &mut by_object);
     }
-    let events: Map<String, Value> =
-        named.columns.iter().map(|column| (column.name().to_owned(), json!(named.sum[*column]))).collect();
+    let all_events = |costs: &Row| -> Map<String, Value> {
+        named.columns.iter().map(|column| (column.name().to_owned(), json!(costs[*column]))).collect()
+    };
+    let unknown = |column: &dyn Fn(&Columns) -> Column| -> Map<String, Value> {
+        let levels = machine.levels.iter().enumerate();
+        let of = |at| named.unknown_caller[column(Columns::of(at, count))];
+        levels.map(|(at, (name, _))| (name.to_string(), json!(of(at)))).collect()
+    };
     let tree = &named.tree;
     json!({
         "levels": levels,
         "instruction_cache": machine.instructions.map(cache),
         "prefetch": prefetch(machine.prefetch),
         "compatible": machine.compatible.then_some("callgrind"),
-        "events": events,
+        "events": all_events(&named.sum),
         "access_cost_unit": named.access_cost_unit,
         "by_loading_line": lines,
         "by_function": functions,
         "by_object": Some(by_object).filter(|_| !simulated.objects.is_empty()),
         "rows_left_out": left_out,
         "unknown_caller": {
-            "spatial_loss_bytes": machine.levels.iter().enumerate().map(|(at, (name, _))| {
-                (name.to_string(), json!(named.unknown_caller[Columns::of(at, count).loss]))
-            }).collect::<Map<String, Value>>(),
+            "spatial_loss_bytes": unknown(&|columns| columns.loss),
+            "access_cost": unknown(&|columns| columns.access_cost),
+            "events": all_events(&named.unknown_caller),
         },
         "tree": {
             "nodes_mean": ratio(tree.nodes_sum, tree.prunings),
@@ -352,6 +358,7 @@ mod tests {
         named.places.insert((0, place(0, 3)), row(9, 0, 0));
         named.places.insert((2, place(1, 0)), row(50, 10, 40));
         named.sum = row(459, 110, 5640);
+        named.unknown_caller = row(2, 1, 8);
         let costs = |own, inclusive| FunctionCosts { own, inclusive };
         named.functions.insert(0, costs(row(9, 0, 0), row(459, 110, 5640)));
         named.functions.insert(1, costs(row(400, 100, 5600), row(400, 100, 5600)));
@@ -395,6 +402,12 @@ mod tests {
         );
         assert_eq!(first["traffic_share"], 5640.0 / 7040.0);
         assert_eq!(value["events"]["Dr"], 459);
+        let unknown = &value["unknown_caller"];
+        assert_eq!(
+            (&unknown["access_cost"]["L1"], &unknown["spatial_loss_bytes"]["L1"]),
+            (&json!(250), &json!(8))
+        );
+        assert_eq!((&unknown["events"]["Dr"], &unknown["events"]["D1mr"]), (&json!(2), &json!(1)));
     }
 
     #[test]
