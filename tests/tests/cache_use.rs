@@ -66,3 +66,48 @@ fn the_transpositions_loads_are_found_in_the_running_program() {
     let page = Tracer::new().args(["report".as_ref(), file.as_os_str()]).run().stdout;
     assert!(page.contains("of 64 bytes per line used at transposition.c:"), "{page}");
 }
+
+/// Half of the loss is below a frame larger than what is copied of a stack: it is an unknown caller's, and the rest main's.
+#[test]
+fn what_is_lost_below_a_stack_that_is_cut_is_an_unknown_callers() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("deep_stack", &[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("t.locality");
+    let tracer = Tracer::attach(target.pid(), "5").args(["--overhead", "5"]);
+    let live = Live::of(&tracer.args(["-o".as_ref(), file.as_os_str()]).run(), &file);
+    let report = &live.report;
+    let why = "the copied part of the stack ended";
+    let functions = rows(report, "by_function", "L1");
+    let share = |name: &str| {
+        let row = functions.iter().find(|row| row["function"] == name);
+        row.map_or(0.0, |row| number(row, "/inclusive"))
+            / number(report, "/cache_use/levels/0/spatial_loss_bytes")
+    };
+    let (unknown, main) = (share("[unknown caller]"), share("main"));
+    assert!(
+        (0.25..0.75).contains(&unknown) && (unknown + main - 1.0).abs() < 0.05,
+        "{unknown} {main}: {functions:#?}"
+    );
+    assert!((share("deep") - unknown).abs() < 0.02 && share("behind") == 0.0, "{functions:#?}");
+    assert!((share("shallow") - main).abs() < 0.05 && share("by_columns") > 0.95, "{functions:#?}");
+    let level = number(report, "/cache_use/levels/0/spatial_loss_bytes");
+    let said = number(report, "/cache_use/unknown_caller/spatial_loss_bytes/L1");
+    assert!((said / level - unknown).abs() < 1e-6, "{said} of {level}");
+    assert_eq!(report["cache_use"]["balanced"], true);
+    // Call paths of pairs are whole and lead to main, or are cut at the large frame and say why.
+    let pairs = report["pairs"].as_array().expect("pairs").iter();
+    let contexts = pairs.flat_map(|pair| pair["contexts"].as_array().expect("contexts"));
+    let ends: Vec<&Value> = contexts.flat_map(|context| [&context["use"], &context["reuse"]]).collect();
+    let through = |end: &Value, name: &str| {
+        end["frames"].as_array().expect("frames").iter().any(|frame| frame["function"] == name)
+    };
+    let (cut, whole): (Vec<&Value>, Vec<&Value>) = ends.into_iter().partition(|end| through(end, "deep"));
+    assert!(!cut.is_empty() && cut.iter().all(|end| end["cut"] == why && !through(end, "main")), "{cut:#?}");
+    assert!(whole.iter().all(|end| end.get("cut").is_none() && through(end, "main")), "{whole:#?}");
+
+    // The page says the same.
+    let page = Tracer::new().args(["report".as_ref(), file.as_os_str()]).run().stdout;
+    assert!(page.contains(&format!("… [unknown caller]: {why}")), "{page}");
+}

@@ -8,7 +8,8 @@
 //! 1. Windows show first touches of lines; the chance that one loads its line (`arrivals`).
 //! 2. What the line is used for until it is evicted: windows see that for small caches (`fates`); for large ones reuses of words, most of
 //!    them seen by watchpoints, tell how many are used of a line (`Study::shares_used_later`).
-//! 3. Costs per loading instruction and, because each first touch comes with its call path, inclusive ones without a back-dating tree.
+//! 3. Costs per loading instruction and, because each first touch comes with its call path, inclusive ones without a back-dating tree. Where the
+//!    call path is cut, an unknown caller stands for the functions that are missing.
 //!
 //! A cache is fully associative with LRU, and is filled after as many accesses as touch as many distinct lines as it has, by stretch of
 //! the run (`Stretches::fill_times`); each level sees all accesses.
@@ -56,6 +57,8 @@ pub struct CacheUse {
     pub touches: f64,
     /// First touches of lines behind it.
     pub n: u64,
+    /// First touches that the file gives no possible weight or course, beside them.
+    pub left_out: u64,
 }
 
 /// Cache use at one level. Weights are those of the whole trace.
@@ -73,6 +76,10 @@ pub struct LevelUse {
     pub by_line: Vec<LoadingLine>,
     /// By function, the most bytes lost below it first.
     pub by_function: Vec<FunctionLoss>,
+    /// Bytes lost below callers that are not known, because the call path is cut; functions further out lack them.
+    pub unknown_caller: Estimate,
+    /// Whether own costs, and those below the outermost functions, come to the whole.
+    pub balanced: bool,
 }
 
 /// A line of code that loads lines of cache.
@@ -80,8 +87,8 @@ pub struct LevelUse {
 pub struct LoadingLine {
     /// Its innermost frame; equal frames of all call paths are one.
     pub frame: Option<FrameId>,
-    /// The call path that loses most.
-    pub context: ContextId,
+    /// The call path that loses most; `None` where the profile lacks it.
+    pub context: Option<ContextId>,
     /// Whether it loads or stores; a line of code that does both is two rows.
     pub kind: AccessKind,
     /// Lines loaded.
@@ -103,8 +110,8 @@ pub struct LoadingLine {
 /// What is lost in a function and in all that it calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionLoss {
-    /// One of its frames.
-    pub frame: FrameId,
+    /// One of its frames; `None` for the one that stands for the callers that cut call paths lack.
+    pub frame: Option<FrameId>,
     /// Bytes lost of lines that it loads itself.
     pub own: f64,
     /// Bytes lost of lines that are loaded while it is on the stack.
@@ -141,7 +148,8 @@ impl CacheUse {
         };
         let n = study.firsts.len() as u64;
         let touches = study.missed * masses.iter().map(Mass::total).sum::<f64>();
-        Some(Self { levels: levels.iter().enumerate().map(of_level).collect(), touches, n })
+        let left_out = study.left_out;
+        Some(Self { levels: levels.iter().enumerate().map(of_level).collect(), touches, n, left_out })
     }
 }
 
@@ -168,7 +176,7 @@ impl<'a> Study<'a> {
                 *own += cost.lost;
             }
         }
-        let function = |(number, frame): (usize, &FrameId)| FunctionLoss {
+        let function = |(number, frame): (usize, &Option<FrameId>)| FunctionLoss {
             frame: *frame,
             own: own[number],
             inclusive: sums.functions[number].lost,
@@ -180,9 +188,13 @@ impl<'a> Study<'a> {
         by_function.sort_by(|a, b| {
             b.inclusive.total_cmp(&a.inclusive).then(b.own.total_cmp(&a.own)).then(a.frame.cmp(&b.frame))
         });
+        let unknown = self.functions.iter().position(Option::is_none);
         LevelUse {
             lines: spread.lines(n, |sums| sums.whole),
             lost: spread.lost(n, |sums| sums.whole),
+            unknown_caller: spread
+                .lost(n, |sums| unknown.map_or_else(Cost::default, |unknown| sums.functions[unknown])),
+            balanced: self.balances(&costs, &sums),
             by_line,
             by_function,
             ..level
@@ -216,7 +228,7 @@ impl<'a> Study<'a> {
     fn line(&self, place: usize, own: &[(&First<'_>, Cost)], spread: &Spread<'_>) -> LoadingLine {
         let n = own.len() as u64;
         let whole = spread.seen.places[place];
-        let mut contexts: BTreeMap<ContextId, f64> = BTreeMap::new();
+        let mut contexts: BTreeMap<Option<ContextId>, f64> = BTreeMap::new();
         let mut objects: BTreeMap<(ObjectId, Option<FieldId>), f64> = BTreeMap::new();
         for (first, cost) in own {
             *contexts.entry(first.context).or_default() += cost.lost;
@@ -231,7 +243,7 @@ impl<'a> Study<'a> {
         let (frame, stores) = self.places.get(place).copied().unwrap_or_default();
         LoadingLine {
             frame,
-            context: heaviest.map_or(ContextId(0), |(context, _)| context),
+            context: heaviest.and_then(|(context, _)| context),
             kind: if stores { AccessKind::Store } else { AccessKind::Load },
             lines: whole.lines,
             share: spread.share(n, |sums| sums.places[place]),

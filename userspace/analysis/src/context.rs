@@ -1,7 +1,7 @@
 //! Calling contexts and source places: which stacks mean the same thing to a reader.
 //!
-//! Two stacks are one context when their frames agree in function, file and line, whatever the instruction addresses. The
-//! place of a context is the innermost frame of the program's own source: an access inside `memcpy` or inside an inlined
+//! Two stacks are one context when their frames agree in function, file and line, whatever the instruction addresses, and both
+//! are whole, or cut for the same reason. The place of a context is the innermost frame of the program's own source: an access inside `memcpy` or inside an inlined
 //! iterator counts for the line that asked for it.
 //!
 //! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames without symbols are told apart
@@ -20,6 +20,12 @@ pub struct ContextId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlaceId(pub u32);
 
+/// Stands for the functions that would follow where a call path is cut.
+pub const UNKNOWN_CALLER: &str = "[unknown caller]";
+
+/// Why a context is cut whose stack has frames that the profile lacks.
+const FRAMES_LACKING: &str = "the profile lacks frames of this stack";
+
 /// A source place: where the program's own code asked for an access.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Place {
@@ -34,8 +40,8 @@ pub struct Place {
 pub struct Contexts {
     /// Contexts by stack.
     of_stack: Vec<ContextId>,
-    /// Frames by context, innermost first; equal frames have equal ids.
-    frames: Vec<Vec<FrameId>>,
+    /// By context, frames innermost first, equal frames with equal ids; and why the outermost are missing.
+    paths: Vec<(Vec<FrameId>, Option<String>)>,
     /// Places by context.
     place_of: Vec<PlaceId>,
     places: Vec<Place>,
@@ -68,15 +74,17 @@ impl Contexts {
         let of_stack = profile.stacks.iter().map(|stack| {
             let known = stack.frames.iter().filter_map(|frame| canonical.get(frame.0 as usize));
             let frames: Vec<FrameId> = known.copied().collect();
+            let lacking = frames.len() < stack.frames.len();
+            let cut = stack.cut.clone().or_else(|| lacking.then(|| FRAMES_LACKING.to_owned()));
             let place = place(profile, &frames);
-            let context = contexts.id_of(frames);
+            let context = contexts.id_of((frames, cut));
             if context as usize == place_of.len() {
                 place_of.push(PlaceId(places.id_of(place)));
             }
             ContextId(context)
         });
         let of_stack = of_stack.collect();
-        Self { of_stack, frames: contexts.values, place_of, places: places.values }
+        Self { of_stack, paths: contexts.values, place_of, places: places.values }
     }
 
     /// The context of a stack; `None` for a stack that the profile does not have.
@@ -86,7 +94,12 @@ impl Contexts {
 
     /// Frames of a context, innermost first.
     pub fn frames(&self, context: ContextId) -> &[FrameId] {
-        self.frames.get(context.0 as usize).map_or(&[], Vec::as_slice)
+        self.paths.get(context.0 as usize).map_or(&[], |(frames, _)| frames)
+    }
+
+    /// Why the outermost frames of a context are missing; `None` where it is whole.
+    pub fn cut(&self, context: ContextId) -> Option<&str> {
+        self.paths.get(context.0 as usize)?.1.as_deref()
     }
 
     /// The place of a context.

@@ -13,6 +13,8 @@ use crate::subjects::Subject;
 use super::arrivals::{Arrival, Arrivals, Drawn, Gaps, Reach, new_data};
 use super::fates::{End, Fates, LINE, Later, Shown, Spell, State, follow, is_ordered, mean_reciprocal};
 
+/// Share of the whole that sums of the same costs in another order may differ by.
+const ROUNDING: f64 = 1e-9;
 /// First touches of a place with curves of its own.
 const BUSY: usize = 12;
 
@@ -40,10 +42,13 @@ impl std::ops::AddAssign for Cost {
 pub(super) struct First<'a> {
     pub id: LoadId,
     pub load: &'a Load,
-    pub context: ContextId,
+    /// `None` where the profile lacks its stack.
+    pub context: Option<ContextId>,
     pub place: usize,
-    /// Functions on its call path.
+    /// Functions on its call path, innermost first, each once.
     pub functions: Vec<usize>,
+    /// The outermost of them.
+    pub root: usize,
     pub stretch: usize,
     pub weight: f64,
 }
@@ -68,8 +73,10 @@ pub(super) struct Study<'a> {
     pub places: Vec<(Option<FrameId>, bool)>,
     /// Places with enough first touches for curves of their own.
     pub busy: Vec<usize>,
-    /// A frame of each function.
-    pub functions: Vec<FrameId>,
+    /// A frame of each function; `None` for the one that stands for the callers that cut call paths lack.
+    pub functions: Vec<Option<FrameId>>,
+    /// First touches that a damaged file gives no possible weight or no possible course.
+    pub left_out: u64,
 }
 
 /// Numbers distinct keys.
@@ -110,21 +117,28 @@ impl<'a> Study<'a> {
     ) -> Self {
         let beyond = |case: &Case<'_>| case.masses(estimator).iter().map(|mass| mass.beyond).sum::<f64>();
         let mut places = Numbers::new();
-        let mut place_of = |context: ContextId, kind: AccessKind| {
-            let place = (contexts.frames(context).first().copied(), kind == AccessKind::Store);
+        let frames = |context: Option<ContextId>| context.map_or(&[][..], |context| contexts.frames(context));
+        let mut place_of = |context: Option<ContextId>, kind: AccessKind| {
+            let place = (frames(context).first().copied(), kind == AccessKind::Store);
             places.number(place, place)
         };
         let mut functions = Numbers::new();
-        let mut functions_of = |context: ContextId| {
-            let mut on_path = Vec::new();
-            for id in contexts.frames(context) {
-                let Some(frame) = profile.frames.get(id.0 as usize) else { continue };
-                let number = functions.number((function_name(profile, frame), frame.module), *id);
-                if !on_path.contains(&number) {
-                    on_path.push(number);
+        // On a call path, each once, and the outermost, which is never missing.
+        let mut functions_of = |context: Option<ContextId>| {
+            let known = frames(context).iter().filter_map(|id| {
+                let frame = profile.frames.get(id.0 as usize)?;
+                Some((Some((function_name(profile, frame), frame.module)), Some(*id)))
+            });
+            let whole = context.is_some_and(|context| contexts.cut(context).is_none());
+            let unknown = (!whole || frames(context).is_empty()).then_some((None, None));
+            let (mut on_path, mut root) = (Vec::new(), 0);
+            for (function, frame) in known.chain(unknown) {
+                root = functions.number(function, frame);
+                if !on_path.contains(&root) {
+                    on_path.push(root);
                 }
             }
-            on_path
+            (on_path, root)
         };
         let here = |sample: u32| {
             let period = profile.samples.get(sample as usize).map_or(0, |sample| sample.period_ns);
@@ -136,25 +150,23 @@ impl<'a> Study<'a> {
         };
         let mut firsts = Vec::with_capacity(profile.loads.len());
         for (id, load) in (0..).map(LoadId).zip(&profile.loads) {
-            let (Some(context), Some(stretch)) = (contexts.of(load.stack), stretch_of(load.sample.0)) else {
-                continue;
-            };
             let weight = here(load.sample.0) * load.stands_for;
-            if weight > 0.0 && weight.is_finite() && is_ordered(load) {
-                let place = place_of(context, load.access.kind);
-                let functions = functions_of(context);
-                firsts.push(First { id, load, context, place, functions, stretch, weight });
-            }
+            let possible = weight > 0.0 && weight.is_finite() && is_ordered(load);
+            let Some(stretch) = stretch_of(load.sample.0).filter(|_| possible) else { continue };
+            let context = contexts.of(load.stack);
+            let place = place_of(context, load.access.kind);
+            let (functions, root) = functions_of(context);
+            firsts.push(First { id, load, context, place, functions, root, stretch, weight });
         }
         let mut reuses_of = |case: &Case<'_>| -> Vec<_> {
             let weights = case.weights(estimator);
             let reuse = |(subject, weight): (&Subject, f64)| {
                 let reused = subject.reuse_context.filter(|_| subject.reused());
-                let arrives = reused.map(|context| place_of(context, reuse_kind(profile, subject)));
+                let arrives = reused.map(|context| place_of(Some(context), reuse_kind(profile, subject)));
                 let arrival = Arrival { distance: subject.distance(), sample: subject.sample, weight };
                 let of_use = subject.used.and_then(|row| profile.uses.get(row as usize));
                 let kind = of_use.map(|of_use| of_use.access.kind).unwrap_or_default();
-                (place_of(subject.context, kind), subject.weight, arrives, arrival)
+                (place_of(Some(subject.context), kind), subject.weight, arrives, arrival)
             };
             case.subjects().iter().zip(weights).map(reuse).collect()
         };
@@ -201,6 +213,7 @@ impl<'a> Study<'a> {
             reach: Reach::of(&windows),
             missed: missed(profile),
             busy: busy(&firsts),
+            left_out: (profile.loads.len() - firsts.len()) as u64,
             firsts,
             places,
             functions: functions.values,
@@ -315,6 +328,28 @@ impl<'a> Study<'a> {
             if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
         };
         sums.iter().zip(words).map(share).collect()
+    }
+
+    /// Whether what functions and lines of code lose by themselves, and what is lost below the outermost functions, come to the whole.
+    pub fn balances(&self, costs: &[Cost], sums: &Sums) -> bool {
+        let none = || vec![0.0; self.functions.len()];
+        let (mut own, mut below) = (none(), none());
+        for (first, cost) in self.firsts.iter().zip(costs) {
+            if let Some(own) = first.functions.first().and_then(|number| own.get_mut(*number)) {
+                *own += cost.lost;
+            }
+            below[first.root] += cost.lost;
+        }
+        let whole = sums.whole.lost;
+        let alike = |one: f64, other: f64| (one - other).abs() <= ROUNDING * whole;
+        let within = own.iter().zip(&below).zip(&sums.functions);
+        alike(own.iter().sum(), whole)
+            && alike(below.iter().sum(), whole)
+            && alike(sums.places.iter().map(|cost| cost.lost).sum(), whole)
+            && within.into_iter().all(|((own, below), inclusive)| {
+                own.max(*below) <= inclusive.lost + ROUNDING * whole
+                    && inclusive.lost <= whole * (1.0 + ROUNDING)
+            })
     }
 
     /// Sums of costs by place, and by function with those of the functions it calls.

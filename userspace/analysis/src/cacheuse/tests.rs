@@ -238,7 +238,9 @@ fn rows_are_those_of_a_simulated_cache() {
                 }
             }
             let main = level.by_function.iter().find(|function| {
-                profile.frames.get(function.frame.0 as usize).unwrap().function.as_deref() == Some("main")
+                function
+                    .frame
+                    .is_some_and(|id| profile.frames[id.0 as usize].function.as_deref() == Some("main"))
             });
             assert!((main.unwrap().inclusive / level.lost.value - 1.0).abs() < 1e-6, "{what}");
             let own: f64 = level.by_function.iter().map(|function| function.own).sum();
@@ -250,11 +252,72 @@ fn rows_are_those_of_a_simulated_cache() {
 #[test]
 fn damaged_bursts_are_left_out() {
     let mut profile = profile(&trace(60_000), 4, 3_000);
-    let before = found(&profile).unwrap().n;
+    let before = found(&profile).unwrap();
+    assert_eq!(before.left_out, 0);
     profile.loads[0].bursts.clear();
     profile.loads[1].bursts[0].to = u64::MAX;
     profile.loads[2].stands_for = f64::NAN;
-    assert_eq!(found(&profile).unwrap().n, before - 3);
+    let found = found(&profile).unwrap();
+    assert_eq!((found.n, found.left_out), (before.n - 3, 3));
+}
+
+/// What is lost below a call path that is cut is missing in the functions further out, not in the whole.
+#[test]
+fn what_cut_call_paths_lose_is_an_unknown_callers() {
+    let named = |profile: &Profile, level: &LevelUse, name: Option<&str>| {
+        let named = |function: &&FunctionLoss| {
+            let frame = function.frame.map(|id| &profile.frames[id.0 as usize]);
+            frame.and_then(|frame| frame.function.as_deref()) == name
+        };
+        level.by_function.iter().find(named).cloned()
+    };
+    let mut profile = profile(&trace(60_000), 8, 3_000);
+    let whole = found(&profile).unwrap();
+    for level in &whole.levels {
+        assert!(level.balanced && level.unknown_caller.value == 0.0, "{level:?}");
+        assert_eq!(named(&profile, level, None), None);
+    }
+    let columns = profile
+        .stacks
+        .iter()
+        .position(|stack| profile.frames[stack.frames[0].0 as usize].function.as_deref() == Some("columns"));
+    let stack = &mut profile.stacks[columns.unwrap()];
+    stack.frames.truncate(2);
+    stack.cut = Some("no unwind information".to_owned());
+    let cut = found(&profile).unwrap();
+    for (before, level) in whole.levels.iter().zip(&cut.levels) {
+        assert!(level.balanced, "{level:?}");
+        let [columns, step, main] =
+            ["columns", "step", "main"].map(|name| named(&profile, level, Some(name)).unwrap());
+        let unknown = named(&profile, level, None).unwrap();
+        let near = |one: f64, other: f64| (one - other).abs() < 1e-6 * level.lost.value;
+        assert!(columns.own > 0.0 && near(columns.own, step.inclusive), "{columns:?} {step:?}");
+        assert!(near(unknown.inclusive, columns.own) && unknown.own == 0.0, "{unknown:?} {columns:?}");
+        assert!(near(level.unknown_caller.value, unknown.inclusive), "{level:?}");
+        assert!(level.unknown_caller.low < level.unknown_caller.value, "{level:?}");
+        assert!(near(main.inclusive + unknown.inclusive, level.lost.value), "{main:?} {unknown:?}");
+        assert!(near(before.lost.value, level.lost.value), "{before:?} {level:?}");
+    }
+}
+
+/// A load whose stack the file lacks counts, with nothing known of where it is.
+#[test]
+fn a_first_touch_without_a_stack_is_an_unknown_callers() {
+    let mut profile = profile(&trace(60_000), 8, 3_000);
+    let before = found(&profile).unwrap();
+    for load in &mut profile.loads {
+        load.stack = crate::model::StackId(9_999);
+    }
+    let found = found(&profile).unwrap();
+    assert_eq!((found.n, found.left_out), (before.n, 0));
+    for level in &found.levels {
+        assert!(level.balanced && level.lost.value > 0.0, "{level:?}");
+        assert_eq!(level.by_function.len(), 1, "{level:?}");
+        let only = &level.by_function[0];
+        assert!(only.frame.is_none() && only.own == only.inclusive, "{only:?}");
+        assert_eq!((level.by_line.len(), level.by_line[0].frame, level.by_line[0].context), (1, None, None));
+        assert!((level.unknown_caller.value / level.lost.value - 1.0).abs() < 1e-9, "{level:?}");
+    }
 }
 
 #[test]

@@ -92,6 +92,23 @@ fn ids_that_lead_nowhere_are_survived() {
     assert!(contexts.frames(contexts.of(StackId(0)).unwrap()).is_empty());
     assert_eq!(contexts.place(PlaceId(900)), Place::default());
     assert!(contexts.frames(ContextId(900)).is_empty());
+    assert_eq!(contexts.cut(contexts.of(StackId(0)).unwrap()), Some(FRAMES_LACKING));
+    assert_eq!((contexts.cut(contexts.of(StackId(1)).unwrap()), contexts.cut(ContextId(900))), (None, None));
+}
+
+#[test]
+fn a_cut_stack_is_another_context_than_a_whole_one() {
+    let mut make = Maker::new();
+    let whole = make.stack("fill a.c:3 < main a.c:9");
+    let frames = make.profile.stacks[whole.0 as usize].frames.clone();
+    let cut = Some("no unwind information".to_owned());
+    make.profile.stacks.push(crate::model::Stack { frames, cut: cut.clone() });
+    let contexts = Contexts::new(&make.profile);
+    let [whole, unwound] = [whole, StackId(1)].map(|stack| contexts.of(stack).unwrap());
+    assert_ne!(whole, unwound);
+    assert_eq!((contexts.cut(whole), contexts.cut(unwound)), (None, cut.as_deref()));
+    assert_eq!(contexts.frames(whole), contexts.frames(unwound));
+    assert_eq!(contexts.place_of(whole), contexts.place_of(unwound));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Cache use, for programs (`cache_use` of the JSON report, the fields of the exact one) and as text.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cacheuse::{CacheUse, FunctionLoss, LevelUse, LoadingLine};
-use crate::context::{Contexts, base_name, function_name};
+use crate::context::{ContextId, Contexts, UNKNOWN_CALLER, base_name, function_name};
 use crate::model::{AccessKind, FieldId, Frame, FrameId, ObjectId, Profile};
 
 use super::json::ci95;
@@ -19,6 +19,8 @@ const CALLERS: usize = 6;
 /// Functions and lines of a level in text.
 const FUNCTIONS: usize = 5;
 const LINES: usize = 3;
+/// Why a call path is cut that the profile lacks.
+const NO_PATH: &str = "the profile lacks this stack";
 /// Objects told with a line.
 const OBJECTS: usize = 4;
 /// Fewer loads for each touch of a line are not worth a word.
@@ -57,16 +59,35 @@ impl Report<'_> {
         let functions = self.cache_use.levels.iter().flat_map(|level| {
             level.by_function.iter().take(ROWS).map(|function| self.function_value(level, function))
         });
+        let by_level = |value: &dyn Fn(&LevelUse) -> Value| -> Map<String, Value> {
+            self.cache_use.levels.iter().map(|level| (level.name.clone(), value(level))).collect()
+        };
         json!({
             "levels": levels.collect::<Vec<_>>(),
             "by_loading_line": lines.collect::<Vec<_>>(),
             "by_function": functions.collect::<Vec<_>>(),
+            "unknown_caller": {
+                "spatial_loss_bytes": by_level(&|level| json!(level.unknown_caller.value)),
+                "spatial_loss_bytes_ci95": by_level(&|level| ci95(&level.unknown_caller)),
+            },
+            "balanced": self.cache_use.levels.iter().all(|level| level.balanced),
             "n": self.cache_use.n,
+            "left_out": self.cache_use.left_out,
         })
     }
 
+    /// A call path, innermost frame first.
+    fn frames(&self, context: Option<ContextId>) -> &[FrameId] {
+        context.map_or(&[], |context| self.contexts.frames(context))
+    }
+
+    /// Why the outermost frames of a call path are missing.
+    fn cut(&self, context: Option<ContextId>) -> Option<&str> {
+        context.map_or(Some(NO_PATH), |context| self.contexts.cut(context))
+    }
+
     fn line_value(&self, level: &LevelUse, line: &LoadingLine) -> Value {
-        let callers = self.contexts.frames(line.context).iter().skip(1).take(DEPTH);
+        let callers = self.frames(line.context).iter().skip(1).take(DEPTH);
         let object = |(object, field, share): &(ObjectId, Option<FieldId>, f64)| json!({ "name": self.object(*object), "field": field.and_then(|field| self.field(field)), "share": share });
         let mut value = self.frame(line.frame);
         extend(
@@ -89,14 +110,18 @@ impl Report<'_> {
                 "n": line.n,
             }),
         );
+        if let Some(why) = self.cut(line.context) {
+            value["cut"] = json!(why);
+        }
         value
     }
 
     fn function_value(&self, level: &LevelUse, function: &FunctionLoss) -> Value {
-        let mut value = self.frame(Some(function.frame));
+        let mut value = self.frame(function.frame);
         extend(
             &mut value,
             json!({
+                "function": self.function(function.frame),
                 "line": null,
                 "level": level.name,
                 "self": function.own,
@@ -151,12 +176,10 @@ impl Report<'_> {
                 self.per_second(loaded),
                 percent(ratio(lost, loaded)),
             )));
-            let functions: Vec<_> = level
-                .by_function
-                .iter()
-                .filter(|function| function.share.value >= SMALL)
-                .take(FUNCTIONS)
-                .collect();
+            // What is lost below unknown callers is missing further out, so that row is never left out.
+            let worth = level.by_function.iter().filter(|function| function.share.value >= SMALL).enumerate();
+            let shown = worth.filter(|(row, function)| *row < FUNCTIONS || function.frame.is_none());
+            let functions: Vec<_> = shown.map(|(_, function)| function).collect();
             if !functions.is_empty() {
                 text.push(Text::Row(format!(
                     "  {:>12}/s {:>11} {:>12}/s  function",
@@ -184,14 +207,10 @@ impl Report<'_> {
         let used = line.used.value;
         let digits = usize::from((used - used.round()).abs() > 0.05);
         let by = if line.kind == AccessKind::Store { " by stores" } else { "" };
-        let callers: Vec<String> = self
-            .contexts
-            .frames(line.context)
-            .iter()
-            .skip(1)
-            .take(CALLERS)
-            .map(|frame| self.function(*frame))
-            .collect();
+        let callers = self.frames(line.context).iter().skip(1);
+        let mut callers: Vec<String> =
+            callers.take(CALLERS).map(|frame| self.function(Some(*frame))).collect();
+        callers.extend(self.cut(line.context).map(|why| format!("… {UNKNOWN_CALLER}: {why}")));
         let below =
             if callers.is_empty() { String::new() } else { format!(", below {}", callers.join(", ")) };
         format!(
@@ -226,9 +245,9 @@ impl Report<'_> {
         }
     }
 
-    fn function(&self, frame: FrameId) -> String {
-        let frame = self.profile.frames.get(frame.0 as usize);
-        frame.map_or("unknown".to_owned(), |frame| function_name(self.profile, frame))
+    fn function(&self, frame: Option<FrameId>) -> String {
+        let frame = frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
+        frame.map_or(UNKNOWN_CALLER.to_owned(), |frame| function_name(self.profile, frame))
     }
 
     fn per_second(&self, of: f64) -> String {

@@ -152,16 +152,14 @@ impl Json<'_> {
 
     fn pair(&self, pair: &Pair) -> Value {
         let heaviest = pair.contexts.first();
-        let context = |end: fn(&ContextPair) -> ContextId| self.frames(heaviest.map(end));
+        let end = |place: PlaceId, of: fn(&ContextPair) -> ContextId| {
+            let mut value = self.path(heaviest.map(of));
+            value["place"] = self.place(place);
+            value
+        };
         let mut value = json!({
-            "use": {
-                "place": self.place(pair.use_place),
-                "frames": context(|pair| pair.use_context),
-            },
-            "reuse": {
-                "place": self.place(pair.reuse_place),
-                "frames": context(|pair| pair.reuse_context),
-            },
+            "use": end(pair.use_place, |pair| pair.use_context),
+            "reuse": end(pair.reuse_place, |pair| pair.reuse_context),
             "weight": pair.weight.value,
             "weight_ci95": ci95(&pair.weight),
             "n": pair.weight.n,
@@ -193,8 +191,8 @@ impl Json<'_> {
 
     fn context(&self, pair: &ContextPair) -> Value {
         json!({
-            "use": { "frames": self.frames(Some(pair.use_context)) },
-            "reuse": { "frames": self.frames(Some(pair.reuse_context)) },
+            "use": self.path(Some(pair.use_context)),
+            "reuse": self.path(Some(pair.reuse_context)),
             "weight": pair.weight.value,
             "weight_ci95": ci95(&pair.weight),
             "n": pair.weight.n,
@@ -219,9 +217,15 @@ impl Json<'_> {
         self.findings.contexts.common_ancestor(self.profile, pair.use_context, pair.reuse_context).1
     }
 
-    fn frames(&self, context: Option<ContextId>) -> Value {
-        let frames = context.map_or(&[][..], |context| self.findings.contexts.frames(context));
-        Value::Array(frames.iter().map(|&id| self.frame(id)).collect())
+    /// Frames of a call path, and why the outermost are missing.
+    fn path(&self, context: Option<ContextId>) -> Value {
+        let contexts = &self.findings.contexts;
+        let frames = context.map_or(&[][..], |context| contexts.frames(context));
+        let mut value = json!({ "frames": frames.iter().map(|&id| self.frame(id)).collect::<Vec<_>>() });
+        if let Some(why) = context.and_then(|context| contexts.cut(context)) {
+            value["cut"] = json!(why);
+        }
+        value
     }
 
     fn frame(&self, id: FrameId) -> Value {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::context::{Contexts, PlaceId, function_name};
-use crate::model::{AccessKind, FrameId, Member, Object, ObjectId, ObjectKind, Profile};
+use crate::model::{AccessKind, FrameId, Member, Object, ObjectId, ObjectKind, Profile, StackId};
 use crate::objects::{Change, FieldUse, LINE, Layout, Line, Objects, Piece, Row};
 
 use super::json::ci95;
@@ -81,13 +81,10 @@ impl Json<'_> {
         });
         if let Some(heap) = &self.profile.heap {
             let sites = heap.sites.iter().map(|site| {
-                let context = self.contexts.of(site.stack);
-                json!({
-                    "frames": self.frames(site.stack),
-                    "place": context.map(|context| self.place(self.contexts.place_of(context))),
-                    "allocations": site.allocations,
-                    "bytes": site.bytes,
-                })
+                let mut value = self.site(site.stack);
+                value["allocations"] = json!(site.allocations);
+                value["bytes"] = json!(site.bytes);
+                value
             });
             summary["heap"] = json!({
                 "allocations_seen": heap.seen,
@@ -108,9 +105,18 @@ impl Json<'_> {
         self.object(id).map(|object| object.name.as_str())
     }
 
-    fn frames(&self, stack: crate::model::StackId) -> Value {
-        let frames = self.contexts.of(stack).map(|context| self.contexts.frames(context));
-        frames.unwrap_or_default().iter().map(|id| (self.frame)(*id)).collect()
+    /// The call path of an allocation.
+    fn site(&self, stack: StackId) -> Value {
+        let context = self.contexts.of(stack);
+        let frames = context.map_or(&[][..], |context| self.contexts.frames(context));
+        let mut value = json!({
+            "frames": frames.iter().map(|id| (self.frame)(*id)).collect::<Vec<_>>(),
+            "place": context.map(|context| self.place(self.contexts.place_of(context))),
+        });
+        if let Some(why) = context.and_then(|context| self.contexts.cut(context)) {
+            value["cut"] = json!(why);
+        }
+        value
     }
 
     fn row(&self, row: &Row) -> Option<Value> {
@@ -148,9 +154,7 @@ impl Json<'_> {
             value["function"] = json!(function);
         }
         if let Some(site) = object.site {
-            let context = self.contexts.of(site);
-            let place = context.map(|context| self.place(self.contexts.place_of(context)));
-            value["site"] = json!({ "frames": self.frames(site), "place": place });
+            value["site"] = self.site(site);
         }
         if let Some(reason) = &object.unknown {
             value["unknown"] = json!(reason);

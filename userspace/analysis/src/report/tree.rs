@@ -1,6 +1,7 @@
-//! Two call paths as one indented tree: the common part once, then the branch of the use and that of the reuse.
+//! Two call paths as one indented tree: the common part once, then the branch of the use and that of the reuse. A path whose outermost
+//! frames are missing begins with a line that says why.
 
-use crate::context::{ContextId, base_name, function_name};
+use crate::context::{ContextId, UNKNOWN_CALLER, base_name, function_name};
 use crate::findings::Findings;
 use crate::model::{AccessKind, Frame, FrameId, Profile};
 use crate::pairs::ContextPair;
@@ -21,20 +22,33 @@ pub(crate) fn lines(profile: &Profile, findings: &Findings, pair: &ContextPair, 
     let path =
         |context: ContextId| findings.contexts.frames(context).iter().rev().copied().collect::<Vec<_>>();
     let (used, reused) = (path(pair.use_context), path(pair.reuse_context));
+    let [use_cut, reuse_cut] =
+        [pair.use_context, pair.reuse_context].map(|context| findings.contexts.cut(context));
     let mut tree = Tree { profile, width, lines: Vec::new() };
     if used == reused {
         let tail = format!("{}, then {}", verb(pair.use_kind), verb(pair.reuse_kind));
         let (common, leaf) = used.split_at(used.len().saturating_sub(1));
-        let depth = tree.common(common);
+        let start = tree.unknown("", use_cut.or(reuse_cut));
+        let depth = tree.common(start, common);
         tree.branch("both", leaf, depth, &tail);
         return tree.lines;
     }
     let (equal, _) = findings.contexts.common_ancestor(profile, pair.use_context, pair.reuse_context);
     // Each branch keeps at least its own last frame, also where one path is the beginning of the other.
     let shared = equal.min(used.len().saturating_sub(1)).min(reused.len().saturating_sub(1));
-    let depth = tree.common(&used[..shared]);
-    tree.branch("use", &used[shared..], depth, verb(pair.use_kind));
-    tree.branch("reuse", &reused[shared..], depth, verb(pair.reuse_kind));
+    if shared > 0 {
+        let start = tree.unknown("", use_cut.or(reuse_cut));
+        let depth = tree.common(start, &used[..shared]);
+        tree.branch("use", &used[shared..], depth, verb(pair.use_kind));
+        tree.branch("reuse", &reused[shared..], depth, verb(pair.reuse_kind));
+    } else {
+        for (label, frames, cut, kind) in
+            [("use", &used, use_cut, pair.use_kind), ("reuse", &reused, reuse_cut, pair.reuse_kind)]
+        {
+            let depth = tree.unknown(label, cut);
+            tree.branch(if depth > 0 { "" } else { label }, frames, depth, verb(kind));
+        }
+    }
     tree.lines
 }
 
@@ -45,13 +59,22 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Prints the common part; returns the depth at which branches start.
-    fn common(&mut self, frames: &[FrameId]) -> usize {
+    /// Says why outer frames are missing, if they are; returns the depth at which the known ones start.
+    fn unknown(&mut self, label: &str, cut: Option<&str>) -> usize {
+        if let Some(why) = cut {
+            let text = shorten(&format!("… {UNKNOWN_CALLER}: {why}"), self.width.saturating_sub(11));
+            self.lines.push(format!("     {label:<6}{text}"));
+        }
+        usize::from(cut.is_some())
+    }
+
+    /// Prints the common part from a depth on; returns the depth at which branches start.
+    fn common(&mut self, start: usize, frames: &[FrameId]) -> usize {
         let hidden = frames.len().saturating_sub(COMMON_SHOWN);
         if hidden > 0 {
-            self.hidden("", 0, hidden, "outer frame");
+            self.hidden("", start, hidden, "outer frame");
         }
-        let start = usize::from(hidden > 0);
+        let start = start + usize::from(hidden > 0);
         for (depth, id) in frames[hidden..].iter().enumerate() {
             self.frame("", start + depth, *id, "");
         }

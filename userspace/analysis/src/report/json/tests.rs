@@ -146,6 +146,21 @@ fn probes_of_allocations_are_a_cause_of_their_own() {
     assert!(heap > 0.0 && (heap - bpf / 2.0).abs() < 1e-12, "{causes}");
 }
 
+#[test]
+fn a_call_path_that_is_cut_says_why() {
+    let mut make = Maker::new();
+    let reused = "sum a.c:5 < total a.c:10";
+    make.reuse("fill a.c:3 < main a.c:9", reused, 40_000);
+    let stack = make.stack(reused);
+    make.profile.stacks[stack.0 as usize].cut = Some("the copied part of the stack ended".to_owned());
+    let report = report(&make.balanced());
+    for pair in [&report["pairs"][0], &report["pairs"][0]["contexts"][0]] {
+        assert_eq!(pair["reuse"]["cut"], "the copied part of the stack ended", "{pair:#}");
+        assert_eq!(pair["reuse"]["frames"].as_array().unwrap().len(), 2, "{pair:#}");
+        assert!(pair["use"].get("cut").is_none(), "{pair:#}");
+    }
+}
+
 /// A pair is of the object that most of its weight falls on, of none where no object has half.
 #[test]
 fn pairs_name_their_object() {

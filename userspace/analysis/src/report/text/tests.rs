@@ -56,6 +56,42 @@ fn a_troubled_report() {
     insta::assert_snapshot!(text);
 }
 
+/// Where the outermost frames are missing, the path begins with why.
+#[test]
+fn cut_call_paths_are_marked() {
+    let cut = |used: &str, reused: &str, which: &[&str]| -> Vec<String> {
+        let mut make = Maker::new();
+        make.reuse(used, reused, 30 * MS);
+        for stack in which {
+            let stack = make.stack(stack);
+            make.profile.stacks[stack.0 as usize].cut = Some("no unwind information".to_owned());
+        }
+        let text = printed(&make.balanced());
+        let tree =
+            text.lines().skip_while(|line| !line.starts_with("     ") || !line.contains(" → ")).skip(1);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        tree.take_while(|line| !line.is_empty()).map(words).collect()
+    };
+    let (fill, sum, run) = ("fill a.c:3 < main a.c:9", "sum a.c:5 < main a.c:9", "sum a.c:5 < run a.c:10");
+    let unknown = "… [unknown caller]: no unwind information";
+    assert_eq!(cut(fill, sum, &[]), ["main a.c:9", "use fill a.c:3 ← store", "reuse sum a.c:5 ← load"]);
+    assert_eq!(
+        cut(fill, sum, &[fill, sum]),
+        [unknown, "main a.c:9", "use fill a.c:3 ← store", "reuse sum a.c:5 ← load"]
+    );
+    assert_eq!(cut(fill, fill, &[fill]), [unknown, "main a.c:9", "both fill a.c:3 ← store, then ← load"]);
+    assert_eq!(
+        cut(fill, run, &[run]),
+        [
+            "use main a.c:9",
+            "fill a.c:3 ← store",
+            &format!("reuse {unknown}"),
+            "run a.c:10",
+            "sum a.c:5 ← load"
+        ]
+    );
+}
+
 #[test]
 fn lines_fit_and_colour_adds_nothing_but_escapes() {
     let profile = demo();
