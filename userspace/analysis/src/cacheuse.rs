@@ -15,7 +15,7 @@
 //! the run (`Stretches::fill_times`); each level sees all accesses.
 //!
 //! Intervals (`spread`): what bootstrap draws of samples and rates show; of shares, with the model's own error on average, and Wilson's at
-//! Kish's effective number at least.
+//! Kish's effective number at least; of means, with one more first touch at least.
 //!
 //! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are not modelled; threads share what
 //! fills a cache only on average.
@@ -25,6 +25,7 @@ mod fates;
 mod spread;
 mod study;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::context::{ContextId, Contexts};
@@ -37,9 +38,12 @@ use crate::rates::{Rates, Unit};
 use crate::reuse::Case;
 
 use fates::LINE;
-use spread::{Spread, effective};
-use study::{Cost, First, Study, Sums};
+use spread::Spread;
+use study::{Cost, Study, Sums};
 
+/// Rows of each table, a level, and call paths told of a line.
+pub const ROWS: usize = 100;
+const CONTEXTS: usize = 4;
 /// Rows that load less than a line are left out.
 const FEWEST: f64 = 1.0;
 /// Bootstrap draws.
@@ -68,18 +72,48 @@ pub struct LevelUse {
     pub name: String,
     /// Capacity.
     pub bytes: u64,
-    /// Lines loaded.
-    pub lines: Estimate,
-    /// Bytes of them that were not used until their eviction.
-    pub lost: Estimate,
+    /// Lines loaded, and bytes of them that were not used until their eviction.
+    pub costs: Costs,
+    /// Share of the bytes loaded that is lost.
+    pub lost_share: Estimate,
     /// By loading instruction, the most bytes lost first.
     pub by_line: Vec<LoadingLine>,
     /// By function, the most bytes lost below it first.
     pub by_function: Vec<FunctionLoss>,
+    /// By data object, the most bytes lost first; empty where nobody looked for objects.
+    pub by_object: Vec<ObjectLoss>,
+    /// Rows beyond [`ROWS`] of these tables.
+    pub rows_left_out: usize,
     /// Bytes lost below callers that are not known, because the call path is cut; functions further out lack them.
     pub unknown_caller: Estimate,
     /// Whether own costs, and those below the outermost functions, come to the whole.
     pub balanced: bool,
+}
+
+/// What loading lines costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Costs {
+    /// Lines loaded.
+    pub lines: Estimate,
+    /// Bytes of them that were not used until their eviction: the spatial loss.
+    pub lost: Estimate,
+    /// Over these lines, the sum of the reciprocals of their accesses.
+    pub access_cost: Estimate,
+}
+
+/// What is loaded, and what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Loaded {
+    /// What that costs; its n are the first touches behind all.
+    pub costs: Costs,
+    /// Share of all lines loaded at the level.
+    pub traffic: Estimate,
+    /// Share of all bytes lost at the level.
+    pub share: Estimate,
+    /// Bytes used of each line, on average.
+    pub used: Estimate,
+    /// Accesses to each line, harmonic mean.
+    pub accesses: Estimate,
 }
 
 /// A line of code that loads lines of cache.
@@ -87,24 +121,16 @@ pub struct LevelUse {
 pub struct LoadingLine {
     /// Its innermost frame; equal frames of all call paths are one.
     pub frame: Option<FrameId>,
-    /// The call path that loses most; `None` where the profile lacks it.
-    pub context: Option<ContextId>,
     /// Whether it loads or stores; a line of code that does both is two rows.
     pub kind: AccessKind,
-    /// Lines loaded.
-    pub lines: f64,
-    /// Share of all bytes lost at the level.
-    pub share: Estimate,
-    /// Bytes lost.
-    pub lost: Estimate,
-    /// Bytes used of each line, on average.
-    pub used: Estimate,
-    /// Accesses to each line, harmonic mean.
-    pub accesses: f64,
+    /// What it loads.
+    pub loaded: Loaded,
+    /// The call paths that lose most, and how many there are; `None` for those that the profile lacks.
+    pub contexts: Vec<(Option<ContextId>, Loaded)>,
+    /// How many there are.
+    pub contexts_total: usize,
     /// What the loads touch, with the share of the bytes lost there, heaviest first.
     pub objects: Vec<(ObjectId, Option<FieldId>, f64)>,
-    /// First touches behind it.
-    pub n: u64,
 }
 
 /// What is lost in a function and in all that it calls.
@@ -112,14 +138,30 @@ pub struct LoadingLine {
 pub struct FunctionLoss {
     /// One of its frames; `None` for the one that stands for the callers that cut call paths lack.
     pub frame: Option<FrameId>,
-    /// Bytes lost of lines that it loads itself.
-    pub own: f64,
-    /// Bytes lost of lines that are loaded while it is on the stack.
-    pub inclusive: f64,
-    /// Share of that in all bytes lost at the level.
+    /// Of lines that it loads itself.
+    pub own: Costs,
+    /// Of lines that are loaded while it is on the stack.
+    pub inclusive: Costs,
+    /// Share of the bytes lost inclusively in all bytes lost at the level.
     pub share: Estimate,
-    /// Lines loaded while it is on the stack.
-    pub lines: f64,
+    /// Their share in all bytes loaded.
+    pub of_traffic: Estimate,
+}
+
+/// What is loaded of a data object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectLoss {
+    /// The object that stands for all that mean the same; `None` for what no object is known of.
+    pub object: Option<ObjectId>,
+    /// What is loaded.
+    pub loaded: Loaded,
+}
+
+impl LoadingLine {
+    /// The call path that loses most.
+    pub fn context(&self) -> Option<ContextId> {
+        self.contexts.first().and_then(|(context, _)| *context)
+    }
 }
 
 impl CacheUse {
@@ -164,39 +206,39 @@ impl<'a> Study<'a> {
         let costs = self.costs(fills, &|_| 1.0);
         let sums = self.sums(&costs);
         let draws = self.draws(case, fills);
-        let spread = Spread { draws: &draws, seen: &sums, effective: effective(&costs) };
-        let n = self.firsts.len() as u64;
-        let mut by_line: Vec<LoadingLine> =
-            self.members(&costs).into_iter().map(|(place, own)| self.line(place, &own, &spread)).collect();
-        by_line.retain(|line| line.lines >= FEWEST);
-        by_line.sort_by(|a, b| b.lost.value.total_cmp(&a.lost.value).then(b.lines.total_cmp(&a.lines)));
-        let mut own = vec![0.0; self.functions.len()];
-        for (first, cost) in self.firsts.iter().zip(&costs) {
-            if let Some(own) = first.functions.first().and_then(|number| own.get_mut(*number)) {
-                *own += cost.lost;
-            }
-        }
-        let function = |(number, frame): (usize, &Option<FrameId>)| FunctionLoss {
-            frame: *frame,
-            own: own[number],
-            inclusive: sums.functions[number].lost,
-            share: spread.share(n, |sums| sums.functions[number]),
-            lines: sums.functions[number].lines,
-        };
-        let mut by_function: Vec<FunctionLoss> = self.functions.iter().enumerate().map(function).collect();
-        by_function.retain(|function| function.lines >= FEWEST);
-        by_function.sort_by(|a, b| {
-            b.inclusive.total_cmp(&a.inclusive).then(b.own.total_cmp(&a.own)).then(a.frame.cmp(&b.frame))
+        let spread = Spread::new(&draws, &sums, &costs);
+        let whole = |sums: &Sums| sums.whole;
+        let lines = Ranked::of(&sums.places, |_, _| Ordering::Equal);
+        let functions = Ranked::of(&sums.functions, |a, b| {
+            let own = |row: usize| sums.own[row].lost;
+            own(b).total_cmp(&own(a)).then(self.functions[a].cmp(&self.functions[b]))
         });
+        let objects = Ranked::of(&sums.objects, |_, _| Ordering::Equal);
+        let objects = if self.located.is_empty() { Ranked::default() } else { objects };
+        let parts = self.parts(&costs, &sums, &lines.rows);
         let unknown = self.functions.iter().position(Option::is_none);
         LevelUse {
-            lines: spread.lines(n, |sums| sums.whole),
-            lost: spread.lost(n, |sums| sums.whole),
+            costs: spread.costs(&whole),
+            lost_share: spread.of_traffic(&whole),
+            by_line: lines
+                .rows
+                .iter()
+                .zip(parts)
+                .map(|(place, parts)| self.line(*place, parts, &spread))
+                .collect(),
+            by_function: functions.rows.iter().map(|number| self.function(*number, &spread)).collect(),
+            by_object: objects
+                .rows
+                .iter()
+                .map(|row| ObjectLoss {
+                    object: self.objects[*row],
+                    loaded: spread.loaded(&|sums| sums.objects[*row]),
+                })
+                .collect(),
+            rows_left_out: lines.left_out + functions.left_out + objects.left_out,
             unknown_caller: spread
-                .lost(n, |sums| unknown.map_or_else(Cost::default, |unknown| sums.functions[unknown])),
+                .lost(&|sums| unknown.map_or_else(Cost::default, |unknown| sums.functions[unknown])),
             balanced: self.balances(&costs, &sums),
-            by_line,
-            by_function,
             ..level
         }
     }
@@ -216,43 +258,89 @@ impl<'a> Study<'a> {
         (0..DRAWS.min(DRAWN / self.firsts.len().max(1)).max(2)).map(draw).collect()
     }
 
-    /// First touches of each place with their costs.
-    fn members(&self, costs: &[Cost]) -> BTreeMap<usize, Vec<(&First<'a>, Cost)>> {
-        let mut members: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-        for (first, cost) in self.firsts.iter().zip(costs).filter(|(_, cost)| cost.lines > 0.0) {
-            members.entry(first.place).or_default().push((first, *cost));
+    /// Call paths and bytes lost by object of some places.
+    fn parts(&self, costs: &[Cost], sums: &Sums, places: &[usize]) -> Vec<Parts> {
+        let mut row_of = vec![None; self.places.len()];
+        for (row, place) in places.iter().enumerate() {
+            row_of[*place] = Some(row);
         }
-        members
-    }
-
-    fn line(&self, place: usize, own: &[(&First<'_>, Cost)], spread: &Spread<'_>) -> LoadingLine {
-        let n = own.len() as u64;
-        let whole = spread.seen.places[place];
-        let mut contexts: BTreeMap<Option<ContextId>, f64> = BTreeMap::new();
-        let mut objects: BTreeMap<(ObjectId, Option<FieldId>), f64> = BTreeMap::new();
-        for (first, cost) in own {
-            *contexts.entry(first.context).or_default() += cost.lost;
-            if let Some(object) = self.located.get(&first.id) {
-                *objects.entry(*object).or_default() += cost.lost / whole.lost.max(f64::MIN_POSITIVE);
+        let mut parts = vec![Parts::default(); places.len()];
+        for (number, (path, cost)) in self.paths.iter().zip(&sums.paths).enumerate() {
+            if let Some(row) = row_of[path.place].filter(|_| cost.lines > 0.0) {
+                parts[row].paths.push(number);
             }
         }
+        for (first, cost) in self.firsts.iter().zip(costs).filter(|(_, cost)| cost.lines > 0.0) {
+            if let (Some(row), Some(object)) = (row_of[first.place], self.located.get(&first.id)) {
+                *parts[row].objects.entry(*object).or_default() += cost.lost;
+            }
+        }
+        for part in &mut parts {
+            let cost = |path: &usize| sums.paths[*path];
+            part.paths.sort_by(|a, b| {
+                let (one, other) = (cost(a), cost(b));
+                other.lost.total_cmp(&one.lost).then(other.lines.total_cmp(&one.lines)).then(a.cmp(b))
+            });
+        }
+        parts
+    }
+
+    fn line(&self, place: usize, parts: Parts, spread: &Spread<'_>) -> LoadingLine {
+        let loaded = spread.loaded(&|sums| sums.places[place]);
+        let whole = loaded.costs.lost.value.max(f64::MIN_POSITIVE);
+        let objects = parts.objects.into_iter();
         let mut objects: Vec<_> =
-            objects.into_iter().map(|((object, field), share)| (object, field, share)).collect();
+            objects.map(|((object, field), lost)| (object, field, lost / whole)).collect();
         objects.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
-        let heaviest = contexts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
-        let (frame, stores) = self.places.get(place).copied().unwrap_or_default();
+        let context = |path: &usize| (self.paths[*path].context, spread.loaded(&|sums| sums.paths[*path]));
+        let (frame, stores) = self.places[place];
         LoadingLine {
             frame,
-            context: heaviest.and_then(|(context, _)| context),
             kind: if stores { AccessKind::Store } else { AccessKind::Load },
-            lines: whole.lines,
-            share: spread.share(n, |sums| sums.places[place]),
-            lost: spread.lost(n, |sums| sums.places[place]),
-            used: spread.used(n, |sums| sums.places[place]),
-            accesses: whole.lines / whole.reciprocal,
+            loaded,
+            contexts: parts.paths.iter().take(CONTEXTS).map(context).collect(),
+            contexts_total: parts.paths.len(),
             objects,
-            n,
         }
+    }
+
+    fn function(&self, number: usize, spread: &Spread<'_>) -> FunctionLoss {
+        let inclusive = |sums: &Sums| sums.functions[number];
+        FunctionLoss {
+            frame: self.functions[number],
+            own: spread.costs(&|sums| sums.own[number]),
+            inclusive: spread.costs(&inclusive),
+            share: spread.share_of_loss(&inclusive),
+            of_traffic: spread.of_traffic(&inclusive),
+        }
+    }
+}
+
+/// Of what a line of code loads: call paths, the most bytes lost first, and bytes lost by object.
+#[derive(Clone, Default)]
+struct Parts {
+    paths: Vec<usize>,
+    objects: BTreeMap<(ObjectId, Option<FieldId>), f64>,
+}
+
+/// The rows of a table that are told, the most bytes lost first, and how many more there are.
+#[derive(Default)]
+struct Ranked {
+    rows: Vec<usize>,
+    left_out: usize,
+}
+
+impl Ranked {
+    /// Of equals, those with more lines first, else by `tie`.
+    fn of(costs: &[Cost], tie: impl Fn(usize, usize) -> Ordering) -> Self {
+        let mut rows: Vec<usize> = (0..costs.len()).filter(|row| costs[*row].lines >= FEWEST).collect();
+        rows.sort_by(|a, b| {
+            let (one, other) = (costs[*a], costs[*b]);
+            other.lost.total_cmp(&one.lost).then(other.lines.total_cmp(&one.lines)).then_with(|| tie(*a, *b))
+        });
+        let left_out = rows.len().saturating_sub(ROWS);
+        rows.truncate(ROWS);
+        Self { rows, left_out }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::estimate::{Estimate, wilson};
 
 use super::fates::LINE;
 use super::study::{Cost, Sums};
+use super::{Costs, Loaded};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
@@ -14,13 +15,61 @@ const MODEL: f64 = 0.1;
 
 /// Intervals from draws.
 pub(super) struct Spread<'a> {
-    pub draws: &'a [Sums],
-    pub seen: &'a Sums,
-    /// Independent first touches that would vary as much.
-    pub effective: f64,
+    draws: &'a [Sums],
+    seen: &'a Sums,
+    lost: Part,
+    lines: Part,
 }
 
-impl Spread<'_> {
+/// What shares are taken of.
+#[derive(Clone, Copy)]
+struct Part {
+    of: fn(&Cost) -> f64,
+    /// How much of it may be or not be.
+    unsure: fn(&Cost) -> f64,
+    /// Independent first touches that would vary as much.
+    effective: f64,
+}
+
+impl<'a> Spread<'a> {
+    pub fn new(draws: &'a [Sums], seen: &'a Sums, costs: &[Cost]) -> Self {
+        let part = |of: fn(&Cost) -> f64, unsure: fn(&Cost) -> f64| {
+            let effective = effective(costs.iter().map(of));
+            Part { of, unsure, effective }
+        };
+        Self {
+            draws,
+            seen,
+            lost: part(|cost| cost.lost, |cost| cost.unsure),
+            lines: part(|cost| cost.lines, |_| 0.0),
+        }
+    }
+
+    /// All that is known of one sum.
+    pub fn loaded(&self, of: &dyn Fn(&Sums) -> Cost) -> Loaded {
+        Loaded {
+            costs: self.costs(of),
+            traffic: self.share(of, self.lines),
+            share: self.share_of_loss(of),
+            used: self.used(of),
+            accesses: self.accesses(of),
+        }
+    }
+
+    /// What it costs.
+    pub fn costs(&self, of: &dyn Fn(&Sums) -> Cost) -> Costs {
+        Costs {
+            lines: self.amount(of, |cost| cost.lines),
+            lost: self.lost(of),
+            access_cost: self.amount(of, |cost| cost.reciprocal),
+        }
+    }
+
+    /// Its share in all bytes lost.
+    pub fn share_of_loss(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
+        self.share(of, self.lost)
+    }
+
     /// Half of the interval: the root mean square distance of the draws, so that their bias counts too.
     fn half(&self, value: f64, of: impl Fn(&Sums) -> f64) -> f64 {
         let drawn = self.draws.iter().map(of).filter(|drawn| drawn.is_finite());
@@ -28,60 +77,93 @@ impl Spread<'_> {
         if n > 0.0 { Z * f64::sqrt(sum / n) } else { 0.0 }
     }
 
-    /// Lines loaded.
-    pub fn lines(&self, n: u64, of: impl Fn(&Sums) -> Cost) -> Estimate {
-        let value = of(self.seen).lines;
-        let half = self.half(value, |sums| of(sums).lines);
-        Estimate { value, low: (value - half).max(0.0), high: value + half, n }
+    /// Lines loaded, or the reciprocals of their accesses.
+    fn amount(&self, of: &dyn Fn(&Sums) -> Cost, what: fn(&Cost) -> f64) -> Estimate {
+        let seen = of(self.seen);
+        let value = what(&seen);
+        let half = self.half(value, |sums| what(&of(sums)));
+        Estimate { value, low: (value - half).max(0.0), high: value + half, n: seen.n }
     }
 
     /// Bytes lost.
-    pub fn lost(&self, n: u64, of: impl Fn(&Sums) -> Cost) -> Estimate {
-        let Cost { lost: value, unsure, .. } = of(self.seen);
+    pub fn lost(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
+        let Cost { lost: value, unsure, n, .. } = of(self.seen);
         let half = self.half(value, |sums| of(sums).lost);
         Estimate { value, low: (value - unsure - half).max(0.0), high: value + unsure + half, n }
     }
 
-    /// The share of a sum in all bytes lost, with the model's own error, and Wilson's interval at least: draws do not show what
+    /// The share of a sum in the whole, with the model's own error, and Wilson's interval at least: draws do not show what
     /// few samples have missed.
-    pub fn share(&self, n: u64, of: impl Fn(&Sums) -> Cost) -> Estimate {
-        let share = |sums: &Sums| of(sums).lost / sums.whole.lost.max(f64::MIN_POSITIVE);
+    fn share(&self, of: &dyn Fn(&Sums) -> Cost, part: Part) -> Estimate {
+        let share = |sums: &Sums| (part.of)(&of(sums)) / (part.of)(&sums.whole).max(f64::MIN_POSITIVE);
         let value = share(self.seen).clamp(0.0, 1.0);
         let half = self.half(value, share).hypot(Z * MODEL * f64::sqrt(value * (1.0 - value)));
-        let (low, high) = wilson(value, self.effective);
-        let (Cost { lost, unsure, .. }, whole) = (of(self.seen), self.seen.whole);
+        let (low, high) = wilson(value, part.effective);
+        let seen = of(self.seen);
+        let (own, unsure, whole) = ((part.of)(&seen), (part.unsure)(&seen), (part.of)(&self.seen.whole));
         // What is not sure may be as wrong for this row as it is right for the others.
-        let with = |lost: f64, others: f64| if lost + others > 0.0 { lost / (lost + others) } else { value };
-        let rest = whole.lost - lost;
-        let (least, most) = (with(lost - unsure, rest), with(lost + unsure, rest));
+        let with = |own: f64, others: f64| if own + others > 0.0 { own / (own + others) } else { value };
+        let rest = whole - own;
+        let (least, most) = (with(own - unsure, rest), with(own + unsure, rest));
         Estimate {
             value,
             low: (value - half).min(low).min(least).max(0.0),
             high: (value + half).max(high).max(most).min(1.0),
-            n,
+            n: seen.n,
         }
     }
 
+    /// The share of what a sum loses in all bytes loaded.
+    pub fn of_traffic(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
+        let share = |lost: f64, lines: f64| if lines > 0.0 { lost / (lines * LINE) } else { 0.0 };
+        let seen = of(self.seen);
+        let value = share(seen.lost, self.seen.whole.lines);
+        let half = self.half(value, |sums| share(of(sums).lost, sums.whole.lines));
+        let half = half + share(seen.unsure, self.seen.whole.lines);
+        Estimate { value, low: (value - half).max(0.0), high: (value + half).min(1.0), n: seen.n }
+    }
+
     /// Bytes used of a line; one more first touch, of which nothing or all is used, would be within the interval.
-    pub fn used(&self, n: u64, of: impl Fn(&Sums) -> Cost) -> Estimate {
+    fn used(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let used = |cost: Cost| LINE - cost.lost / cost.lines;
         let seen = of(self.seen);
         let value = used(seen);
         let half = self.half(value, |sums| used(of(sums)));
-        let with = |other: f64| (value * n as f64 + other) / (n as f64 + 1.0);
+        let with = |other: f64| one_more(value, other, seen.n);
         let unsure = seen.unsure / seen.lines;
         Estimate {
             value,
             low: (value - unsure - half).min(with(0.0)).max(0.0),
             high: (value + unsure + half).max(with(LINE)).min(LINE),
-            n,
+            n: seen.n,
+        }
+    }
+
+    /// Accesses to a line, harmonic mean, on a scale of logarithms; one more first touch of a line, accessed once or without end, would be within the
+    /// interval.
+    fn accesses(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
+        let mean = |cost: Cost| cost.lines / cost.reciprocal;
+        let seen = of(self.seen);
+        let value = mean(seen);
+        let half = self.half(value.ln(), |sums| mean(of(sums)).ln());
+        let with = |other: f64| 1.0 / one_more(1.0 / value, other, seen.n);
+        Estimate {
+            value,
+            low: (value / half.exp()).min(with(1.0)).max(1.0_f64.min(value)),
+            high: (value * half.exp()).max(with(0.0)),
+            n: seen.n,
         }
     }
 }
 
-/// Kish's effective number of what is lost.
-pub(super) fn effective(costs: &[Cost]) -> f64 {
+/// The mean of n values and another one.
+fn one_more(mean: f64, other: f64, n: u64) -> f64 {
+    (mean * n as f64 + other) / (n as f64 + 1.0)
+}
+
+/// Kish's effective number.
+fn effective(weights: impl Iterator<Item = f64>) -> f64 {
     let (sum, squares) =
-        costs.iter().fold((0.0, 0.0), |(sum, squares), cost| (sum + cost.lost, squares + cost.lost.powi(2)));
+        weights.fold((0.0, 0.0), |(sum, squares), weight| (sum + weight, squares + weight.powi(2)));
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::context::{ContextId, Contexts, function_name};
 use crate::estimator::Estimator;
 use crate::model::{AccessKind, Accessed, FieldId, FrameId, Load, LoadId, Located, ObjectId, Profile};
-use crate::objects::reuse_kind;
+use crate::objects::{Rows, reuse_kind};
 use crate::rates::Rates;
 use crate::reuse::Case;
 use crate::subjects::Subject;
@@ -27,6 +27,8 @@ pub(super) struct Cost {
     pub unsure: f64,
     /// Σ 1/accesses.
     pub reciprocal: f64,
+    /// First touches that load.
+    pub n: u64,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -35,6 +37,7 @@ impl std::ops::AddAssign for Cost {
         self.lost += other.lost;
         self.unsure += other.unsure;
         self.reciprocal += other.reciprocal;
+        self.n += other.n;
     }
 }
 
@@ -42,19 +45,31 @@ impl std::ops::AddAssign for Cost {
 pub(super) struct First<'a> {
     pub id: LoadId,
     pub load: &'a Load,
-    /// `None` where the profile lacks its stack.
-    pub context: Option<ContextId>,
+    pub path: usize,
+    /// That of its path.
     pub place: usize,
-    /// Functions on its call path, innermost first, each once.
-    pub functions: Vec<usize>,
-    /// The outermost of them.
-    pub root: usize,
+    pub object: usize,
     pub stretch: usize,
     pub weight: f64,
 }
 
+/// First touches that one call path makes, by loads or by stores.
+#[derive(Clone)]
+pub(super) struct Path {
+    /// `None` where the profile lacks the stack.
+    pub context: Option<ContextId>,
+    pub place: usize,
+    /// Functions on it, innermost first, each once.
+    functions: Vec<usize>,
+    /// The outermost of them.
+    root: usize,
+}
+
 pub(super) struct Study<'a> {
     pub firsts: Vec<First<'a>>,
+    pub paths: Vec<Path>,
+    /// What stands for each data object; `None` for first touches of which no object is known.
+    pub objects: Vec<Option<ObjectId>>,
     /// Where first touches lie.
     pub located: HashMap<LoadId, (ObjectId, Option<FieldId>)>,
     /// Reuses by the place where they arrive, and by that of their use.
@@ -91,10 +106,14 @@ impl<K: std::hash::Hash + Eq, V> Numbers<K, V> {
     }
 
     fn number(&mut self, key: K, value: V) -> usize {
+        self.number_with(key, || value)
+    }
+
+    fn number_with(&mut self, key: K, value: impl FnOnce() -> V) -> usize {
         let next = self.values.len();
         let number = *self.of.entry(key).or_insert(next);
         if number == next {
-            self.values.push(value);
+            self.values.push(value());
         }
         number
     }
@@ -103,7 +122,12 @@ impl<K: std::hash::Hash + Eq, V> Numbers<K, V> {
 /// Sums of costs.
 pub(super) struct Sums {
     pub whole: Cost,
+    pub paths: Vec<Cost>,
     pub places: Vec<Cost>,
+    pub objects: Vec<Cost>,
+    /// By function, of lines that it loads itself.
+    pub own: Vec<Cost>,
+    /// By function, with those of the functions that it calls.
     pub functions: Vec<Cost>,
 }
 
@@ -123,8 +147,7 @@ impl<'a> Study<'a> {
             places.number(place, place)
         };
         let mut functions = Numbers::new();
-        // On a call path, each once, and the outermost, which is never missing.
-        let mut functions_of = |context: Option<ContextId>| {
+        let mut path_of = |context: Option<ContextId>, place: usize| {
             let known = frames(context).iter().filter_map(|id| {
                 let frame = profile.frames.get(id.0 as usize)?;
                 Some((Some((function_name(profile, frame), frame.module)), Some(*id)))
@@ -138,7 +161,7 @@ impl<'a> Study<'a> {
                     on_path.push(root);
                 }
             }
-            (on_path, root)
+            Path { context, place, functions: on_path, root }
         };
         let here = |sample: u32| {
             let period = profile.samples.get(sample as usize).map_or(0, |sample| sample.period_ns);
@@ -148,6 +171,13 @@ impl<'a> Study<'a> {
             let known = lines.stretches().of_sample.get(sample as usize).copied();
             known.filter(|stretch| *stretch != usize::MAX)
         };
+        let of_load = |located: &Located| match located.of {
+            Accessed::Load(id) => Some((id, (located.object, located.field))),
+            _ => None,
+        };
+        let located: HashMap<LoadId, (ObjectId, Option<FieldId>)> =
+            profile.located.iter().filter_map(of_load).collect();
+        let (rows, mut objects, mut paths) = (Rows::of(profile, contexts), Numbers::new(), Numbers::new());
         let mut firsts = Vec::with_capacity(profile.loads.len());
         for (id, load) in (0..).map(LoadId).zip(&profile.loads) {
             let weight = here(load.sample.0) * load.stands_for;
@@ -155,8 +185,10 @@ impl<'a> Study<'a> {
             let Some(stretch) = stretch_of(load.sample.0).filter(|_| possible) else { continue };
             let context = contexts.of(load.stack);
             let place = place_of(context, load.access.kind);
-            let (functions, root) = functions_of(context);
-            firsts.push(First { id, load, context, place, functions, root, stretch, weight });
+            let path = paths.number_with((context, place), || path_of(context, place));
+            let row = located.get(&id).and_then(|(object, _)| rows.row(*object));
+            let object = objects.number(row, row.and_then(|row| rows.first(row)));
+            firsts.push(First { id, load, path, place, object, stretch, weight });
         }
         let mut reuses_of = |case: &Case<'_>| -> Vec<_> {
             let weights = case.weights(estimator);
@@ -196,14 +228,12 @@ impl<'a> Study<'a> {
         never.iter_mut().for_each(|never| *never = never.max(0.0));
         let factor = beyond(lines) / never.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         never.iter_mut().for_each(|never| *never *= factor);
-        let of_load = |located: &Located| match located.of {
-            Accessed::Load(id) => Some((id, (located.object, located.field))),
-            _ => None,
-        };
         let windows: Vec<(u64, f64)> =
             profile.windows.iter().map(|window| (window.accesses, here(window.sample.0))).collect();
         Self {
-            located: profile.located.iter().filter_map(of_load).collect(),
+            located,
+            paths: paths.values,
+            objects: objects.values,
             arrivals,
             departures,
             all,
@@ -292,6 +322,7 @@ impl<'a> Study<'a> {
                 lost: weight * (LINE - used - share * open),
                 unsure: weight * share.min(1.0 - share) * open,
                 reciprocal: weight * reciprocal / seen.touches,
+                n: u64::from(weight > 0.0),
             }
         };
         self.firsts.iter().zip(known).map(cost).collect()
@@ -330,43 +361,52 @@ impl<'a> Study<'a> {
         sums.iter().zip(words).map(share).collect()
     }
 
-    /// Whether what functions and lines of code lose by themselves, and what is lost below the outermost functions, come to the whole.
-    pub fn balances(&self, costs: &[Cost], sums: &Sums) -> bool {
-        let none = || vec![0.0; self.functions.len()];
-        let (mut own, mut below) = (none(), none());
-        for (first, cost) in self.firsts.iter().zip(costs) {
-            if let Some(own) = first.functions.first().and_then(|number| own.get_mut(*number)) {
-                *own += cost.lost;
-            }
-            below[first.root] += cost.lost;
-        }
-        let whole = sums.whole.lost;
-        let alike = |one: f64, other: f64| (one - other).abs() <= ROUNDING * whole;
-        let within = own.iter().zip(&below).zip(&sums.functions);
-        alike(own.iter().sum(), whole)
-            && alike(below.iter().sum(), whole)
-            && alike(sums.places.iter().map(|cost| cost.lost).sum(), whole)
-            && within.into_iter().all(|((own, below), inclusive)| {
-                own.max(*below) <= inclusive.lost + ROUNDING * whole
-                    && inclusive.lost <= whole * (1.0 + ROUNDING)
-            })
-    }
-
-    /// Sums of costs by place, and by function with those of the functions it calls.
+    /// Sums of costs.
     pub fn sums(&self, costs: &[Cost]) -> Sums {
+        let none = |n: usize| vec![Cost::default(); n];
         let mut sums = Sums {
             whole: Cost::default(),
-            places: vec![Cost::default(); self.places.len()],
-            functions: vec![Cost::default(); self.functions.len()],
+            paths: none(self.paths.len()),
+            places: none(self.places.len()),
+            objects: none(self.objects.len()),
+            own: none(self.functions.len()),
+            functions: none(self.functions.len()),
         };
-        for (first, cost) in self.firsts.iter().zip(costs) {
+        for (first, cost) in self.firsts.iter().zip(costs).filter(|(_, cost)| cost.lines > 0.0) {
+            sums.paths[first.path] += *cost;
+            sums.objects[first.object] += *cost;
+        }
+        for (path, cost) in self.paths.iter().zip(&sums.paths) {
             sums.whole += *cost;
-            sums.places[first.place] += *cost;
-            for function in &first.functions {
+            sums.places[path.place] += *cost;
+            for (depth, function) in path.functions.iter().enumerate() {
                 sums.functions[*function] += *cost;
+                if depth == 0 {
+                    sums.own[*function] += *cost;
+                }
             }
         }
         sums
+    }
+
+    /// Whether what functions, lines of code and data objects lose by themselves, and what is lost below the outermost functions, come to the
+    /// whole, and no function loses less than its parts.
+    pub fn balances(&self, costs: &[Cost], sums: &Sums) -> bool {
+        let mut below = vec![0.0; self.functions.len()];
+        for (path, cost) in self.paths.iter().zip(&sums.paths) {
+            below[path.root] += cost.lost;
+        }
+        let whole: f64 = costs.iter().map(|cost| cost.lost).sum();
+        let rounding = ROUNDING * whole;
+        let is_whole = |sum: f64| (sum - whole).abs() <= rounding;
+        let lost = |costs: &[Cost]| costs.iter().map(|cost| cost.lost).sum::<f64>();
+        let parts = sums.own.iter().zip(&below).zip(&sums.functions);
+        is_whole(sums.whole.lost)
+            && is_whole(below.iter().sum())
+            && [&sums.own, &sums.places, &sums.objects].into_iter().all(|costs| is_whole(lost(costs)))
+            && parts.into_iter().all(|((own, below), inclusive)| {
+                own.lost.max(*below) <= inclusive.lost + rounding && inclusive.lost <= whole + rounding
+            })
     }
 }
 

@@ -2,23 +2,25 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cacheuse::{CacheUse, FunctionLoss, LevelUse, LoadingLine};
+use crate::cacheuse::{CacheUse, Costs, FunctionLoss, LevelUse, Loaded, LoadingLine, ObjectLoss};
 use crate::context::{ContextId, Contexts, UNKNOWN_CALLER, base_name, function_name};
 use crate::model::{AccessKind, FieldId, Frame, FrameId, ObjectId, Profile};
 
 use super::json::ci95;
+use super::objects::kind_name;
 use super::units::{bytes, percent, share, shorten};
 
 /// Bytes of a line.
 const LINE: f64 = 64.0;
-/// Rows of each table in JSON, a level.
-const ROWS: usize = 100;
 /// Callers told of a line, and in text.
 const DEPTH: usize = 16;
 const CALLERS: usize = 6;
-/// Functions and lines of a level in text.
+/// Functions, lines and data objects of a level in text.
 const FUNCTIONS: usize = 5;
 const LINES: usize = 3;
+const DATA: usize = 3;
+/// What no object is known of.
+const UNKNOWN: &str = "[unknown]";
 /// Why a call path is cut that the profile lacks.
 const NO_PATH: &str = "the profile lacks this stack";
 /// Objects told with a line.
@@ -43,22 +45,25 @@ impl Report<'_> {
                 "level": level.name,
                 "bytes": level.bytes,
                 "line": LINE,
-                "lines_loaded": level.lines.value,
-                "lines_loaded_ci95": ci95(&level.lines),
-                "bytes_loaded": level.lines.value * LINE,
-                "spatial_loss_bytes": level.lost.value,
-                "spatial_loss_bytes_ci95": ci95(&level.lost),
-                "lost_share": ratio(level.lost.value, level.lines.value * LINE),
+                "lines_loaded": level.costs.lines.value,
+                "lines_loaded_ci95": ci95(&level.costs.lines),
+                "bytes_loaded": level.costs.lines.value * LINE,
+                "spatial_loss_bytes": level.costs.lost.value,
+                "spatial_loss_bytes_ci95": ci95(&level.costs.lost),
+                "lost_share": level.lost_share.value,
+                "lost_share_ci95": ci95(&level.lost_share),
+                "access_cost": level.costs.access_cost.value,
+                "access_cost_ci95": ci95(&level.costs.access_cost),
             })
         });
-        let lines = self
-            .cache_use
-            .levels
-            .iter()
-            .flat_map(|level| level.by_line.iter().take(ROWS).map(|line| self.line_value(level, line)));
-        let functions = self.cache_use.levels.iter().flat_map(|level| {
-            level.by_function.iter().take(ROWS).map(|function| self.function_value(level, function))
-        });
+        let levels_of = || self.cache_use.levels.iter();
+        let lines =
+            levels_of().flat_map(|level| level.by_line.iter().map(|line| self.line_value(level, line)));
+        let functions = levels_of()
+            .flat_map(|level| level.by_function.iter().map(|function| self.function_value(level, function)));
+        let objects: Vec<Value> = levels_of()
+            .flat_map(|level| level.by_object.iter().map(|object| self.object_value(level, object)))
+            .collect();
         let by_level = |value: &dyn Fn(&LevelUse) -> Value| -> Map<String, Value> {
             self.cache_use.levels.iter().map(|level| (level.name.clone(), value(level))).collect()
         };
@@ -66,6 +71,8 @@ impl Report<'_> {
             "levels": levels.collect::<Vec<_>>(),
             "by_loading_line": lines.collect::<Vec<_>>(),
             "by_function": functions.collect::<Vec<_>>(),
+            "by_object": Some(objects).filter(|objects| !objects.is_empty()),
+            "rows_left_out": levels_of().map(|level| level.rows_left_out).sum::<usize>(),
             "unknown_caller": {
                 "spatial_loss_bytes": by_level(&|level| json!(level.unknown_caller.value)),
                 "spatial_loss_bytes_ci95": by_level(&|level| ci95(&level.unknown_caller)),
@@ -87,32 +94,47 @@ impl Report<'_> {
     }
 
     fn line_value(&self, level: &LevelUse, line: &LoadingLine) -> Value {
-        let callers = self.frames(line.context).iter().skip(1).take(DEPTH);
         let object = |(object, field, share): &(ObjectId, Option<FieldId>, f64)| json!({ "name": self.object(*object), "field": field.and_then(|field| self.field(field)), "share": share });
         let mut value = self.frame(line.frame);
         extend(
             &mut value,
             json!({
                 "level": level.name,
-                "share": line.share.value,
-                "ci95": ci95(&line.share),
-                "traffic_share": ratio(line.lines, level.lines.value),
-                "lines_loaded": line.lines,
-                "spatial_loss_bytes": line.lost.value,
-                "spatial_loss_bytes_ci95": ci95(&line.lost),
-                "used_bytes_per_line": line.used.value,
-                "used_bytes_per_line_ci95": ci95(&line.used),
-                "access_count": line.accesses,
                 "access": if line.kind == AccessKind::Store { "store" } else { "load" },
                 "object": line.objects.first().map(|(object, ..)| self.object(*object)),
                 "objects": line.objects.iter().take(OBJECTS).map(object).collect::<Vec<_>>(),
-                "callers": callers.map(|frame| self.frame(Some(*frame))).collect::<Vec<_>>(),
-                "n": line.n,
+                "contexts": line.contexts.iter().map(|(context, loaded)| {
+                    let mut value = self.callers(*context);
+                    extend(&mut value, loaded_value(loaded));
+                    value
+                }).collect::<Vec<_>>(),
+                "contexts_total": line.contexts_total,
             }),
         );
-        if let Some(why) = self.cut(line.context) {
+        extend(&mut value, loaded_value(&line.loaded));
+        extend(&mut value, self.callers(line.context()));
+        value
+    }
+
+    /// The callers on a call path, innermost first, and why outer ones are missing.
+    fn callers(&self, context: Option<ContextId>) -> Value {
+        let callers = self.frames(context).iter().skip(1).take(DEPTH);
+        let mut value =
+            json!({ "callers": callers.map(|frame| self.frame(Some(*frame))).collect::<Vec<_>>() });
+        if let Some(why) = self.cut(context) {
             value["cut"] = json!(why);
         }
+        value
+    }
+
+    fn object_value(&self, level: &LevelUse, object: &ObjectLoss) -> Value {
+        let known = object.object.and_then(|id| self.profile.objects.get(id.0 as usize));
+        let mut value = json!({
+            "level": level.name,
+            "name": known.map_or(UNKNOWN, |object| &object.name),
+            "kind": kind_name(known.map(|object| object.kind).unwrap_or_default()),
+        });
+        extend(&mut value, loaded_value(&object.loaded));
         value
     }
 
@@ -124,12 +146,19 @@ impl Report<'_> {
                 "function": self.function(function.frame),
                 "line": null,
                 "level": level.name,
-                "self": function.own,
-                "inclusive": function.inclusive,
+                "self": function.own.lost.value,
+                "self_ci95": ci95(&function.own.lost),
+                "inclusive": function.inclusive.lost.value,
+                "inclusive_ci95": ci95(&function.inclusive.lost),
                 "share": function.share.value,
                 "ci95": ci95(&function.share),
-                "traffic_share": ratio(function.inclusive, level.lines.value * LINE),
-                "lines_loaded": { "inclusive": function.lines },
+                "traffic_share": function.of_traffic.value,
+                "traffic_share_ci95": ci95(&function.of_traffic),
+                "lines_loaded": both(function, |costs| json!(costs.lines.value)),
+                "lines_loaded_ci95": both(function, |costs| ci95(&costs.lines)),
+                "access_cost": both(function, |costs| json!(costs.access_cost.value)),
+                "access_cost_ci95": both(function, |costs| ci95(&costs.access_cost)),
+                "n": function.share.n,
             }),
         );
         value
@@ -160,7 +189,7 @@ impl Report<'_> {
     pub fn text(&self) -> Vec<Text> {
         let mut text = Vec::new();
         for level in &self.cache_use.levels {
-            let (lost, loaded) = (level.lost.value, level.lines.value * LINE);
+            let (lost, loaded) = (level.costs.lost.value, level.costs.lines.value * LINE);
             if loaded < HARDLY * self.cache_use.touches * LINE {
                 text.push(Text::Sentence(format!(
                     "{} {}: hardly anything is loaded",
@@ -189,14 +218,31 @@ impl Report<'_> {
             for function in functions {
                 text.push(Text::Row(format!(
                     "  {:>12}/s {:>11} {:>12}/s  {}",
-                    self.per_second(function.inclusive),
-                    percent(ratio(function.inclusive, loaded)),
-                    self.per_second(function.own),
+                    self.per_second(function.inclusive.lost.value),
+                    percent(function.of_traffic.value),
+                    self.per_second(function.own.lost.value),
                     shorten(&self.function(function.frame), 48),
                 )));
             }
-            let lines = level.by_line.iter().filter(|line| line.share.value >= SMALL).take(LINES);
+            let lines = level.by_line.iter().filter(|line| line.loaded.share.value >= SMALL).take(LINES);
             lines.for_each(|line| text.push(Text::Sentence(self.said(line))));
+            let objects = level.by_object.iter().filter(|object| object.loaded.share.value >= SMALL);
+            let objects: Vec<_> = objects.take(DATA).collect();
+            if !objects.is_empty() {
+                text.push(Text::Row(format!(
+                    "  {:>12}/s {:>11} {:>14}  data whose lines are not used",
+                    "lost", "of all lost", "used a line"
+                )));
+            }
+            for ObjectLoss { object, loaded } in objects {
+                text.push(Text::Row(format!(
+                    "  {:>12}/s {:>11} {:>14}  {}",
+                    self.per_second(loaded.costs.lost.value),
+                    percent(loaded.share.value),
+                    bytes(loaded.used.value.round() as u64),
+                    shorten(object.and_then(|id| self.object(id)).unwrap_or(UNKNOWN), 48),
+                )));
+            }
         }
         text
     }
@@ -204,22 +250,23 @@ impl Report<'_> {
     /// "8 of 64 bytes per line used at conserver.c:106 in gather, of uold[]; …"
     fn said(&self, line: &LoadingLine) -> String {
         let frame = line.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
-        let used = line.used.value;
+        let (loaded, context) = (&line.loaded, line.context());
+        let used = loaded.used.value;
         let digits = usize::from((used - used.round()).abs() > 0.05);
         let by = if line.kind == AccessKind::Store { " by stores" } else { "" };
-        let callers = self.frames(line.context).iter().skip(1);
+        let callers = self.frames(context).iter().skip(1);
         let mut callers: Vec<String> =
             callers.take(CALLERS).map(|frame| self.function(Some(*frame))).collect();
-        callers.extend(self.cut(line.context).map(|why| format!("… {UNKNOWN_CALLER}: {why}")));
+        callers.extend(self.cut(context).map(|why| format!("… {UNKNOWN_CALLER}: {why}")));
         let below =
             if callers.is_empty() { String::new() } else { format!(", below {}", callers.join(", ")) };
         format!(
             "{used:.digits$} of 64 bytes per line used{by} {}{}: {}/s lost, {} of all, each line accessed {:.1} times{below}",
             frame.map_or("at an unknown place".to_owned(), |frame| self.place(frame)),
             self.data(line),
-            self.per_second(line.lost.value),
-            share(&line.share),
-            line.accesses,
+            self.per_second(loaded.costs.lost.value),
+            share(&loaded.share),
+            loaded.accesses.value,
         )
     }
 
@@ -263,6 +310,32 @@ pub(super) enum Text {
     Sentence(String),
 }
 
+/// The fields that lines of code, call paths and data objects have in common.
+fn loaded_value(loaded: &Loaded) -> Value {
+    let Loaded { costs, traffic, share, used, accesses } = loaded;
+    json!({
+        "share": share.value,
+        "ci95": ci95(share),
+        "traffic_share": traffic.value,
+        "traffic_share_ci95": ci95(traffic),
+        "lines_loaded": costs.lines.value,
+        "lines_loaded_ci95": ci95(&costs.lines),
+        "spatial_loss_bytes": costs.lost.value,
+        "spatial_loss_bytes_ci95": ci95(&costs.lost),
+        "used_bytes_per_line": used.value,
+        "used_bytes_per_line_ci95": ci95(used),
+        "access_count": accesses.value,
+        "access_count_ci95": ci95(accesses),
+        "access_cost": costs.access_cost.value,
+        "access_cost_ci95": ci95(&costs.access_cost),
+        "n": share.n,
+    })
+}
+
+fn both(function: &FunctionLoss, value: impl Fn(&Costs) -> Value) -> Value {
+    json!({ "self": value(&function.own), "inclusive": value(&function.inclusive) })
+}
+
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -272,3 +345,6 @@ fn extend(value: &mut Value, more: Value) {
         ours.extend(more);
     }
 }
+
+#[cfg(test)]
+mod tests;
