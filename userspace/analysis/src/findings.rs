@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::analysis::Analysis;
 use crate::cacheuse::CacheUse;
 use crate::context::Contexts;
+use crate::estimate::Estimate;
 use crate::estimator::Estimator;
 use crate::histogram::{FAR_NS, Histogram, TimeDistances};
 use crate::hot::{Hot, HotAccesses};
@@ -60,8 +61,8 @@ pub struct Windowed {
     pub threads: Vec<(ThreadId, Vec<Reuse>)>,
     /// Where the rate comes from, and for which share of CPU time.
     pub rates: Vec<(String, f64)>,
-    /// Accesses per nanosecond of CPU time.
-    pub mean_rate: f64,
+    /// Accesses per nanosecond of CPU time; `None` where no rate is known.
+    pub mean_rate: Option<Estimate>,
     /// Factor by which all distances in accesses may be wrong, where no rate was measured.
     pub doubt: Option<f64>,
     /// Windows by why they ended, most first.
@@ -156,7 +157,7 @@ impl Windowed {
             whole: whole.map(|case| case.estimate(estimator, REPLICATES)).to_vec(),
             threads: threads.into_iter().map(of_thread).collect(),
             rates: rates.sources().to_vec(),
-            mean_rate: rates.mean(),
+            mean_rate: whole[0].rate(),
             doubt: rates.doubt(),
             ends,
             accesses: profile.windows.iter().fold(0, |sum, window| u64::saturating_add(sum, window.accesses)),

@@ -256,11 +256,16 @@ impl<'a> Case<'a> {
         weights: &mut Vec<f64>,
         clocks: &mut Vec<f64>,
     ) {
+        self.resample(random, samples, blocks, weights);
+        self.misread(random, weights, clocks);
+    }
+
+    /// How often each sample is drawn.
+    fn resample(&self, random: &mut fastrand::Rng, samples: &[usize], blocks: bool, weights: &mut Vec<f64>) {
         let n = self.profile.samples.len();
         let block = if blocks { (samples.len() / BLOCKS).clamp(1, BLOCK) } else { 1 };
         weights.clear();
         weights.resize(n, 0.0);
-        clocks.clear();
         for _ in 0..samples.len().div_ceil(block) {
             let first = random.usize(..samples.len());
             for sample in samples.iter().cycle().skip(first).take(block) {
@@ -269,6 +274,11 @@ impl<'a> Case<'a> {
                 }
             }
         }
+    }
+
+    /// Errors of rates: in what each sample stands for, and in distances that rest on the clock.
+    fn misread(&self, random: &mut fastrand::Rng, weights: &mut [f64], clocks: &mut Vec<f64>) {
+        clocks.clear();
         let common: Vec<f64> = self.rates.sources().iter().map(|_| normal(random)).collect();
         for (sample, weight) in weights.iter_mut().enumerate() {
             let local = self.rates.at(sample);
@@ -278,6 +288,40 @@ impl<'a> Case<'a> {
             // Between use and trap lie other samples, whose own errors average out.
             clocks.push((local.sigma * (0.5 * own + common) * std::f64::consts::FRAC_1_SQRT_2).exp());
         }
+    }
+
+    /// Accesses per nanosecond of CPU time over the whole, `None` where no rate is known. The interval is that of draws like those for distances:
+    /// samples one by one and in blocks, each rate wrong by its own error, half of whose variance is common to all of its source; the deviation
+    /// of the logarithm, so that it is a factor. Where hardly any rate was measured it is the factor of doubt at least.
+    pub fn rate(&self) -> Option<Estimate> {
+        let samples = self.samples();
+        let mean = self.rates.mean();
+        if self.rates.unit() != Unit::Accesses || samples.is_empty() {
+            return None;
+        }
+        let period =
+            |sample: usize| self.profile.samples.get(sample).map_or(0.0, |sample| sample.period_ns as f64);
+        let sum = |weights: &[f64], of: &dyn Fn(usize) -> f64| -> f64 {
+            weights.iter().enumerate().map(|(sample, weight)| weight * period(sample) * of(sample)).sum()
+        };
+        let accesses = |weights: &[f64]| sum(weights, &|sample| self.rates.at(sample).value);
+        let time = |weights: &[f64]| sum(weights, &|_| 1.0);
+        let mut weights = vec![0.0; self.profile.samples.len()];
+        samples.iter().for_each(|sample| weights[*sample] = 1.0);
+        let seen = (accesses(&weights) / time(&weights)).ln();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut clocks = Vec::new();
+        let draw = |number: usize| {
+            let blocks = number % 2 == 1;
+            self.resample(&mut random, &samples, blocks, &mut weights);
+            let time = time(&weights);
+            self.misread(&mut random, &mut weights, &mut clocks);
+            (blocks, (accesses(&weights) / time).ln())
+        };
+        let drawn: Vec<(bool, f64)> = (0..REPLICATES).map(draw).collect();
+        let factor = (Basis::of(&self.subjects).deviations(0.0) * widest(seen, drawn.iter().copied())).exp();
+        let factor = factor.max(self.rates.doubt().unwrap_or(1.0));
+        Some(Estimate { value: mean, low: mean / factor, high: mean * factor, n: samples.len() as u64 })
     }
 
     fn numbers(
@@ -453,9 +497,14 @@ fn quantile(reused: &[f64], q: f64) -> f64 {
 /// Root mean square distance from the value, so that a draw's bias counts too; of the draws by samples or those by blocks,
 /// whichever is larger.
 fn deviation(value: f64, draws: &[Numbers], of: &dyn Fn(&Numbers) -> f64) -> f64 {
+    widest(value, draws.iter().map(|draw| (draw.blocks, of(draw))))
+}
+
+/// The same of numbers, each with whether it was drawn by blocks.
+fn widest(value: f64, draws: impl Iterator<Item = (bool, f64)> + Clone) -> f64 {
     let kind = |blocks: bool| {
         let drawn =
-            draws.iter().filter(|draw| draw.blocks == blocks).map(of).filter(|drawn| drawn.is_finite());
+            draws.clone().filter(|(by, drawn)| *by == blocks && drawn.is_finite()).map(|(_, drawn)| drawn);
         let (n, sum) = drawn.fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
         if n > 0.0 { f64::sqrt(sum / n) } else { 0.0 }
     };

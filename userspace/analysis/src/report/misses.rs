@@ -69,19 +69,19 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     shares.sort_by(|a, b| b.1.total_cmp(&a.1));
     let shares: Vec<String> =
         shares.iter().map(|(source, share)| format!("{source} {}", percent(*share))).collect();
-    let known = windowed.whole.first().is_some_and(|reuse| reuse.unit == Unit::Accesses);
-    let rate = if let Some(doubt) = windowed.doubt {
-        format!(
-            "about {:.2} accesses per ns of CPU time by a timing model: nothing showed the program's progress, so all distances in \
+    let said = |rate: &Estimate| {
+        format!("{:.2} [{:.2}–{:.2}] accesses per ns of CPU time", rate.value, rate.low, rate.high)
+    };
+    let rate = match (&windowed.mean_rate, windowed.doubt) {
+        (Some(rate), Some(doubt)) => format!(
+            "about {} by a timing model: nothing showed the program's progress, so all distances in \
              accesses and the sizes of miss ratios may be wrong by a factor of {doubt:.1}",
-            windowed.mean_rate
-        )
-    } else if known {
-        format!("{:.2} accesses per ns of CPU time; from {}", windowed.mean_rate, shares.join(", "))
-    } else {
-        "not known: distances are CPU time, and an access in a window counts as 1 ns; no stack distances, no miss \
-         ratios"
-            .to_owned()
+            said(rate)
+        ),
+        (Some(rate), None) => format!("{}; from {}", said(rate), shares.join(", ")),
+        (None, _) => "not known: distances are CPU time, and an access in a window counts as 1 ns; no stack distances, no miss \
+                      ratios"
+            .to_owned(),
     };
     vec![("Windows", windows), ("Rate", rate), ("Estimate", windowed.estimator.to_string())]
 }

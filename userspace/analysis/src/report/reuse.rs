@@ -54,7 +54,8 @@ pub(super) fn windows(profile: &Profile, windowed: &Windowed) -> Value {
         "uses": windowed.uses,
         "uses_open": windowed.open,
         "rate_sources": rates,
-        "accesses_per_ns": windowed.mean_rate,
+        "accesses_per_ns": windowed.mean_rate.map(|rate| rate.value),
+        "accesses_per_ns_ci95": windowed.mean_rate.map(|rate| ci95(&rate)),
         "accesses_per_ns_factor_of_doubt": windowed.doubt,
     })
 }

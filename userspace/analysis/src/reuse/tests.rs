@@ -127,3 +127,31 @@ fn nothing_gives_nothing() {
     let found = estimate(&profile, Estimator::KaplanMeier);
     assert_eq!((found.n, found.half_width()), (0, None));
 }
+
+/// The run's rate is as sure as its samples' rates are, and as they are alike; where nothing was measured the doubt says so.
+#[test]
+fn the_rate_of_the_run_has_an_interval() {
+    let rate = |profile: &Profile| {
+        let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
+        let rate = Case::new(profile, &contexts, &rates, 8, None).rate();
+        rate.map(|rate| (rate.value, rate.high / rate.value, rate.low * rate.high / rate.value.powi(2)))
+    };
+    let mut profile = looped(100, 1000);
+    let (value, sure, even) = rate(&profile).unwrap();
+    assert!((value - 1.0).abs() < 1e-9 && (even - 1.0).abs() < 1e-9, "{value} {even}");
+    assert!(sure > 1.004 && sure < 1.06, "{sure}");
+    // Half of the run is four times as fast: which half is drawn more often says more than the readings' errors.
+    for window in profile.windows.iter_mut().step_by(2) {
+        window.rate = Some(Rate { value: 4.0, low: 3.9, high: 4.1, source: "test".to_owned() });
+    }
+    let (value, unlike, _) = rate(&profile).unwrap();
+    assert!((value - 2.5).abs() < 0.2 && unlike > 1.1, "{value} {unlike}");
+    for window in &mut profile.windows {
+        let source = crate::rates::UNSCALED.to_owned();
+        window.rate = Some(Rate { value: 1.0, low: 1.0 / 3.0, high: 3.0, source });
+    }
+    let (_, doubted, _) = rate(&profile).unwrap();
+    assert!(doubted >= 3.0 - 1e-9, "{doubted}");
+    profile.windows.iter_mut().for_each(|window| window.rate = None);
+    assert_eq!(rate(&profile), None);
+}
