@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::analysis::Analysis;
 use crate::cacheuse::CacheUse;
 use crate::context::Contexts;
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, share_of};
 use crate::estimator::Estimator;
 use crate::histogram::{FAR_NS, Histogram, TimeDistances};
 use crate::hot::{Hot, HotAccesses};
-use crate::model::{Outcome, Profile, Seen, ThreadId, Use};
+use crate::model::{Outcome, Profile, Seen, ThreadId, Use, Watch};
 use crate::objects::Objects;
 use crate::observation::Observations;
 use crate::pairs::{Pair, Pairs};
@@ -57,8 +57,10 @@ pub struct Windowed {
     pub estimator: Estimator,
     /// The whole, at 8 and 64 bytes.
     pub whole: Vec<Reuse>,
-    /// The same by thread where there are several, the busiest first.
+    /// The same by thread where there are several, the busiest first, [`THREADS`] at most.
     pub threads: Vec<(ThreadId, Vec<Reuse>)>,
+    /// Threads with samples beside these.
+    pub threads_left_out: usize,
     /// Where the rate comes from, and for which share of CPU time.
     pub rates: Vec<(String, f64)>,
     /// Accesses per nanosecond of CPU time; `None` where no rate is known.
@@ -73,6 +75,8 @@ pub struct Windowed {
     pub uses: u64,
     /// … whose reuse no window showed, at 8 bytes.
     pub open: u64,
+    /// Of the uses that a watch saw reused, those that trapped first at the instruction that the window showed: how well windows foretell.
+    pub confirmed: Estimate,
 }
 
 /// Granules that live reports have.
@@ -139,7 +143,9 @@ impl Windowed {
         }
         let mut threads: Vec<(ThreadId, u64)> = samples.into_iter().collect();
         threads.sort_by_key(|(thread, n)| (std::cmp::Reverse(*n), *thread));
-        threads.truncate(if threads.len() > 1 { THREADS } else { 0 });
+        let most = if threads.len() > 1 { THREADS } else { 0 };
+        let threads_left_out = if most > 0 { threads.len().saturating_sub(most) } else { 0 };
+        threads.truncate(most);
         let of_thread = |(thread, _): (ThreadId, u64)| {
             let case = |granule| Case::new(profile, contexts, rates, granule, Some(thread));
             (thread, GRANULES.map(|granule| case(granule).estimate(estimator, THREAD_DRAWS)).to_vec())
@@ -156,6 +162,7 @@ impl Windowed {
             estimator,
             whole: whole.map(|case| case.estimate(estimator, REPLICATES)).to_vec(),
             threads: threads.into_iter().map(of_thread).collect(),
+            threads_left_out,
             rates: rates.sources().to_vec(),
             mean_rate: whole[0].rate(),
             doubt: rates.doubt(),
@@ -163,8 +170,15 @@ impl Windowed {
             accesses: profile.windows.iter().fold(0, |sum, window| u64::saturating_add(sum, window.accesses)),
             uses: profile.uses.len() as u64,
             open: profile.uses.iter().filter(open).count() as u64,
+            confirmed: confirmed(profile),
         }
     }
+}
+
+/// Watches of uses in windows that were reused, so that the use must have trapped before.
+fn confirmed(profile: &Profile) -> Estimate {
+    let reused = |watch: &&Watch| watch.of_use.is_some() && matches!(watch.outcome, Outcome::Reused { .. });
+    share_of(profile.watches.iter().filter(reused).map(|watch| (watch.use_confirmed, 1.0)))
 }
 
 fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Finding {

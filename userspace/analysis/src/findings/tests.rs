@@ -116,3 +116,43 @@ fn nonsense_is_survived() {
     assert!(text.contains("left out"), "{text}");
     assert!(crate::report::json::print(&profile, &findings).contains("locality-report/1"));
 }
+
+/// Of ten threads eight are reported apart, and of the reused watches of uses those that confirmed their window are counted.
+#[test]
+fn threads_left_out_and_uses_confirmed_are_counted() {
+    let mut make = Maker::new();
+    make.profile.threads = (0..10).map(|tid| crate::model::Thread { tid, ..Default::default() }).collect();
+    for n in 0..10_u32 {
+        let watch = make.reuse("fill a.c:3 < main a.c:9", "sum a.c:5 < main a.c:9", 40_000);
+        // One watch is of no use in a window.
+        (watch.of_use, watch.use_confirmed) = ((n > 0).then_some(UseId(n)), n > 3);
+        let sample = &mut make.profile.samples[n as usize];
+        sample.thread = ThreadId(n);
+        let (access, stack) = (sample.access.clone().unwrap(), sample.stack);
+        let seen = [8, 64].map(|granule| (granule, Seen::Open { accesses: 900 })).to_vec();
+        let (sample, address) = (SampleId(n), access.address);
+        make.profile.uses.push(Use { sample, skip: 0, access, address, stack, seen });
+        make.profile.windows.push(Window {
+            sample,
+            instructions: 2_000,
+            accesses: 1_000,
+            end: "whole".to_owned(),
+            touches: vec![(8, 1_000), (64, 1_000)],
+            rate: Some(Rate { value: 1.0, low: 0.9, high: 1.1, source: "test".to_owned() }),
+        });
+    }
+    let profile = make.balanced();
+    let findings = Findings::of(&profile);
+    let report = crate::report::json::value(&profile, &findings);
+    assert_eq!(report["threads"]["reuse"].as_array().map(Vec::len), Some(8));
+    assert_eq!(report["threads"]["reuse_left_out"], 2);
+    let confirmed = &report["windows"]["uses_confirmed"];
+    assert_eq!(
+        (confirmed["n"].as_u64(), confirmed["value"].as_f64()),
+        (Some(9), Some(6.0 / 9.0)),
+        "{confirmed}"
+    );
+    let text = crate::report::text::print(&profile, &findings, crate::report::Options::default());
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("of 9 watchpoints then seen reused, 66.7 %"), "{text}");
+}

@@ -44,6 +44,7 @@ pub fn value(profile: &Profile, findings: &Findings) -> Value {
             Some(json!({ "pid": thread.pid, "tid": thread.tid, "name": thread.name, "reuse": reuse }))
         });
         report["threads"]["reuse"] = Value::Array(threads.collect());
+        report["threads"]["reuse_left_out"] = json!(windowed.threads_left_out);
     }
     if let Some(objects) = &findings.objects {
         let frame = |id| json.frame(id);
@@ -330,7 +331,7 @@ fn hot_row<T>(row: &Row<T>, mut what: Value) -> Value {
     what
 }
 
-fn share(estimate: &Estimate) -> Value {
+pub(super) fn share(estimate: &Estimate) -> Value {
     json!({ "value": estimate.value, "ci95": ci95(estimate), "n": estimate.n })
 }
 

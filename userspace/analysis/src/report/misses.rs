@@ -57,8 +57,16 @@ pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
 /// Windows and rates in a sentence each.
 pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static str, String)> {
     let ends: Vec<String> = windowed.ends.iter().map(|(end, n)| format!("{end} {}", count(*n))).collect();
+    let confirmed = match windowed.confirmed.n {
+        0 => String::new(),
+        n => format!(
+            "; of {} then seen reused, {} began where their window had shown it",
+            counted(n, "watchpoint"),
+            share(&windowed.confirmed)
+        ),
+    };
     let windows = format!(
-        "{} of {} in all ({}); {} drawn in them, {} still open at the end of their window",
+        "{} of {} in all ({}); {} drawn in them, {} still open at the end of their window{confirmed}",
         counted(profile.windows.len() as u64, "window"),
         accesses(windowed.accesses as f64),
         ends.join(", "),

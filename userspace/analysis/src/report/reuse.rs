@@ -53,6 +53,7 @@ pub(super) fn windows(profile: &Profile, windowed: &Windowed) -> Value {
         "ends": ends,
         "uses": windowed.uses,
         "uses_open": windowed.open,
+        "uses_confirmed": (windowed.confirmed.n > 0).then(|| super::json::share(&windowed.confirmed)),
         "rate_sources": rates,
         "accesses_per_ns": windowed.mean_rate.map(|rate| rate.value),
         "accesses_per_ns_ci95": windowed.mean_rate.map(|rate| ci95(&rate)),
