@@ -158,9 +158,14 @@ impl Windowed {
         ends.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
         let open =
             |of: &&Use| of.seen.iter().any(|(bytes, seen)| *bytes == 8 && matches!(seen, Seen::Open { .. }));
+        let checked = |case: &Case<'_>| {
+            let mut reuse = case.estimate(estimator, REPLICATES);
+            reuse.cross_check = case.cross_check(estimator, &reuse);
+            reuse
+        };
         Self {
             estimator,
-            whole: whole.map(|case| case.estimate(estimator, REPLICATES)).to_vec(),
+            whole: whole.map(checked).to_vec(),
             threads: threads.into_iter().map(of_thread).collect(),
             threads_left_out,
             rates: rates.sources().to_vec(),

@@ -91,8 +91,24 @@ pub struct Reuse {
     pub footprint_bytes: Estimate,
     /// Touches of granules in the trace.
     pub touches: f64,
+    /// What another estimator makes of the same.
+    pub cross_check: Option<CrossCheck>,
     /// Which time distance has which stack distance, on average over the run.
     survival: Option<Survival>,
+}
+
+/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; where it is the one that is reported, the default
+/// checks it. It is the estimate alone, without an interval: few and heavy observations make it vary more than what it checks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossCheck {
+    /// The one that checks.
+    pub estimator: Estimator,
+    /// S of the two histograms over log2 bins (module `similarity`).
+    pub s: f64,
+    /// The bin whose shares differ most: its bounds, and the share by the one that checks less the reported one.
+    pub largest: (u64, u64, f64),
+    /// Whether that share lies outside of the interval of the reported one.
+    pub outside: bool,
 }
 
 impl Reuse {
@@ -217,6 +233,31 @@ impl<'a> Case<'a> {
         self.finish(&time, &numbers, &draws, &sizes)
     }
 
+    /// The time distances of an estimate by another estimator, a point estimate: no draws. `None` where either has no reuses.
+    pub fn cross_check(&self, estimator: Estimator, reported: &Reuse) -> Option<CrossCheck> {
+        let other = match estimator {
+            Estimator::HorvitzThompson => Estimator::default(),
+            _ => Estimator::HorvitzThompson,
+        };
+        let whole = sum(&self.masses(other));
+        let total: f64 = whole.reused.iter().sum();
+        if total <= 0.0 || reported.n == 0 {
+            return None;
+        }
+        let checks = by_log2(&whole);
+        let none = Estimate::default();
+        let bin = |index: usize| {
+            let seen = reported.time.get(index).map_or(none, |bin| bin.fraction);
+            let checks = checks.get(index).copied().unwrap_or(0.0);
+            (index, checks - seen.value, !(seen.low..=seen.high).contains(&checks))
+        };
+        let bins = (0..checks.len().max(reported.time.len())).map(bin);
+        let s = 1.0 - bins.clone().map(|(_, difference, _)| difference.abs()).sum::<f64>() / 2.0;
+        let (index, difference, outside) = bins.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+        let (low, high) = bounds(index);
+        Some(CrossCheck { estimator: other, s: s.clamp(0.0, 1.0), largest: (low, high, difference), outside })
+    }
+
     fn draws(&self, estimator: Estimator, replicates: usize, sizes: &[(u64, Option<u8>)]) -> Vec<Numbers> {
         let ends = self.coarse.ends();
         let same = ends.iter().all(Option::is_some);
@@ -332,11 +373,6 @@ impl<'a> Case<'a> {
         sizes: &[(u64, Option<u8>)],
     ) -> Numbers {
         let total = whole.total();
-        let reused: f64 = whole.reused.iter().sum();
-        let mut time = Vec::new();
-        for (at, weight) in whole.reused.iter().enumerate() {
-            add(&mut time, log2(scale::low(at)), weight / reused.max(f64::MIN_POSITIVE));
-        }
         let mut far = Vec::new();
         for bar in stack.bars() {
             add(&mut far, log2(bar.low), bar.weight / stack.reuses());
@@ -344,7 +380,7 @@ impl<'a> Case<'a> {
         let granule = f64::from(self.granule);
         Numbers {
             blocks: false,
-            time,
+            time: by_log2(whole),
             cold: if total > 0.0 { whole.beyond / total } else { 0.0 },
             quantiles: [0.5, 0.9].map(|q| quantile(&whole.reused, q)),
             stack: far,
@@ -426,6 +462,7 @@ impl<'a> Case<'a> {
                 .collect(),
             footprint_bytes: free(seen.footprint, &|numbers| numbers.footprint),
             touches,
+            cross_check: None,
             survival,
         }
     }
@@ -464,6 +501,16 @@ fn add<T: Default + Clone + std::ops::AddAssign>(sums: &mut Vec<T>, index: usize
     if let Some(sum) = sums.get_mut(index) {
         *sum += by;
     }
+}
+
+/// Shares of all reuses by log2 bin of their time distance.
+fn by_log2(mass: &Mass) -> Vec<f64> {
+    let reused: f64 = mass.reused.iter().sum();
+    let mut bins = Vec::new();
+    for (at, weight) in mass.reused.iter().enumerate() {
+        add(&mut bins, log2(scale::low(at)), weight / reused.max(f64::MIN_POSITIVE));
+    }
+    bins
 }
 
 /// 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, …

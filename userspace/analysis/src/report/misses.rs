@@ -4,7 +4,7 @@ use crate::estimate::Estimate;
 use crate::findings::Windowed;
 use crate::model::Profile;
 use crate::rates::Unit;
-use crate::reuse::{FIXED_SIZES, Reuse};
+use crate::reuse::{CrossCheck, FIXED_SIZES, Reuse};
 
 use super::units::{accesses, bytes, count, counted, percent, share};
 
@@ -91,5 +91,27 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
                       ratios"
             .to_owned(),
     };
-    vec![("Windows", windows), ("Rate", rate), ("Estimate", windowed.estimator.to_string())]
+    let mut estimate = windowed.estimator.to_string();
+    for reuse in &windowed.whole {
+        estimate.extend(reuse.cross_check.as_ref().and_then(|check| disagreement(reuse, check)));
+    }
+    vec![("Windows", windows), ("Rate", rate), ("Estimate", estimate)]
+}
+
+/// Where the estimator that checks says something else than the reported intervals allow.
+fn disagreement(reuse: &Reuse, check: &CrossCheck) -> Option<String> {
+    let (low, high, difference) = check.largest;
+    let seen = reuse.time.iter().find(|bin| bin.low == low).map_or(Estimate::default(), |bin| bin.fraction);
+    check.outside.then(|| {
+        format!(
+            "; {} differs at {} bytes (S {:.2}): it puts {} of the reuses at {} to {}, not {}",
+            check.estimator,
+            reuse.bytes,
+            check.s,
+            percent(seen.value + difference),
+            count(low),
+            count(high.saturating_sub(1)),
+            share(&seen)
+        )
+    })
 }

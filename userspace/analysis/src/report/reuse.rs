@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::estimate::Estimate;
 use crate::findings::Windowed;
 use crate::model::Profile;
-use crate::reuse::{Bin, Point, Reuse};
+use crate::reuse::{Bin, CrossCheck, Point, Reuse};
 
 use super::json::ci95;
 
@@ -30,6 +30,13 @@ fn of(reuse: &Reuse) -> Value {
         "cold_fraction_ci95": ci95(&reuse.cold),
         "touches": reuse.touches,
     });
+    if let Some(CrossCheck { estimator, s, largest: (low, high, difference), outside }) = &reuse.cross_check {
+        object["cross_check"] = json!({
+            "estimator": estimator.to_string(),
+            "s": s,
+            "largest_difference": { "low": low, "high": high, "difference": difference, "outside_ci95": outside },
+        });
+    }
     if !reuse.curve.is_empty() {
         object["stack"] = json!({ "unit": "granules", "bins": bins(&reuse.stack, false), "n": reuse.n });
         object["miss_ratio_curve"] = reuse.curve.iter().map(point).collect();

@@ -155,3 +155,29 @@ fn the_rate_of_the_run_has_an_interval() {
     profile.windows.iter_mut().for_each(|window| window.rate = None);
     assert_eq!(rate(&profile), None);
 }
+
+/// The other estimator agrees where all is seen, and not where watches of other distances were withdrawn more often.
+#[test]
+fn another_estimator_checks() {
+    let check = |profile: &Profile, estimator: Estimator| {
+        let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
+        let case = Case::new(profile, &contexts, &rates, 8, None);
+        case.cross_check(estimator, &case.estimate(estimator, REPLICATES)).unwrap()
+    };
+    let mut profile = looped(10_000, 1_000);
+    let same = check(&profile, Estimator::KaplanMeier);
+    assert_eq!((same.estimator, same.outside), (Estimator::HorvitzThompson, false), "{same:?}");
+    assert!(same.s > 0.99 && same.largest.2.abs() < 0.01, "{same:?}");
+    assert_eq!(check(&profile, Estimator::HorvitzThompson).estimator, Estimator::KaplanMeier);
+    // Half of the watches see a reuse ten times as late, and claim that they were as likely to be withdrawn as not to see it.
+    for watch in profile.watches.iter_mut().step_by(2) {
+        if let Outcome::Reused { touch, distance_ns, .. } = &mut watch.outcome {
+            touch.time_ns += 9 * *distance_ns;
+            *distance_ns *= 10;
+        }
+        watch.ended_ns = watch.armed_ns + 100_000;
+        watch.p_survive = 0.05;
+    }
+    let other = check(&profile, Estimator::KaplanMeier);
+    assert!(other.s < 0.8 && other.outside && other.largest.2.abs() > 0.2, "{other:?}");
+}
