@@ -358,9 +358,9 @@ pub struct OutputArgs {
     /// Write the report to a file [default: stdout; stderr when a command is launched].
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Rows of each table of the text report.
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    pub top: usize,
+    /// Rows of each table of the text report [default: 10, of some tables fewer].
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
 }
 
 /// Another method of attribution.

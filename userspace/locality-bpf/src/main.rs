@@ -157,7 +157,7 @@ fn run_exactly(args: &ExactArgs, quiet: bool) -> Result<ExitCode> {
 fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) -> Result<()> {
     let page = match output.format {
         Format::Json => format!("{:#}\n", exact::without_costs(report)),
-        Format::Text => exact::text::print(report, output.top),
+        Format::Text => exact::text::print(report, output.top.unwrap_or(text::TOP)),
         Format::Callgrind => exact::callgrind(report)?,
     };
     put(&page, output, launched)

@@ -73,7 +73,7 @@ pub fn run(
         Format::Text | Format::Callgrind => {
             let mut page = text::objects(&profile, &findings, options);
             if let Some(both) = both {
-                page.push_str(&both.text(objects, options.top));
+                page.push_str(&both.text(objects, options.top.unwrap_or(text::TOP)));
             }
             page
         }

@@ -185,8 +185,8 @@ impl Report<'_> {
         (!field.path.is_empty()).then_some(field.path.as_str())
     }
 
-    /// The block of the text report, a line each; sentences are to be wrapped.
-    pub fn text(&self) -> Vec<Text> {
+    /// The block of the text report, a line each, with so many rows of each table if asked for; sentences are to be wrapped.
+    pub fn text(&self, top: Option<usize>) -> Vec<Text> {
         let mut text = Vec::new();
         for level in &self.cache_use.levels {
             let (lost, loaded) = (level.costs.lost.value, level.costs.lines.value * LINE);
@@ -207,7 +207,8 @@ impl Report<'_> {
             )));
             // What is lost below unknown callers is missing further out, so that row is never left out.
             let worth = level.by_function.iter().filter(|function| function.share.value >= SMALL).enumerate();
-            let shown = worth.filter(|(row, function)| *row < FUNCTIONS || function.frame.is_none());
+            let shown =
+                worth.filter(|(row, function)| *row < top.unwrap_or(FUNCTIONS) || function.frame.is_none());
             let functions: Vec<_> = shown.map(|(_, function)| function).collect();
             if !functions.is_empty() {
                 text.push(Text::Row(format!(
@@ -224,10 +225,14 @@ impl Report<'_> {
                     shorten(&self.function(function.frame), 48),
                 )));
             }
-            let lines = level.by_line.iter().filter(|line| line.loaded.share.value >= SMALL).take(LINES);
+            let lines = level
+                .by_line
+                .iter()
+                .filter(|line| line.loaded.share.value >= SMALL)
+                .take(top.unwrap_or(LINES));
             lines.for_each(|line| text.push(Text::Sentence(self.said(line))));
             let objects = level.by_object.iter().filter(|object| object.loaded.share.value >= SMALL);
-            let objects: Vec<_> = objects.take(DATA).collect();
+            let objects: Vec<_> = objects.take(top.unwrap_or(DATA)).collect();
             if !objects.is_empty() {
                 text.push(Text::Row(format!(
                     "  {:>12}/s {:>11} {:>14}  data whose lines are not used",

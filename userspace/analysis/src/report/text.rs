@@ -19,8 +19,10 @@ use super::{cache_use, misses, tree};
 
 /// Columns of the report.
 const WIDTH: usize = 100;
-/// Objects in the whole report; `locality-bpf objects` has more.
-const OBJECTS_SHOWN: usize = 5;
+/// Rows of a table.
+pub const TOP: usize = 10;
+/// Objects, and uses without a reuse, in the whole report; `locality-bpf objects` has more objects.
+const FEW: usize = 5;
 /// Lines that are not worth a row of their own.
 const SMALL_SHARE: f64 = 0.005;
 
@@ -37,15 +39,22 @@ pub enum Style {
 /// What the reader asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Pairs and table rows that are shown.
-    pub top: usize,
+    /// Rows of each table that are shown; `None` for each table's own number, [`TOP`] or fewer.
+    pub top: Option<usize>,
     /// Colours or none.
     pub style: Style,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: 10, style: Style::Plain }
+        Self { top: None, style: Style::Plain }
+    }
+}
+
+impl Options {
+    /// Rows of a table that has so many unless asked for.
+    fn rows(&self, of_its_own: usize) -> usize {
+        self.top.unwrap_or(of_its_own)
     }
 }
 
@@ -232,7 +241,7 @@ impl Page<'_> {
     fn cache_use(&mut self) {
         let (profile, contexts) = (self.profile, &self.findings.contexts);
         let Some(cache_use) = &self.findings.cache_use else { return };
-        let text = cache_use::Report { profile, contexts, cache_use }.text();
+        let text = cache_use::Report { profile, contexts, cache_use }.text(self.options.top);
         self.heading("Cache use", "(lines that are loaded, and what of them is used until they are evicted)");
         for piece in text {
             match piece {
@@ -380,7 +389,7 @@ impl Page<'_> {
         if pairs.is_empty() {
             return;
         }
-        let top = self.options.top;
+        let top = self.options.rows(TOP);
         let unit = if self.findings.unit == Unit::Accesses {
             "time between in accesses"
         } else {
@@ -478,7 +487,7 @@ impl Page<'_> {
     fn objects(&mut self) {
         let Some(text) = self.data() else { return };
         let (sentences, (title, remark)) = (text.sentences(), text.heading());
-        let rows = text.table(self.options.top.min(OBJECTS_SHOWN), false);
+        let rows = text.table(self.options.rows(FEW), false);
         let remarks = text.remarks();
         self.heading(title, &remark);
         sentences.iter().for_each(|sentence| self.paragraph(sentence));
@@ -495,8 +504,8 @@ impl Page<'_> {
     fn all_objects(&mut self) {
         let Some(text) = self.data() else { return };
         let (sentences, (title, remark)) = (text.sentences(), text.heading());
-        let rows = text.table(self.options.top, true);
-        let (conflicts, remarks) = (text.conflicts(self.options.top), text.remarks());
+        let rows = text.table(self.options.rows(TOP), true);
+        let (conflicts, remarks) = (text.conflicts(self.options.rows(TOP)), text.remarks());
         self.line("");
         sentences.iter().for_each(|sentence| self.paragraph(sentence));
         self.heading(title, &remark);
@@ -521,8 +530,7 @@ impl Page<'_> {
         let remark = format!("({} of all uses: dead data, or reused later)", share(&unseen.overall));
         self.heading("Uses not touched again while watched", &remark);
         self.line("     of all uses      of this line's    n      use");
-        for line in unseen.lines.iter().filter(|line| worth(line.weight.value)).take(self.options.top.min(5))
-        {
+        for line in unseen.lines.iter().filter(|line| worth(line.weight.value)).take(self.options.rows(FEW)) {
             let row = format!(
                 "     {:<16} {:<17} {:<6} {}",
                 share(&line.weight),
@@ -542,7 +550,9 @@ impl Page<'_> {
         let columns = "     share            n       loads  stores";
         self.heading("Hot accesses by function", "(share of sampled CPU time)");
         self.line(&format!("{columns}  function"));
-        for row in hot.functions.iter().take(self.options.top).filter(|row| row.share.value >= SMALL_SHARE) {
+        for row in
+            hot.functions.iter().take(self.options.rows(TOP)).filter(|row| row.share.value >= SMALL_SHARE)
+        {
             let module = row
                 .what
                 .module
@@ -553,7 +563,8 @@ impl Page<'_> {
         }
         self.heading("Hot accesses by source line", "");
         self.line(&format!("{columns}  line"));
-        for row in hot.lines.iter().take(self.options.top).filter(|row| row.share.value >= SMALL_SHARE) {
+        for row in hot.lines.iter().take(self.options.rows(TOP)).filter(|row| row.share.value >= SMALL_SHARE)
+        {
             self.line(&hot_row(&row.share, row.loads, row.stores, &self.place(row.what)));
         }
     }

@@ -182,10 +182,29 @@ fn nobody_looked_for_objects_and_books_do_not_balance() {
     assert_eq!((&value["by_object"], &value["balanced"]), (&Value::Null, &json!(false)));
 }
 
+/// As many rows as asked for, but what unknown callers lose is always said.
+#[test]
+fn as_many_rows_as_asked_for() {
+    let (profile, contexts, cache_use) = example();
+    let rows = |top: Option<usize>| {
+        let text = Report { profile: &profile, contexts: &contexts, cache_use: &cache_use }.text(top);
+        let count = |words: &str| {
+            let has = |piece: &&Text| match piece {
+                Text::Row(text) | Text::Sentence(text) => text.contains(words),
+            };
+            text.iter().filter(has).count()
+        };
+        ["gather", "main", UNKNOWN_CALLER, " per line used", " old", UNKNOWN].map(count)
+    };
+    // Names stand in rows and in the sentences on lines of code; the second line's call path is an unknown caller's.
+    assert_eq!(rows(None), [2, 2, 2, 2, 2, 1]);
+    assert_eq!(rows(Some(1)), [2, 1, 1, 1, 2, 0]);
+}
+
 #[test]
 fn the_page_says_who_loads_what_is_not_used() {
     let (profile, contexts, cache_use) = example();
-    let text = Report { profile: &profile, contexts: &contexts, cache_use: &cache_use }.text();
+    let text = Report { profile: &profile, contexts: &contexts, cache_use: &cache_use }.text(None);
     let lines = text.iter().map(|piece| match piece {
         Text::Row(text) => format!("row       {text}"),
         Text::Sentence(text) => format!("sentence  {text}"),

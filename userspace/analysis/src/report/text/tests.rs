@@ -50,10 +50,27 @@ fn a_troubled_report() {
         unreachable: vec![("indirect call".to_owned(), 40)],
         ..profile.ledger
     };
-    let options = Options { top: 2, style: Style::Plain };
+    let options = Options { top: Some(2), style: Style::Plain };
     let text = print(&profile, &Findings::of(&profile), options);
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     insta::assert_snapshot!(text);
+}
+
+#[test]
+fn tables_have_as_many_rows_as_asked_for() {
+    let mut make = Maker::new();
+    for line in 1..=7 {
+        make.watch(&format!("log src/log.c:{line} < main a.c:9"), crate::model::Outcome::StillArmed);
+    }
+    make.reuse("fill a.c:3 < main a.c:9", "sum a.c:5 < main a.c:9", 30 * MS);
+    let profile = make.balanced();
+    let unseen = |top: Option<usize>| {
+        let text = print(&profile, &Findings::of(&profile), Options { top, ..Options::default() });
+        let table =
+            text.split("Uses not touched again").nth(1).unwrap().split("Hot accesses").next().unwrap();
+        table.matches("log.c:").count()
+    };
+    assert_eq!([None, Some(2), Some(6), Some(50)].map(unseen), [5, 2, 6, 7]);
 }
 
 /// Where the outermost frames are missing, the path begins with why.
