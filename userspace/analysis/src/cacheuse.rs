@@ -345,4 +345,4 @@ impl Ranked {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

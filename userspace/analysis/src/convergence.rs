@@ -1,18 +1,9 @@
 //! How near an estimate is to the asked precision, for the line that shows progress.
 //!
 //! The measure is the widest half of a 95 % interval over the bins of the time histogram at 8 bytes
-//! ([`crate::reuse::Reuse::half_width`]), which follows from a profile; between two such computations, and before the
-//! first, [`worst_half_width`] says it for so many samples in the worst case (a bin with half of all reuses).
+//! ([`crate::reuse::Reuse::half_width`]), which follows from a profile.
 //!
 //! Sources of error: widths shrink with 1/√n only while the samples go on to be alike.
-
-/// 95 % of the normal distribution.
-const Z: f64 = 1.959_964;
-
-/// Half of the interval of a share of one half that rests on n samples.
-pub fn worst_half_width(n: u64) -> f64 {
-    if n == 0 { 0.5 } else { (Z * 0.5 / (n as f64).sqrt()).min(0.5) }
-}
 
 /// Seconds that are left until the width is reached, when it was `width` after `seconds`: widths go with 1/√n, and n with
 /// time. 0 where it is reached; `None` where nothing is known yet or nothing would be reached.
@@ -32,8 +23,5 @@ mod tests {
         assert_eq!(seconds_left(0.1, 0.05, 10.0), Some(30.0));
         assert_eq!(seconds_left(0.04, 0.05, 10.0), Some(0.0));
         assert_eq!(seconds_left(0.1, 0.0, 10.0), None);
-        let ratio = worst_half_width(100) / worst_half_width(400);
-        assert!((ratio - 2.0).abs() < 1e-12);
-        assert_eq!(worst_half_width(0), 0.5);
     }
 }

@@ -197,6 +197,11 @@ fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
     make.profile
 }
 
+/// A few windows of the three loops, with watches that see reuses.
+pub(crate) fn windowed() -> Profile {
+    profile(&trace(900_000), 20, 3_000)
+}
+
 fn found(profile: &Profile) -> Option<CacheUse> {
     let (contexts, rates) = (Contexts::new(profile), Rates::of(profile));
     let [words, lines] = [8, 64].map(|granule| Case::new(profile, &contexts, &rates, granule, None));

@@ -63,8 +63,52 @@ const CONTRACT: &[(&str, &str)] = &[
     ("partial", "boolean"),
 ];
 
-/// Fields of the contract that need what is not measured yet.
-const NOT_YET: &[&str] = &["mix", "objects", "cache_use", "advice"];
+/// The same of a profile with windows and data objects.
+const WITH_WINDOWS: &[(&str, &str)] = &[
+    ("run.estimator", "string"),
+    ("reuse.8.time.unit", "string"),
+    ("reuse.8.stack.bins[].fraction", "number"),
+    ("reuse.64.miss_ratio_curve[].ratio", "number"),
+    ("reuse.64.at_caches[].level", "number"),
+    ("reuse.64.cold_fraction", "number"),
+    ("reuse.8.cross_check.estimator", "string"),
+    ("reuse.8.cross_check.s", "number"),
+    ("reuse.8.cross_check.largest_difference.difference", "number"),
+    ("reuse.8.cross_check.largest_difference.outside_ci95", "boolean"),
+    ("windows.n", "number"),
+    ("windows.ends", "object"),
+    ("windows.uses_confirmed.value", "number"),
+    ("windows.rate_sources", "object"),
+    ("windows.accesses_per_ns", "number"),
+    ("windows.accesses_per_ns_ci95[]", "number"),
+    ("windows.accesses_per_ns_factor_of_doubt", "null"),
+    ("objects[].name", "string"),
+    ("objects[].kind", "string"),
+    ("objects[].access_share", "number"),
+    ("objects[].miss_share.L1", "number"),
+    ("objects_summary.unknown_share", "number"),
+    ("cache_use.levels[].level", "string"),
+    ("cache_use.levels[].lines_loaded", "number"),
+    ("cache_use.levels[].spatial_loss_bytes_ci95[]", "number"),
+    ("cache_use.by_loading_line[].function", "string"),
+    ("cache_use.by_loading_line[].file", "string"),
+    ("cache_use.by_loading_line[].line", "number"),
+    ("cache_use.by_loading_line[].ci95[]", "number"),
+    ("cache_use.by_loading_line[].used_bytes_per_line", "number"),
+    ("cache_use.by_loading_line[].callers[].function", "string"),
+    ("cache_use.by_loading_line[].contexts[].spatial_loss_bytes", "number"),
+    ("cache_use.by_function[].self", "number"),
+    ("cache_use.by_function[].inclusive_ci95[]", "number"),
+    ("cache_use.by_function[].lines_loaded.self", "number"),
+    ("cache_use.by_object[].name", "string"),
+    ("cache_use.by_object[].access_count", "number"),
+    ("cache_use.unknown_caller.spatial_loss_bytes.L1", "number"),
+    ("cache_use.balanced", "boolean"),
+];
+
+/// What a live profile never measures, and what one without windows and objects does not.
+const NEVER: &[&str] = &["mix", "advice"];
+const WITHOUT_WINDOWS: &[&str] = &["windows", "objects", "objects_summary", "cache_use"];
 
 fn type_name(value: &Value) -> &'static str {
     match value {
@@ -90,6 +134,17 @@ fn at<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
     })
 }
 
+fn has(report: &Value, contract: &[(&str, &str)]) {
+    for (path, expected) in contract {
+        let values = at(report, path);
+        // Notices may be empty, everything else must have been seen.
+        assert!(!values.is_empty(), "{path} is nowhere");
+        for value in values {
+            assert_eq!(type_name(value), *expected, "{path}");
+        }
+    }
+}
+
 fn report(profile: &Profile) -> Value {
     // Through text, as a reader gets it.
     serde_json::from_str(&print(profile, &Findings::of(profile))).unwrap()
@@ -98,20 +153,30 @@ fn report(profile: &Profile) -> Value {
 #[test]
 fn every_contract_field_is_there_with_its_type() {
     let report = report(&demo());
-    for (path, expected) in CONTRACT {
-        let values = at(&report, path);
-        // Notices may be empty, everything else must have been seen.
-        assert!(!values.is_empty(), "{path} is nowhere");
-        for value in values {
-            assert_eq!(type_name(value), *expected, "{path}");
-        }
-    }
-    for field in NOT_YET {
+    has(&report, CONTRACT);
+    for field in NEVER.iter().chain(WITHOUT_WINDOWS) {
         assert!(report.get(field).is_none(), "{field} is faked");
     }
     assert!(report["reuse"]["8"].get("stack").is_none());
     assert!(report["run"]["sources"].get("rate").is_none());
     assert!(report.get("empty").is_none());
+}
+
+#[test]
+fn a_profile_with_windows_and_objects_has_more() {
+    use crate::model::{Accessed, LoadId, Located, Object, ObjectId, UseId};
+    let mut profile = crate::cacheuse::tests::windowed();
+    let kind = ObjectKind::Heap;
+    profile.objects = vec![Object { kind, name: "matrix".to_owned(), ..Object::default() }];
+    let uses = (0..profile.uses.len() as u32).map(|id| Accessed::Use(UseId(id)));
+    let loads = (0..profile.loads.len() as u32).map(|id| Accessed::Load(LoadId(id)));
+    let located = |of| Located { of, object: ObjectId(0), offset: None, field: None };
+    profile.located = uses.chain(loads).map(located).collect();
+    let report = report(&profile);
+    has(&report, WITH_WINDOWS);
+    for field in NEVER {
+        assert!(report.get(field).is_none(), "{field} is faked");
+    }
 }
 
 #[test]
