@@ -386,11 +386,22 @@ fn wrong_use() {
         &["-p", "1", "--", "true"],
         &["--"],
         &["report"],
+        &["-p", "1", "--until-ci", "5%", "--no-stop"],
         &[],
     ] {
         let traced = run(arguments);
         assert_eq!(traced.status.code(), Some(2), "{arguments:?}: {}", traced.stderr);
         assert!(traced.stderr.contains("Usage") || traced.stderr.contains("error:"), "{}", traced.stderr);
+    }
+    run(&["-p", "1", "--format", "callgrind"]).assert_refused(2, &["only an exact run"]);
+    // A report in the profile's place would be the end of the profile.
+    for command in ["report", "objects"] {
+        let scratch = Scratch::new(&format!("onto-{command}"));
+        let profile = scratch.path("p.locality");
+        std::fs::write(&profile, "all that there is").unwrap();
+        let onto = run(&[command, &profile, "--report", &profile]);
+        onto.assert_refused(2, &["would replace the profile", "another name"]);
+        assert_eq!(std::fs::read_to_string(&profile).unwrap(), "all that there is");
     }
 }
 

@@ -19,7 +19,7 @@ use locality_bpf::{
     compare,
     control::{launch, session, skid::Skid},
     doctor, exact, objects,
-    plan::{Plan, Targets},
+    plan::{Plan, Targets, check_report},
 };
 
 fn main() -> ExitCode {
@@ -118,10 +118,10 @@ fn trace(plan: &Plan) -> Result<ExitCode> {
 
 /// Samples have no costs of every line and call.
 fn not_callgrind(output: &OutputArgs) -> Result<()> {
-    anyhow::ensure!(
-        output.format != Format::Callgrind,
-        "only an exact run has the costs of a Callgrind file: `locality-bpf exact --format callgrind --report FILE -- COMMAND`"
-    );
+    if output.format == Format::Callgrind {
+        let how = "`locality-bpf exact --format callgrind --report FILE -- COMMAND`";
+        bail!(WrongUse(format!("only an exact run has the costs of a Callgrind file: {how}")));
+    }
     Ok(())
 }
 
@@ -164,6 +164,7 @@ fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) 
 }
 
 fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &OutputArgs) -> Result<ExitCode> {
+    check_report(output, Some(file))?;
     if let Some(stored) = exact::stored(file) {
         if first_s.is_some() {
             bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
@@ -192,6 +193,7 @@ fn list_objects(
     against: Option<&objects::Against>,
     output: &OutputArgs,
 ) -> Result<ExitCode> {
+    check_report(output, Some(file))?;
     let colour = output.report.is_none() && wants_colour(std::io::stdout().is_terminal());
     let style = if colour { Style::Ansi } else { Style::Plain };
     let options = text::Options { top: output.top, style };

@@ -150,7 +150,7 @@ pub fn check_report(print: &OutputArgs, profile: Option<&Path>) -> Result<()> {
     let Some(report) = &print.report else { return Ok(()) };
     if profile.is_some_and(|profile| is_same_place(report, profile)) {
         bail!(WrongUse(format!(
-            "-o and --report both name {}: the report would replace the profile, so give one of them another name",
+            "the report would replace the profile {}: give --report another name",
             report.display()
         )));
     }
