@@ -35,7 +35,7 @@ pub const HEAP_CALLS: u32 = 13;
 pub const HEAP_STEPPED_CALLS: u32 = 14;
 /// Calls that ask for less than the least size.
 pub const HEAP_SMALL: u32 = 15;
-/// Calls of one allocation function by another.
+/// Calls of one allocation function by another, and calls of `mmap` that give the program no memory: files, stacks.
 pub const HEAP_NESTED: u32 = 16;
 /// Frees of what is not known, and of nothing.
 pub const HEAP_FREE_UNKNOWN: u32 = 17;

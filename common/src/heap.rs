@@ -18,7 +18,7 @@ pub mod function {
     pub const MEMALIGN: u32 = 5;
     /// `posix_memalign(&block, alignment, bytes)`: returns 0 or an error.
     pub const POSIX_MEMALIGN: u32 = 6;
-    /// `mmap(address, bytes, …)`: fails with −1.
+    /// `mmap(address, bytes, protection, flags, …)`: fails with −1.
     pub const MMAP: u32 = 7;
     /// `free(block, …)`, `operator delete(block, …)`.
     pub const FREE: u32 = 8;
@@ -30,6 +30,9 @@ pub mod function {
     pub const MASK: u64 = 0xff;
     /// Cookie bit: its probed instruction is one that the kernel must step over, the dearer kind.
     pub const STEPPED: u64 = 0x200;
+    /// Cookie bit: an allocator's function in the program itself, so that where a call comes from does not tell whether the
+    /// allocator made it.
+    pub const OWN: u64 = 0x400;
 }
 
 /// What happened to a block; the value of [`HeapRecord::event`].
@@ -136,6 +139,45 @@ pub struct TextRange {
     pub end: u64,
 }
 
+impl TextRange {
+    /// Whether an address lies in it.
+    #[inline(always)]
+    pub const fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.end.wrapping_sub(self.start)
+    }
+}
+
+/// Allocator libraries of a process that are told apart from its other code.
+pub const ALLOCATORS_MAX: usize = 4;
+
+/// Map value: where the code of a process lies that says what a call is.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessText {
+    /// The program's.
+    pub program: TextRange,
+    /// That of libraries with an allocator: what they map is their own store, and holds blocks.
+    pub allocators: [TextRange; ALLOCATORS_MAX],
+}
+
+/// Map value: the last small allocation of a thread by an allocator in the program itself.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SmallCall {
+    /// Stack pointer at the entry, where the return address stands.
+    pub rsp: u64,
+    /// The return address: while it stands there, the call is probably under way.
+    pub return_address: u64,
+}
+
+/// Whether `mmap` with these flags gives the program memory, neither a file nor a thread's stack.
+#[inline(always)]
+pub const fn is_memory(mmap_flags: u64) -> bool {
+    const MAP_ANONYMOUS: u64 = 0x20;
+    const MAP_STACK: u64 = 0x2_0000;
+    mmap_flags & (MAP_ANONYMOUS | MAP_STACK) == MAP_ANONYMOUS
+}
+
 /// What user space may change while the probes run.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -173,9 +215,8 @@ pub const fn site(tgid: u32, rsp: u64, return_address: u64) -> u64 {
 /// The name after the next words.
 #[inline(always)]
 pub fn site_piece(mut name: u64, words: &[u64; SITE_WORDS], text: TextRange) -> u64 {
-    let length = text.end.wrapping_sub(text.start);
     for word in words {
-        if word.wrapping_sub(text.start) < length {
+        if text.contains(*word) {
             name = mix(name, *word);
         }
     }
@@ -195,6 +236,8 @@ const _: () = {
     assert!(size_of::<LiveBlock>() == 16);
     assert!(size_of::<Pending>() == 56);
     assert!(size_of::<TextRange>() == 16);
+    assert!(size_of::<ProcessText>() == 16 * (1 + ALLOCATORS_MAX));
+    assert!(size_of::<SmallCall>() == 16);
     assert!(size_of::<HeapSettings>() == 16);
 };
 
@@ -210,7 +253,7 @@ mod pod {
     // SAFETY: as above.
     unsafe impl aya::Pod for super::LiveBlock {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for super::TextRange {}
+    unsafe impl aya::Pod for super::ProcessText {}
     // SAFETY: as above.
     unsafe impl aya::Pod for super::HeapSettings {}
 }
@@ -236,6 +279,18 @@ mod tests {
             prop_assert_ne!(site_piece(name, &words, TEXT), name);
             prop_assert_eq!(site_piece(name, &words, TextRange::default()), name);
         }
+    }
+
+    #[test]
+    fn only_memory_is_a_block() {
+        let private = libc_flags(&[0x02, 0x20]);
+        assert!(is_memory(private) && is_memory(libc_flags(&[0x01, 0x20])));
+        // A file, and glibc's stacks of threads.
+        assert!(!is_memory(0x02) && !is_memory(libc_flags(&[0x02, 0x20, 0x2_0000])));
+    }
+
+    fn libc_flags(flags: &[u64]) -> u64 {
+        flags.iter().fold(0, |all, flag| all | flag)
     }
 
     #[test]

@@ -19,7 +19,7 @@ use locality_common::{
 };
 
 use crate::{
-    heap_site::{Call, place},
+    heap_site::{Call, maps_a_block, note_small, place, return_address},
     maps::{HEAP_LIVE, HEAP_PENDING, HEAP_SETTINGS, HELD},
     ring::{count_shared, submit_heap},
     task::Task,
@@ -94,12 +94,15 @@ fn entered(regs: *mut pt_regs) -> bool {
         function::POSIX_MEMALIGN => (third, first),
         _ => (first, 0),
     };
-    if nested {
+    if nested || which == function::MMAP && !maps_a_block(&call, rsp, fourth) {
         count_shared(counter::HEAP_NESTED);
         return false;
     }
     if bytes < settings.min_bytes && !(reallocates(which) && is_live(&call, block)) {
         count_shared(counter::HEAP_SMALL);
+        if cookie & function::OWN != 0 {
+            note_small(call.tid, rsp);
+        }
         return false;
     }
     // A probed return makes a system call (`uretprobe`, Linux 6.11), which a debugger would see: strace 6.1 dies of it.
@@ -128,14 +131,6 @@ fn entered(regs: *mut pt_regs) -> bool {
 #[inline(always)]
 fn is_within(outer: &Pending, rsp: u64) -> bool {
     outer.rsp > rsp || (outer.rsp == rsp && return_address(rsp) >= TRAMPOLINE)
-}
-
-#[inline(always)]
-fn return_address(rsp: u64) -> u64 {
-    let mut address = 0u64;
-    // SAFETY: the destination is a local of the size given; the helper checks the source.
-    unsafe { bpf_probe_read_user((&raw mut address).cast(), 8, rsp as *const _) };
-    address
 }
 
 #[inline(always)]

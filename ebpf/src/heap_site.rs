@@ -11,13 +11,13 @@ use aya_ebpf::{
     },
 };
 use locality_common::{
-    heap::{HeapSiteRecord, SITE_PIECES, SITE_WORDS, TextRange, site, site_piece},
+    heap::{HeapSiteRecord, SITE_PIECES, SITE_WORDS, SmallCall, TextRange, is_memory, site, site_piece},
     record::{Header, RECORD_BYTES_MAX, kind},
 };
 
 use crate::{
     copy,
-    maps::{self, HEAP_PENDING, HEAP_SITES, HEAP_TEXT},
+    maps::{self, HEAP_PENDING, HEAP_SITES, HEAP_SMALL_CALL, HEAP_TEXT},
     ring::{room_for_site, submit_site},
 };
 
@@ -54,7 +54,7 @@ impl Call {
 #[inline(always)]
 pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_address: u64, bytes: u64) -> u64 {
     // SAFETY: two threads of one process read the same value.
-    let text = unsafe { HEAP_TEXT.get(call.tgid) }.copied().unwrap_or(TextRange::default());
+    let text = unsafe { HEAP_TEXT.get(call.tgid) }.map_or(TextRange::default(), |text| text.program);
     let name = named(call.tgid, rsp, return_address, text);
     if HEAP_SITES.get_ptr(name).is_some() {
         return name;
@@ -96,6 +96,41 @@ fn named(tgid: u32, rsp: u64, return_address: u64, text: TextRange) -> u64 {
         name = site_piece(name, &words, text);
     }
     name
+}
+
+/// The word on top of the stack at a function's entry.
+#[inline(always)]
+pub fn return_address(rsp: u64) -> u64 {
+    let mut address = 0u64;
+    // SAFETY: the destination is a local of the size given; the helper checks the source.
+    unsafe { bpf_probe_read_user((&raw mut address).cast(), 8, rsp as *const _) };
+    address
+}
+
+/// Notes a call that is not followed, because it may map something.
+#[inline(always)]
+pub fn note_small(tid: u32, rsp: u64) {
+    let now = SmallCall { rsp, return_address: return_address(rsp) };
+    // A full map forgets the oldest.
+    let _ = HEAP_SMALL_CALL.insert(tid, now, u64::from(BPF_ANY));
+}
+
+/// Whether a call of `mmap` gives the program a block: memory, and not what an allocator takes for its store.
+#[inline(always)]
+pub fn maps_a_block(call: &Call, rsp: u64, flags: u64) -> bool {
+    if !is_memory(flags) {
+        return false;
+    }
+    // SAFETY: two threads of one process read the same value.
+    if let Some(text) = unsafe { HEAP_TEXT.get(call.tgid) } {
+        let caller = return_address(rsp);
+        if text.allocators.iter().any(|range| range.contains(caller)) {
+            return false;
+        }
+    }
+    // SAFETY: only this thread changes its own entry.
+    let Some(outer) = (unsafe { HEAP_SMALL_CALL.get(call.tid) }) else { return true };
+    outer.rsp < rsp || return_address(outer.rsp) != outer.return_address
 }
 
 /// Puts the return address that a probe replaced back into the copy `to` of a stack that begins at `rsp`.

@@ -8,7 +8,7 @@ use aya_ebpf::{
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets},
     counter,
-    heap::{HeapSettings, LiveBlock, LiveKey, Pending, TextRange},
+    heap::{HeapSettings, LiveBlock, LiveKey, Pending, ProcessText, SmallCall},
     record::{HeldThread, Meter, RECORD_BYTES_MAX, WatchKey, WatchState, WatchedWords},
 };
 
@@ -84,9 +84,13 @@ pub static HEAP_SITES: LruHashMap<u64, u32> = LruHashMap::with_max_entries(1, 0)
 #[map]
 pub static HEAP_PENDING: HashMap<u32, Pending> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// Program text, by thread group id.
+/// The last small allocation of a thread, where the program itself has the allocator, by thread id.
 #[map]
-pub static HEAP_TEXT: HashMap<u32, TextRange> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
+pub static HEAP_SMALL_CALL: LruHashMap<u32, SmallCall> = LruHashMap::with_max_entries(1, 0);
+
+/// Where code lies, by thread group id.
+#[map]
+pub static HEAP_TEXT: HashMap<u32, ProcessText> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
 /// Whether allocations are followed.
 #[unsafe(no_mangle)]

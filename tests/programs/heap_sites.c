@@ -1,9 +1,10 @@
 /* Known blocks: allocates in every way after SIGUSR1, in functions named after what they allocate, and says at which moment which
- * block stood ("at TIME NAME ADDRESS BYTES", TIME of CLOCK_MONOTONIC in ns) or was gone ("gone TIME NAME ADDRESS"). With a second
- * argument, "fork", a child goes on with a copy of the blocks. */
+ * block stood ("at TIME NAME ADDRESS BYTES", TIME of CLOCK_MONOTONIC in ns), was gone ("gone TIME NAME ADDRESS") or was never any
+ * ("none TIME NAME ADDRESS"). With a second argument, "fork", a child goes on with a copy of the blocks. */
 // build: gcc -g -O1 -pthread -o $BIN $SRC
 // build: gcc -g -O1 -pthread -static -o $BIN.static $SRC
 #include "target.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -17,6 +18,11 @@ static long long at(void) {
 
 static void stands(const char *name, const void *block, size_t bytes) {
     printf("at %lld %s %llu %zu\n", at(), name, (unsigned long long)(uintptr_t)block, bytes);
+}
+
+/* No block of the program. */
+static void none(const char *name, const volatile void *address) {
+    printf("none %lld %s %llu\n", at(), name, (unsigned long long)(uintptr_t)address);
 }
 
 static void gone(const char *name, uintptr_t block) { printf("gone %lld %s %llu\n", at(), name, (unsigned long long)block); }
@@ -58,6 +64,28 @@ static void *in_thread(void *number) {
     pthread_barrier_wait(&all_stand);
     free(block);
     return NULL;
+}
+
+/* Only small blocks: the memory for them is mapped inside of malloc. */
+static void *in_small_thread(void *file) {
+    volatile char stack[64];
+    for (int i = 0; i < 1000; i++)
+        ((volatile char *)site_small())[0] = 1;
+    none("small", site_small());
+    stack[0] = 1;
+    none("stack", stack);
+    none("file", file);
+    return NULL;
+}
+
+static void what_is_no_block(const char *program) {
+    int fd = open(program, O_RDONLY);
+    void *file = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd < 0 || file == MAP_FAILED)
+        fail("mmap of a file");
+    pthread_t thread;
+    pthread_create(&thread, NULL, in_small_thread, file);
+    pthread_join(thread, NULL);
 }
 
 static void in_every_way(void) {
@@ -107,6 +135,7 @@ int main(int argc, char **argv) {
     char *early = site_malloc(30000);
     ready();
     sigwait(&go, &signal);
+    what_is_no_block(argv[0]);
     in_every_way();
     pthread_t threads[4];
     pthread_barrier_init(&all_stand, NULL, 4);

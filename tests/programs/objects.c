@@ -5,6 +5,7 @@
  */
 // build: gcc -O2 -g -fno-tree-vectorize -fno-unroll-loops -pthread -o $BIN $SRC
 #include "target.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -209,6 +210,62 @@ static void *second(void *none) {
     return none;
 }
 
+/* mapped FILE: as much each in the file, in small blocks that a thread of its own allocated, and on that thread's stack; the thread
+ * works on a table before, and now and then afterwards */
+static word *mapped_file, *far_stack;
+static word pool_table[N];
+static struct node *pool_list;
+static volatile int pool_stands;
+
+static APART void work_on_pool_table(void) {
+    for (size_t i = 0; i < N; i++)
+        pool_table[i];
+}
+
+static void *pool(void *none) {
+    word own[4096];
+    for (size_t i = 0; i < 4096; i++)
+        own[i] = 1;
+    for (int i = 0; i < 1 << 12; i++) {
+        struct node *one = malloc(sizeof *one);
+        one->next = pool_list;
+        pool_list = one;
+    }
+    /* Long enough for this thread to be sampled, by which its stack is known. */
+    for (double end = now() + 1; now() < end;)
+        work_on_pool_table();
+    far_stack = own;
+    pool_stands = 1;
+    while (more()) {
+        work_on_pool_table();
+        usleep(1000);
+    }
+    return none;
+}
+
+static APART void make_mapped(const char *path) {
+    usleep(300000);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || ftruncate(fd, 1 << 20))
+        fail(path);
+    mapped_file = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    pthread_t thread;
+    if (mapped_file == MAP_FAILED || pthread_create(&thread, NULL, pool, NULL))
+        fail("mmap");
+    while (!pool_stands)
+        usleep(1000);
+}
+
+static APART void mapped(void) {
+    struct node *one = pool_list;
+    word *file = mapped_file, *stack = far_stack;
+    for (size_t i = 0; one; i++) {
+        file[i & 0x1ffff];
+        stack[i & 4095];
+        one = one->next;
+    }
+}
+
 int main(int argc, char **argv) {
     const char *which = argc > 1 ? argv[1] : "globals";
     start(argc - 1, argv + 1);
@@ -231,6 +288,8 @@ int main(int argc, char **argv) {
         make_heap(), run = heap;
     else if (!strcmp(which, "mixed"))
         make_heap(), run = mixed;
+    else if (!strcmp(which, "mapped"))
+        make_mapped(argv[3]), run = mapped;
     ready();
     if (!strcmp(which, "threads")) {
         pthread_t other;

@@ -106,11 +106,22 @@ struct Followed {
     paths: HashMap<u64, Vec<String>>,
 }
 
+/// What a program says of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A block stands there.
+    Stands,
+    /// It is gone.
+    Gone,
+    /// There was none.
+    Never,
+}
+
 /// A line of a program.
 #[derive(Debug)]
 struct Said {
     pid: u32,
-    stands: bool,
+    kind: Kind,
     at_ns: u64,
     name: String,
     address: u64,
@@ -126,9 +137,13 @@ fn said(finished: &Finished, pid: u32) -> Vec<Said> {
         match words[..] {
             ["child", child] => by = child.parse().unwrap(),
             ["parent"] => by = pid,
-            [kind @ ("at" | "gone"), at_ns, name, address, ref bytes @ ..] => all.push(Said {
+            [kind @ ("at" | "gone" | "none"), at_ns, name, address, ref bytes @ ..] => all.push(Said {
                 pid: by,
-                stands: kind == "at",
+                kind: match kind {
+                    "at" => Kind::Stands,
+                    "gone" => Kind::Gone,
+                    _ => Kind::Never,
+                },
                 at_ns: at_ns.parse().unwrap(),
                 name: name.to_owned(),
                 address: address.parse().unwrap(),
@@ -150,7 +165,11 @@ impl Followed {
         let mut met = HashSet::new();
         let mut stood_at: HashMap<(u32, u64), u64> = HashMap::new();
         for said in lines {
-            if !said.stands {
+            if said.kind == Kind::Never {
+                assert_eq!(self.block(said, 0), None, "{said:?}");
+                continue;
+            }
+            if said.kind == Kind::Gone {
                 // Another block may have taken the place.
                 let stood_ns = stood_at.get(&(said.pid, said.address)).copied().unwrap_or(0);
                 let found = self.block(said, 0).filter(|block| block.since_ns <= stood_ns);
@@ -236,6 +255,9 @@ fn blocks_of_every_kind_are_found_at_their_moments() {
     let _alone = alone();
     let Some((followed, lines, _)) = follow(locality_tests::build("heap_sites"), &[]) else { return };
     assert_eq!(followed.check(&lines), names(&C_SITES));
+    let never: Vec<&str> =
+        lines.iter().filter(|said| said.kind == Kind::Never).map(|said| said.name.as_str()).collect();
+    assert_eq!(never, ["small", "stack", "file"]);
     let summary = followed.heap.summary();
     assert_eq!(
         (summary.lost, summary.folded, summary.unseen_frees, summary.pauses),

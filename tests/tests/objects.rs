@@ -8,6 +8,8 @@
 //! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes so many samples of each program and
 //! prints the table of docs/accuracy.md: how far the shares are off, in percentage points.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -210,19 +212,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("t.locality");
-    let program = programs::build("objects");
-    let report = directory.path().join("r.json");
-    let traced = Tracer::new()
-        .args(["--heap", "--overhead", "5", "--format", "json", "--report"])
-        .args([report.as_os_str(), "-o".as_ref(), file.as_os_str(), "--".as_ref(), program.as_os_str()])
-        .args(["heap", SECONDS])
-        .run();
-    assert!(traced.status.success(), "{}", traced.stderr);
-    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
-    let profile = locality_profile::read(&file).unwrap();
-    let live = Live { report, profile, stderr: traced.stderr };
+    let live = launch(&programs::build("objects"), &["heap", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
         let row = row(&live.report, name);
@@ -231,6 +221,51 @@ fn heap_arrays_by_their_allocation() {
     }
     let heap = live.profile.heap.unwrap();
     assert!(heap.seen >= 3 && heap.made >= heap.seen && heap.sites.len() >= 3, "{heap:?}");
+}
+
+/// Launches a program with its allocations followed.
+fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("t.locality");
+    let report = directory.path().join("r.json");
+    let traced = Tracer::new()
+        .args(["--heap", "--overhead", "5", "--format", "json", "--report"])
+        .args([report.as_os_str(), "-o".as_ref(), file.as_os_str()])
+        .args(more)
+        .args(["--".as_ref(), program.as_os_str()])
+        .args(arguments)
+        .run();
+    assert!(traced.status.success(), "{}", traced.stderr);
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let profile = locality_profile::read(&file).unwrap();
+    Live { report, profile, stderr: traced.stderr }
+}
+
+/// Not everything that is mapped is a block: a file is a file, a stack a stack, and the store of small blocks no block.
+#[test]
+fn files_stacks_and_stores_are_no_blocks() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    // Not the temporary folder, which may lie in memory.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mapped = directory.path().join("mapped.data");
+    let mapped = mapped.to_str().unwrap();
+    let live = launch(&programs::build("objects"), &["mapped", SECONDS, mapped], &[]);
+    let report = &live.report;
+    let n = whole(&report["objects_summary"]["n"]);
+    assert_eq!(row(report, mapped)["kind"], "file");
+    let of = |what: &dyn Fn(&&Value) -> bool| {
+        objects(report).iter().filter(what).filter_map(|row| row["access_share"].as_f64()).sum::<f64>()
+    };
+    let stacks = of(&|row| row["kind"] == "stack" && row["unknown"] == "on another thread's stack");
+    // By the pointers to them, or, where the C library has debug information, by its own to the store; never as a known block.
+    let nodes = of(&|row| (row["kind"] == "heap" || row["kind"] == "mapped") && row["inferred"] == true);
+    let third = (1.0 - share_of(report, "pool_table")) / 3.0;
+    assert_near("file", share_of(report, mapped), third, n, report);
+    assert_near("another thread's stack", stacks, third, n, report);
+    assert_near("small blocks", nodes, third, n, report);
+    let recorded = objects(report).iter().filter(|row| row["kind"] == "heap" && row["inferred"] == false);
+    assert!(recorded.clone().all(|row| row["bytes"].as_u64() < Some(1 << 20)), "{:#}", names(report));
 }
 
 /// What the report of a trace says of the objects of `objects mixed`, but for figures.

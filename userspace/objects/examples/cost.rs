@@ -89,7 +89,7 @@ struct Recorded;
 
 impl HeapBlocks for Recorded {
     fn block(&self, address: u64) -> Option<HeapBlock> {
-        Some(HeapBlock { start: address & !63, bytes: 64, site: (address >> 6) % 100 })
+        Some(HeapBlock { start: address & !63, bytes: 64, site: (address >> 6) % 100, mapped: false })
     }
 }
 

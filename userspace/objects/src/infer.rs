@@ -204,7 +204,7 @@ impl Resolver {
         }
         let block = start.checked_sub(COOKIE)?;
         let bytes = chunk_bytes(block, end, memory)?;
-        let block = HeapBlock { start: block, bytes, site: 0 };
+        let block = HeapBlock { start: block, bytes, site: 0, mapped: false };
         self.has_cookie(&block, target, Some(memory)).then(|| bytes - COOKIE)
     }
 }

@@ -19,6 +19,8 @@ pub struct HeapBlock {
     pub bytes: u64,
     /// Names the allocating context; blocks with the same site are one object.
     pub site: u64,
+    /// The program made it by `mmap`: it may hold many things, so a pointer into it does not name it.
+    pub mapped: bool,
 }
 
 /// Recorded allocations of the process at the moment of the sample.
@@ -67,6 +69,8 @@ pub struct Place<'a> {
     pub frames: &'a [StackFrame],
     /// Bounds of the thread's stack, where they are known otherwise than by the mapping named `[stack]`.
     pub stack: Option<(u64, u64)>,
+    /// Bounds of stacks of the process's threads, as far as they are known.
+    pub stacks: &'a [(u64, u64)],
     /// The thread's fs base (its thread pointer).
     pub fs_base: Option<u64>,
     /// Recorded allocations.
@@ -80,6 +84,12 @@ impl Place<'_> {
     pub(crate) fn on_stack(&self, address: u64) -> bool {
         self.stack.is_some_and(|(start, end)| Range { start, end }.contains(&address))
     }
+
+    /// True when it is known to be on some thread's.
+    pub(crate) fn on_any_stack(&self, address: u64) -> bool {
+        self.on_stack(address)
+            || self.stacks.iter().any(|&(start, end)| Range { start, end }.contains(&address))
+    }
 }
 
 impl fmt::Debug for Place<'_> {
@@ -88,6 +98,7 @@ impl fmt::Debug for Place<'_> {
             .field("ip", &self.ip)
             .field("frames", &self.frames)
             .field("stack", &self.stack)
+            .field("stacks", &self.stacks)
             .field("fs_base", &self.fs_base)
             .field("heap", &self.heap.is_some())
             .field("memory", &self.memory.is_some())

@@ -2,7 +2,7 @@
 //!
 //! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local blocks is
 //! thread-local; what lies in a frame, or in a mapping that is a stack, is a stack variable; then recorded heap blocks;
-//! then the mapping itself. An address of another thread's stack is told by its mapping only.
+//! then the mapping itself. An address of another thread's stack is told as such where the caller knows that stack, else by its mapping.
 
 use std::collections::HashMap;
 use std::io;
@@ -106,7 +106,10 @@ impl Resolver {
         if let Some(named) = self.on_stack(address, at, region) {
             return named;
         }
-        if let Some(named) = self.in_heap(address, at) {
+        // A file may have been mapped over memory that was mapped before.
+        if !region.is_some_and(|region| self.space.is_file(region))
+            && let Some(named) = self.in_heap(address, at)
+        {
             return named;
         }
         if let Some(region) = region
@@ -205,8 +208,8 @@ impl Resolver {
     fn name_site(&mut self, block: &HeapBlock, at: &Place<'_>) {
         let Some(lead) = self.name_block(block, at) else { return };
         let Some(site) = self.heap.get(&block.site) else { return };
-        // A pointer into the block names it only when none to its start was found for long.
-        if !lead.to_start && site.asked < PATIENCE {
+        // A pointer into the block names it only when none to its start was found for long, and a mapping never.
+        if !lead.to_start && (block.mapped || site.asked < PATIENCE) {
             return;
         }
         let mut object = (*site.object).clone();

@@ -188,6 +188,11 @@ impl Space {
         })
     }
 
+    /// True for a mapping of a file.
+    pub(crate) fn is_file(&self, index: usize) -> bool {
+        self.regions.get(index).is_some_and(|region| region.mapping.inode != 0)
+    }
+
     /// The mapping itself as an object, and the offset of an address in it.
     pub(crate) fn plain(
         &mut self,

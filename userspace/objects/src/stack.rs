@@ -30,7 +30,7 @@ pub(crate) struct Stacks {
 }
 
 impl Resolver {
-    /// Names a place on the thread's stack; `None` when it is not known to lie there.
+    /// Names a place on the thread's stack, or on a known one of another thread; `None` when it is not known to lie there.
     pub(crate) fn on_stack(&mut self, address: u64, at: &Place<'_>, region: Option<usize>) -> Option<Named> {
         let found = at.frames.iter().enumerate().find(|(index, frame)| {
             let start = if *index == 0 { frame.sp.saturating_sub(RED_ZONE) } else { frame.sp };
@@ -44,7 +44,7 @@ impl Resolver {
             let region = region.and_then(|region| self.space.region(region));
             region.is_some_and(|region| region.mapping.path.starts_with("[stack"))
         };
-        if !at.on_stack(address) && !named_stack() {
+        if !at.on_any_stack(address) && !named_stack() {
             return None;
         }
         let same_stack = |innermost: &StackFrame| region.is_some() && self.space.peek(innermost.sp) == region;

@@ -112,7 +112,7 @@ fn recorded_blocks() {
     // `heap_cells[77].at.x` and `list->value`.
     let (cells, node) = (at("heap_cells") - 77 * 56 - 16, at("list") - 8);
     let second = at("list->next") - 8;
-    let block = |start, bytes, site| (start, HeapBlock { start, bytes, site });
+    let block = |start, bytes, site| (start, HeapBlock { start, bytes, site, mapped: false });
     let recorded =
         Recorded([block(cells, 56_000, 1), block(node, 16, 2), block(second, 16, 2)].into_iter().collect());
     let blind = Place { heap: Some(&recorded), ..Default::default() };

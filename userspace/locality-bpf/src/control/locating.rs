@@ -30,6 +30,8 @@ pub const HEAD_START: Duration = Duration::from_millis(1500);
 const WAITING_MAX: usize = 1 << 18;
 /// Processes that are known at once.
 const PROCESSES_MAX: usize = 256;
+/// Stacks of a process that are kept.
+const STACKS_MAX: usize = 1024;
 /// Largest stack of a thread that is taken for one.
 const STACK_MAX: u64 = 64 << 20;
 /// A thread that is asked nothing looks up so often.
@@ -146,6 +148,8 @@ struct Known {
     memory: Option<ProcessMemory>,
     /// Mappings as they were last seen.
     mappings: Mappings,
+    /// Stacks that threads were met on; one whose thread has ended may have become something else.
+    stacks: Vec<(u64, u64)>,
     /// Starts of mappings whose file was opened, or cannot be.
     opened: HashSet<u64>,
     /// The files, so that they stay open.
@@ -227,6 +231,7 @@ impl Work {
                 revealing: Revealing::default(),
                 memory: ProcessMemory::open(pid).ok(),
                 mappings: Mappings::default(),
+                stacks: Vec::new(),
                 opened: HashSet::new(),
                 files: Vec::new(),
                 objects: HashMap::new(),
@@ -251,9 +256,11 @@ impl Work {
             return;
         };
         let code = question.frames.iter().map(|frame| frame.at.lookup());
-        for address in [question.address, question.ip].into_iter().chain(code) {
+        let sp = Some(question.sp).filter(|sp| *sp != 0);
+        for address in [question.address, question.ip].into_iter().chain(code).chain(sp) {
             known.open(&processes, pid, address);
         }
+        known.meet_stack(question.sp);
         known.waiting.push(question);
         self.waiting += 1;
     }
@@ -309,13 +316,26 @@ impl Known {
         (guarded && sound).then_some((mapping.start, mapping.end))
     }
 
+    /// Keeps the stack around a stack pointer, so that other threads' accesses to it are known as such.
+    fn meet_stack(&mut self, sp: u64) {
+        if self.stacks.iter().any(|(start, end)| (*start..*end).contains(&sp)) {
+            return;
+        }
+        if let Some(stack) = self.stack_around(sp).filter(|_| self.stacks.len() < STACKS_MAX) {
+            self.stacks.push(stack);
+        }
+    }
+
     fn resolve(&mut self, question: &Question) -> Named {
         let heap = question.heap.map(One);
         let stack = self.stack_around(question.sp);
+        // What was recorded there is newer.
+        let stacks = if heap.is_some() { [].as_slice() } else { self.stacks.as_slice() };
         let place = Place {
             ip: question.ip,
             frames: &question.frames,
             stack,
+            stacks,
             fs_base: question.fs_base,
             heap: heap.as_ref().map(|one| one as &dyn HeapBlocks),
             memory: self.memory.as_ref().map(|memory| memory as &dyn locality_objects::Memory),
@@ -468,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_block_holds_its_own_bytes_only() {
-        let one = One(HeapBlock { start: 100, bytes: 8, site: 1 });
+        let one = One(HeapBlock { start: 100, bytes: 8, site: 1, mapped: false });
         let held: Vec<u64> = (90..120).filter(|address| one.block(*address).is_some()).collect();
         assert_eq!(held, (100..108).collect::<Vec<u64>>());
     }

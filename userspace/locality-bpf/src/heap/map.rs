@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use locality_objects::HeapBlock;
+
 /// The end of a block that has none yet.
 const NEVER: u64 = u64::MAX;
 
@@ -21,17 +23,36 @@ pub struct Block {
     pub bytes: u64,
     /// Names the allocating context.
     pub site: u64,
+    /// It is a mapping that the program made.
+    pub mapped: bool,
     /// When it was allocated, monotonic clock.
     pub since_ns: u64,
     /// False when the probes were away meanwhile, so that it may have been given back and its place taken.
     pub certain: bool,
 }
 
+impl Block {
+    /// As those who name objects have it.
+    pub fn of_objects(&self) -> HeapBlock {
+        let Self { start, bytes, site, mapped, .. } = *self;
+        HeapBlock { start, bytes, site, mapped }
+    }
+}
+
+/// By what a block was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Names the allocating context.
+    pub site: u64,
+    /// By `mmap`.
+    pub mapped: bool,
+}
+
 /// A block that stands.
 #[derive(Debug, Clone, Copy)]
 struct Live {
     bytes: u64,
-    site: u64,
+    made: Made,
     since_ns: u64,
     /// The probes were away from this moment on.
     doubted_ns: u64,
@@ -41,7 +62,7 @@ struct Live {
 #[derive(Debug, Clone, Copy)]
 struct Former {
     bytes: u64,
-    site: u64,
+    made: Made,
     since_ns: u64,
     doubted_ns: u64,
 }
@@ -115,14 +136,14 @@ impl HeapMap {
 
     /// A block is allocated. What overlaps it must have been given back unseen. Returns the block that was folded for
     /// it, if one was.
-    pub fn allocate(&mut self, start: u64, bytes: u64, site: u64, at_ns: u64) -> Option<u64> {
+    pub fn allocate(&mut self, start: u64, bytes: u64, made: Made, at_ns: u64) -> Option<u64> {
         while let Some((&other, _)) =
             self.live.range(..end(start, bytes)).next_back().filter(|(at, old)| end(**at, old.bytes) > start)
         {
             self.end_block(other, at_ns);
             self.unseen_frees += 1;
         }
-        let block = Live { bytes, site, since_ns: at_ns, doubted_ns: NEVER };
+        let block = Live { bytes, made, since_ns: at_ns, doubted_ns: NEVER };
         self.live.insert(start, block);
         self.by_age.insert((class(bytes), at_ns, start));
         if self.live.len() <= self.most_live {
@@ -167,7 +188,7 @@ impl HeapMap {
     /// Takes over the live blocks of another map, each as if it were allocated now.
     pub fn adopt(&mut self, other: &Self) {
         for (start, block) in &other.live {
-            self.allocate(*start, block.bytes, block.site, block.since_ns);
+            self.allocate(*start, block.bytes, block.made, block.since_ns);
         }
     }
 
@@ -178,8 +199,8 @@ impl HeapMap {
         let live = self.live.iter().map(|(start, block)| (*start, *block));
         let former = self.former.values().flatten().filter(|((_, until_ns), _)| *until_ns > at_ns).map(
             |((start, _), block)| {
-                let Former { bytes, site, since_ns, doubted_ns } = *block;
-                (*start, Live { bytes, site, since_ns, doubted_ns })
+                let Former { bytes, made, since_ns, doubted_ns } = *block;
+                (*start, Live { bytes, made, since_ns, doubted_ns })
             },
         );
         for (start, block) in former.chain(live).filter(|(_, block)| block.since_ns <= at_ns) {
@@ -196,8 +217,9 @@ impl HeapMap {
             && address < end(start, block.bytes)
             && block.since_ns <= at_ns
         {
-            let Live { bytes, site, since_ns, doubted_ns } = *block;
-            return Some(Block { start, bytes, site, since_ns, certain: at_ns < doubted_ns });
+            let Live { bytes, made, since_ns, doubted_ns } = *block;
+            let Made { site, mapped } = made;
+            return Some(Block { start, bytes, site, mapped, since_ns, certain: at_ns < doubted_ns });
         }
         self.former.iter().find_map(|(class, blocks)| find_former(*class, blocks, address, at_ns))
     }
@@ -220,13 +242,13 @@ impl HeapMap {
 
     fn end_block(&mut self, start: u64, at_ns: u64) -> bool {
         let Some(block) = self.live.remove(&start) else { return false };
-        let Live { bytes, site, since_ns, doubted_ns } = block;
+        let Live { bytes, made, since_ns, doubted_ns } = block;
         let class = class(bytes);
         self.by_age.remove(&(class, since_ns, start));
         if at_ns <= since_ns {
             return true;
         }
-        let former = Former { bytes, site, since_ns, doubted_ns };
+        let former = Former { bytes, made, since_ns, doubted_ns };
         self.former.entry(class).or_default().insert((start, at_ns), former);
         self.ends.push_back((at_ns, class, start));
         if self.ends.len() > self.most_former {
@@ -249,8 +271,9 @@ fn find_former(class: u8, blocks: &BTreeMap<(u64, u64), Former>, address: u64, a
             && block.since_ns <= at_ns
             && address < end(start, block.bytes)
         {
-            let Former { bytes, site, since_ns, doubted_ns } = *block;
-            return Some(Block { start, bytes, site, since_ns, certain: at_ns < doubted_ns });
+            let Former { bytes, made, since_ns, doubted_ns } = *block;
+            let Made { site, mapped } = made;
+            return Some(Block { start, bytes, site, mapped, since_ns, certain: at_ns < doubted_ns });
         }
         below = blocks.range(..(start, 0)).next_back();
     }
@@ -261,6 +284,11 @@ fn find_former(class: u8, blocks: &BTreeMap<(u64, u64), Former>, address: u64, a
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Every other site is one of `mmap`.
+    fn made(site: u64) -> Made {
+        Made { site, mapped: site.is_multiple_of(2) }
+    }
 
     /// All blocks that ever were, in a list.
     #[derive(Debug, Default)]
@@ -275,9 +303,11 @@ mod tests {
             }
         }
 
-        fn allocate(&mut self, start: u64, bytes: u64, site: u64, at_ns: u64) {
+        fn allocate(&mut self, start: u64, bytes: u64, made: Made, at_ns: u64) {
             self.end(|old| old.start < end(start, bytes) && end(old.start, old.bytes) > start, at_ns);
-            self.0.push((Block { start, bytes, site, since_ns: at_ns, certain: true }, NEVER, NEVER));
+            let Made { site, mapped } = made;
+            let block = Block { start, bytes, site, mapped, since_ns: at_ns, certain: true };
+            self.0.push((block, NEVER, NEVER));
         }
 
         fn find(&self, address: u64, at_ns: u64) -> Option<Block> {
@@ -315,10 +345,11 @@ mod tests {
     }
 
     fn apply(map: &mut HeapMap, naive: &mut Naive, step: &Step, site: u64, at_ns: u64) {
+        let made = made(site);
         match *step {
             Step::Allocate(start, bytes) => {
-                map.allocate(start, bytes, site, at_ns);
-                naive.allocate(start, bytes, site, at_ns);
+                map.allocate(start, bytes, made, at_ns);
+                naive.allocate(start, bytes, made, at_ns);
             }
             Step::Free(start) => {
                 map.free(start, at_ns);
@@ -327,8 +358,8 @@ mod tests {
             Step::Move(old, new, bytes) => {
                 map.free(old, at_ns);
                 naive.end(|block| block.start == old, at_ns);
-                map.allocate(new, bytes, site, at_ns);
-                naive.allocate(new, bytes, site, at_ns);
+                map.allocate(new, bytes, made, at_ns);
+                naive.allocate(new, bytes, made, at_ns);
             }
             Step::Clear => {
                 map.clear(at_ns);
@@ -395,7 +426,7 @@ mod tests {
             let mut map = HeapMap::new(16, 16);
             let mut folded = Vec::new();
             for (number, bytes) in (1u64..).zip(&sizes) {
-                folded.extend(map.allocate(number * 10_000, *bytes, number, number));
+                folded.extend(map.allocate(number * 10_000, *bytes, made(number), number));
                 prop_assert!(map.len() <= 16);
             }
             prop_assert_eq!(map.folded() as usize, folded.len());
@@ -416,9 +447,9 @@ mod tests {
     #[test]
     fn a_free_does_not_end_a_younger_block_at_the_same_place() {
         let mut map = HeapMap::new(8, 8);
-        map.allocate(0x1000, 64, 1, 10);
+        map.allocate(0x1000, 64, made(1), 10);
         assert!(map.free(0x1000, 20));
-        map.allocate(0x1000, 64, 2, 30);
+        map.allocate(0x1000, 64, made(2), 30);
         assert!(!map.free(0x1000, 25));
         assert_eq!(map.find(0x1010, 40).unwrap().site, 2);
         assert_eq!(map.find(0x1010, 19).unwrap().site, 1);

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use locality_common::heap::TextRange;
+use locality_common::heap::{TextRange, function};
 use locality_symbols::Mappings;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
@@ -53,29 +53,30 @@ pub struct Executed {
     pub id: FileId,
     /// A path that leads to it, from any mount namespace.
     pub path: PathBuf,
+    /// It is the process' program.
+    pub is_program: bool,
+    /// Where its code lies.
+    pub text: TextRange,
 }
 
-/// The files that a process executes, and where the text of its program lies.
-pub fn executed(pid: u32) -> io::Result<(Vec<Executed>, Option<TextRange>)> {
+/// The files that a process executes.
+pub fn executed(pid: u32) -> io::Result<Vec<Executed>> {
     let mappings = Mappings::read(pid)?;
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let mut files: Vec<Executed> = Vec::new();
-    let mut text: Option<TextRange> = None;
     for mapping in mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0) {
-        if Path::new(&*mapping.path) == program {
-            let (start, end) = text.map_or((mapping.start, mapping.end), |text| {
-                (text.start.min(mapping.start), text.end.max(mapping.end))
-            });
-            text = Some(TextRange { start, end });
-        }
         let id = FileId { device: mapping.device, inode: mapping.inode };
-        if files.iter().all(|file| file.id != id) {
-            // Leads to the mapped file even where its path is gone or is another's in its mount namespace.
-            let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-            files.push(Executed { id, path: path.into() });
+        if let Some(file) = files.iter_mut().find(|file| file.id == id) {
+            file.text.start = file.text.start.min(mapping.start);
+            file.text.end = file.text.end.max(mapping.end);
+            continue;
         }
+        // Leads to the mapped file even where its path is gone or is another's in its mount namespace.
+        let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into();
+        let text = TextRange { start: mapping.start, end: mapping.end };
+        files.push(Executed { id, path, is_program: Path::new(&*mapping.path) == program, text });
     }
-    Ok((files, text))
+    Ok(files)
 }
 
 /// Our own program.
@@ -85,8 +86,14 @@ pub fn own() -> Option<FileId> {
     mappings.find(here).map(|mapping| FileId { device: mapping.device, inode: mapping.inode })
 }
 
+/// Whether a file with these probes has an allocator, which maps memory for its store.
+pub fn is_allocator(probes: &[Probe]) -> bool {
+    let which = |probe: &Probe| (probe.cookie & function::MASK) as u32;
+    probes.iter().any(|probe| !matches!(which(probe), function::MMAP | function::MUNMAP))
+}
+
 /// Where to probe a file; nothing where it has no allocation functions or is no ELF file.
-pub fn probes(path: &Path) -> io::Result<Vec<Probe>> {
+pub fn probes(path: &Path, is_program: bool) -> io::Result<Vec<Probe>> {
     // A device must not even be opened.
     if !fs::metadata(path)?.is_file() {
         return Ok(Vec::new());
@@ -94,7 +101,11 @@ pub fn probes(path: &Path) -> io::Result<Vec<Probe>> {
     let file = File::open(path)?;
     // SAFETY: the mapping is private and read-only; bytes that change under us are survived, truncation is the limit above.
     let bytes = unsafe { memmap2::Mmap::map(&file) }?;
-    Ok(probes_of(&bytes))
+    let mut probes = probes_of(&bytes);
+    if is_program && is_allocator(&probes) {
+        probes.iter_mut().for_each(|probe| probe.cookie |= function::OWN);
+    }
+    Ok(probes)
 }
 
 fn probes_of(bytes: &[u8]) -> Vec<Probe> {
@@ -144,11 +155,16 @@ mod tests {
 
     #[test]
     fn our_own_allocator_is_found() {
-        let (files, text) = executed(std::process::id()).unwrap();
+        let files = executed(std::process::id()).unwrap();
         let here = executed as *const () as u64;
-        assert!(text.is_some_and(|text| (text.start..text.end).contains(&here)), "{text:?}");
-        let probes: Vec<Probe> =
-            files.iter().flat_map(|file| probes(&file.path).unwrap_or_default()).collect();
+        let program: Vec<_> = files.iter().filter(|file| file.is_program).collect();
+        assert!(program.len() == 1 && program[0].text.contains(here), "{program:?}");
+        let of = |file: &Executed| probes(&file.path, file.is_program).unwrap_or_default();
+        // The C library has an allocator, and the program has none.
+        let allocators: Vec<_> = files.iter().filter(|file| is_allocator(&of(file))).collect();
+        assert!(allocators.len() == 1 && !allocators[0].is_program, "{allocators:?}");
+        assert!(allocators[0].text.contains(libc::malloc as *const () as u64), "{allocators:?}");
+        let probes: Vec<Probe> = files.iter().flat_map(of).collect();
         let has = |which: u32| probes.iter().any(|probe| probe.cookie & function::MASK == u64::from(which));
         for which in
             [function::MALLOC, function::CALLOC, function::REALLOC, function::FREE, function::POSIX_MEMALIGN]
@@ -177,6 +193,6 @@ mod tests {
     fn what_is_no_program_has_no_probes() {
         assert_eq!(probes_of(b"\x7fELF but not really"), []);
         assert_eq!(probes_of(&[]), []);
-        assert_eq!(probes(Path::new("/dev/null")).unwrap(), []);
+        assert_eq!(probes(Path::new("/dev/null"), false).unwrap(), []);
     }
 }

@@ -10,14 +10,14 @@ use std::{
 };
 
 use locality_common::{
-    heap::{HeapRecord, HeapSettings, HeapSiteRecord, LiveBlock, TextRange, event},
+    heap::{HeapRecord, HeapSettings, HeapSiteRecord, LiveBlock, ProcessText, event, function},
     record::Registers,
 };
 
 use locality_objects::{HeapBlock, HeapBlocks};
 
 use super::{
-    map::{Block, HeapMap},
+    map::{Block, HeapMap, Made},
     probed::Probed,
 };
 use crate::kernel::{
@@ -285,7 +285,7 @@ impl BlocksAt {
 
 impl HeapBlocks for BlocksAt {
     fn block(&self, address: u64) -> Option<HeapBlock> {
-        self.find(address).map(|Block { start, bytes, site, .. }| HeapBlock { start, bytes, site })
+        self.find(address).map(|block| block.of_objects())
     }
 }
 
@@ -333,11 +333,12 @@ impl State {
         self.summary.seen += 1;
         let total = self.totals.entry((pid, record.site)).or_default();
         *total = (total.0 + 1, total.1.saturating_add(record.bytes));
+        let made = Made { site: record.site, mapped: record.function == function::MMAP };
         let map = self.map(pid);
         if record.event == event::MOVED {
             map.free(record.old_address, at_ns);
         }
-        if let Some(folded) = map.allocate(record.address, record.bytes, record.site, at_ns) {
+        if let Some(folded) = map.allocate(record.address, record.bytes, made, at_ns) {
             self.object.forget_block(pid, folded);
         }
     }
@@ -431,8 +432,8 @@ impl State {
         }
     }
 
-    /// Says where a process' text lies.
-    pub(super) fn set_text(&mut self, pid: u32, text: TextRange) {
+    /// Says where a process' code lies.
+    pub(super) fn set_text(&mut self, pid: u32, text: ProcessText) {
         if let Err(error) = self.object.set_text(pid, text) {
             tracing::debug!("text of process {pid} not told: {error:#}");
         }

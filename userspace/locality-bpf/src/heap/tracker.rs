@@ -14,7 +14,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use locality_common::{counter, heap::HeapSettings, rules::START_TICK_NS};
+use locality_common::{
+    counter,
+    heap::{HeapSettings, ProcessText},
+    rules::START_TICK_NS,
+};
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
@@ -363,10 +367,20 @@ impl Tracker {
             // It allocates nothing, and what strace starts waits like this for its tracer.
             return;
         }
-        let Ok((files, text)) = modules::executed(pid) else { return };
-        if let Some(text) = text {
-            self.heap.lock().set_text(pid, text);
+        let Ok(files) = modules::executed(pid) else { return };
+        // Before the probes of a library, where its code lies: what it maps is no block of the program.
+        let mut text = ProcessText::default();
+        let mut allocators = text.allocators.iter_mut();
+        for file in &files {
+            if file.is_program {
+                text.program = file.text;
+            } else if modules::is_allocator(&self.probes(file))
+                && let Some(allocator) = allocators.next()
+            {
+                *allocator = file.text;
+            }
         }
+        self.heap.lock().set_text(pid, text);
         if let Some(process) = self.processes.get_mut(&pid)
             && let Some((inode, link)) = process.ahead.take()
         {
@@ -401,7 +415,7 @@ impl Tracker {
     /// Probes the program that a process is going to run.
     fn probe_program(&mut self, pid: u32, program: &Path) {
         let Ok(file) = program.metadata().map(|metadata| FileId::of(&metadata)) else { return };
-        let Ok(probes) = modules::probes(program) else { return };
+        let Ok(probes) = modules::probes(program, true) else { return };
         let Some(process) = self.processes.get_mut(&pid).filter(|_| !probes.is_empty()) else { return };
         if process.links.keys().any(|known| known.inode() == file.inode()) {
             // It runs already.
@@ -414,24 +428,27 @@ impl Tracker {
         }
     }
 
+    /// Where to probe a file.
+    fn probes(&mut self, file: &Executed) -> Arc<[Probe]> {
+        if let Some(known) = self.files.get(&file.id) {
+            return Arc::clone(known);
+        }
+        // What vanished meanwhile is met again if it matters.
+        let Ok(probes) = modules::probes(&file.path, file.is_program) else { return Arc::default() };
+        tracing::debug!("{}: {probes:x?}", file.path.display());
+        let probes: Arc<[Probe]> = probes.into();
+        self.files.insert(file.id, Arc::clone(&probes));
+        if !probes.is_empty() {
+            self.heap.probed().say(file.id, &probes);
+        }
+        probes
+    }
+
     fn probe(&mut self, pid: u32, file: &Executed) {
         if self.processes.get(&pid).is_none_or(|process| process.links.contains_key(&file.id)) {
             return;
         }
-        let probes = match self.files.get(&file.id) {
-            Some(known) => Arc::clone(known),
-            None => {
-                // What vanished meanwhile is met again if it matters.
-                let Ok(probes) = modules::probes(&file.path) else { return };
-                tracing::debug!("{}: {probes:x?}", file.path.display());
-                let probes: Arc<[Probe]> = probes.into();
-                self.files.insert(file.id, Arc::clone(&probes));
-                if !probes.is_empty() {
-                    self.heap.probed().say(file.id, &probes);
-                }
-                probes
-            }
-        };
+        let probes = self.probes(file);
         if probes.is_empty() {
             return;
         }

@@ -15,7 +15,7 @@ use aya_obj::generated::{bpf_cmd, bpf_map_type};
 use locality_common::{
     config::{CGROUPS_MAX, CgroupTarget, KernelOffsets, mode},
     counter,
-    heap::{HeapSettings, LiveBlock, LiveKey, TextRange},
+    heap::{HeapSettings, LiveBlock, LiveKey, ProcessText},
     record::{HeldThread, Meter, WatchKey, WatchState, WatchedWords},
 };
 
@@ -38,12 +38,13 @@ pub enum Filter {
     All,
 }
 
-/// Sizes of the maps for allocations, where they are followed: bytes of the ring; blocks, sites, threads, processes.
-const HEAP_MAPS: [(&str, u32); 5] = [
+/// Sizes of the maps for allocations, where they are followed: bytes of the ring; blocks, sites, threads (twice), processes.
+const HEAP_MAPS: [(&str, u32); 6] = [
     ("HEAP_RING", 8 << 20),
     ("HEAP_LIVE", HEAP_BLOCKS_MAX),
     ("HEAP_SITES", 1 << 14),
     ("HEAP_PENDING", 1 << 14),
+    ("HEAP_SMALL_CALL", 1 << 14),
     ("HEAP_TEXT", 1 << 14),
 ];
 
@@ -88,7 +89,7 @@ pub struct HeapObject {
     pub ring: Ring,
     settings: Array<MapData, HeapSettings>,
     live: HashMap<MapData, LiveKey, LiveBlock>,
-    text: HashMap<MapData, u32, TextRange>,
+    text: HashMap<MapData, u32, ProcessText>,
     counters: PerCpuArray<MapData, u64>,
 }
 
@@ -124,8 +125,8 @@ impl HeapObject {
         Ok(self.settings.set(0, settings, 0)?)
     }
 
-    /// Says where a process's program text lies.
-    pub fn set_text(&mut self, pid: u32, text: TextRange) -> Result<()> {
+    /// Says where a process's code lies.
+    pub fn set_text(&mut self, pid: u32, text: ProcessText) -> Result<()> {
         Ok(self.text.insert(pid, text, 0)?)
     }
 

@@ -11,7 +11,6 @@ use locality_analysis::model::{
     Accessed, AllocationSite, Heap as HeapRow, ModuleId, Object, ObjectId, Outcome, StackId, Watch, WatchId,
 };
 use locality_common::record::SampleRecord;
-use locality_objects::HeapBlock;
 use locality_symbols::{ModuleInfo, StackFrame};
 
 use super::{Assembler, Walk};
@@ -197,7 +196,7 @@ impl Assembler {
         let header = &stop.record.header;
         let (pid, sp, fs_base) = (header.tgid, stop.record.regs.rsp, stop.fs_base);
         let block = self.data.block(pid, address, header.time_ns);
-        let heap = block.map(|block| HeapBlock { start: block.start, bytes: block.bytes, site: block.site });
+        let heap = block.map(|block| block.of_objects());
         let question = Question { of, pid, address, ip, frames, sp, fs_base, heap };
         self.tell_locator(Told::Asked(Box::new(question)));
     }
@@ -223,7 +222,7 @@ impl Assembler {
             frames: walk.frames.into(),
             sp: trap.record.regs.rsp,
             fs_base: None,
-            heap: Some(HeapBlock { start: block.start, bytes: block.bytes, site: block.site }),
+            heap: Some(block.of_objects()),
         };
         self.tell_locator(Told::Asked(Box::new(question)));
     }
