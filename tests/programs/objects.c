@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define N (1 << 16)
@@ -172,6 +173,14 @@ static APART void aliases(void) {
     }
 }
 
+/* forked: the same by a child, which has its parent's blocks; the parent waits */
+static APART int goes_on_in_a_child(void) {
+    pid_t child = fork();
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    return child == 0;
+}
+
 /* stack: .75 ring, .25 sums: arrays of this function's frame; mixed: all of nested, stack and heap in turn */
 static APART void stack(void) {
     word ring[512], sums[64];
@@ -286,7 +295,12 @@ int main(int argc, char **argv) {
         make_hidden(), run = hidden;
     else if (!strcmp(which, "heap"))
         make_heap(), run = heap;
-    else if (!strcmp(which, "mixed"))
+    else if (!strcmp(which, "forked")) {
+        make_heap();
+        if (!goes_on_in_a_child())
+            return 0;
+        run = heap;
+    } else if (!strcmp(which, "mixed"))
         make_heap(), run = mixed;
     else if (!strcmp(which, "mapped"))
         make_mapped(argv[3]), run = mapped;

@@ -241,6 +241,22 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     Live { report, profile, stderr: traced.stderr }
 }
 
+/// What a child inherited has its parent's allocation sites: all accesses are the child's.
+#[test]
+fn heap_arrays_of_a_child() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = launch(&programs::build("objects"), &["forked", SECONDS], &[]);
+    assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
+    for name in ["alpha", "beta", "gamma_block"] {
+        let rows = objects(&live.report).iter().filter(|row| row["name"] == name);
+        assert_eq!(rows.count(), 1, "{:#}", names(&live.report));
+        let row = row(&live.report, name);
+        assert_eq!((row["kind"].as_str(), row["inferred"].as_bool()), (Some("heap"), Some(false)), "{row:#}");
+        assert_eq!(row["site"]["place"]["function"], "make_heap", "{row:#}");
+    }
+}
+
 /// Not everything that is mapped is a block: a file is a file, a stack a stack, and the store of small blocks no block.
 #[test]
 fn files_stacks_and_stores_are_no_blocks() {

@@ -75,7 +75,7 @@ pub enum Told {
 #[derive(Debug)]
 pub enum Answer {
     /// An object, the path of its module, and its allocation site as the question named it.
-    Object(ObjectId, Box<Object>, Option<Arc<str>>, Option<(u32, u64)>),
+    Object(ObjectId, Box<Object>, Option<Arc<str>>, Option<u64>),
     /// A structure type.
     Record(RecordId, Record),
     /// A part of an object.
@@ -271,7 +271,7 @@ impl Work {
         self.waiting -= questions.len();
         for question in questions {
             let named = known.resolve(&question);
-            known.tell(pid, question.of, &named, &mut self.ids, &self.answer);
+            known.tell(question.of, &named, &mut self.ids, &self.answer);
         }
     }
 
@@ -283,7 +283,7 @@ impl Work {
             if let Some(now) = known.resolver.object(before.id)
                 && !Arc::ptr_eq(now, before)
             {
-                let _ = self.answer.send(object_row(pid, *id, now));
+                let _ = self.answer.send(object_row(*id, now));
             }
         }
         self.processes.forget(pid);
@@ -344,7 +344,7 @@ impl Known {
         self.revealing.complete(&mut self.resolver, named, question.address, question.ip)
     }
 
-    fn tell(&mut self, pid: u32, of: Accessed, named: &Named, ids: &mut [u32; 3], to: &mpsc::Sender<Answer>) {
+    fn tell(&mut self, of: Accessed, named: &Named, ids: &mut [u32; 3], to: &mpsc::Sender<Answer>) {
         let mut next = |index: usize| {
             let id = ids[index];
             ids[index] += 1;
@@ -357,14 +357,14 @@ impl Known {
             Some((id, told)) => {
                 if !Arc::ptr_eq(told, object) {
                     *told = Arc::clone(object);
-                    send(object_row(pid, *id, object));
+                    send(object_row(*id, object));
                 }
                 *id
             }
             None => {
                 let id = ObjectId(next(0));
                 self.objects.insert(object.id, (id, Arc::clone(object)));
-                send(object_row(pid, id, object));
+                send(object_row(id, object));
                 id
             }
         };
@@ -396,7 +396,7 @@ impl Known {
     }
 }
 
-fn object_row(pid: u32, id: ObjectId, object: &locality_objects::Object) -> Answer {
+fn object_row(id: ObjectId, object: &locality_objects::Object) -> Answer {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     let nothing = object.kind == Kind::Mapped && &*object.name == "[unmapped]";
     let row = Object {
@@ -423,8 +423,7 @@ fn object_row(pid: u32, id: ObjectId, object: &locality_objects::Object) -> Answ
         inferred: object.inferred && object.site.is_none(),
         unknown: text(&object.unknown),
     };
-    let site = object.site.map(|site| (pid, site));
-    Answer::Object(id, Box::new(row), object.module.clone(), site)
+    Answer::Object(id, Box::new(row), object.module.clone(), object.site)
 }
 
 fn record(layout: &Layout) -> Record {

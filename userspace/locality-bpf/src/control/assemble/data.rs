@@ -36,10 +36,11 @@ pub(super) struct Data {
     /// `None` where its thread did not start.
     locator: Option<Locator>,
     heap: Option<Heap>,
-    /// Call stacks of allocation sites, with the allocating function.
-    sites: HashMap<(u32, u64), (StackId, String)>,
+    /// Call stacks of allocation sites, with the allocating function. By the site alone: its name is unique in the trace, and
+    /// a child has blocks of its parent's sites.
+    sites: HashMap<u64, (StackId, String)>,
     /// Objects of sites, to be told again when more is known of the site.
-    of_site: HashMap<(u32, u64), HashMap<ObjectId, Object>>,
+    of_site: HashMap<u64, HashMap<ObjectId, Object>>,
 }
 
 impl Data {
@@ -75,7 +76,7 @@ impl Assembler {
         let Some(heap) = &self.data.heap else { return };
         let mut sites: HashMap<StackId, AllocationSite> = HashMap::new();
         for total in heap.totals() {
-            let Some((stack, _)) = self.data.sites.get(&(total.pid, total.site)) else { continue };
+            let Some((stack, _)) = self.data.sites.get(&total.site) else { continue };
             let site =
                 sites.entry(*stack).or_insert(AllocationSite { stack: *stack, allocations: 0, bytes: 0 });
             site.allocations += total.allocations;
@@ -106,7 +107,7 @@ impl Assembler {
         }
     }
 
-    fn put_heap_object(&mut self, site: (u32, u64), id: ObjectId, object: &Object) {
+    fn put_heap_object(&mut self, site: u64, id: ObjectId, object: &Object) {
         let mut row = object.clone();
         if let Some((stack, made_at)) = self.data.sites.get(&site) {
             row.site = Some(*stack);
@@ -122,10 +123,9 @@ impl Assembler {
         let walk = self.sites.walk(site.pid, &site.regs, &site.stack);
         let stack = self.stack(site.pid, &walk);
         let made_at = self.made_at(site.pid, &walk);
-        let key = (site.pid, site.site);
-        self.data.sites.insert(key, (stack, made_at));
-        for (id, object) in self.data.of_site.get(&key).cloned().unwrap_or_default() {
-            self.put_heap_object(key, id, &object);
+        self.data.sites.insert(site.site, (stack, made_at));
+        for (id, object) in self.data.of_site.get(&site.site).cloned().unwrap_or_default() {
+            self.put_heap_object(site.site, id, &object);
         }
     }
 
