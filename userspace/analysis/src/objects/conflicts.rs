@@ -67,7 +67,7 @@ pub(super) fn find(uses: &[DataUse], rows: &Rows, level: usize) -> Vec<Conflict>
         return Vec::new();
     }
     let conflict = |((victim, by), (misses, n)): ((usize, usize), (f64, u64))| {
-        Some(Conflict { victim: rows.first(victim)?, by: rows.first(by)?, share: misses / total, n })
+        Some(Conflict { victim: rows.object(victim)?, by: rows.object(by)?, share: misses / total, n })
     };
     let mut found: Vec<Conflict> = found.into_iter().filter_map(conflict).collect();
     found.retain(|pair| pair.share >= SMALL);

@@ -159,7 +159,7 @@ impl<'a> Shares<'a> {
         };
         let misses = |level: usize| own.iter().map(|one| one.misses[level]).sum::<f64>();
         Row {
-            object: self.rows.first(row),
+            object: self.rows.object(row),
             bytes: self.rows.bytes(row),
             accesses: self.counted.then_some(accesses),
             miss_ratio: (0..self.levels.len())

@@ -176,3 +176,22 @@ fn the_allocation_context_tells_heap_objects_apart() {
     assert_eq!(rows.len(), 2);
     assert_eq!([0, 1, 2].map(|id| rows.row(ObjectId(id))), [Some(0), Some(1), Some(0)]);
 }
+
+/// Whatever variables led to them: blocks of one allocation context are one row with one name, that of the most accesses.
+#[test]
+fn an_allocation_context_is_one_row_whatever_its_names() {
+    let mut make = two_objects(10, 6, 8);
+    let site = make.stack("a src/m.c:3 < main src/m.c:9");
+    for (object, name) in make.profile.objects.iter_mut().zip(["malloc at m.c:3", "q", "r"]) {
+        (object.kind, object.name, object.site) = (ObjectKind::Heap, name.to_owned(), Some(site));
+    }
+    make.profile.objects[1].type_name = Some("cell".to_owned());
+    let of = |id| make.profile.located.iter().filter(|located| located.object == ObjectId(id)).count();
+    assert!(of(1) > of(0) && of(0) > 0, "{} {}", of(0), of(1));
+    let found = found(&make.profile);
+    assert_eq!(found.rows.len(), 1);
+    assert_eq!((found.rows[0].object, found.rows[0].access_share.value), (Some(ObjectId(1)), 1.0));
+    // Without a site they are what they are called.
+    make.profile.objects.iter_mut().for_each(|object| object.site = None);
+    assert_eq!(Rows::of(&make.profile, &Contexts::new(&make.profile)).len(), make.profile.objects.len());
+}

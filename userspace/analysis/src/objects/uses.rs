@@ -90,7 +90,7 @@ impl Locations {
 
     /// The object that stands for a row.
     pub fn object(&self, at: At) -> Option<ObjectId> {
-        self.rows.first(at.row)
+        self.rows.object(at.row)
     }
 
     /// The object of a watch's use, where there are no windows.
