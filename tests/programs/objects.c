@@ -173,7 +173,45 @@ static APART void aliases(void) {
     }
 }
 
-/* forked: the same by a child, which has its parent's blocks; the parent waits */
+/* taken: blocks of make_short stand for some milliseconds, then one of make_long takes their place for far longer, and `kept` holds it;
+ * half of the accesses each */
+#define SHORT (1 << 13)
+static word *volatile kept;
+
+static APART word *make_short(void) {
+    word *block = malloc(SHORT * sizeof *block);
+    block[0] = 1;
+    return block;
+}
+
+static APART word *make_long(void) {
+    word *block = malloc(SHORT * sizeof *block);
+    block[0] = 2;
+    return block;
+}
+
+static APART void sweep(word *block, double seconds) {
+    double end = now() + seconds;
+    while (now() < end)
+        for (size_t i = 0; i < SHORT; i++)
+            block[i];
+}
+
+static APART void taken(void) {
+    word *block = make_short();
+    uintptr_t place = (uintptr_t)block;
+    sweep(block, 0.05);
+    free((void *)block);
+    kept = make_long();
+    if ((uintptr_t)kept != place)
+        fail("another place");
+    usleep(200000);
+    sweep(kept, 0.05);
+    free((void *)kept);
+    kept = NULL;
+}
+
+/* forked: the same as heap by a child, which has its parent's blocks; the parent waits */
 static APART int goes_on_in_a_child(void) {
     pid_t child = fork();
     if (child > 0)
@@ -295,6 +333,8 @@ int main(int argc, char **argv) {
         make_hidden(), run = hidden;
     else if (!strcmp(which, "heap"))
         make_heap(), run = heap;
+    else if (!strcmp(which, "taken"))
+        usleep(300000), run = taken;
     else if (!strcmp(which, "forked")) {
         make_heap();
         if (!goes_on_in_a_child())

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use locality_objects::{HeapBlock, HeapBlocks, Place, ProcessMemory, Resolver, StackFrame};
 use locality_symbols::{Processes, Registers, StackSlice, Unwinder};
@@ -89,7 +89,21 @@ struct Recorded;
 
 impl HeapBlocks for Recorded {
     fn block(&self, address: u64) -> Option<HeapBlock> {
-        Some(HeapBlock { start: address & !63, bytes: 64, site: (address >> 6) % 100, mapped: false })
+        Some(HeapBlock {
+            start: address & !63,
+            bytes: 64,
+            site: (address >> 6) % 100,
+            mapped: false,
+            since_ns: 0,
+        })
+    }
+
+    fn stood_at(&self, _: &HeapBlock, _: Instant) -> bool {
+        true
+    }
+
+    fn stands(&self, _: &HeapBlock) -> bool {
+        true
     }
 }
 

@@ -1,7 +1,8 @@
 //! Names for heap blocks that no record names: by the pointer variables that lead to them.
 //!
 //! What pointers there are is read by [`crate::reading`]; what is read may be newer than the sample, and a pointer may be
-//! left over from a block that was freed: every name from here is marked as inferred.
+//! left over from a block that was freed: every name from here is marked as inferred. A recorded block is named only by what was read while
+//! it stood.
 //!
 //! A block's bounds come from the allocation record, or from glibc's own bookkeeping before the block (glibc 2.36,
 //! malloc/malloc.c, `struct malloc_chunk`: size and flags in the word before the block), which is checked against the
@@ -78,6 +79,8 @@ pub(crate) struct Inferred {
     pub(crate) known: Vec<Known>,
     pub(crate) targets: Vec<Target>,
     pub(crate) by_name: HashMap<(Arc<str>, Option<TypeId>), u32>,
+    /// When the last reading began.
+    pub(crate) read_at: Option<Instant>,
     pub(crate) next_reading: Option<Instant>,
     pub(crate) of_types: HashMap<TypeId, Arc<[Pointer]>>,
     pub(crate) glibc: Option<bool>,
@@ -94,9 +97,10 @@ impl Resolver {
             let to_start = skipped == 0 || skipped == COOKIE && this.has_cookie(block, target, at.memory);
             (skipped < block.bytes.max(1)).then_some(Lead { target, skipped, to_start })
         };
-        let found = find(self);
-        if !found.is_some_and(|lead| lead.to_start) && self.read_pointers(at) {
-            return find(self).or(found);
+        let stood = |moment| at.heap.is_some_and(|heap| heap.stood_at(block, moment));
+        let found = find(self).filter(|_| self.inferred.read_at.is_some_and(stood));
+        if !found.is_some_and(|lead| lead.to_start) && stood(Instant::now()) && self.read_pointers(at) {
+            return find(self).filter(|_| self.inferred.read_at.is_some_and(stood)).or(found);
         }
         found
     }
@@ -204,7 +208,7 @@ impl Resolver {
         }
         let block = start.checked_sub(COOKIE)?;
         let bytes = chunk_bytes(block, end, memory)?;
-        let block = HeapBlock { start: block, bytes, site: 0, mapped: false };
+        let block = HeapBlock { start: block, bytes, site: 0, mapped: false, since_ns: 0 };
         self.has_cookie(&block, target, Some(memory)).then(|| bytes - COOKIE)
     }
 }

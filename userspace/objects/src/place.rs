@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use locality_symbols::StackFrame;
 
@@ -21,12 +22,21 @@ pub struct HeapBlock {
     pub site: u64,
     /// The program made it by `mmap`: it may hold many things, so a pointer into it does not name it.
     pub mapped: bool,
+    /// When it was allocated, monotonic clock: tells it from another one at the same place.
+    pub since_ns: u64,
 }
 
 /// Recorded allocations of the process at the moment of the sample.
 pub trait HeapBlocks {
     /// The live block that contains the address.
     fn block(&self, address: u64) -> Option<HeapBlock>;
+
+    /// Whether this block stood at that moment and stands still, as far as is known at once.
+    fn stood_at(&self, block: &HeapBlock, moment: Instant) -> bool;
+
+    /// Whether it stands now for sure, so that what was read of memory since it began is about it and not about another one that took
+    /// its place. May wait until that is known.
+    fn stands(&self, block: &HeapBlock) -> bool;
 }
 
 /// Reads the process's memory. What it says may be newer than the sample, so names that rest on it are inferred.

@@ -68,6 +68,7 @@ impl Resolver {
         let known = |(value, target)| Known { value, target, chunk: None };
         self.inferred.known = found.into_iter().map(known).collect();
         let took = started.elapsed();
+        self.inferred.read_at = Some(started);
         self.inferred.next_reading = Some(Instant::now() + (took * READING_SHARE).max(MIN_INTERVAL));
         true
     }

@@ -52,6 +52,8 @@ struct Site {
     object: Arc<Object>,
     /// How often a block of it was asked for.
     asked: u32,
+    /// Then a name is looked for.
+    due: u32,
     /// Bytes of a block before its elements.
     skipped: u64,
 }
@@ -189,11 +191,12 @@ impl Resolver {
         let site = self.heap.entry(block.site).or_insert_with(|| {
             let (bytes, site) = (block.bytes, Some(block.site));
             let object = add(objects, Object { name: "[heap]".into(), bytes, site, ..blank(Kind::Heap) });
-            Site { object, asked: 0, skipped: 0 }
+            Site { object, asked: 0, due: 1, skipped: 0 }
         });
         site.asked = site.asked.saturating_add(1);
-        // Asked again ever more rarely: most sites that have no name at first never get one.
-        if !site.object.inferred && at.memory.is_some() && site.asked.is_power_of_two() {
+        // Ever more rarely: most sites that have no name at first never get one.
+        if !site.object.inferred && at.memory.is_some() && site.asked >= site.due {
+            site.due = site.asked.saturating_add(site.asked / 4).saturating_add(1);
             self.name_site(&block, at);
         }
         let site = self.heap.get(&block.site)?;
@@ -210,6 +213,9 @@ impl Resolver {
         let Some(site) = self.heap.get(&block.site) else { return };
         // A pointer into the block names it only when none to its start was found for long, and a mapping never.
         if !lead.to_start && (block.mapped || site.asked < PATIENCE) {
+            return;
+        }
+        if !at.heap.is_some_and(|heap| heap.stands(block)) {
             return;
         }
         let mut object = (*site.object).clone();

@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use locality_objects::{HeapBlock, HeapBlocks, Place};
 use support::{Target, Workshop, check, line_of};
@@ -92,12 +93,24 @@ fn heap_files_and_mappings() {
 }
 
 /// Allocation records as a tracer would keep them.
-struct Recorded(BTreeMap<u64, HeapBlock>);
+struct Recorded {
+    blocks: BTreeMap<u64, HeapBlock>,
+    /// Whether they still stand.
+    stand: bool,
+}
 
 impl HeapBlocks for Recorded {
     fn block(&self, address: u64) -> Option<HeapBlock> {
-        let (_, block) = self.0.range(..=address).next_back()?;
+        let (_, block) = self.blocks.range(..=address).next_back()?;
         (address - block.start < block.bytes).then_some(*block)
+    }
+
+    fn stood_at(&self, _: &HeapBlock, _: Instant) -> bool {
+        true
+    }
+
+    fn stands(&self, _: &HeapBlock) -> bool {
+        self.stand
     }
 }
 
@@ -112,14 +125,21 @@ fn recorded_blocks() {
     // `heap_cells[77].at.x` and `list->value`.
     let (cells, node) = (at("heap_cells") - 77 * 56 - 16, at("list") - 8);
     let second = at("list->next") - 8;
-    let block = |start, bytes, site| (start, HeapBlock { start, bytes, site, mapped: false });
-    let recorded =
-        Recorded([block(cells, 56_000, 1), block(node, 16, 2), block(second, 16, 2)].into_iter().collect());
+    let block = |start, bytes, site| (start, HeapBlock { start, bytes, site, mapped: false, since_ns: 0 });
+    let blocks: BTreeMap<u64, HeapBlock> =
+        [block(cells, 56_000, 1), block(node, 16, 2), block(second, 16, 2)].into_iter().collect();
+    let gone = Recorded { blocks: BTreeMap::from([block(cells, 56_000, 9)]), stand: false };
+    let recorded = Recorded { blocks, stand: true };
     let blind = Place { heap: Some(&recorded), ..Default::default() };
     let named = look.resolver.resolve(cells + 10, &blind);
     assert_eq!((&*named.object.name, named.object.site, named.offset), ("[heap]", Some(1), 10));
     assert!(!named.object.inferred && named.field.is_none());
     let seeing = Place { memory: Some(&look.memory), frames: &look.frames, ..blind };
+    // A pointer that leads to the place of a block that is gone leads to another one.
+    for _ in 0..100 {
+        let named = look.resolver.resolve(cells, &Place { heap: Some(&gone), ..seeing });
+        assert_eq!((&*named.object.name, named.object.inferred), ("[heap]", false));
+    }
     let mut full = |address| look.resolver.resolve(address, &seeing);
     let first = full(cells + 56 * 3 + 8);
     assert_eq!((first.full_name().as_str(), first.object.inferred), ("heap_cells[].vx", true));

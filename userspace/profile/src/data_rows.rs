@@ -12,7 +12,7 @@ use crate::value::{object_kind_name, signed};
 
 pub(crate) fn write_object(to: &Transaction<'_>, id: ObjectId, object: &Object) -> rusqlite::Result<()> {
     let declared = object.declared.as_ref();
-    to.prepare_cached("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+    to.prepare_cached("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute(params![
             id.0,
             object_kind_name(object.kind),
@@ -25,7 +25,8 @@ pub(crate) fn write_object(to: &Transaction<'_>, id: ObjectId, object: &Object) 
             object.function,
             object.site.map(|site| site.0),
             object.inferred,
-            object.unknown
+            object.unknown,
+            object.name_inferred
         ])
         .map(drop)
 }

@@ -34,7 +34,7 @@ fn object(row: &mut Columns<'_>) -> rusqlite::Result<Object> {
     let (name, type_name) = (row.get()?, row.get()?);
     let module = row.get::<Option<i64>>()?.map(|id| ModuleId(narrow(id)));
     let (file, line) = (row.get::<Option<String>>()?, row.get::<Option<i64>>()?);
-    Ok(Object {
+    let mut object = Object {
         kind,
         name,
         type_name,
@@ -45,7 +45,10 @@ fn object(row: &mut Columns<'_>) -> rusqlite::Result<Object> {
         site: row.get::<Option<i64>>()?.map(|id| StackId(narrow(id))),
         inferred: row.get()?,
         unknown: row.get()?,
-    })
+        name_inferred: false,
+    };
+    object.name_inferred = row.added()?.unwrap_or(object.inferred);
+    Ok(object)
 }
 
 fn record(row: &mut Columns<'_>) -> rusqlite::Result<Record> {

@@ -93,7 +93,8 @@ CREATE TABLE object (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL, name TEXT NOT NULL, type TEXT, module INTEGER,
     declared_file TEXT, declared_line INTEGER, bytes INTEGER, function TEXT, site INTEGER,
-    inferred INTEGER NOT NULL, unknown TEXT
+    inferred INTEGER NOT NULL, unknown TEXT,
+    name_inferred INTEGER
 );
 CREATE TABLE record (id INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes INTEGER NOT NULL);
 CREATE TABLE field (

@@ -177,7 +177,7 @@ impl Columns<'_> {
     }
 
     /// A column that files of the same version may lack: it was added behind the others.
-    fn added<T: FromSql>(&mut self) -> rusqlite::Result<Option<T>> {
+    pub(crate) fn added<T: FromSql>(&mut self) -> rusqlite::Result<Option<T>> {
         if self.next < self.row.as_ref().column_count() { self.get() } else { Ok(None) }
     }
 

@@ -47,6 +47,8 @@ pub struct Object {
     pub site: Option<StackId>,
     /// A conclusion (from a pointer that holds its base, from a size class), not a record of what happened.
     pub inferred: bool,
+    /// Name and type are a conclusion, also those of a block whose allocation was recorded.
+    pub name_inferred: bool,
     /// Why something is missing.
     pub unknown: Option<String>,
 }

@@ -132,6 +132,7 @@ impl Json<'_> {
             "declared": declared,
             "bytes": row.bytes,
             "inferred": object.inferred,
+            "name_inferred": object.name_inferred,
             "access_share": row.access_share.value,
             "access_share_ci95": ci95(&row.access_share),
             "n": row.access_share.n,

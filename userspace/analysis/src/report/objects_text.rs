@@ -55,8 +55,8 @@ impl Text<'_> {
         if let Some(origin) = self.origin(object) {
             told.push_str(&format!(", {origin}"));
         }
-        if object.inferred {
-            told.push_str(" (inferred)");
+        if let Some(inferred) = inferred(object) {
+            told.push_str(&format!(" ({inferred})"));
         }
         if let Some(line) = row.lines.first() {
             told.push_str(&format!(", {} at {}", verb(line.kind), self.line_of(line.place)));
@@ -315,9 +315,7 @@ impl Text<'_> {
         words.extend(row.bytes.filter(|size| *size > 0).map(bytes));
         words.extend(object.type_name.as_ref().map(|name| shorten(name, 32)));
         words.extend(self.origin(object));
-        if object.inferred {
-            words.push("inferred".to_owned());
-        }
+        words.extend(inferred(object).map(str::to_owned));
         words.join(", ")
     }
 
@@ -341,6 +339,15 @@ impl Text<'_> {
             Some((file, line)) => format!("{}:{line}", base_name(file)),
             None => place_name(self.profile, self.contexts, place),
         }
+    }
+}
+
+/// How much of an object is a conclusion.
+fn inferred(object: &Object) -> Option<&'static str> {
+    match (object.inferred, object.name_inferred) {
+        (true, _) => Some("inferred"),
+        (_, true) => Some("name inferred"),
+        _ => None,
     }
 }
 

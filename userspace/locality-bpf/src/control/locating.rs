@@ -7,7 +7,7 @@
 //!
 //! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the assembler gives out.
 //! Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes accesses stay without an object, and are counted as such.
-//! What rests on pointers is read from memory up to some seconds after the access.
+//! What rests on pointers is read from memory up to some seconds after the access; a recorded block is named so only while it stands.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,7 +22,7 @@ use locality_objects::{HeapBlock, HeapBlocks, Kind, Layout, Named, Place, Proces
 use locality_symbols::{Mappings, ModuleFile, Processes, StackFrame};
 
 use super::revealing::Revealing;
-use crate::kernel::sys;
+use crate::{heap::Heap, kernel::sys};
 
 /// Nothing is read so long after the first question.
 pub const HEAD_START: Duration = Duration::from_millis(1500);
@@ -93,16 +93,16 @@ pub struct Locator {
 }
 
 impl Locator {
-    /// Starts it.
+    /// Starts it; `heap` says which blocks still stand.
     ///
     /// # Errors
     /// The system has no thread for us.
-    pub fn start() -> std::io::Result<Self> {
+    pub fn start(heap: Option<Heap>) -> std::io::Result<Self> {
         let (tell, told) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         let thread = std::thread::Builder::new().name("objects".into()).spawn(move || {
             sys::make_thread_patient(true);
-            Work::new(answer).run(&told);
+            Work::new(answer, heap).run(&told);
         })?;
         Ok(Self { tell: Some(tell), answers, thread: Some(thread) })
     }
@@ -132,12 +132,25 @@ impl Locator {
 }
 
 /// One recorded block.
-struct One(HeapBlock);
+struct One<'a> {
+    block: HeapBlock,
+    pid: u32,
+    heap: Option<&'a Heap>,
+}
 
-impl HeapBlocks for One {
+impl HeapBlocks for One<'_> {
     fn block(&self, address: u64) -> Option<HeapBlock> {
-        let HeapBlock { start, bytes, .. } = self.0;
-        (address.checked_sub(start)? < bytes.max(1)).then_some(self.0)
+        let HeapBlock { start, bytes, .. } = self.block;
+        (address.checked_sub(start)? < bytes.max(1)).then_some(self.block)
+    }
+
+    fn stood_at(&self, block: &HeapBlock, moment: Instant) -> bool {
+        let at_ns = sys::monotonic_ns().saturating_sub(moment.elapsed().as_nanos() as u64);
+        self.heap.is_some_and(|heap| heap.stood_at(self.pid, block, at_ns))
+    }
+
+    fn stands(&self, block: &HeapBlock) -> bool {
+        self.heap.is_some_and(|heap| heap.stands(self.pid, block))
     }
 }
 
@@ -162,6 +175,7 @@ struct Known {
 
 struct Work {
     answer: mpsc::Sender<Answer>,
+    heap: Option<Heap>,
     processes: Processes,
     known: HashMap<u32, Known>,
     /// Questions of all processes.
@@ -172,9 +186,10 @@ struct Work {
 }
 
 impl Work {
-    fn new(answer: mpsc::Sender<Answer>) -> Self {
+    fn new(answer: mpsc::Sender<Answer>, heap: Option<Heap>) -> Self {
         Self {
             answer,
+            heap,
             processes: Processes::new(),
             known: HashMap::new(),
             waiting: 0,
@@ -270,7 +285,7 @@ impl Work {
         let questions = std::mem::take(&mut known.waiting);
         self.waiting -= questions.len();
         for question in questions {
-            let named = known.resolve(&question);
+            let named = known.resolve(&question, self.heap.as_ref());
             known.tell(question.of, &named, &mut self.ids, &self.answer);
         }
     }
@@ -326,8 +341,8 @@ impl Known {
         }
     }
 
-    fn resolve(&mut self, question: &Question) -> Named {
-        let heap = question.heap.map(One);
+    fn resolve(&mut self, question: &Question, heap: Option<&Heap>) -> Named {
+        let heap = question.heap.map(|block| One { block, pid: question.pid, heap });
         let stack = self.stack_around(question.sp);
         // What was recorded there is newer.
         let stacks = if heap.is_some() { [].as_slice() } else { self.stacks.as_slice() };
@@ -421,6 +436,7 @@ fn object_row(id: ObjectId, object: &locality_objects::Object) -> Answer {
         site: None,
         // A recorded block is known, whoever gave it a name.
         inferred: object.inferred && object.site.is_none(),
+        name_inferred: object.inferred,
         unknown: text(&object.unknown),
     };
     Answer::Object(id, Box::new(row), object.module.clone(), object.site)
@@ -462,7 +478,7 @@ mod tests {
     /// Every question about a process that can be read is answered by the end, what lies nowhere with a reason.
     #[test]
     fn nothing_asked_is_lost() {
-        let mut locator = Locator::start().unwrap();
+        let mut locator = Locator::start(None).unwrap();
         let own = std::process::id();
         locator.tell(Told::Started(own));
         for _ in 0..3 {
@@ -487,7 +503,8 @@ mod tests {
 
     #[test]
     fn a_block_holds_its_own_bytes_only() {
-        let one = One(HeapBlock { start: 100, bytes: 8, site: 1, mapped: false });
+        let block = HeapBlock { start: 100, bytes: 8, site: 1, mapped: false, since_ns: 1 };
+        let one = One { block, pid: 1, heap: None };
         let held: Vec<u64> = (90..120).filter(|address| one.block(*address).is_some()).collect();
         assert_eq!(held, (100..108).collect::<Vec<u64>>());
     }

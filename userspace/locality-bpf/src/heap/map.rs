@@ -34,8 +34,8 @@ pub struct Block {
 impl Block {
     /// As those who name objects have it.
     pub fn of_objects(&self) -> HeapBlock {
-        let Self { start, bytes, site, mapped, .. } = *self;
-        HeapBlock { start, bytes, site, mapped }
+        let Self { start, bytes, site, mapped, since_ns, .. } = *self;
+        HeapBlock { start, bytes, site, mapped, since_ns }
     }
 }
 

@@ -19,7 +19,7 @@ mod tracker;
 
 pub use map::Block;
 pub use probed::Probed;
-pub use state::{BlocksAt, Heap, HeapSite, SiteTotal, Summary};
+pub use state::{Heap, HeapSite, SiteTotal, Summary};
 pub use tracker::{HeapThread, Settings, start};
 
 /// Allocations of fewer bytes are only counted, to begin with.

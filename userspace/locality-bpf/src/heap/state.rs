@@ -7,6 +7,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    time::Duration,
 };
 
 use locality_common::{
@@ -14,7 +15,7 @@ use locality_common::{
     record::Registers,
 };
 
-use locality_objects::{HeapBlock, HeapBlocks};
+use locality_objects::HeapBlock;
 
 use super::{
     map::{Block, HeapMap, Made},
@@ -34,6 +35,10 @@ const MEMORY_NS: u64 = 10_000_000_000;
 
 /// Sites whose stacks may wait for the assembler.
 const SITES_WAITING_MAX: usize = 512;
+
+/// Who asks whether a block stands looks so often, this long after the look before: longer than the ring is left alone.
+const LOOKS_MAX: usize = 20;
+const LOOK: Duration = Duration::from_millis(3);
 
 /// A site that was met for the first time: what its stack follows from.
 #[derive(Debug, Clone)]
@@ -113,6 +118,8 @@ pub(super) struct State {
     processes: HashMap<u32, Process>,
     /// Records up to this moment were read.
     drained_ns: u64,
+    /// Nothing is followed any more.
+    over: bool,
     passed_ns: u64,
     waiting: Vec<HeapSite>,
     totals: HashMap<(u32, u64), (u64, u64)>,
@@ -157,6 +164,7 @@ impl Heap {
             object,
             processes: HashMap::new(),
             drained_ns: 0,
+            over: false,
             passed_ns: 0,
             waiting: Vec::new(),
             totals: HashMap::new(),
@@ -233,9 +241,26 @@ impl Heap {
         state.processes.get(&pid)?.map.find(address, at_ns)
     }
 
-    /// The blocks of a process as of a moment.
-    pub fn at(&self, pid: u32, at_ns: u64) -> BlocksAt {
-        BlocksAt { heap: self.clone(), pid, at_ns }
+    /// Whether a block of a process stood at a moment and stands still, as far as records were read.
+    pub fn stood_at(&self, pid: u32, block: &HeapBlock, at_ns: u64) -> bool {
+        block.since_ns <= at_ns && self.lock().stands(pid, block)
+    }
+
+    /// Whether it stands now. Waits for what happened by now to be read, for the caller must not hold the ring up.
+    pub fn stands(&self, pid: u32, block: &HeapBlock) -> bool {
+        let asked_ns = sys::monotonic_ns();
+        for _ in 0..LOOKS_MAX {
+            let state = self.lock();
+            if !state.stands(pid, block) {
+                return false;
+            }
+            if state.drained_ns > asked_ns {
+                return true;
+            }
+            drop(state);
+            std::thread::sleep(LOOK);
+        }
+        false
     }
 
     /// No question will be asked about a moment before this one.
@@ -268,28 +293,20 @@ impl Heap {
     }
 }
 
-/// The blocks of one process as of one moment.
-#[derive(Debug, Clone)]
-pub struct BlocksAt {
-    heap: Heap,
-    pid: u32,
-    at_ns: u64,
-}
-
-impl BlocksAt {
-    /// The block that held the address.
-    pub fn find(&self, address: u64) -> Option<Block> {
-        self.heap.find(self.pid, address, self.at_ns)
-    }
-}
-
-impl HeapBlocks for BlocksAt {
-    fn block(&self, address: u64) -> Option<HeapBlock> {
-        self.find(address).map(|block| block.of_objects())
-    }
-}
-
 impl State {
+    /// Whether a block stands, as far as records were read; not when nobody would see its end.
+    fn stands(&self, pid: u32, block: &HeapBlock) -> bool {
+        let found =
+            self.processes.get(&pid).and_then(|process| process.map.find(block.start, self.drained_ns));
+        let same = |found: Block| found.start == block.start && found.since_ns == block.since_ns;
+        !self.over && found.is_some_and(|found| found.certain && same(found))
+    }
+
+    /// The probes go and do not come back.
+    pub(super) fn finish(&mut self) {
+        self.over = true;
+    }
+
     /// Reads the ring to its end.
     pub(super) fn drain(&mut self, now_ns: u64) {
         while let Some(record) = self.next_record() {

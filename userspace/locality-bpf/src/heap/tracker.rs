@@ -194,6 +194,7 @@ impl Tracker {
             }
             wait = self.turn();
         }
+        self.heap.lock().finish();
         self.take_away();
         self.turn();
         self.summarise();

@@ -105,6 +105,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         function: maybe(rng, text),
         site: maybe(rng, |rng| StackId(rng.u32(..stacks))),
         inferred: rng.bool(),
+        name_inferred: rng.bool(),
         unknown: maybe(rng, text),
     };
     let member = |rng: &mut Rng| Member {

@@ -191,6 +191,9 @@ fn version_3_is_read() {
     let older = "DELETE FROM located WHERE of_load IS NOT NULL; ALTER TABLE located DROP COLUMN of_load;
         DROP TABLE line_load; DROP TABLE burst; ALTER TABLE watch DROP COLUMN accesses; PRAGMA user_version = 3;";
     database.execute_batch(older).unwrap();
+    // Added later without a new version.
+    database.execute_batch("ALTER TABLE object DROP COLUMN name_inferred").unwrap();
+    profile.objects.iter_mut().for_each(|object| object.name_inferred = object.inferred);
     drop(database);
     without_counts(&mut profile);
     profile.loads.clear();

@@ -45,7 +45,7 @@ pub(super) struct Data {
 
 impl Data {
     pub(super) fn new(heap: Option<Heap>) -> Self {
-        let locator = Locator::start();
+        let locator = Locator::start(heap.clone());
         Self {
             locator: locator
                 .inspect_err(|error| tracing::warn!("data objects are not looked for: {error}"))
