@@ -135,3 +135,12 @@ pub(crate) fn add(objects: &mut Vec<Arc<Object>>, mut object: Object) -> Arc<Obj
     objects.push(Arc::clone(&object));
     object
 }
+
+/// Takes more that is known of an object that has its number.
+pub(crate) fn replace(objects: &mut [Arc<Object>], object: Object) -> Arc<Object> {
+    let object = Arc::new(object);
+    if let Some(known) = objects.get_mut(object.id.0 as usize) {
+        *known = Arc::clone(&object);
+    }
+    object
+}

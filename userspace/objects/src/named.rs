@@ -80,7 +80,7 @@ pub struct Object {
     pub module: Option<Arc<str>>,
     /// Where the source declares it.
     pub declared: Option<Declared>,
-    /// Size in bytes; 0 where it is not known. Of a heap object the size of the block that was first seen.
+    /// Size in bytes; 0 where it is not known. Of a heap object the size of the largest block seen.
     pub bytes: u64,
     /// Allocation site, as [`crate::HeapBlock::site`] has it.
     pub site: Option<u64>,

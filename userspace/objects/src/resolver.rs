@@ -13,7 +13,7 @@ use locality_symbols::Processes;
 use crate::chunks::Chunks;
 use crate::debug::DebugFaults;
 use crate::infer::Inferred;
-use crate::module::{add, blank};
+use crate::module::{add, blank, replace};
 use crate::named::{Field, Kind, Named, Object, TypeId};
 use crate::path::Fields;
 use crate::place::{HeapBlock, Place};
@@ -194,6 +194,9 @@ impl Resolver {
             Site { object, asked: 0, due: 1, skipped: 0 }
         });
         site.asked = site.asked.saturating_add(1);
+        if site.object.bytes < block.bytes {
+            site.object = replace(objects, Object { bytes: block.bytes, ..(*site.object).clone() });
+        }
         // Ever more rarely: most sites that have no name at first never get one.
         if !site.object.inferred && at.memory.is_some() && site.asked >= site.due {
             site.due = site.asked.saturating_add(site.asked / 4).saturating_add(1);
@@ -220,10 +223,7 @@ impl Resolver {
         }
         let mut object = (*site.object).clone();
         self.describe_lead(lead, &mut object);
-        let object = Arc::new(object);
-        if let Some(known) = self.objects.get_mut(object.id.0 as usize) {
-            *known = Arc::clone(&object);
-        }
+        let object = replace(&mut self.objects, object);
         if let Some(site) = self.heap.get_mut(&block.site) {
             site.object = object;
             site.skipped = lead.skipped;

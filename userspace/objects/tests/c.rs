@@ -127,7 +127,9 @@ fn recorded_blocks() {
     let second = at("list->next") - 8;
     let block = |start, bytes, site| (start, HeapBlock { start, bytes, site, mapped: false, since_ns: 0 });
     let blocks: BTreeMap<u64, HeapBlock> =
-        [block(cells, 56_000, 1), block(node, 16, 2), block(second, 16, 2)].into_iter().collect();
+        [block(cells, 56_000, 1), block(node, 16, 2), block(second, 16, 2), block(8, 72_000, 1)]
+            .into_iter()
+            .collect();
     let gone = Recorded { blocks: BTreeMap::from([block(cells, 56_000, 9)]), stand: false };
     let recorded = Recorded { blocks, stand: true };
     let blind = Place { heap: Some(&recorded), ..Default::default() };
@@ -149,6 +151,10 @@ fn recorded_blocks() {
     let (one, two) = (full(node + 8), full(second));
     assert_eq!((one.full_name().as_str(), two.full_name().as_str()), ("list.value", "list.next"));
     assert_eq!(one.object.id, two.object.id);
+    // Of a site's blocks the largest tells its size.
+    let large = full(1000).object;
+    assert_eq!((large.id, large.bytes), (first.object.id, 72_000));
+    assert_eq!(full(cells).object.bytes, 72_000);
     assert_eq!(look.resolver.object(named.object.id).map(|object| &*object.name), Some("heap_cells"));
 }
 

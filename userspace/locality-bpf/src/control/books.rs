@@ -265,7 +265,7 @@ fn heap_notices(heap: &heap::Summary) -> Vec<String> {
         ));
     }
     if heap.lost > 0 {
-        notices.push(format!("{} records of allocations found the ring full.", heap.lost));
+        notices.push(format!("{} records of allocations found no room.", heap.lost));
     }
     notices.extend(
         heap.failures.iter().map(|why| format!("Allocations of a process were not followed: {why}.")),

@@ -5,8 +5,8 @@
 //! cost, `price` what it costs, `tracker` the thread that drives all this. Not here: unwinding and naming the sites (the assembler).
 //!
 //! The only thing that writes to a traced program: breakpoints into its text, and in functions whose return is followed the return
-//! address. They go with our descriptors, so also when we are killed. Limits: Linux 6.6; a C++ `operator new` that fails inside
-//! of tcmalloc or jemalloc with a request of less than 1 GiB cannot throw through our probe of its return and ends the program.
+//! address. They go with our descriptors, so also when we are killed. Limits: Linux 6.6; what may throw is not probed (`functions`), for an
+//! exception could not pass our probe of its return.
 
 pub mod duty;
 pub mod functions;

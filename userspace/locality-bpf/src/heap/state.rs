@@ -83,7 +83,7 @@ pub struct Summary {
     pub made: u64,
     /// Allocations of fewer than the least size.
     pub small: u64,
-    /// Allocations and frees whose record found the ring full.
+    /// Records of allocations, frees and sites that found no room.
     pub lost: u64,
     /// Blocks that were folded, or whose free will not be seen, to bound memory.
     pub folded: u64,
@@ -362,6 +362,7 @@ impl State {
 
     fn on_site(&mut self, record: &HeapSiteRecord, stack: Vec<u8>) {
         if self.waiting.len() >= SITES_WAITING_MAX {
+            self.object.forget_site(record.site);
             self.summary.lost += 1;
             return;
         }

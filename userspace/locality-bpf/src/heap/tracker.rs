@@ -346,8 +346,8 @@ impl Tracker {
         let summary = &mut state.summary;
         summary.made = (counted as f64 / watched.max(1e-6)) as u64;
         summary.small = of(counter::HEAP_SMALL);
-        summary.lost = of(counter::HEAP_LOST) + of(counter::HEAP_SITES_LOST);
-        summary.folded = of(counter::HEAP_LIVE_FULL);
+        summary.lost += of(counter::HEAP_LOST) + of(counter::HEAP_SITES_LOST);
+        summary.folded += of(counter::HEAP_LIVE_FULL);
         (summary.watched, summary.min_bytes, summary.cost_ns) = (watched, self.duty.min_bytes(), cost_ns);
     }
 

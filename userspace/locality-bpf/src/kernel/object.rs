@@ -90,6 +90,7 @@ pub struct HeapObject {
     settings: Array<MapData, HeapSettings>,
     live: HashMap<MapData, LiveKey, LiveBlock>,
     text: HashMap<MapData, u32, ProcessText>,
+    sites: HashMap<MapData, u64, u32>,
     counters: PerCpuArray<MapData, u64>,
 }
 
@@ -116,6 +117,7 @@ impl HeapObject {
             settings: Array::try_from(take("HEAP_SETTINGS")?)?,
             live: HashMap::try_from(take("HEAP_LIVE")?)?,
             text: HashMap::try_from(take("HEAP_TEXT")?)?,
+            sites: HashMap::try_from(take("HEAP_SITES")?)?,
             counters: PerCpuArray::try_from(Map::PerCpuArray(counters))?,
         })
     }
@@ -139,6 +141,12 @@ impl HeapObject {
     pub fn forget_block(&mut self, pid: u32, address: u64) {
         // Absent when the free came first.
         let _ = self.live.remove(&LiveKey { address, tgid: pid, reserved: 0 });
+    }
+
+    /// The stack of a site was not kept: the next allocation there shall bring it again.
+    pub fn forget_site(&mut self, site: u64) {
+        // Absent where the kernel has forgotten it meanwhile.
+        let _ = self.sites.remove(&site);
     }
 
     /// All counters, summed over CPUs.
