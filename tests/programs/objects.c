@@ -173,6 +173,24 @@ static APART void aliases(void) {
     }
 }
 
+/* nodes: a list whose nodes are allocated slowly, for .6 s, so that each allocation can be followed at little cost */
+static APART struct node *make_node(void) {
+    struct node *one = malloc(sizeof *one);
+    one->payload = 1;
+    return one;
+}
+
+static APART void make_nodes(void) {
+    usleep(300000);
+    for (int i = 0; i < 2048; i++) {
+        struct node *one = make_node();
+        one->next = list_head;
+        list_head = one;
+        for (double end = now() + 0.0003; now() < end;) {
+        }
+    }
+}
+
 /* taken: blocks of make_short stand for some milliseconds, then one of make_long takes their place for far longer, and `kept` holds it;
  * half of the accesses each */
 #define SHORT (1 << 13)
@@ -333,6 +351,8 @@ int main(int argc, char **argv) {
         make_hidden(), run = hidden;
     else if (!strcmp(which, "heap"))
         make_heap(), run = heap;
+    else if (!strcmp(which, "nodes"))
+        make_nodes(), run = list;
     else if (!strcmp(which, "taken"))
         usleep(300000), run = taken;
     else if (!strcmp(which, "forked")) {

@@ -212,7 +212,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["heap", SECONDS]);
+    let live = launch(&programs::build("objects"), &["heap", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
         let row = row(&live.report, name);
@@ -225,13 +225,14 @@ fn heap_arrays_by_their_allocation() {
 }
 
 /// Launches a program with its allocations followed.
-fn launch(program: &Path, arguments: &[&str]) -> Live {
+fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
     let report = directory.path().join("r.json");
     let traced = Tracer::new()
         .args(["--heap", "--overhead", "5", "--format", "json", "--report"])
         .args([report.as_os_str(), "-o".as_ref(), file.as_os_str()])
+        .args(more)
         .args(["--".as_ref(), program.as_os_str()])
         .args(arguments)
         .run();
@@ -241,12 +242,44 @@ fn launch(program: &Path, arguments: &[&str]) -> Live {
     Live { report, profile, stderr: traced.stderr }
 }
 
+/// Blocks of less than the default least size, when they are asked for; and what is said of them when they are not.
+#[test]
+fn small_blocks_by_their_allocation() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = launch(&programs::build("objects"), &["nodes", SECONDS], &["--heap-min", "16"]);
+    let report = &live.report;
+    let n = whole(&report["objects_summary"]["n"]);
+    let made = |row: &&Value| row["site"]["place"]["function"] == "make_node" && row["inferred"] == false;
+    let rows: Vec<&Value> = objects(report).iter().filter(made).collect();
+    let [row] = rows[..] else { panic!("{} rows: {:#}", rows.len(), names(report)) };
+    assert_eq!((row["kind"].as_str(), row["bytes"].as_u64()), (Some("heap"), Some(64)), "{row:#}");
+    // All but what looks at the clock while the list is made.
+    assert!(number(&row["access_share"]) > 0.5, "{:#}", names(report));
+    let heap = objects(report).iter().filter(|row| row["kind"] == "heap");
+    let heap: f64 = heap.filter_map(|row| row["access_share"].as_f64()).sum();
+    assert_near("nodes of all blocks", number(&row["access_share"]) / heap, 1.0, n, report);
+    let heap = &report["objects_summary"]["heap"];
+    assert_eq!(
+        (heap["min_bytes"].as_u64(), heap["min_bytes_at_end"].as_u64()),
+        (Some(16), Some(16)),
+        "{heap:#}"
+    );
+    assert!(whole(&heap["allocations_seen"]) >= 2048, "{heap:#}");
+    // The same program with the default: small blocks are counted, and have names from pointers.
+    let live = launch(&programs::build("objects"), &["nodes", SECONDS], &[]);
+    let heap = &live.report["objects_summary"]["heap"];
+    assert_eq!(heap["min_bytes"], 1024, "{heap:#}");
+    assert!(whole(&heap["not_recorded"]["smaller"]) >= 2048, "{heap:#}");
+    assert!(objects(&live.report).iter().all(|row| !made(&row)), "{:#}", names(&live.report));
+}
+
 /// A pointer names the block that it leads to, not the one that stood at its place before.
 #[test]
 fn a_block_is_not_named_after_another_one_at_its_place() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["taken", "12"]);
+    let live = launch(&programs::build("objects"), &["taken", "12"], &[]);
     let of = |function: &str| {
         let made_by = |row: &&Value| row["site"]["place"]["function"] == function;
         let rows: Vec<&Value> = objects(&live.report).iter().filter(made_by).collect();
@@ -265,7 +298,7 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
 fn heap_arrays_of_a_child() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["forked", SECONDS]);
+    let live = launch(&programs::build("objects"), &["forked", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
         let rows = objects(&live.report).iter().filter(|row| row["name"] == name);
@@ -285,7 +318,7 @@ fn files_stacks_and_stores_are_no_blocks() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mapped = directory.path().join("mapped.data");
     let mapped = mapped.to_str().unwrap();
-    let live = launch(&programs::build("objects"), &["mapped", SECONDS, mapped]);
+    let live = launch(&programs::build("objects"), &["mapped", SECONDS, mapped], &[]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
     assert_eq!(row(report, mapped)["kind"], "file");

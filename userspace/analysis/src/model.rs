@@ -10,8 +10,8 @@ mod data;
 mod first;
 
 pub use data::{
-    Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Object, ObjectId, ObjectKind, Record,
-    RecordId,
+    Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
+    Record, RecordId,
 };
 
 /// One traced run, whole.

@@ -319,6 +319,12 @@ pub struct TraceArgs {
     /// Do not follow the allocations of a launched command.
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
+    /// Follow allocations of so many bytes and more [default: 1K]; also asks for --heap.
+    ///
+    /// Smaller ones are counted only. Each block that is followed costs some microseconds of the budget; where that does not suffice, the
+    /// least size rises, and the report says so.
+    #[arg(long, value_parser = units::size_above_0, value_name = "SIZE", conflicts_with_all = ["all", "no_heap"])]
+    pub heap_min: Option<u64>,
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,
@@ -415,6 +421,9 @@ mod tests {
         assert_eq!((cli.trace.pids, cli.trace.duration), (vec![1, 2], Some(Duration::from_millis(500))));
         assert_eq!(parse("locality-bpf -- ls -l -a").unwrap().trace.command, ["ls", "-l", "-a"]);
         assert!(parse("locality-bpf -a -d 10").unwrap().trace.all);
+        let heap_min = |line| parse(line).unwrap().trace.heap_min;
+        assert_eq!(heap_min("locality-bpf -p 1 --heap --heap-min 2K"), Some(2048));
+        assert_eq!(heap_min("locality-bpf -- ls"), None);
         let source = |line| parse(line).unwrap().trace.source;
         assert_eq!(source("locality-bpf -p 1"), SampleSource::Auto);
         assert_eq!(source("locality-bpf --source ibs -p 1"), SampleSource::Ibs);
@@ -481,6 +490,10 @@ mod tests {
             "locality-bpf -p 1 --overhead 0",
             "locality-bpf -p 1 -d 0",
             "locality-bpf -p 1 --policy best",
+            "locality-bpf -p 1 --heap-min 0",
+            "locality-bpf -p 1 --heap-min 1.5",
+            "locality-bpf -a --heap-min 16",
+            "locality-bpf --no-heap --heap-min 16 -- ls",
             "locality-bpf -p 1 --source spe",
             "locality-bpf ls",
             "locality-bpf exact",

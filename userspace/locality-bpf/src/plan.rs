@@ -13,6 +13,7 @@ use locality_common::config::{CGROUPS_MAX, CgroupTarget};
 
 use crate::{
     cli::{OutputArgs, TraceArgs, WrongUse},
+    heap,
     kernel::{btf, cgroup, object::Filter, proc, sources::select::SampleSource, sys},
 };
 
@@ -53,6 +54,8 @@ pub struct Plan {
     pub watch_unheld: bool,
     /// Whether allocations are followed.
     pub heap: bool,
+    /// Least size of those that are, to begin with.
+    pub heap_min: u64,
     /// What starts samples.
     pub source: SampleSource,
     /// Who gets debug registers.
@@ -100,7 +103,9 @@ impl Plan {
         Ok(Self {
             watch_unheld,
             windows: !args.no_window,
-            heap: !args.no_heap && (args.heap || matches!(targets, Targets::Command(_))),
+            heap: !args.no_heap
+                && (args.heap || args.heap_min.is_some() || matches!(targets, Targets::Command(_))),
+            heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),
             // Stopping every thread of a machine would make each program on it notice a tracer.
             may_stop: !args.no_stop && targets != Targets::All,
             targets,

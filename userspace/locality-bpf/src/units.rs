@@ -1,4 +1,4 @@
-//! Durations and percentages as people type them: `10` (seconds), `500ms`, `10s`, `2m`; `1`, `1.5`, `1%`.
+//! Durations, percentages and sizes as people type them: `10` (seconds), `500ms`, `10s`, `2m`; `1`, `1.5`, `1%`; `32K`, `4096`.
 
 use std::time::Duration;
 
@@ -43,9 +43,48 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The largest size.
+const LARGEST: u64 = 1 << 32;
+
+/// Parses a size in bytes: "32K", "1M", "4096".
+pub fn size(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let shift = match unit.trim() {
+        "" | "B" => Some(0),
+        "K" | "k" | "KiB" => Some(10),
+        "M" | "m" | "MiB" => Some(20),
+        "G" | "g" | "GiB" => Some(30),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    bytes
+        .filter(|bytes| *bytes <= LARGEST)
+        .ok_or_else(|| format!("`{text}` is no size up to 4G: write bytes, or 32K, 1M"))
+}
+
+/// The same, but not nothing.
+pub fn size_above_0(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("a size must be above 0: write 1, 16 or 1K".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!((size("16"), size("1K"), size("0")), (Ok(16), Ok(1024), Ok(0)));
+        assert_eq!((size_above_0("1"), size_above_0("4G")), (Ok(1), Ok(1 << 32)));
+        for wrong in ["", "K", "1.5K", "-1", "5G"] {
+            assert!(size(wrong).is_err() && size_above_0(wrong).is_err(), "{wrong}");
+        }
+        assert!(size_above_0("0").is_err());
+    }
 
     #[test]
     fn durations_of_the_contract() {

@@ -4,7 +4,7 @@
 //! Not here: when rows are written (`writer`), and how they are read (`data_tables`).
 
 use locality_analysis::model::{
-    Accessed, Field, FieldId, Heap, Located, Member, Object, ObjectId, Record, RecordId, WatchId,
+    Accessed, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, Record, RecordId, WatchId,
 };
 use rusqlite::{Transaction, params};
 
@@ -87,10 +87,16 @@ pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite
 }
 
 pub(crate) fn write_heap(to: &Transaction<'_>, heap: &Heap) -> rusqlite::Result<()> {
-    to.prepare_cached("INSERT OR REPLACE INTO heap VALUES (0, ?, ?, ?)")?.execute(params![
+    let missed = |of: fn(&Missed) -> u64| heap.missed.as_ref().map(|missed| signed(of(missed)));
+    to.prepare_cached("INSERT OR REPLACE INTO heap VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(params![
         signed(heap.seen),
         signed(heap.made),
-        signed(heap.folded)
+        signed(heap.folded),
+        missed(|missed| missed.min_bytes),
+        missed(|missed| missed.min_bytes_at_end),
+        missed(|missed| missed.smaller),
+        missed(|missed| missed.unwatched),
+        missed(|missed| missed.lost)
     ])?;
     to.execute("DELETE FROM allocation_site", [])?;
     let mut insert = to.prepare_cached("INSERT INTO allocation_site VALUES (NULL, ?, ?, ?)")?;

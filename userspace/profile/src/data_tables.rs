@@ -3,8 +3,8 @@
 //! Not here: that ids lead somewhere (`repair`).
 
 use locality_analysis::model::{
-    Accessed, AllocationSite, Field, FieldId, Heap, LoadId, Located, Member, ModuleId, Object, ObjectId,
-    Profile, Record, RecordId, SampleId, StackId, UseId, WatchId,
+    Accessed, AllocationSite, Field, FieldId, Heap, LoadId, Located, Member, Missed, ModuleId, Object,
+    ObjectId, Profile, Record, RecordId, SampleId, StackId, UseId, WatchId,
 };
 
 use crate::tables::{Columns, Tables};
@@ -111,7 +111,15 @@ fn located_of(row: &mut Columns<'_>) -> rusqlite::Result<Place> {
 }
 
 fn heap(row: &mut Columns<'_>) -> rusqlite::Result<Heap> {
-    Ok(Heap { seen: row.number()?, made: row.number()?, folded: row.number()?, sites: Vec::new() })
+    let (seen, made, folded) = (row.number()?, row.number()?, row.number()?);
+    let mut added = || row.added::<i64>().map(|number| number.map(unsigned));
+    let missed = match (added()?, added()?, added()?, added()?, added()?) {
+        (Some(min_bytes), Some(min_bytes_at_end), Some(smaller), Some(unwatched), Some(lost)) => {
+            Some(Missed { min_bytes, min_bytes_at_end, smaller, unwatched, lost })
+        }
+        _ => None,
+    };
+    Ok(Heap { seen, made, folded, sites: Vec::new(), missed })
 }
 
 fn allocation_site(row: &mut Columns<'_>) -> rusqlite::Result<AllocationSite> {

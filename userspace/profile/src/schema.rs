@@ -115,7 +115,8 @@ CREATE TABLE located (
 );
 CREATE TABLE heap (
     id INTEGER PRIMARY KEY CHECK (id = 0),
-    seen INTEGER NOT NULL, made INTEGER NOT NULL, folded INTEGER NOT NULL
+    seen INTEGER NOT NULL, made INTEGER NOT NULL, folded INTEGER NOT NULL,
+    min_bytes INTEGER, min_bytes_at_end INTEGER, smaller INTEGER, unwatched INTEGER, lost INTEGER
 );
 CREATE TABLE allocation_site (
     id INTEGER PRIMARY KEY, stack INTEGER NOT NULL, allocations INTEGER NOT NULL, bytes INTEGER NOT NULL

@@ -137,6 +137,23 @@ pub struct Heap {
     pub folded: u64,
     /// Where, the most bytes first.
     pub sites: Vec<AllocationSite>,
+    /// Which were not recorded, and why; older profiles do not say.
+    pub missed: Option<Missed>,
+}
+
+/// Allocations that were not recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Smaller ones were only counted, to begin with.
+    pub min_bytes: u64,
+    /// The same at the end: it rises where the budget would not suffice.
+    pub min_bytes_at_end: u64,
+    /// How many were smaller.
+    pub smaller: u64,
+    /// How many were made while the probes were away, as far as that can be told.
+    pub unwatched: u64,
+    /// How many could not be followed, and records that found no room.
+    pub lost: u64,
 }
 
 /// Allocations of one call path.

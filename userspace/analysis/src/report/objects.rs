@@ -93,6 +93,12 @@ impl Json<'_> {
                 "folded": heap.folded,
                 "sites": sites.collect::<Vec<_>>(),
             });
+            if let Some(missed) = &heap.missed {
+                summary["heap"]["min_bytes"] = json!(missed.min_bytes);
+                summary["heap"]["min_bytes_at_end"] = json!(missed.min_bytes_at_end);
+                summary["heap"]["not_recorded"] =
+                    json!({ "smaller": missed.smaller, "unwatched": missed.unwatched, "lost": missed.lost });
+            }
         }
         summary
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::context::{Contexts, base_name};
 use crate::estimate::Estimate;
-use crate::model::{AccessKind, Object, ObjectId, ObjectKind, Profile, Record};
+use crate::model::{AccessKind, Missed, Object, ObjectId, ObjectKind, Profile, Record};
 use crate::objects::{LINE, Layout, Objects, Piece, Row};
 
 use super::text::place_name;
@@ -296,10 +296,11 @@ impl Text<'_> {
                 n => format!("; records of {} were dropped to bound memory", counted(n, "block")),
             };
             remarks.push(format!(
-                "Heap: {} of {} allocations recorded ({}){folded}.",
+                "Heap: {} of {} allocations recorded ({}){}{folded}.",
                 count(heap.seen),
                 count(heap.made),
-                percent(seen)
+                percent(seen),
+                heap.missed.as_ref().map(why_missed).unwrap_or_default()
             ));
         }
         remarks
@@ -340,6 +341,28 @@ impl Text<'_> {
             None => place_name(self.profile, self.contexts, place),
         }
     }
+}
+
+/// "; 90 were of less than 1 KiB (--heap-min)"
+fn why_missed(missed: &Missed) -> String {
+    let mut why = String::new();
+    if missed.smaller > 0 {
+        let least = match missed.min_bytes_at_end > missed.min_bytes {
+            true => format!("{}, later {}", bytes(missed.min_bytes), bytes(missed.min_bytes_at_end)),
+            false => bytes(missed.min_bytes),
+        };
+        why.push_str(&format!("; {} were of less than {least} (--heap-min)", count(missed.smaller)));
+    }
+    if missed.unwatched > 0 {
+        why.push_str(&format!(
+            "; about {} came while none were followed, to keep the budget",
+            count(missed.unwatched)
+        ));
+    }
+    if missed.lost > 0 {
+        why.push_str(&format!("; {} could not be followed or found no room", count(missed.lost)));
+    }
+    why
 }
 
 /// How much of an object is a conclusion.

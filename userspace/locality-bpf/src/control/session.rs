@@ -206,7 +206,7 @@ impl<'a> Trace<'a> {
         let heap = heap.map(|object| {
             let settings = heap::Settings {
                 share: HEAP_SHARE * plan.overhead_percent / 100.0,
-                min_bytes: heap::MIN_BYTES,
+                min_bytes: plan.heap_min,
                 copy_ns: prices.tick_ns,
             };
             heap::start(object, settings, Arc::clone(&books.costs), events.clone())

@@ -22,5 +22,5 @@ pub use probed::Probed;
 pub use state::{Heap, HeapSite, SiteTotal, Summary};
 pub use tracker::{HeapThread, Settings, start};
 
-/// Allocations of fewer bytes are only counted, to begin with.
+/// Allocations of fewer bytes are only counted, to begin with and unless `--heap-min` says otherwise.
 pub const MIN_BYTES: u64 = 1024;

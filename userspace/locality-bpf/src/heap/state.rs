@@ -91,8 +91,12 @@ pub struct Summary {
     pub unseen_frees: u64,
     /// Share of the targets' CPU time in which the probes stood.
     pub watched: f64,
-    /// The least size at the end.
-    pub min_bytes: u64,
+    /// The least size at the beginning, and at the end.
+    pub min_bytes: (u64, u64),
+    /// Allocations that were made while the probes were away, by extrapolation as for `made`.
+    pub unwatched: u64,
+    /// Calls that could not be followed: no room, or a debugger.
+    pub unfollowed: u64,
     /// How often the probes were taken away to keep the budget.
     pub pauses: u64,
     /// Time that the probes cost the targets.

@@ -125,6 +125,8 @@ struct Tracker {
     programs: Arc<Programs>,
     prices: Prices,
     duty: Duty,
+    /// Least size to begin with.
+    min_bytes: u64,
     costs: Arc<Costs>,
     events: async_mpsc::Sender<Event>,
     processes: HashMap<u32, Process>,
@@ -163,6 +165,7 @@ impl Tracker {
             programs,
             prices,
             duty: Duty::new(settings.share, prices, settings.min_bytes),
+            min_bytes: settings.min_bytes,
             costs,
             events,
             processes: HashMap::new(),
@@ -348,7 +351,10 @@ impl Tracker {
         summary.small = of(counter::HEAP_SMALL);
         summary.lost += of(counter::HEAP_LOST) + of(counter::HEAP_SITES_LOST);
         summary.folded += of(counter::HEAP_LIVE_FULL);
-        (summary.watched, summary.min_bytes, summary.cost_ns) = (watched, self.duty.min_bytes(), cost_ns);
+        summary.unwatched = summary.made.saturating_sub(counted);
+        summary.unfollowed = of(counter::HEAP_UNFOLLOWED);
+        summary.min_bytes = (self.min_bytes, self.duty.min_bytes());
+        (summary.watched, summary.cost_ns) = (watched, cost_ns);
     }
 
     /// Probes what a process executes and has no probes yet.

@@ -141,7 +141,15 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         offset: maybe(rng, number),
         field: if fields > 0 { maybe(rng, |rng| FieldId(rng.u32(..fields))) } else { None },
     };
+    let missed = |rng: &mut Rng| Missed {
+        min_bytes: number(rng),
+        min_bytes_at_end: number(rng),
+        smaller: number(rng),
+        unwatched: number(rng),
+        lost: number(rng),
+    };
     let heap = |rng: &mut Rng| Heap {
+        missed: maybe(rng, missed),
         seen: number(rng),
         made: number(rng),
         folded: number(rng),

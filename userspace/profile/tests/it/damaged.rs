@@ -192,7 +192,13 @@ fn version_3_is_read() {
         DROP TABLE line_load; DROP TABLE burst; ALTER TABLE watch DROP COLUMN accesses; PRAGMA user_version = 3;";
     database.execute_batch(older).unwrap();
     // Added later without a new version.
-    database.execute_batch("ALTER TABLE object DROP COLUMN name_inferred").unwrap();
+    let later = "ALTER TABLE object DROP COLUMN name_inferred; ALTER TABLE heap DROP COLUMN min_bytes;
+        ALTER TABLE heap DROP COLUMN min_bytes_at_end; ALTER TABLE heap DROP COLUMN smaller; ALTER TABLE heap DROP COLUMN unwatched;
+        ALTER TABLE heap DROP COLUMN lost;";
+    database.execute_batch(later).unwrap();
+    if let Some(heap) = &mut profile.heap {
+        heap.missed = None;
+    }
     profile.objects.iter_mut().for_each(|object| object.name_inferred = object.inferred);
     drop(database);
     without_counts(&mut profile);

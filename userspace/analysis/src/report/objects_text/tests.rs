@@ -46,6 +46,7 @@ fn heap_and_global() -> Profile {
         made: 1_000,
         folded: 3,
         sites: vec![AllocationSite { stack: site, allocations: 900, bytes: 56_000_000 }],
+        missed: Some(Missed { min_bytes: 1024, min_bytes_at_end: 4096, smaller: 70, unwatched: 28, lost: 2 }),
     });
     profile
 }

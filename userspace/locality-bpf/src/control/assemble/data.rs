@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use locality_analysis::model::{
-    Accessed, AllocationSite, Heap as HeapRow, ModuleId, Object, ObjectId, Outcome, StackId, Watch, WatchId,
+    Accessed, AllocationSite, Heap as HeapRow, Missed, ModuleId, Object, ObjectId, Outcome, StackId, Watch,
+    WatchId,
 };
 use locality_common::record::SampleRecord;
 use locality_symbols::{ModuleInfo, StackFrame};
@@ -85,7 +86,20 @@ impl Assembler {
         let mut sites: Vec<AllocationSite> = sites.into_values().collect();
         sites.sort_by_key(|site| (std::cmp::Reverse(site.bytes), site.stack));
         let summary = heap.summary();
-        let row = HeapRow { seen: summary.seen, made: summary.made, folded: summary.folded, sites };
+        let missed = Missed {
+            min_bytes: summary.min_bytes.0,
+            min_bytes_at_end: summary.min_bytes.1,
+            smaller: summary.small,
+            unwatched: summary.unwatched,
+            lost: summary.lost + summary.unfollowed,
+        };
+        let row = HeapRow {
+            seen: summary.seen,
+            made: summary.made,
+            folded: summary.folded,
+            sites,
+            missed: Some(missed),
+        };
         self.store.heap(&row);
     }
 

@@ -8,6 +8,8 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use locality_analysis::model::CacheLevel;
 
+use crate::units::size;
+
 /// What one `--cache` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheArg {
@@ -50,8 +52,6 @@ pub struct Geometry {
 const LONGEST_LINE: u32 = 4096;
 /// Nor are shorter ones.
 const SHORTEST_LINE: u32 = 16;
-/// Larger caches are none.
-const LARGEST: u64 = 1 << 32;
 
 impl FromStr for CacheArg {
     type Err = String;
@@ -126,24 +126,6 @@ impl FromStr for Geometry {
             .map_err(|_| format!("`{line}` is no line size: write SIZE,WAYS,LINE as in 32K,8,64"))?;
         Self { bytes: size(bytes)?, ways, line }.checked()
     }
-}
-
-/// "32K", "1M", "4096".
-fn size(text: &str) -> Result<u64, String> {
-    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let shift = match unit.trim() {
-        "" | "B" => Some(0),
-        "K" | "k" | "KiB" => Some(10),
-        "M" | "m" | "MiB" => Some(20),
-        "G" | "g" | "GiB" => Some(30),
-        _ => None,
-    };
-    let number: Option<u64> = number.parse().ok();
-    let bytes = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
-    bytes
-        .filter(|bytes| *bytes <= LARGEST)
-        .ok_or_else(|| format!("`{text}` is no size up to 4G: write bytes, or 32K, 1M"))
 }
 
 impl Geometry {
