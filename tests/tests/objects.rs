@@ -224,13 +224,13 @@ fn heap_arrays_by_their_allocation() {
     assert!(heap.seen >= 3 && heap.made >= heap.seen && heap.sites.len() >= 3, "{heap:?}");
 }
 
-/// Launches a program with its allocations followed.
+/// Launches a program, with its allocations followed unless more arguments say otherwise.
 fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
     let report = directory.path().join("r.json");
     let traced = Tracer::new()
-        .args(["--heap", "--overhead", "5", "--format", "json", "--report"])
+        .args(["--overhead", "5", "--format", "json", "--report"])
         .args([report.as_os_str(), "-o".as_ref(), file.as_os_str()])
         .args(more)
         .args(["--".as_ref(), program.as_os_str()])
@@ -272,6 +272,20 @@ fn small_blocks_by_their_allocation() {
     assert_eq!(heap["min_bytes"], 1024, "{heap:#}");
     assert!(whole(&heap["not_recorded"]["smaller"]) >= 2048, "{heap:#}");
     assert!(objects(&live.report).iter().all(|row| !made(&row)), "{:#}", names(&live.report));
+}
+
+/// What a process that lives for less than the head start of those who look touched in a library, and what it touched before it
+/// became another program.
+#[test]
+fn library_tables_of_short_lived_processes() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let live = launch(&programs::build("short_lived"), &["0.6"], &["--no-heap"]);
+    let report = &live.report;
+    let n = whole(&report["objects_summary"]["n"]);
+    assert!(n >= 40, "{n} accesses: {}", live.stderr);
+    assert_near("first_library_table", share_of(report, "first_library_table"), 0.5, n, report);
+    assert_near("second_library_table", share_of(report, "second_library_table"), 0.5, n, report);
 }
 
 /// A pointer names the block that it leads to, not the one that stood at its place before.

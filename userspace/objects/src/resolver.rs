@@ -33,6 +33,8 @@ pub struct Resolver {
     pub(crate) processes: Processes,
     pub(crate) pid: u32,
     pub(crate) space: Space,
+    /// Which reading of the mappings that is.
+    reading: u64,
     pub(crate) types: Types,
     pub(crate) fields: Fields,
     pub(crate) objects: Vec<Arc<Object>>,
@@ -69,6 +71,7 @@ impl Resolver {
             processes: processes.clone(),
             pid,
             space: Space::default(),
+            reading: 0,
             types: Types::default(),
             fields: Fields::default(),
             objects: Vec::new(),
@@ -87,10 +90,10 @@ impl Resolver {
     /// Reads the mappings again, for instance after the process has unmapped or executed something; addresses outside of
     /// the known mappings do this on their own. True when they were read (they are not when that was done a moment ago).
     pub fn refresh(&mut self) -> io::Result<bool> {
-        let read = self.processes.refresh(self.pid)?;
+        let read = self.processes.refresh(self.pid);
         // Somebody else may have had them read.
         self.take_mappings();
-        Ok(read)
+        read
     }
 
     /// Names what lies at an address of the process. Never fails: what is not known is said in [`Object::unknown`].
@@ -153,7 +156,11 @@ impl Resolver {
     }
 
     fn take_mappings(&mut self) {
-        if let Some(mappings) = self.processes.mappings(self.pid) {
+        let reading = self.processes.readings(self.pid);
+        if reading != self.reading
+            && let Some(mappings) = self.processes.mappings(self.pid)
+        {
+            self.reading = reading;
             self.space.update(&mappings);
             self.threads = Threads::default();
         }
@@ -161,8 +168,9 @@ impl Resolver {
 
     fn region(&mut self, address: u64) -> Option<usize> {
         let found = self.space.find(address);
-        if found.is_none() && self.processes.refresh(self.pid).is_ok_and(|read| read) {
-            self.take_mappings();
+        if found.is_none() {
+            // Also where it cannot be done again: somebody else may have had them read before the process ended.
+            let _ = self.refresh();
             return self.space.find(address);
         }
         found

@@ -4,10 +4,15 @@
 //! where an address was once seen in them. It never stops, writes or traces a process; it only reads `/proc`.
 //! Limit: a module that is unloaded and replaced by another one at the same address between two readings of the maps is
 //! taken for the old one until [`Processes::refresh`] is called.
+//!
+//! What another program has mapped is never taken for what the one from before had: until [`Processes::exec`] says so, the snapshot stays
+//! as it was. Not where the process may not be inspected, nor for a child that still shares its parent's memory (vfork).
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +27,8 @@ use crate::module::{Module, ModuleFile, Modules};
 /// lack the libraries, and what starts and ends within a tenth of a second is sampled a few milliseconds later.
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// So often a process is read that executes one program after the other meanwhile.
+const READINGS_MAX: u32 = 3;
 /// Vanished mappings that are remembered per process.
 const MAX_PAST: usize = 1024;
 
@@ -47,7 +54,8 @@ impl Processes {
     }
 
     /// Reads the mappings again, for instance after a library was loaded, unless that was done a moment ago (1 ms, or
-    /// 20 times the reading time where that is longer). True when they were read. Unwinding and symbolising do this on
+    /// 20 times the reading time where that is longer). True when they were read; an error when the process has ended or runs another
+    /// program. Unwinding and symbolising do this on
     /// their own when an address is not in a known executable mapping.
     pub fn refresh(&self, pid: u32) -> io::Result<bool> {
         let process = self.process(pid)?;
@@ -58,7 +66,7 @@ impl Processes {
     /// program overlap, an address means the new one from now on.
     pub fn exec(&self, pid: u32) -> io::Result<()> {
         let process = self.process(pid)?;
-        lock(&process).read_again()
+        lock(&process).start_again()
     }
 
     /// Forgets a process and closes the modules that only it used.
@@ -71,6 +79,11 @@ impl Processes {
     pub fn mappings(&self, pid: u32) -> Option<Mappings> {
         let process = self.process(pid).ok()?;
         Some(lock(&process).mappings.clone())
+    }
+
+    /// How often the mappings were read: while it stays, [`Processes::mappings`] says the same. 0 for an unknown process.
+    pub fn readings(&self, pid: u32) -> u64 {
+        self.process(pid).map_or(0, |process| lock(&process).readings)
     }
 
     /// Opens the ELF file behind a mapping of the process, executable or not. Open files are shared, so asking again is
@@ -158,6 +171,10 @@ pub(crate) struct Process {
     /// Start time in clock ticks since boot: process ids are used again.
     started: Option<u64>,
     mappings: Mappings,
+    /// How often they were read.
+    readings: u64,
+    /// The memory of the program that they are of.
+    memory: Option<File>,
     /// Executable mappings that an address fell in, by start.
     seen: HashMap<u64, Code>,
     /// Files that were opened on demand, by device and inode.
@@ -177,6 +194,8 @@ impl Process {
             pid,
             started: start_time(pid),
             mappings: Mappings::default(),
+            readings: 0,
+            memory: None,
             seen: HashMap::new(),
             files: HashMap::new(),
             past: Vec::new(),
@@ -185,8 +204,28 @@ impl Process {
             next_reading: Instant::now(),
             generation: 0,
         };
-        process.read_again()?;
+        process.start_again()?;
         Ok(process)
+    }
+
+    /// Reads the mappings of the program that runs now.
+    fn start_again(&mut self) -> io::Result<()> {
+        let mut read = Ok(());
+        for _ in 0..READINGS_MAX {
+            // First, so that what is read is of this program or, which is seen, of a later one.
+            self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
+            read = self.read_again();
+            if read.is_ok() {
+                break;
+            }
+        }
+        read
+    }
+
+    /// Whether the memory of the program is gone: it has executed another one, or ended. A descriptor of it stays with it; what
+    /// is not mapped is an error while it is there, and nothing afterwards (`mem_rw` in fs/proc/base.c).
+    fn is_another_program(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| matches!(memory.read_at(&mut [0], 0), Ok(0)))
     }
 
     pub(crate) fn mappings(&self) -> &Mappings {
@@ -206,7 +245,12 @@ impl Process {
             if self.is_alive() { Mappings::read(self.pid) } else { Err(io::ErrorKind::NotFound.into()) };
         let done = Instant::now();
         self.next_reading = done + ((done - started) * READING_SHARE).max(MIN_INTERVAL);
-        let old = std::mem::replace(&mut self.mappings, read?);
+        let read = read?;
+        if self.is_another_program() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the process runs another program"));
+        }
+        let old = std::mem::replace(&mut self.mappings, read);
+        self.readings += 1;
         let mut gone = Vec::new();
         self.seen.retain(|start, code| {
             let Some(before) = old.find(*start) else { return false };

@@ -191,7 +191,13 @@ fn another_program_executed() {
         now.iter().any(|mapping| mapping.path.ends_with("/chain"))
     });
     std::thread::sleep(Duration::from_millis(50));
+    // Nobody has said so yet: its mappings are not mixed up with those from before.
+    let (mappings, readings) = (before.processes.mappings(target.pid), before.processes.readings(target.pid));
+    assert!(before.processes.refresh(target.pid).is_err());
+    assert_eq!(before.processes.mappings(target.pid), mappings);
     before.processes.exec(target.pid).unwrap();
+    assert_ne!(before.processes.mappings(target.pid), mappings);
+    assert!(before.processes.readings(target.pid) > readings && before.processes.refresh(target.pid).is_ok());
     assert_chain(&walk(&target));
     let now: Vec<_> = before
         .addresses

@@ -3,7 +3,8 @@
 //!
 //! It runs at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything but mappings; what it is asked
 //! until then waits. What could vanish is taken at once: the files that addresses and code lie in are opened (not read), heap blocks come
-//! with the question. Questions about a process that ends or runs another program are answered before it is forgotten.
+//! with the question. Questions about a process that ends or runs another program are answered before it is forgotten, from the mappings
+//! that it had.
 //!
 //! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the assembler gives out.
 //! Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes accesses stay without an object, and are counted as such.
@@ -161,6 +162,8 @@ struct Known {
     memory: Option<ProcessMemory>,
     /// Mappings as they were last seen.
     mappings: Mappings,
+    /// Which reading that was.
+    reading: u64,
     /// Stacks that threads were met on; one whose thread has ended may have become something else.
     stacks: Vec<(u64, u64)>,
     /// Starts of mappings whose file was opened, or cannot be.
@@ -246,6 +249,7 @@ impl Work {
                 revealing: Revealing::default(),
                 memory: ProcessMemory::open(pid).ok(),
                 mappings: Mappings::default(),
+                reading: 0,
                 stacks: Vec::new(),
                 opened: HashSet::new(),
                 files: Vec::new(),
@@ -310,9 +314,14 @@ impl Known {
     fn open(&mut self, processes: &Processes, pid: u32, address: u64) {
         let mut found = self.mappings.find(address).cloned();
         if found.is_none() {
-            // Reads them again only now and then, and not at all when the process is gone.
+            // Reads them again only now and then, and not at all when the process is gone or runs another program, which is
+            // told later than it happens.
             let _ = processes.refresh(pid);
-            self.mappings = processes.mappings(pid).unwrap_or_default();
+            let reading = processes.readings(pid);
+            if reading != self.reading {
+                self.reading = reading;
+                self.mappings = processes.mappings(pid).unwrap_or_default();
+            }
             found = self.mappings.find(address).cloned();
         }
         let Some(mapping) = found else { return };
