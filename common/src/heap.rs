@@ -14,7 +14,7 @@ pub mod function {
     pub const REALLOC: u32 = 3;
     /// `reallocarray(block, n, bytes)`.
     pub const REALLOC_ARRAY: u32 = 4;
-    /// `aligned_alloc(alignment, bytes)`, `memalign(alignment, bytes)`.
+    /// `aligned_alloc(alignment, bytes)`, `memalign(alignment, bytes)`, mimalloc's `heap_malloc(heap, bytes, …)`.
     pub const MEMALIGN: u32 = 5;
     /// `posix_memalign(&block, alignment, bytes)`: returns 0 or an error.
     pub const POSIX_MEMALIGN: u32 = 6;
@@ -26,6 +26,10 @@ pub mod function {
     pub const MUNMAP: u32 = 9;
     /// Rust's `realloc(block, old bytes, alignment, bytes)`.
     pub const RUST_REALLOC: u32 = 10;
+    /// mimalloc's `heap_calloc(heap, n, bytes)`.
+    pub const HEAP_CALLOC: u32 = 11;
+    /// mimalloc's `heap_realloc(heap, block, bytes, …)`.
+    pub const HEAP_REALLOC: u32 = 12;
     /// The bits of a cookie that say which of these.
     pub const MASK: u64 = 0xff;
     /// Cookie bit: its probed instruction is one that the kernel must step over, the dearer kind.
@@ -192,7 +196,10 @@ pub struct HeapSettings {
 
 /// Whether a function takes a block and returns another in its place.
 pub const fn reallocates(which: u32) -> bool {
-    matches!(which, function::REALLOC | function::REALLOC_ARRAY | function::RUST_REALLOC)
+    matches!(
+        which,
+        function::REALLOC | function::REALLOC_ARRAY | function::RUST_REALLOC | function::HEAP_REALLOC
+    )
 }
 
 /// Words above the return address that are looked at together, and how often.

@@ -90,6 +90,8 @@ fn entered(regs: *mut pt_regs) -> bool {
         function::REALLOC => (second, first),
         function::REALLOC_ARRAY => (second.wrapping_mul(third), first),
         function::RUST_REALLOC => (fourth, first),
+        function::HEAP_CALLOC => (second.wrapping_mul(third), 0),
+        function::HEAP_REALLOC => (third, second),
         function::MEMALIGN | function::MMAP => (second, 0),
         function::POSIX_MEMALIGN => (third, first),
         _ => (first, 0),

@@ -75,6 +75,15 @@ pub fn command(name: &str) -> Result<(), String> {
     }
 }
 
+/// A library where distributions have them; says which package of Debian brings it.
+pub fn library(file: &str, package: &str) -> Result<(), String> {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    match folders.iter().any(|folder| Path::new(folder).join(file).exists()) {
+        true => Ok(()),
+        false => Err(format!("needs {file} (Debian's package {package})")),
+    }
+}
+
 /// The kernel runs 32-bit programs.
 pub fn ia32() -> Result<(), String> {
     let program = crate::build("thirty_two_bit");

@@ -198,8 +198,14 @@ impl Followed {
 
 /// Starts a program, has it probed and lets it go; returns what it said.
 fn follow(program: PathBuf, arguments: &[&str]) -> Option<(Followed, Vec<Said>, Finished)> {
+    follow_command(std::process::Command::new(program), arguments)
+}
+
+fn follow_command(
+    mut command: std::process::Command,
+    arguments: &[&str],
+) -> Option<(Followed, Vec<Said>, Finished)> {
     let follower = Follower::start(UNBOUNDED)?;
-    let mut command = std::process::Command::new(program);
     command.args(["0"]).args(arguments);
     let target = Target::start_command(command);
     let pid = target.pid();
@@ -294,6 +300,51 @@ fn a_statically_linked_program_is_followed() {
     let program = locality_tests::build("heap_sites").with_extension("static");
     let Some((followed, lines, _)) = follow(program, &[]) else { return };
     assert_eq!(followed.check(&lines), names(&C_SITES));
+}
+
+/// The libraries that stand in for the C library's allocator, and the packages of Debian that bring them.
+const ALLOCATORS: [(&str, &str); 3] = [
+    ("libjemalloc.so.2", "libjemalloc2"),
+    ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    ("libmimalloc.so.2", "libmimalloc2.0"),
+];
+
+fn preloaded(program: &str, library: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(locality_tests::build(program));
+    command.env("LD_PRELOAD", library);
+    command
+}
+
+#[test]
+fn blocks_of_other_allocators_are_followed() {
+    requires!(root, btf);
+    let _alone = alone();
+    for (library, package) in ALLOCATORS {
+        if let Err(reason) = locality_tests::requires::library(library, package) {
+            locality_tests::requires::skip(&reason);
+            continue;
+        }
+        let Some((followed, lines, _)) = follow_command(preloaded("heap_sites", library), &[]) else {
+            return;
+        };
+        eprintln!("{library}: {:?}", followed.heap.summary());
+        assert_eq!(followed.check(&lines), names(&C_SITES), "{library}");
+        let summary = followed.heap.summary();
+        assert_eq!((summary.lost, summary.folded, summary.pauses), (0, 0, 0), "{library} {summary:?}");
+        // Each allocation once, through whichever of the library's functions it went.
+        assert!((210..260).contains(&summary.seen), "{library} {summary:?}");
+    }
+}
+
+#[test]
+fn functions_of_mimalloc_alone_are_followed() {
+    let (library, package) = ALLOCATORS[2];
+    requires!(root, btf, library(library, package));
+    let _alone = alone();
+    let Some((followed, lines, _)) = follow_command(preloaded("heap_mimalloc", library), &[]) else { return };
+    assert_eq!(followed.check(&lines), names(&["main"]));
+    assert!(lines.iter().filter(|said| said.kind == Kind::Stands).count() == 27, "{lines:?}");
+    assert!(lines.iter().filter(|said| said.kind == Kind::Gone).count() >= 4, "{lines:?}");
 }
 
 #[test]

@@ -85,6 +85,17 @@ pub fn need(programs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { install(&missing) }
 }
 
+/// Installs the packages of libraries that are missing; pairs of (file, package). The tests say which they go without.
+pub fn need_libraries(libraries: &[(&str, &str)]) {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let has = |file: &str| folders.iter().any(|folder| Path::new(folder).join(file).exists());
+    for (file, package) in libraries.iter().filter(|(file, _)| !has(file)) {
+        if let Err(error) = install(&[*package]) {
+            eprintln!("{file} is missing: {error:#}");
+        }
+    }
+}
+
 /// Installs packages of the distribution.
 pub fn install(packages: &[&str]) -> Result<()> {
     if !has("apt-get") {

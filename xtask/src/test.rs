@@ -34,6 +34,13 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("valgrind", "valgrind"),
 ];
 
+/// Libraries that the tests load, and the packages that bring them.
+const LIBRARIES: [(&str, &str); 3] = [
+    ("libjemalloc.so.2", "libjemalloc2"),
+    ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    ("libmimalloc.so.2", "libmimalloc2.0"),
+];
+
 /// What `cargo xtask test` can be asked for.
 #[derive(clap::Args)]
 pub struct Options {
@@ -48,6 +55,7 @@ pub struct Options {
 /// Runs them all, also after a failure, and fails when any did.
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
+    shell::need_libraries(&LIBRARIES);
     let mut sum = Sum::default();
     let failures = sum.add(plain_tests().args(&options.arguments))?;
     sum.again(&failures, plain_tests(), options)?;

@@ -57,17 +57,45 @@ fn kind(name: &str) -> Option<u64> {
         "mmap" | "mmap64" if !prefixed => function::MMAP,
         "munmap" if !prefixed => function::MUNMAP,
         // jemalloc's and mimalloc's own.
-        "mallocx" | "zalloc" | "malloc_aligned" | "zalloc_aligned" | "new_nothrow" if prefixed => {
+        "mallocx"
+        | "zalloc"
+        | "malloc_small"
+        | "zalloc_small"
+        | "malloc_aligned"
+        | "zalloc_aligned"
+        | "malloc_aligned_at"
+        | "zalloc_aligned_at"
+        | "malloc_skip_new_handler"
+        | "new_nothrow"
+        | "newarray_nothrow"
+            if prefixed =>
+        {
             function::MALLOC
         }
-        "rallocx" | "realloc_aligned" if prefixed => function::REALLOC,
+        "mallocn" | "calloc_aligned" | "calloc_aligned_at" if prefixed => function::CALLOC,
+        "rallocx" | "reallocf" | "rezalloc" | "realloc_aligned" | "rezalloc_aligned" if prefixed => {
+            function::REALLOC
+        }
+        "reallocn" | "recalloc" | "recalloc_aligned" if prefixed => function::REALLOC_ARRAY,
+        "heap_malloc"
+        | "heap_zalloc"
+        | "heap_malloc_small"
+        | "heap_malloc_aligned"
+        | "heap_zalloc_aligned"
+            if prefixed =>
+        {
+            function::MEMALIGN
+        }
+        "heap_calloc" | "heap_mallocn" | "heap_calloc_aligned" if prefixed => function::HEAP_CALLOC,
+        "heap_realloc" | "heap_reallocf" | "heap_rezalloc" | "heap_realloc_aligned" if prefixed => {
+            function::HEAP_REALLOC
+        }
         "dallocx" | "sdallocx" | "free_size" | "free_size_aligned" | "free_aligned" | "delete"
         | "deletearray" | "delete_sized" | "deletearray_sized"
             if prefixed =>
         {
             function::FREE
         }
-        "newarray_nothrow" if prefixed => function::MALLOC,
         _ if is_cpp(name) => return cpp(name),
         _ if name.contains("__rust_") => return rust(name),
         // `new` and the like with a prefix throw too.
@@ -249,6 +277,12 @@ mod tests {
             ("tc_malloc", function::MALLOC),
             ("mi_zalloc_aligned", function::MALLOC),
             ("mi_realloc", function::REALLOC),
+            ("mi_calloc_aligned", function::CALLOC),
+            ("mi_mallocn", function::CALLOC),
+            ("mi_recalloc", function::REALLOC_ARRAY),
+            ("mi_heap_malloc", function::MEMALIGN),
+            ("mi_heap_calloc", function::HEAP_CALLOC),
+            ("mi_heap_realloc", function::HEAP_REALLOC),
             ("calloc", function::CALLOC),
             ("reallocarray", function::REALLOC_ARRAY),
             ("posix_memalign", function::POSIX_MEMALIGN),
@@ -270,6 +304,10 @@ mod tests {
             "_ZnwmSt11align_val_t",
             "tc_new",
             "mi_new",
+            "mi_new_n",
+            "mi_heap_new",
+            "mi_heap_delete",
+            "heap_malloc",
             "mallopt",
             "xmalloc",
             "_ZnwmPv",
