@@ -187,7 +187,7 @@ impl<'a> Study<'a> {
             let place = place_of(context, load.access.kind);
             let path = paths.number_with((context, place), || path_of(context, place));
             let row = located.get(&id).and_then(|(object, _)| rows.row(*object));
-            let object = objects.number(row, row.and_then(|row| rows.first(row)));
+            let object = objects.number(row, row.and_then(|row| rows.object(row)));
             firsts.push(First { id, load, path, place, object, stretch, weight });
         }
         let mut reuses_of = |case: &Case<'_>| -> Vec<_> {
