@@ -29,7 +29,7 @@ use crate::{
 const NOT_THE_RETURN: u32 = 1;
 /// Where the kernel puts what a probed return goes through: the last page of a program's address space (`xol_add_vma` in
 /// kernel/events/uprobes.c).
-const TRAMPOLINE: u64 = (1 << 47) - 2 * PAGE_BYTES;
+pub const TRAMPOLINE: u64 = (1 << 47) - 2 * PAGE_BYTES;
 /// What everything else says.
 const DONE: u32 = 0;
 
@@ -102,7 +102,7 @@ fn entered(regs: *mut pt_regs) -> bool {
     }
     if bytes < settings.min_bytes && !(reallocates(which) && is_live(&call, block)) {
         count_shared(counter::HEAP_SMALL);
-        if cookie & function::OWN != 0 {
+        if cookie & function::OWN != 0 && which != function::MMAP {
             note_small(call.tid, rsp);
         }
         return false;

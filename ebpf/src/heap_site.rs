@@ -17,6 +17,7 @@ use locality_common::{
 
 use crate::{
     copy,
+    heap::TRAMPOLINE,
     maps::{self, HEAP_PENDING, HEAP_SITES, HEAP_SMALL_CALL, HEAP_TEXT},
     ring::{room_for_site, submit_site},
 };
@@ -130,7 +131,9 @@ pub fn maps_a_block(call: &Call, rsp: u64, flags: u64) -> bool {
     }
     // SAFETY: only this thread changes its own entry.
     let Some(outer) = (unsafe { HEAP_SMALL_CALL.get(call.tid) }) else { return true };
-    outer.rsp < rsp || return_address(outer.rsp) != outer.return_address
+    // A call whose return is probed has got another return address since.
+    let now = return_address(outer.rsp);
+    outer.rsp < rsp || (now != outer.return_address && now < TRAMPOLINE)
 }
 
 /// Puts the return address that a probe replaced back into the copy `to` of a stack that begins at `rsp`.

@@ -98,7 +98,7 @@ impl Resolver {
 
     /// Names what lies at an address of the process. Never fails: what is not known is said in [`Object::unknown`].
     pub fn resolve(&mut self, address: u64, at: &Place<'_>) -> Named {
-        let region = self.region(address);
+        let mut region = self.region(address);
         if let Some(region) = region
             && let Some(module) = self.space.module(region, &self.processes, self.pid)
             && let Some(named) = self.in_module(module, address)
@@ -111,10 +111,14 @@ impl Resolver {
         if let Some(named) = self.on_stack(address, at, region) {
             return named;
         }
-        // A file may have been mapped over memory that was mapped before.
-        if !region.is_some_and(|region| self.space.is_file(region))
-            && let Some(named) = self.in_heap(address, at)
-        {
+        // A file may have been mapped over memory that was mapped before, or a block may lie where a file was.
+        let mut is_file = region.is_some_and(|region| self.space.is_file(region));
+        if is_file && at.heap.is_some_and(|heap| heap.block(address).is_some()) {
+            let is_read = self.refresh().is_ok_and(|is_read| is_read);
+            region = self.space.find(address);
+            is_file = is_read && region.is_some_and(|region| self.space.is_file(region));
+        }
+        if !is_file && let Some(named) = self.in_heap(address, at) {
             return named;
         }
         if let Some(region) = region

@@ -188,9 +188,9 @@ impl Space {
         })
     }
 
-    /// True for a mapping of a file.
+    /// True for a mapping of a file that somebody reads.
     pub(crate) fn is_file(&self, index: usize) -> bool {
-        self.regions.get(index).is_some_and(|region| region.mapping.inode != 0)
+        self.regions.get(index).is_some_and(|region| is_file(&region.mapping))
     }
 
     /// The mapping itself as an object, and the offset of an address in it.
@@ -202,7 +202,7 @@ impl Space {
     ) -> Option<(Arc<Object>, u64)> {
         let region = self.regions.get(index)?;
         let mapping = &region.mapping;
-        let is_file = mapping.inode != 0 && !is_shared_memory(&mapping.path);
+        let is_file = is_file(mapping);
         let file_offset = if mapping.inode != 0 { mapping.offset } else { 0 };
         let offset = address.wrapping_sub(mapping.start).wrapping_add(file_offset);
         if let Some(object) = &region.object {
@@ -259,7 +259,8 @@ impl Space {
 /// Said of anonymous memory that no allocation record covers.
 const NOT_RECORDED: &str = "no allocation record covers it: allocated before the trace began, without --heap, or not by an allocator";
 
-/// Memory that programs share: named, but no file that anybody reads.
-fn is_shared_memory(path: &str) -> bool {
-    ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV"].iter().any(|prefix| path.starts_with(prefix))
+/// Not memory that programs share, nor huge pages: these have names, but no file that anybody reads.
+fn is_file(mapping: &Mapping) -> bool {
+    let memory = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
+    mapping.inode != 0 && !memory.iter().any(|prefix| mapping.path.starts_with(prefix))
 }

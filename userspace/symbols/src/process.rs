@@ -27,6 +27,9 @@ use crate::module::{Module, ModuleFile, Modules};
 /// lack the libraries, and what starts and ends within a tenth of a second is sampled a few milliseconds later.
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// An exec is told within this time.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// So often a process is read that executes one program after the other meanwhile.
 const READINGS_MAX: u32 = 3;
 /// Vanished mappings that are remembered per process.
@@ -175,6 +178,8 @@ pub(crate) struct Process {
     readings: u64,
     /// The memory of the program that they are of.
     memory: Option<File>,
+    /// Since when another one is seen to run.
+    another_since: Option<Instant>,
     /// Executable mappings that an address fell in, by start.
     seen: HashMap<u64, Code>,
     /// Files that were opened on demand, by device and inode.
@@ -196,6 +201,7 @@ impl Process {
             mappings: Mappings::default(),
             readings: 0,
             memory: None,
+            another_since: None,
             seen: HashMap::new(),
             files: HashMap::new(),
             past: Vec::new(),
@@ -247,8 +253,14 @@ impl Process {
         self.next_reading = done + ((done - started) * READING_SHARE).max(MIN_INTERVAL);
         let read = read?;
         if self.is_another_program() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the process runs another program"));
+            // Whoever follows the process tells of it, unless what the kernel said was lost.
+            let since = *self.another_since.get_or_insert(started);
+            if since.elapsed() < TOLD_WITHIN {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the process runs another program"));
+            }
+            self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
         }
+        self.another_since = None;
         let old = std::mem::replace(&mut self.mappings, read);
         self.readings += 1;
         let mut gone = Vec::new();

@@ -122,8 +122,8 @@ pub(super) struct State {
     processes: HashMap<u32, Process>,
     /// Records up to this moment were read.
     drained_ns: u64,
-    /// Nothing is followed any more.
-    over: bool,
+    /// Since when nothing is followed any more.
+    over_ns: Option<u64>,
     passed_ns: u64,
     waiting: Vec<HeapSite>,
     totals: HashMap<(u32, u64), (u64, u64)>,
@@ -168,7 +168,7 @@ impl Heap {
             object,
             processes: HashMap::new(),
             drained_ns: 0,
-            over: false,
+            over_ns: None,
             passed_ns: 0,
             waiting: Vec::new(),
             totals: HashMap::new(),
@@ -297,18 +297,22 @@ impl Heap {
     }
 }
 
+/// The last answers come within this time after the last record. Blocks that stood then are taken to stand until then.
+const LAST_ANSWERS_NS: u64 = 2_000_000_000;
+
 impl State {
-    /// Whether a block stands, as far as records were read; not when nobody would see its end.
+    /// Whether a block stands, as far as records were read; not when nobody would have seen its end for long.
     fn stands(&self, pid: u32, block: &HeapBlock) -> bool {
         let found =
             self.processes.get(&pid).and_then(|process| process.map.find(block.start, self.drained_ns));
         let same = |found: Block| found.start == block.start && found.since_ns == block.since_ns;
-        !self.over && found.is_some_and(|found| found.certain && same(found))
+        let closed = self.over_ns.is_some_and(|over_ns| sys::monotonic_ns() > over_ns + LAST_ANSWERS_NS);
+        !closed && found.is_some_and(|found| found.certain && same(found))
     }
 
     /// The probes go and do not come back.
     pub(super) fn finish(&mut self) {
-        self.over = true;
+        self.over_ns = Some(sys::monotonic_ns());
     }
 
     /// Reads the ring to its end.
