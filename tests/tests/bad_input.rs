@@ -399,8 +399,14 @@ fn wrong_use() {
         let scratch = Scratch::new(&format!("onto-{command}"));
         let profile = scratch.path("p.locality");
         std::fs::write(&profile, "all that there is").unwrap();
-        let onto = run(&[command, &profile, "--report", &profile]);
-        onto.assert_refused(2, &["would replace the profile", "another name"]);
+        let (link, earlier) = (scratch.path("latest"), format!("{profile}.old"));
+        std::os::unix::fs::symlink(&profile, &link).unwrap();
+        for (read, written) in
+            [(&profile, &profile), (&link, &profile), (&profile, &link), (&profile, &earlier)]
+        {
+            let onto = run(&[command, read, "--report", written]);
+            onto.assert_refused(2, &["would replace the profile", "another name"]);
+        }
         assert_eq!(std::fs::read_to_string(&profile).unwrap(), "all that there is");
     }
 }

@@ -19,7 +19,7 @@ use locality_bpf::{
     compare,
     control::{launch, session, skid::Skid},
     doctor, exact, objects,
-    plan::{Plan, Targets, check_report},
+    plan::{Plan, Targets, keep_apart},
 };
 
 fn main() -> ExitCode {
@@ -164,7 +164,7 @@ fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) 
 }
 
 fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &OutputArgs) -> Result<ExitCode> {
-    check_report(output, Some(file))?;
+    keep_apart(output, file)?;
     if let Some(stored) = exact::stored(file) {
         if first_s.is_some() {
             bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
@@ -193,7 +193,7 @@ fn list_objects(
     against: Option<&objects::Against>,
     output: &OutputArgs,
 ) -> Result<ExitCode> {
-    check_report(output, Some(file))?;
+    keep_apart(output, file)?;
     let colour = output.report.is_none() && wants_colour(std::io::stdout().is_terminal());
     let style = if colour { Style::Ansi } else { Style::Plain };
     let options = text::Options { top: output.top, style };

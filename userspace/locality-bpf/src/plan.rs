@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -153,12 +154,7 @@ impl Plan {
 /// A place that cannot be written, or that the profile has.
 pub fn check_report(print: &OutputArgs, profile: Option<&Path>) -> Result<()> {
     let Some(report) = &print.report else { return Ok(()) };
-    if profile.is_some_and(|profile| is_same_place(report, profile)) {
-        bail!(WrongUse(format!(
-            "the report would replace the profile {}: give --report another name",
-            report.display()
-        )));
-    }
+    profile.map_or(Ok(()), |profile| keep_apart(print, profile))?;
     fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -167,7 +163,31 @@ pub fn check_report(print: &OutputArgs, profile: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a report in the place of a profile, or of the one before it.
+///
+/// # Errors
+/// Such a place.
+pub fn keep_apart(print: &OutputArgs, profile: &Path) -> Result<()> {
+    let Some(report) = &print.report else { return Ok(()) };
+    let mut earlier = profile.as_os_str().to_owned();
+    earlier.push(".old");
+    for kept in [profile, Path::new(&earlier)] {
+        if is_same_place(report, kept) {
+            bail!(WrongUse(format!(
+                "the report would replace the profile {}: give --report another name",
+                kept.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn is_same_place(a: &Path, b: &Path) -> bool {
+    // One file may have several names.
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    if file(a).is_some() && file(a) == file(b) {
+        return true;
+    }
     let folder = |path: &Path| {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         parent.unwrap_or(Path::new(".")).canonicalize().ok()

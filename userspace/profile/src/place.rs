@@ -122,7 +122,7 @@ fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> 
     if there == Kind::Empty && !journal.exists() {
         return fs::remove_file(path).map_err(|error| Error::io(path, "remove", error));
     }
-    let old = with_suffix(path, ".old");
+    let old = earlier(path);
     may_replace(&old, is_ours)?;
     fs::rename(path, &old).map_err(|error| Error::io(path, "rename", error))?;
     // The journal belongs to the file of its name: one left beside the new file would be played back into it.
@@ -136,6 +136,11 @@ fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> 
         }
     }
     Ok(())
+}
+
+/// Where an earlier profile lies.
+pub(crate) fn earlier(path: &Path) -> PathBuf {
+    with_suffix(path, ".old")
 }
 
 /// What is there, where it may give way: an earlier profile or an empty file.

@@ -11,19 +11,22 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::place::{self, Owner};
 
-/// An empty file with mode 0600; removed when nothing is written.
+/// An empty file with mode 0600; when nothing is written it is removed, and what was there before is there again.
 #[derive(Debug)]
 pub struct Reserved {
     path: PathBuf,
     file: File,
     owner: Option<Owner>,
+    /// What was there before is FILE.old now.
+    has_earlier: bool,
 }
 
 impl Reserved {
     /// Makes it. An earlier profile becomes `FILE.old`, and so does what `is_ours` knows; anything else is an error.
     pub fn create(path: &Path, owner: Option<Owner>, is_ours: impl Fn(&Path) -> bool) -> Result<Self, Error> {
+        let has_earlier = fs::metadata(path).is_ok_and(|there| there.len() > 0);
         let (path, file) = place::create_empty(path, owner, &is_ours)?;
-        Ok(Self { path, file, owner })
+        Ok(Self { path, file, owner, has_earlier })
     }
 
     /// Writes the file; where it lies. What cannot be written whole is removed.
@@ -57,7 +60,10 @@ impl Drop for Reserved {
         let is_empty = self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
         if is_empty && matches!(self.is_there(), Ok(true)) {
             // Nothing is lost with it.
-            let _ = fs::remove_file(&self.path);
+            let _ = match self.has_earlier {
+                true => fs::rename(place::earlier(&self.path), &self.path),
+                false => fs::remove_file(&self.path),
+            };
         }
     }
 }
@@ -104,6 +110,10 @@ mod tests {
         let file = folder.path().join("a");
         drop(reserve(&file).unwrap());
         assert!(!file.exists());
+        fs::write(&file, "ours before").unwrap();
+        drop(reserve(&file).unwrap());
+        assert_eq!(fs::read(&file).unwrap(), b"ours before");
+        fs::remove_file(&file).unwrap();
         let place = reserve(&file).unwrap();
         assert!(matches!(reserve(&file), Err(Error::InUse { .. })));
         fs::remove_file(&file).unwrap();

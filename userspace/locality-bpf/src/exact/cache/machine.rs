@@ -145,7 +145,9 @@ impl Machine {
             filled.fill_from(host, instructions)?;
         }
         said.or(filled);
-        said.finish().map_err(wrong)
+        // What a host contradicts is nobody's wrong usage.
+        let by_user = !asked.caches.is_empty() || asked.compatible.is_some() || asked.prefetch.is_some();
+        said.finish().map_err(|error| if by_user { wrong(error) } else { error })
     }
 }
 

@@ -179,11 +179,13 @@ impl Geometry {
 /// # Errors
 /// Where sysfs tells nothing, a sentence with the way out.
 pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), String> {
-    let last = caches.iter().map(|cache| cache.level).max();
+    let levels = || caches.iter().map(|cache| cache.level);
+    // In some virtual machines the first one that is told is level 2.
+    let (first, last) = (levels().min(), levels().max());
     let (mut levels, mut notices) = (Levels::new(), Vec::new());
     for cache in caches {
         let name = match cache.level {
-            1 => Name::L1,
+            level if Some(level) == first => Name::L1,
             level if Some(level) == last => Name::Last,
             _ => Name::L2,
         };
