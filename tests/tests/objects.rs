@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 
 /// Seconds of a trace.
 const SECONDS: &str = "5";
+/// Where names are looked for at low priority while the program lives.
+const LONGER: &str = "12";
 
 fn trace(program: &str, arguments: &[&str]) -> Live {
     let target = Target::start(program, arguments);
@@ -212,7 +214,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["heap", SECONDS], &[]);
+    let live = launch(&programs::build("objects"), &["heap", LONGER], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
         let row = row(&live.report, name);
