@@ -492,6 +492,37 @@ fn a_rust_vector_of_structures() {
     assert_near("particles", heap, 0.75, n, report);
 }
 
+/// A program whose files lie in a file system of its own, as in a container: nobody else sees them.
+#[test]
+fn a_program_in_another_root() {
+    requires!(root, btf, watchpoints(4), command("unshare"), command("chroot"));
+    let _alone = alone();
+    let root = tempfile::tempdir().unwrap();
+    let program = programs::build("objects");
+    let copy = |from: &Path, to: &Path| {
+        let to = root.path().join(to.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, to).unwrap();
+    };
+    copy(&program, Path::new("/opt/of-the-container"));
+    let libraries = Command::new("ldd").arg(&program).output().unwrap().stdout;
+    let libraries = String::from_utf8(libraries).unwrap();
+    for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
+        copy(Path::new(library), Path::new(library));
+    }
+    let inside = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs none $1 && cp -a $0/. $1 && exec chroot $1 /opt/of-the-container globals 60";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).args([root.path(), inside.path()]);
+    let target = Target::start_command(command);
+    let live = Live::trace(target.pid(), SECONDS, &["--overhead", "5"]);
+    assert_shares(&live, &[("hot_table", 0.6), ("warm_table", 0.3), ("cold_table", 0.1)]);
+    let hot = row(&live.report, "hot_table");
+    assert!(hot["module"].as_str().unwrap().ends_with("/opt/of-the-container"), "{hot:#}");
+    assert!(std::fs::read_dir(inside.path()).unwrap().next().is_none(), "its files are seen from here");
+    assert!(hot["declared"]["file"].as_str().unwrap().ends_with("objects.c"), "{hot:#}");
+}
+
 #[test]
 fn a_fortran_common_block() {
     requires!(root, btf, watchpoints(4), command("gfortran"));
