@@ -33,6 +33,14 @@ fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     live.profile
 }
 
+/// That some windows of a traced `shifting_ground` end for one of these reasons, while it says what it says untraced.
+fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let profile = on_shifting_ground(rounds, which);
+    assert!(ended(&profile, expected) > 0, "{:?}, {:?}", reasons(&profile), profile.ledger.stops);
+}
+
 #[test]
 fn what_windows_foretell_happens() {
     requires!(root, btf, watchpoints(4));
@@ -80,43 +88,28 @@ fn without_windows_there_are_none() {
 
 #[test]
 fn code_that_is_rewritten_ends_the_window() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("3000", "rewrites");
-    assert!(ended(&profile, &["code was written"]) > 0, "{:?}", profile.ledger.stops);
+    some_windows_end("3000", "rewrites", &["code was written"]);
 }
 
 #[test]
 fn pages_that_come_and_go_harm_nobody() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("60000", "unmaps");
-    assert!(ended(&profile, &["whole", "time limit"]) > 0, "{:?}", profile.ledger.stops);
+    some_windows_end("60000", "unmaps", &["whole", "time limit"]);
 }
 
 /// A stopped thread's next page may be gone for as long as another thread likes.
 #[test]
 fn pages_that_are_taken_away_end_the_window() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("1500000", "pulls");
-    assert!(ended(&profile, &["unreadable data"]) > 0, "{:?}", reasons(&profile));
+    some_windows_end("1500000", "pulls", &["unreadable data"]);
 }
 
 #[test]
 fn code_for_32_bits_has_no_window() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("100000", "narrow");
-    assert!(ended(&profile, &["32-bit code"]) > 0, "{:?}", reasons(&profile));
+    some_windows_end("100000", "narrow", &["32-bit code"]);
 }
 
 #[test]
 fn an_instruction_that_may_not_be_run_ends_the_window() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("400000", "rare");
-    assert!(ended(&profile, &["unsupported instruction"]) > 0, "{:?}", reasons(&profile));
+    some_windows_end("400000", "rare", &["unsupported instruction"]);
 }
 
 #[test]
@@ -140,18 +133,12 @@ fn a_stack_that_cannot_be_read_ends_the_window() {
 
 #[test]
 fn a_process_that_may_do_nothing_is_windowed_as_any() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("60000", "confined");
-    assert!(ended(&profile, &["whole", "time limit"]) > 0, "{:?}", profile.ledger.stops);
+    some_windows_end("60000", "confined", &["whole", "time limit"]);
 }
 
 #[test]
 fn a_reading_of_the_clock_ends_the_window() {
-    requires!(root, btf, watchpoints(4));
-    let _alone = alone();
-    let profile = on_shifting_ground("400000", "clocks");
-    assert!(ended(&profile, &["clock or random number"]) > 0, "{:?}", profile.ledger.stops);
+    some_windows_end("400000", "clocks", &["clock or random number"]);
 }
 
 /// The window process of a tracer: its child by that name.

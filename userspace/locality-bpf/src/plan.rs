@@ -169,9 +169,8 @@ pub fn check_report(print: &OutputArgs, profile: Option<&Path>) -> Result<()> {
 /// Such a place.
 pub fn keep_apart(print: &OutputArgs, profile: &Path) -> Result<()> {
     let Some(report) = &print.report else { return Ok(()) };
-    let mut earlier = profile.as_os_str().to_owned();
-    earlier.push(".old");
-    for kept in [profile, Path::new(&earlier)] {
+    let earlier = locality_profile::earlier(profile);
+    for kept in [profile, &earlier] {
         if is_same_place(report, kept) {
             bail!(WrongUse(format!(
                 "the report would replace the profile {}: give --report another name",

@@ -20,7 +20,7 @@ mod value;
 mod writer;
 
 pub use error::Error;
-pub use place::Owner;
+pub use place::{Owner, earlier};
 pub use reader::read;
 pub use reserved::Reserved;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};

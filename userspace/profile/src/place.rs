@@ -138,8 +138,8 @@ fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> 
     Ok(())
 }
 
-/// Where an earlier profile lies.
-pub(crate) fn earlier(path: &Path) -> PathBuf {
+/// Where the profile goes that was there before one: `FILE.old`.
+pub fn earlier(path: &Path) -> PathBuf {
     with_suffix(path, ".old")
 }
 

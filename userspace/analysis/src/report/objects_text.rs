@@ -229,20 +229,18 @@ impl Text<'_> {
             .collect();
         lines.push("            line  offset    bytes  of its accesses".to_owned());
         for run in runs.iter().take(MEMBERS) {
-            let [first, rest @ ..] = run else { continue };
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let name = |piece: &Piece| piece.member.and_then(|index| record.members.get(index));
-            let told = match (name(first), name(rest.last().unwrap_or(first))) {
-                (Some(member), _) if rest.is_empty() => {
+            let told = match (name(first), name(last)) {
+                (Some(member), _) if run.len() == 1 => {
                     let of_type = member.type_name.as_ref().map_or(String::new(), |name| format!(", {name}"));
                     shorten(&format!("{}{of_type}", member.path), 44)
                 }
                 (Some(from), Some(until)) => {
-                    let more = run.len() - 1;
-                    shorten(&format!("{} … {} ({} members)", from.path, until.path, more + 1), 44)
+                    shorten(&format!("{} … {} ({} members)", from.path, until.path, run.len()), 44)
                 }
                 _ => "(hole)".to_owned(),
             };
-            let last = rest.last().unwrap_or(first);
             let share = match first.access_share {
                 share if share > 0.0 => percent(share),
                 _ => String::new(),
