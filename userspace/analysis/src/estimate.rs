@@ -5,13 +5,16 @@
 //! §3), which the arbiter knows exactly: w = period / (p_arm · p_survive). Unlike RDX's proportional attribution (§IV.A)
 //! it assumes nothing about contexts; its price is variance where survival is unlikely.
 //!
-//! Intervals are 95 %: percentile bootstrap over the observations with a fixed seed, widened to Wilson's interval at
-//! Kish's effective sample size, because resampling cannot show what a small sample has missed (three out of three would
+//! Intervals are 95 %: percentile bootstrap over the samples with a fixed seed, all observations of a sample together (they come
+//! from one window and are alike: Davison & Hinkley 1997, Bootstrap Methods and their Application, §3.8), widened to Wilson's interval at
+//! Kish's effective number of samples, because resampling cannot show what a small sample has missed (three out of three would
 //! give 100 % ± 0).
 //!
-//! Sources of error: observations are treated as independent, but neighbours in time are alike, so intervals are too
+//! Sources of error: samples are treated as independent, but neighbours in time are alike, so intervals are too
 //! narrow for programs with few long phases; locations whose reuse depends on our stops; refused watches count as
 //! missing at random; a share says nothing about uses that could not be watched.
+
+use std::collections::HashMap;
 
 /// An estimate with its 95 % interval and the number of observations behind it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -42,21 +45,33 @@ pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f6
     (possible(p_arm) && possible(p_survive) && weight.is_finite() && weight > 0.0).then_some(weight)
 }
 
+/// What an observation counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counted {
+    /// Its weight.
+    pub weight: f64,
+    /// The sample that it comes from.
+    pub sample: u32,
+}
+
 /// Share of each group in the total weight. `members[i]` = (group, weight) of observation i; groups are `0..groups`.
-pub fn shares(members: &[(usize, f64)], groups: usize) -> Vec<Estimate> {
-    let ones = vec![1.0; members.len()];
-    let values = group_shares(members, &ones, groups);
+pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
+    let samples = Samples::of(members.iter().map(|(_, counted)| counted.sample));
+    let weights: Vec<(usize, f64)> =
+        members.iter().map(|(group, counted)| (*group, counted.weight)).collect();
+    let values = group_shares(&weights, std::iter::repeat(1.0), groups);
     let mut counts = vec![0_u64; groups];
     for &(group, _) in members {
         counts[group] += 1;
     }
     let mut replicates = vec![Vec::with_capacity(REPLICATES); groups];
-    resample(members.len(), |multiplicity| {
-        for (column, share) in replicates.iter_mut().zip(group_shares(members, multiplicity, groups)) {
+    samples.resample(|times| {
+        let drawn = group_shares(&weights, samples.of_each(times), groups);
+        for (column, share) in replicates.iter_mut().zip(drawn) {
             column.push(share as f32);
         }
     });
-    let effective = effective_size(members.iter().map(|&(_, weight)| weight));
+    let effective = effective_size(samples.sums(weights.iter().map(|(_, weight)| *weight)).into_iter());
     let estimate = |((value, n), mut column): ((f64, u64), Vec<f32>)| {
         column.sort_unstable_by(f32::total_cmp);
         let (low, high) = wilson(value, effective);
@@ -71,35 +86,82 @@ pub fn shares(members: &[(usize, f64)], groups: usize) -> Vec<Estimate> {
 }
 
 /// Share of the observations for which the flag holds. Its n is that of all of them.
-pub fn share_of(members: impl Iterator<Item = (bool, f64)>) -> Estimate {
-    let members: Vec<(usize, f64)> = members.map(|(holds, weight)| (usize::from(holds), weight)).collect();
+pub fn share_of(members: impl Iterator<Item = (bool, Counted)>) -> Estimate {
+    let members: Vec<(usize, Counted)> =
+        members.map(|(holds, counted)| (usize::from(holds), counted)).collect();
     let n = members.len() as u64;
     Estimate { n, ..shares(&members, 2)[1] }
 }
 
-/// Weighted quantile q of (value, weight) pairs: the smallest value with at least q of the weight at or below it. With
-/// fewer than six observations the interval is simply all that was seen, and covers less than 95 %.
-pub fn quantile(observations: &[(f64, f64)], q: f64) -> Estimate {
+/// Weighted quantile q of values: the smallest with at least q of the weight at or below it. With
+/// fewer than six samples the interval is simply all that was seen, and covers less than 95 %.
+pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
     let mut sorted = observations.to_vec();
-    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let ones = vec![1.0; sorted.len()];
-    let value = sorted_quantile(&sorted, &ones, q);
+    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.weight.total_cmp(&b.1.weight)));
+    let samples = Samples::of(sorted.iter().map(|(_, counted)| counted.sample));
+    let sorted: Vec<(f64, f64)> =
+        sorted.into_iter().map(|(value, counted)| (value, counted.weight)).collect();
+    let value = sorted_quantile(&sorted, std::iter::repeat(1.0), q);
     let n = sorted.len() as u64;
-    if sorted.len() < FEWEST_FOR_QUANTILES {
+    if samples.number < FEWEST_FOR_QUANTILES {
         let end = |entry: Option<&(f64, f64)>| entry.map_or(value, |entry| entry.0);
         return Estimate { value, low: end(sorted.first()), high: end(sorted.last()), n };
     }
     let mut replicates = Vec::with_capacity(REPLICATES);
-    resample(sorted.len(), |multiplicity| replicates.push(sorted_quantile(&sorted, multiplicity, q) as f32));
+    samples.resample(|times| replicates.push(sorted_quantile(&sorted, samples.of_each(times), q) as f32));
     replicates.sort_unstable_by(f32::total_cmp);
     let low = f64::from(percentile(&replicates, 0.025)).min(value);
     let high = f64::from(percentile(&replicates, 0.975)).max(value);
     Estimate { value, low, high, n }
 }
 
-fn group_shares(members: &[(usize, f64)], multiplicity: &[f64], groups: usize) -> Vec<f64> {
+/// Which observations come from the same sample.
+struct Samples {
+    /// By observation, numbered from 0.
+    of: Vec<usize>,
+    number: usize,
+}
+
+impl Samples {
+    fn of(samples: impl Iterator<Item = u32>) -> Self {
+        let mut known = HashMap::new();
+        let mut number = |sample: u32| {
+            let next = known.len();
+            *known.entry(sample).or_insert(next)
+        };
+        let of = samples.map(&mut number).collect();
+        Self { of, number: known.len() }
+    }
+
+    /// What observations have in common with their samples.
+    fn of_each<'a>(&'a self, values: &'a [f64]) -> impl Iterator<Item = f64> + Clone + 'a {
+        self.of.iter().map(|sample| values[*sample])
+    }
+
+    /// Sums by sample.
+    fn sums(&self, values: impl Iterator<Item = f64>) -> Vec<f64> {
+        let mut sums = vec![0.0; self.number];
+        self.of.iter().zip(values).for_each(|(sample, value)| sums[*sample] += value);
+        sums
+    }
+
+    /// Calls back with how often each of the n samples was drawn, n draws with replacement, once per replicate.
+    fn resample(&self, mut replicate: impl FnMut(&[f64])) {
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut times = vec![0.0; self.number];
+        for _ in 0..if self.number == 0 { 0 } else { REPLICATES } {
+            times.fill(0.0);
+            for _ in 0..self.number {
+                times[random.usize(..self.number)] += 1.0;
+            }
+            replicate(&times);
+        }
+    }
+}
+
+fn group_shares(members: &[(usize, f64)], times: impl Iterator<Item = f64>, groups: usize) -> Vec<f64> {
     let mut sums = vec![0.0; groups];
-    for (&(group, weight), times) in members.iter().zip(multiplicity) {
+    for (&(group, weight), times) in members.iter().zip(times) {
         sums[group] += weight * times;
     }
     let total: f64 = sums.iter().sum();
@@ -109,30 +171,17 @@ fn group_shares(members: &[(usize, f64)], multiplicity: &[f64], groups: usize) -
     sums
 }
 
-fn sorted_quantile(sorted: &[(f64, f64)], multiplicity: &[f64], q: f64) -> f64 {
-    let total: f64 = sorted.iter().zip(multiplicity).map(|((_, weight), times)| weight * times).sum();
+fn sorted_quantile(sorted: &[(f64, f64)], times: impl Iterator<Item = f64> + Clone, q: f64) -> f64 {
+    let total: f64 = sorted.iter().zip(times.clone()).map(|((_, weight), times)| weight * times).sum();
     let mut below = 0.0;
-    for ((value, weight), times) in sorted.iter().zip(multiplicity) {
+    for ((value, weight), times) in sorted.iter().zip(times) {
         below += weight * times;
-        if below >= q * total && *times > 0.0 {
+        if below >= q * total && times > 0.0 {
             return *value;
         }
     }
     // Rounding may leave the last sum a hair short of the total.
     sorted.last().map_or(0.0, |entry| entry.0)
-}
-
-/// Calls back with how often each of n observations was drawn, n draws with replacement, once per replicate.
-fn resample(n: usize, mut replicate: impl FnMut(&[f64])) {
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut multiplicity = vec![0.0; n];
-    for _ in 0..if n == 0 { 0 } else { REPLICATES } {
-        multiplicity.fill(0.0);
-        for _ in 0..n {
-            multiplicity[random.usize(..n)] += 1.0;
-        }
-        replicate(&multiplicity);
-    }
 }
 
 fn percentile(sorted: &[f32], q: f64) -> f32 {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::analysis::Analysis;
 use crate::cacheuse::CacheUse;
 use crate::context::Contexts;
-use crate::estimate::{Estimate, share_of};
+use crate::estimate::{Counted, Estimate, share_of};
 use crate::estimator::Estimator;
 use crate::histogram::{FAR_NS, Histogram, TimeDistances};
 use crate::hot::{Hot, HotAccesses};
@@ -183,7 +183,8 @@ impl Windowed {
 /// Watches of uses in windows that were reused, so that the use must have trapped before.
 fn confirmed(profile: &Profile) -> Estimate {
     let reused = |watch: &&Watch| watch.of_use.is_some() && matches!(watch.outcome, Outcome::Reused { .. });
-    share_of(profile.watches.iter().filter(reused).map(|watch| (watch.use_confirmed, 1.0)))
+    let counted = |watch: &Watch| Counted { weight: 1.0, sample: watch.sample.0 };
+    share_of(profile.watches.iter().filter(reused).map(|watch| (watch.use_confirmed, counted(watch))))
 }
 
 fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Finding {

@@ -6,7 +6,7 @@
 //! in it.
 
 use crate::analysis::{Analysis, in_order};
-use crate::estimate::{Estimate, quantile, share_of, shares};
+use crate::estimate::{Counted, Estimate, quantile, share_of, shares};
 use crate::observation::Reuse;
 
 /// Distribution of time distances.
@@ -71,20 +71,22 @@ impl Analysis for TimeDistances {
         let reuses = in_order(self.reuses);
         let first = bin_index(self.resolution_ns.saturating_sub(1));
         let bin = |reuse: &Reuse| bin_index(reuse.distance_ns).saturating_sub(first) as usize;
-        let members: Vec<(usize, f64)> = reuses.iter().map(|reuse| (bin(reuse), reuse.weight)).collect();
+        let members: Vec<(usize, Counted)> =
+            reuses.iter().map(|reuse| (bin(reuse), reuse.counted())).collect();
         let count = members.iter().map(|member| member.0 + 1).max().unwrap_or(0);
         let bins = (first..).zip(shares(&members, count)).map(|(index, fraction)| Bin {
             low_ns: if index == first { 0 } else { lower_edge(index) },
             high_ns: if index >= 64 { u64::MAX } else { lower_edge(index + 1) },
             fraction,
         });
-        let distances: Vec<(f64, f64)> = reuses.iter().map(|r| (r.distance_ns as f64, r.weight)).collect();
+        let distances: Vec<(f64, Counted)> =
+            reuses.iter().map(|reuse| (reuse.distance_ns as f64, reuse.counted())).collect();
         Histogram {
             bins: bins.collect(),
             resolution_ns: self.resolution_ns,
             median_ns: quantile(&distances, 0.5),
             p90_ns: quantile(&distances, 0.9),
-            far: share_of(reuses.iter().map(|reuse| (reuse.distance_ns >= FAR_NS, reuse.weight))),
+            far: share_of(reuses.iter().map(|reuse| (reuse.distance_ns >= FAR_NS, reuse.counted()))),
             n: reuses.len() as u64,
         }
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::analysis::{Analysis, in_order};
 use crate::context::{Contexts, PlaceId, function_name};
-use crate::estimate::{Estimate, shares};
+use crate::estimate::{Counted, Estimate, shares};
 use crate::model::{AccessKind, Profile};
 use crate::observation::Hit;
 
@@ -103,7 +103,7 @@ fn rows<T: Clone + Eq + std::hash::Hash>(hits: &[Hit], what: impl Fn(&Hit) -> T)
         if at == rows.len() {
             rows.push(Row { what, share: Estimate::default(), loads: 0.0, stores: 0.0, unknown: 0.0 });
         }
-        members.push((at, hit.weight));
+        members.push((at, Counted { weight: hit.weight, sample: hit.sample }));
         let row = &mut rows[at];
         match hit.kind {
             AccessKind::Load => row.loads += hit.weight,
@@ -116,8 +116,8 @@ fn rows<T: Clone + Eq + std::hash::Hash>(hits: &[Hit], what: impl Fn(&Hit) -> T)
         }
     }
     let mut sums = vec![0.0; rows.len()];
-    for &(at, weight) in &members {
-        sums[at] += weight;
+    for (at, counted) in &members {
+        sums[*at] += counted.weight;
     }
     for ((row, share), sum) in rows.iter_mut().zip(shares(&members, sums.len())).zip(sums) {
         row.share = share;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::analysis::Observed;
 use crate::context::{ContextId, Contexts};
-use crate::estimate::horvitz_thompson;
+use crate::estimate::{Counted, horvitz_thompson};
 use crate::model::{AccessKind, FrameId, ObjectId, Outcome, Profile, Sample, Seen, StackId, Touch, Watch};
 use crate::objects::Locations;
 use crate::subjects::Subject;
@@ -17,6 +17,8 @@ use crate::subjects::Subject;
 pub struct Reuse {
     /// Index of the watch in the profile.
     pub watch: u32,
+    /// Index of the sample.
+    pub sample: u32,
     /// Horvitz–Thompson weight, in nanoseconds of CPU time that the sample stands for.
     pub weight: f64,
     /// Calling context of the use.
@@ -39,17 +41,33 @@ pub struct Reuse {
     pub object: Option<ObjectId>,
 }
 
+impl Reuse {
+    /// What it counts.
+    pub fn counted(&self) -> Counted {
+        Counted { weight: self.weight, sample: self.sample }
+    }
+}
+
 /// A location that was watched, and whether it was touched again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
     /// Index of the watch in the profile.
     pub watch: u32,
+    /// Index of the sample.
+    pub sample: u32,
     /// Horvitz–Thompson weight.
     pub weight: f64,
     /// Calling context of the use.
     pub use_context: ContextId,
     /// What became of it.
     pub fate: Fate,
+}
+
+impl Watched {
+    /// What it counts.
+    pub fn counted(&self) -> Counted {
+        Counted { weight: self.weight, sample: self.sample }
+    }
 }
 
 /// What became of a watched location.
@@ -131,6 +149,7 @@ impl Observations {
                     };
                     found.reuses.push(Reuse {
                         watch: index,
+                        sample: watch.sample.0,
                         weight,
                         use_context,
                         reuse_context,
@@ -147,7 +166,7 @@ impl Observations {
                 Outcome::StillArmed | Outcome::Gone => Fate::NotReused,
                 Outcome::Replaced | Outcome::Refused => Fate::Withdrawn,
             };
-            found.watched.push(Watched { watch: index, weight, use_context, fate });
+            found.watched.push(Watched { watch: index, sample: watch.sample.0, weight, use_context, fate });
         }
         found
     }
@@ -173,11 +192,13 @@ impl Observations {
             let seen = subject.followed.map_or(1.0, |followed| followed.p_arm * followed.p_survive);
             let inverse = if subject.shown.reused { subject.weight } else { subject.weight / seen };
             let use_context = subject.context;
-            found.watched.push(Watched { watch: index, weight: inverse, use_context, fate });
+            let sample = subject.sample;
+            found.watched.push(Watched { watch: index, sample, weight: inverse, use_context, fate });
             let (Fate::Reused, Some(reuse_context)) = (fate, subject.reuse_context) else { continue };
             let ends = Ends::of(profile, subject);
             found.reuses.push(Reuse {
                 watch: index,
+                sample,
                 weight: *weight,
                 use_context,
                 reuse_context,

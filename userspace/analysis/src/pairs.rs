@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::analysis::{Analysis, in_order};
 use crate::context::{ContextId, Contexts, PlaceId};
-use crate::estimate::{Estimate, quantile, share_of, shares};
+use crate::estimate::{Counted, Estimate, quantile, share_of, shares};
 use crate::model::{AccessKind, ObjectId};
 use crate::observation::Reuse;
 
@@ -112,8 +112,8 @@ impl Analysis for Pairs<'_> {
                 weight,
                 median_ns,
                 p90_ns: between(&members, 0.9),
-                kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.weight))),
-                cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.weight))),
+                kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.counted()))),
+                cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.counted()))),
                 near: near_if < self.resolution_ns as f64,
                 object: most_of(&members),
                 contexts: by_place.remove(&(use_place, reuse_place)).unwrap_or_default(),
@@ -137,7 +137,7 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
         // Every key is in the list that was made of them.
         let group = keys.partition_point(|other| *other < key(reuse));
         members[group].push(reuse);
-        weights.push((group, reuse.weight));
+        weights.push((group, reuse.counted()));
     }
     let shares = shares(&weights, keys.len());
     let mut groups: Vec<_> = keys.into_iter().zip(shares).zip(members).map(|((k, s), m)| (k, s, m)).collect();
@@ -147,8 +147,8 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
 
 /// Quantile of distances. Where all are known as intervals only, it is no better known than they are.
 fn between(members: &[&Reuse], q: f64) -> Estimate {
-    let distances: Vec<(f64, f64)> =
-        members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.weight)).collect();
+    let distances: Vec<(f64, Counted)> =
+        members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.counted())).collect();
     let mut found = quantile(&distances, q);
     let within: Option<Vec<(u64, u64)>> = members.iter().map(|reuse| reuse.within).collect();
     for (low, high) in within.unwrap_or_default() {

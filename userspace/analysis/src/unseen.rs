@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::analysis::{Analysis, in_order};
 use crate::context::{Contexts, PlaceId};
-use crate::estimate::{Estimate, share_of, shares};
+use crate::estimate::{Counted, Estimate, share_of, shares};
 use crate::observation::{Fate, Watched};
 
 /// Uses without a reuse.
@@ -72,13 +72,13 @@ impl Analysis for UnseenUses<'_> {
         }
         let places: Vec<PlaceId> = by_place.keys().copied().collect();
         // Group 0 holds the reused ones, group 1 + i the not reused ones of place i.
-        let ended: Vec<(usize, f64)> = watched
+        let ended: Vec<(usize, Counted)> = watched
             .iter()
             .filter(|watch| watch.fate != Fate::Withdrawn)
             .map(|watch| {
                 let place =
                     places.partition_point(|place| *place < self.contexts.place_of(watch.use_context));
-                (if watch.fate == Fate::Reused { 0 } else { 1 + place }, watch.weight)
+                (if watch.fate == Fate::Reused { 0 } else { 1 + place }, watch.counted())
             })
             .collect();
         let weights = shares(&ended, places.len() + 1).into_iter().skip(1);
@@ -100,7 +100,7 @@ impl Analysis for UnseenUses<'_> {
 
 fn not_reused<'a>(watched: impl Iterator<Item = &'a Watched>) -> Estimate {
     let ended = watched.filter(|watch| watch.fate != Fate::Withdrawn);
-    share_of(ended.map(|watch| (watch.fate == Fate::NotReused, watch.weight)))
+    share_of(ended.map(|watch| (watch.fate == Fate::NotReused, watch.counted())))
 }
 
 #[cfg(test)]

@@ -4,6 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Of samples that each have one observation.
+fn alone<T>(members: impl IntoIterator<Item = (T, f64)>) -> Vec<(T, Counted)> {
+    let counted = |((what, weight), sample)| (what, Counted { weight, sample });
+    members.into_iter().zip(0..).map(counted).collect()
+}
+
 #[test]
 fn weights_divide_by_the_chance_of_being_seen() {
     assert_eq!(horvitz_thompson(1_000, 0.5, 0.25), Some(8_000.0));
@@ -21,7 +27,7 @@ proptest! {
     fn shares_sum_to_one_and_lie_in_their_interval(
         members in proptest::collection::vec((0..5_usize, 0.01..100.0_f64), 1..60),
     ) {
-        let estimates = shares(&members, 5);
+        let estimates = shares(&alone(members.clone()), 5);
         let total: f64 = estimates.iter().map(|estimate| estimate.value).sum();
         prop_assert!((total - 1.0).abs() < 1e-9);
         let weights: f64 = members.iter().map(|member| member.1).sum();
@@ -42,7 +48,7 @@ proptest! {
         q in 0.05..0.95_f64,
     ) {
         let pairs: Vec<(f64, f64)> = observations.iter().map(|&(v, w)| (f64::from(v), f64::from(w))).collect();
-        let estimate = quantile(&pairs, q);
+        let estimate = quantile(&alone(pairs.clone()), q);
         let weight = |keep: &dyn Fn(f64) -> bool| -> f64 {
             pairs.iter().filter(|pair| keep(pair.0)).map(|pair| pair.1).sum()
         };
@@ -62,7 +68,7 @@ fn no_observation_gives_the_whole_range() {
 
 #[test]
 fn three_of_three_is_not_certain() {
-    let estimate = share_of([(true, 1.0); 3].into_iter());
+    let estimate = share_of(alone([(true, 1.0); 3]).into_iter());
     assert_eq!((estimate.value, estimate.n), (1.0, 3));
     assert!(estimate.low < 0.5, "{estimate:?}");
 }
@@ -76,13 +82,38 @@ fn intervals_cover() {
     let (mut covered, mut width) = (0, 0.0);
     for seed in 0..TRACES {
         let mut random = fastrand::Rng::with_seed(seed);
-        let estimate = share_of((0..120).map(|_| (random.f64() < TRUTH, 1.0 + 4.0 * random.f64())));
+        let reuses = (0..120).map(|_| (random.f64() < TRUTH, 1.0 + 4.0 * random.f64()));
+        let estimate = share_of(alone(reuses).into_iter());
         covered += u64::from(estimate.low <= TRUTH && TRUTH <= estimate.high);
         width += estimate.high - estimate.low;
     }
     assert!(covered >= TRACES * 91 / 100, "{covered} of {TRACES}");
     let width = width / TRACES as f64;
     assert!(width < 0.25, "mean width {width}");
+}
+
+/// The same with 16 observations a sample that are all alike, the worst that a window can do: they count as one.
+#[test]
+fn observations_of_one_sample_do_not_narrow_intervals() {
+    const TRUTH: f64 = 0.3;
+    const TRACES: u64 = 250;
+    let mut covered = 0;
+    for seed in 0..TRACES {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let of_sample = |sample: u32| {
+            let (holds, weight) = (random.f64() < TRUTH, 1.0 + 4.0 * random.f64());
+            [(holds, Counted { weight, sample }); 16]
+        };
+        let estimate = share_of((0..120).flat_map(of_sample));
+        assert_eq!(estimate.n, 120 * 16);
+        covered += u64::from(estimate.low <= TRUTH && TRUTH <= estimate.high);
+    }
+    assert!(covered >= TRACES * 91 / 100, "{covered} of {TRACES}");
+    // Five samples cannot bracket a median, however many observations they have.
+    let few: Vec<(f64, Counted)> =
+        (0..50).map(|n| (f64::from(n), Counted { weight: 1.0, sample: n % 5 })).collect();
+    let median = quantile(&few, 0.5);
+    assert_eq!((median.low, median.high, median.n), (0.0, 49.0, 50));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::model::AccessKind;
 
 fn reuse(watch: u32, distance_ns: u64, weight: f64) -> Reuse {
     Reuse {
+        sample: watch,
         watch,
         weight,
         use_context: ContextId(0),

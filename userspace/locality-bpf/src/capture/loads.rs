@@ -12,7 +12,7 @@ use locality_stream::Event;
 use super::choice::{LINE, last_byte};
 
 /// Accesses drawn in a window.
-const MOST: usize = 8;
+const MOST: usize = 32;
 
 /// Accesses drawn in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
