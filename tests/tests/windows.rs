@@ -172,7 +172,7 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
     let finished = tracer.finish(LIMIT);
     assert!(finished.status.success(), "{}", finished.stderr);
     let profile = locality_profile::read(&file).unwrap();
-    assert!(ended(&profile, &["window process died"]) > 0, "{:?}", profile.ledger.stops);
+    assert!(ended(&profile, &["window process did not answer"]) > 0, "{:?}", profile.ledger.stops);
     // Others follow: the last windows are whole again.
     let last = &profile.windows[profile.windows.len() - 10..];
     assert!(last.iter().any(|window| window.end == "whole"), "{last:?}");

@@ -131,6 +131,11 @@ impl Blocks {
         self.tables.counts.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// A block by its number.
     #[inline(always)]
     pub(crate) fn get(&self, block: u32) -> Option<&Block> {

@@ -29,6 +29,8 @@ const FIP: usize = 8;
 const FDP: usize = 16;
 /// How often the clock is looked at, in blocks and repetitions.
 const CLOCK_EVERY: u32 = 256;
+/// Blocks that take as long as to read a page, or to decode a block.
+const FRESH: u32 = 32;
 
 /// What a window works on.
 pub(crate) struct Machine<'a> {
@@ -71,6 +73,14 @@ impl<'a> Machine<'a> {
     pub(crate) fn tick(&mut self) -> Step {
         self.until_clock -= 1;
         if self.until_clock == 0 { self.look_at_clock() } else { Ok(()) }
+    }
+
+    /// So many pages or blocks were read that are new in this window.
+    #[inline(always)]
+    pub(crate) fn hurry(&mut self, fresh: u32) {
+        if fresh > 0 {
+            self.until_clock = self.until_clock.saturating_sub(fresh.saturating_mul(FRESH)).max(1);
+        }
     }
 
     #[cold]

@@ -99,7 +99,7 @@ impl End {
             End::Unrepeatable => "clock or random number",
             End::Restart => "system call to be restarted",
             End::NotLongMode => "32-bit code",
-            End::Helper => "window process died",
+            End::Helper => "window process did not answer",
         }
     }
 }

@@ -221,6 +221,38 @@ fn limits_are_kept() {
     assert_eq!((ran.end(), ran.counts.events, ran.counts.instructions), (End::Log, 0, 0));
 }
 
+/// Memory that takes its time.
+struct Slow(Made);
+
+impl Memory for Slow {
+    fn read(&mut self, pages: &[u64], into: &mut [Page], found: &mut [bool]) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        self.0.read(pages, into, found);
+    }
+
+    fn trust(&self, page: u64) -> Trust {
+        self.0.trust(page)
+    }
+}
+
+/// A window of new pages and code is slow: its time is looked at as often as that asks for.
+#[test]
+fn slow_pages_do_not_outlast_the_time() {
+    let mut a = CodeAssembler::new(64).unwrap();
+    let mut again = a.create_label();
+    a.mov(rdi, 0x10_0000_u64).unwrap();
+    a.set_label(&mut again).unwrap();
+    a.mov(al, byte_ptr(rdi)).unwrap();
+    a.add(rdi, PAGE as i32).unwrap();
+    a.jmp(again).unwrap();
+    let mut memory = Slow(made(&mut a));
+    memory.0.put(0x10_0000, &[1; 200 * PAGE as usize]);
+    let short = Limits { time_ns: 5_000_000, ..limits(10_000) };
+    let ran = Shadow::new().run(&start(), &mut memory, &short);
+    assert_eq!(ran.end(), End::Time);
+    assert!((4..40).contains(&ran.counts.pages), "{} pages", ran.counts.pages);
+}
+
 #[test]
 fn full_tables_begin_a_new_epoch() {
     use std::sync::atomic::Ordering::Acquire;
