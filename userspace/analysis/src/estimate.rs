@@ -14,7 +14,7 @@
 //! narrow for programs with few long phases; locations whose reuse depends on our stops; refused watches count as
 //! missing at random; a share says nothing about uses that could not be watched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// An estimate with its 95 % interval and the number of observations behind it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -56,14 +56,16 @@ pub struct Counted {
 
 /// Share of each group in the total weight. `members[i]` = (group, weight) of observation i; groups are `0..groups`.
 pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
-    let samples = Samples::of(members.iter().map(|(_, counted)| counted.sample));
-    let weights: Vec<(usize, f64)> =
-        members.iter().map(|(group, counted)| (*group, counted.weight)).collect();
-    let values = group_shares(&weights, std::iter::repeat(1.0), groups);
     let mut counts = vec![0_u64; groups];
-    for &(group, _) in members {
-        counts[group] += 1;
+    // By group and sample, of which there are far fewer than observations.
+    let mut sums: BTreeMap<(usize, u32), f64> = BTreeMap::new();
+    for (group, counted) in members {
+        counts[*group] += 1;
+        *sums.entry((*group, counted.sample)).or_default() += counted.weight;
     }
+    let samples = Samples::of(sums.keys().map(|(_, sample)| *sample));
+    let weights: Vec<(usize, f64)> = sums.iter().map(|((group, _), weight)| (*group, *weight)).collect();
+    let values = group_shares(&weights, std::iter::repeat(1.0), groups);
     let mut replicates = vec![Vec::with_capacity(REPLICATES); groups];
     samples.resample(|times| {
         let drawn = group_shares(&weights, samples.of_each(times), groups);

@@ -98,8 +98,7 @@ impl Findings {
         let rates = Rates::of(profile);
         let mut found = Self { far_from: FAR_NS as f64, ..Self::default() };
         let [words, lines] = GRANULES.map(|granule| Case::new(profile, &contexts, &rates, granule, None));
-        found.objects = Objects::of(profile, &contexts, &rates, &lines, estimator);
-        found.cache_use = CacheUse::of(profile, &contexts, &rates, [&words, &lines], estimator);
+        let cases = [&words, &lines];
         let (observations, resolution) = if profile.windows.is_empty() {
             (Observations::of(profile, &contexts), resolution_ns)
         } else {
@@ -109,18 +108,24 @@ impl Findings {
             found.unit = rates.unit();
             let per_ns = if found.unit == Unit::Accesses { rates.mean() } else { 1.0 };
             found.far_from *= per_ns;
-            found.windowed = Some(Windowed::of(profile, &contexts, &rates, [&words, &lines], estimator));
             (seen, if found.unit == Unit::Accesses { NEAR_ACCESSES } else { resolution_ns })
         };
-        Self {
-            pairs: run(Pairs::new(&contexts, resolution), observations.reuses.clone()),
-            histogram: run(TimeDistances::new(resolution), observations.reuses),
-            hot: run(HotAccesses::new(profile, &contexts), observations.hits),
-            unseen: run(UnseenUses::new(&contexts), observations.watched),
-            unusable: observations.unusable,
-            contexts,
-            ..found
-        }
+        found.unusable = observations.unusable;
+        // Each draws its own intervals, which is nearly all of the time that a report takes.
+        std::thread::scope(|scope| {
+            let windowed = (!profile.windows.is_empty())
+                .then(|| scope.spawn(|| Windowed::of(profile, &contexts, &rates, cases, estimator)));
+            let cache_use = scope.spawn(|| CacheUse::of(profile, &contexts, &rates, cases, estimator));
+            let objects = scope.spawn(|| Objects::of(profile, &contexts, &rates, &lines, estimator));
+            found.pairs = run(Pairs::new(&contexts, resolution), observations.reuses.clone());
+            found.histogram = run(TimeDistances::new(resolution), observations.reuses);
+            found.hot = run(HotAccesses::new(profile, &contexts), observations.hits);
+            found.unseen = run(UnseenUses::new(&contexts), observations.watched);
+            found.windowed = windowed.map(joined);
+            found.cache_use = joined(cache_use);
+            found.objects = joined(objects);
+        });
+        Self { contexts, ..found }
     }
 
     /// Reuse at one size of granule.
@@ -165,7 +170,10 @@ impl Windowed {
         };
         Self {
             estimator,
-            whole: whole.map(checked).to_vec(),
+            whole: std::thread::scope(|scope| {
+                let checked = &checked;
+                whole.map(|case| scope.spawn(move || checked(case))).map(joined).to_vec()
+            }),
             threads: threads.into_iter().map(of_thread).collect(),
             threads_left_out,
             rates: rates.sources().to_vec(),
@@ -185,6 +193,11 @@ fn confirmed(profile: &Profile) -> Estimate {
     let reused = |watch: &&Watch| watch.of_use.is_some() && matches!(watch.outcome, Outcome::Reused { .. });
     let counted = |watch: &Watch| Counted { weight: 1.0, sample: watch.sample.0 };
     share_of(profile.watches.iter().filter(reused).map(|watch| (watch.use_confirmed, counted(watch))))
+}
+
+/// What a thread made; its panic is ours.
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Finding {
