@@ -48,7 +48,9 @@ const CONTEXTS: usize = 4;
 const FEWEST: f64 = 1.0;
 /// Bootstrap draws.
 const DRAWS: usize = if cfg!(test) { 10 } else { 60 };
-/// Draws are made for so many first touches in all at most, so that a long trace is reported quickly.
+/// Fewer tell little of how much they differ.
+const FEWEST_DRAWS: usize = if cfg!(test) { 2 } else { 16 };
+/// Draws are made for so many first touches in all where that leaves enough of them, so that a long trace is reported quickly.
 const DRAWN: usize = 400_000;
 const SEED: u64 = 0x10CA_CACE;
 
@@ -206,7 +208,7 @@ impl<'a> Study<'a> {
         let costs = self.costs(fills, &|_| 1.0);
         let sums = self.sums(&costs);
         let draws = self.draws(case, fills);
-        let spread = Spread::new(&draws, &sums, &costs);
+        let spread = Spread::new(&draws, &sums, self.by_sample(&costs));
         let whole = |sums: &Sums| sums.whole;
         let lines = Ranked::of(&sums.places, |_, _| Ordering::Equal);
         let functions = Ranked::of(&sums.functions, |a, b| {
@@ -255,7 +257,7 @@ impl<'a> Study<'a> {
             case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
             self.sums(&self.costs(fills, &|sample| weights.get(sample as usize).copied().unwrap_or(0.0)))
         };
-        (0..DRAWS.min(DRAWN / self.firsts.len().max(1)).max(2)).map(draw).collect()
+        (0..(DRAWN / self.firsts.len().max(1)).clamp(FEWEST_DRAWS, DRAWS)).map(draw).collect()
     }
 
     /// Call paths and bytes lost by object of some places.

@@ -167,17 +167,14 @@ impl Draw<'_> {
 impl<'a> Study<'a> {
     /// `stretch_of` tells for each subject the stretch of the run that it belongs to, `horizons` as many as there are.
     pub fn new(subjects: &'a [Subject], stretch_of: Vec<usize>, horizons: Vec<Option<f64>>) -> Self {
-        let mut contexts: BTreeMap<ContextId, (u64, u64, f64)> = BTreeMap::new();
+        let mut contexts: BTreeMap<ContextId, Evidence> = BTreeMap::new();
         for subject in subjects {
-            let (reuses, uses, weight) = contexts.entry(subject.context).or_default();
-            *reuses += u64::from(subject.reused());
-            *uses += 1;
-            *weight += subject.weight;
+            contexts.entry(subject.context).or_default().add(subject);
         }
         let mut own: Vec<(ContextId, f64)> = contexts
             .into_iter()
-            .filter(|(_, (reuses, uses, _))| *reuses >= FEWEST_REUSES || *uses >= FEWEST_USES)
-            .map(|(context, (.., weight))| (context, weight))
+            .filter(|(_, evidence)| evidence.suffices())
+            .map(|(context, evidence)| (context, evidence.weight))
             .collect();
         own.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         own.truncate(MOST_CURVES);
@@ -458,6 +455,37 @@ impl<'a> Study<'a> {
             masses.iter_mut().for_each(|mass| mass.scale(used / seen));
         }
         masses
+    }
+}
+
+/// What is known of a context. Uses of one sample are alike: they count as one.
+#[derive(Debug, Default)]
+struct Evidence {
+    /// Samples with a use, and with a reuse of one.
+    samples: u64,
+    reused: u64,
+    /// The last of each.
+    last: Option<u32>,
+    last_reused: Option<u32>,
+    weight: f64,
+}
+
+impl Evidence {
+    /// Takes the next subject, in the order of samples.
+    fn add(&mut self, subject: &Subject) {
+        let sample = Some(subject.sample);
+        self.samples += u64::from(self.last != sample);
+        self.last = sample;
+        if subject.reused() {
+            self.reused += u64::from(self.last_reused != sample);
+            self.last_reused = sample;
+        }
+        self.weight += subject.weight;
+    }
+
+    /// Whether there is enough for a curve of its own.
+    fn suffices(&self) -> bool {
+        self.reused >= FEWEST_REUSES || self.samples >= FEWEST_USES
     }
 }
 

@@ -46,7 +46,9 @@ pub use uses::{DataUse, LEVELS, Locations};
 
 /// Bootstrap draws for the intervals of misses.
 pub const DRAWS: usize = if cfg!(test) { 6 } else { 40 };
-/// Draws are made for this many uses in all at most, so that a long trace is reported quickly.
+/// Fewer tell little of how much they differ.
+const FEWEST_DRAWS: usize = if cfg!(test) { 6 } else { 16 };
+/// Draws are made for this many uses in all where that leaves enough of them, so that a long trace is reported quickly.
 const DRAWN_USES: usize = 2_000_000;
 const SEED: u64 = 0x0B1E_C75D;
 /// Bytes of a cache line.
@@ -186,7 +188,7 @@ impl Objects {
         let mut analysis = Shares::new(profile, &rows, &levels, rates.unit() == Unit::Accesses);
         uses.into_iter().for_each(|one| analysis.observe(one));
         let mut found = analysis.finish();
-        let draws = DRAWS.min(DRAWN_USES / study.subjects.len().max(1));
+        let draws = (DRAWN_USES / study.subjects.len().max(1)).clamp(FEWEST_DRAWS, DRAWS);
         study.widen(&mut found, (case, &prepared, &limits), &locations, draws);
         Some(found)
     }

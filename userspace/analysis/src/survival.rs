@@ -16,9 +16,9 @@
 
 use crate::convert::scale;
 
-/// Contexts with fewer reuses and fewer than [`FEWEST_USES`] have no curve of their own.
+/// Contexts with reuses in fewer samples and uses in fewer than [`FEWEST_USES`] have no curve of their own.
 pub const FEWEST_REUSES: u64 = 3;
-/// So many uses without a reuse say something too: that their data is not reused soon, or never.
+/// So many samples with uses and without a reuse say something too: that their data is not reused soon, or never.
 pub const FEWEST_USES: u64 = 12;
 /// Contexts with a curve of their own, the heaviest; the rest share the pooled one.
 pub const MOST_CURVES: usize = 64;

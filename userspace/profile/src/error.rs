@@ -50,6 +50,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// So many rows wait for a file that takes none that no more are kept.
+    #[error("{}: the file takes no rows, and no more can wait", .path.display())]
+    Waiting {
+        /// The file.
+        path: PathBuf,
+    },
     /// Creating would destroy a file that is not a profile.
     #[error("{} exists and is not a locality profile but {what}: choose another name with -o FILE", .path.display())]
     WouldClobber {

@@ -42,6 +42,8 @@ pub struct Writer {
     database: Connection,
     pending: Vec<Row>,
     last_commit: Instant,
+    /// The last try to write failed.
+    failed: bool,
     /// Held while we write, and closed after the database.
     _lock: File,
 }
@@ -53,9 +55,14 @@ impl Writer {
         let (path, lock) = place::create_empty(path, owner, &|_| false)?;
         let made = Self::open_new(&path).map_err(|error| Error::sqlite(&path, error));
         match made {
-            Ok(database) => {
-                Ok(Self { path, database, pending: Vec::new(), last_commit: Instant::now(), _lock: lock })
-            }
+            Ok(database) => Ok(Self {
+                path,
+                database,
+                pending: Vec::new(),
+                last_commit: Instant::now(),
+                failed: false,
+                _lock: lock,
+            }),
             Err(error) => {
                 // It holds nothing yet and is ours; if it cannot be removed either, the first error tells more.
                 let _ = std::fs::remove_file(&path);
@@ -184,6 +191,10 @@ impl Writer {
     fn put(&mut self, row: Row) -> Result<(), Error> {
         // The header is a handful of rows, and the most that a report can lose.
         if self.pending.len() >= PENDING_LIMIT && !row.is_header() {
+            // Not for each row anew: to try takes as long as to write all that wait.
+            if self.failed && self.last_commit.elapsed() < COMMIT_EVERY {
+                return Err(Error::Waiting { path: self.path.clone() });
+            }
             self.commit()?;
         }
         self.pending.push(row);
@@ -204,7 +215,11 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(());
         }
-        write_rows(&mut self.database, &self.pending).map_err(|error| Error::sqlite(&self.path, error))?;
+        let written = write_rows(&mut self.database, &self.pending);
+        let written = written.map_err(|error| Error::sqlite(&self.path, error));
+        // A reader that is at work goes away.
+        self.failed = written.as_ref().is_err_and(|error| !matches!(error, Error::Busy { .. }));
+        written?;
         self.pending.clear();
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Setup {
         let base = Recipe {
             samples: self.samples,
             windows: vec![],
-            uses: 8,
+            uses: 64,
             spread: 1000,
             fill: Fill::Nothing,
             policy: Policy::QuickReservoir,

@@ -27,14 +27,15 @@ struct Part {
     of: fn(&Cost) -> f64,
     /// How much of it may be or not be.
     unsure: fn(&Cost) -> f64,
-    /// Independent first touches that would vary as much.
+    /// Independent samples that would vary as much.
     effective: f64,
 }
 
 impl<'a> Spread<'a> {
-    pub fn new(draws: &'a [Sums], seen: &'a Sums, costs: &[Cost]) -> Self {
+    /// `by_sample`: what the first touches of each sample come to, which are alike.
+    pub fn new(draws: &'a [Sums], seen: &'a Sums, by_sample: Vec<Cost>) -> Self {
         let part = |of: fn(&Cost) -> f64, unsure: fn(&Cost) -> f64| {
-            let effective = effective(costs.iter().map(of));
+            let effective = effective(by_sample.iter().map(of));
             Part { of, unsure, effective }
         };
         Self {
@@ -123,13 +124,13 @@ impl<'a> Spread<'a> {
         Estimate { value, low: (value - half).max(0.0), high: (value + half).min(1.0), n: seen.n }
     }
 
-    /// Bytes used of a line; one more first touch, of which nothing or all is used, would be within the interval.
+    /// Bytes used of a line; one more sample's, of which nothing or all is used, would be within the interval.
     fn used(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let used = |cost: Cost| LINE - cost.lost / cost.lines;
         let seen = of(self.seen);
         let value = used(seen);
         let half = self.half(value, |sums| used(of(sums)));
-        let with = |other: f64| one_more(value, other, seen.n);
+        let with = |other: f64| one_more(value, other, seen.samples);
         let unsure = seen.unsure / seen.lines;
         Estimate {
             value,
@@ -139,14 +140,14 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Accesses to a line, harmonic mean, on a scale of logarithms; one more first touch of a line, accessed once or without end, would be within the
+    /// Accesses to a line, harmonic mean, on a scale of logarithms; one more sample's, accessed once or without end, would be within the
     /// interval.
     fn accesses(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let mean = |cost: Cost| cost.lines / cost.reciprocal;
         let seen = of(self.seen);
         let value = mean(seen);
         let half = self.half(value.ln(), |sums| mean(of(sums)).ln());
-        let with = |other: f64| 1.0 / one_more(1.0 / value, other, seen.n);
+        let with = |other: f64| 1.0 / one_more(1.0 / value, other, seen.samples);
         Estimate {
             value,
             low: (value / half.exp()).min(with(1.0)).max(1.0_f64.min(value)),
@@ -157,8 +158,8 @@ impl<'a> Spread<'a> {
 }
 
 /// The mean of n values and another one.
-fn one_more(mean: f64, other: f64, n: u64) -> f64 {
-    (mean * n as f64 + other) / (n as f64 + 1.0)
+fn one_more(mean: f64, other: f64, n: f64) -> f64 {
+    (mean * n + other) / (n + 1.0)
 }
 
 /// Kish's effective number.

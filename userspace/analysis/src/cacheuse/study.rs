@@ -1,6 +1,6 @@
 //! First touches and reuses of a profile by place, and what the first touches come to at one level.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::context::{ContextId, Contexts, function_name};
 use crate::estimator::Estimator;
@@ -29,6 +29,8 @@ pub(super) struct Cost {
     pub reciprocal: f64,
     /// First touches that load.
     pub n: u64,
+    /// Samples that they come from: those of one sample at one place count as one.
+    pub samples: f64,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -38,6 +40,7 @@ impl std::ops::AddAssign for Cost {
         self.unsure += other.unsure;
         self.reciprocal += other.reciprocal;
         self.n += other.n;
+        self.samples += other.samples;
     }
 }
 
@@ -51,6 +54,8 @@ pub(super) struct First<'a> {
     pub object: usize,
     pub stretch: usize,
     pub weight: f64,
+    /// One divided by the first touches of its sample at its place.
+    pub share_of_sample: f64,
 }
 
 /// First touches that one call path makes, by loads or by stores.
@@ -188,7 +193,12 @@ impl<'a> Study<'a> {
             let path = paths.number_with((context, place), || path_of(context, place));
             let row = located.get(&id).and_then(|(object, _)| rows.row(*object));
             let object = objects.number(row, row.and_then(|row| rows.object(row)));
-            firsts.push(First { id, load, path, place, object, stretch, weight });
+            firsts.push(First { id, load, path, place, object, stretch, weight, share_of_sample: 1.0 });
+        }
+        let mut alike: HashMap<(u32, usize), f64> = HashMap::new();
+        firsts.iter().for_each(|first| *alike.entry((first.load.sample.0, first.place)).or_default() += 1.0);
+        for first in &mut firsts {
+            first.share_of_sample = alike.get(&(first.load.sample.0, first.place)).map_or(1.0, |n| 1.0 / n);
         }
         let mut reuses_of = |case: &Case<'_>| -> Vec<_> {
             let weights = case.weights(estimator);
@@ -323,6 +333,7 @@ impl<'a> Study<'a> {
                 unsure: weight * share.min(1.0 - share) * open,
                 reciprocal: weight * reciprocal / seen.touches,
                 n: u64::from(weight > 0.0),
+                samples: if weight > 0.0 { first.share_of_sample } else { 0.0 },
             }
         };
         self.firsts.iter().zip(known).map(cost).collect()
@@ -359,6 +370,15 @@ impl<'a> Study<'a> {
             if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
         };
         sums.iter().zip(words).map(share).collect()
+    }
+
+    /// What the first touches of each sample come to.
+    pub fn by_sample(&self, costs: &[Cost]) -> Vec<Cost> {
+        let mut sums: BTreeMap<u32, Cost> = BTreeMap::new();
+        for (first, cost) in self.firsts.iter().zip(costs) {
+            *sums.entry(first.load.sample.0).or_default() += *cost;
+        }
+        sums.into_values().collect()
     }
 
     /// Sums of costs.

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use super::{DataUse, Rows};
 use crate::model::ObjectId;
 
-/// Uses at least that tell what was fetched between a use and its reuse.
-pub const NEAREST: usize = 32;
+/// Uses at least that tell what was fetched between a use and its reuse: of several windows, which have 64 each.
+pub const NEAREST: usize = 256;
 /// Uses looked at, evenly taken from all.
 const MOST_USES: usize = 40_000;
 /// Objects told apart, those with the most fetches.

@@ -216,29 +216,24 @@ impl<'a> Shares<'a> {
         let cpu = self.by(uses.iter(), at, |one| one.cpu_ns);
         let mut kinds: BTreeMap<At, [f64; 4]> = BTreeMap::new();
         // Seen reuses that miss, by line, and expected misses by the line of the use for objects without any; with how many.
-        let mut seen: BTreeMap<At, ([f64; LEVELS], u64)> = BTreeMap::new();
-        let mut used: BTreeMap<At, ([f64; LEVELS], u64)> = BTreeMap::new();
-        let add = |sums: &mut BTreeMap<At, ([f64; LEVELS], u64)>, at: At, by: &[f64; LEVELS]| {
-            let (sum, n) = sums.entry(at).or_default();
-            sum.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
-            *n += 1;
-        };
+        let mut seen: BTreeMap<At, OfLine> = BTreeMap::new();
+        let mut used: BTreeMap<At, OfLine> = BTreeMap::new();
         for one in uses {
             let Some(row) = one.row else { continue };
             kinds.entry((row, one.place)).or_default()[kind_index(one.kind)] +=
                 one.accesses + f64::MIN_POSITIVE;
-            add(&mut used, (row, one.place), &one.misses);
+            used.entry((row, one.place)).or_default().add(one.sample, &one.misses);
             if let Some((place, kind)) = one.reuse.filter(|_| one.missed.iter().any(|missed| *missed > 0.0)) {
-                add(&mut seen, (row, place), &one.missed);
+                seen.entry((row, place)).or_default().add(one.sample, &one.missed);
                 kinds.entry((row, place)).or_default()[kind_index(kind)] += f64::MIN_POSITIVE;
             }
         }
         let mut totals: BTreeMap<usize, ([f64; LEVELS], [f64; LEVELS])> = BTreeMap::new();
-        for ((row, _), (by, _)) in &seen {
-            totals.entry(*row).or_default().0.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
+        for ((row, _), line) in &seen {
+            totals.entry(*row).or_default().0.iter_mut().zip(&line.misses).for_each(|(sum, by)| *sum += by);
         }
-        for ((row, _), (by, _)) in &used {
-            totals.entry(*row).or_default().1.iter_mut().zip(by).for_each(|(sum, by)| *sum += by);
+        for ((row, _), line) in &used {
+            totals.entry(*row).or_default().1.iter_mut().zip(&line.misses).for_each(|(sum, by)| *sum += by);
         }
         for (at, weights) in kinds {
             let Some(Some(row)) = rows.get_mut(at.0) else { continue };
@@ -247,10 +242,10 @@ impl<'a> Shares<'a> {
                 let whole = row.miss_share.get(level).copied().unwrap_or_default();
                 let (sums, total) =
                     if of_seen[level] > 0.0 { (&seen, of_seen[level]) } else { (&used, of_used[level]) };
-                let (own, n) = sums.get(&at).map_or((0.0, 0), |(by, n)| (by[level], *n));
+                let (own, n) = sums.get(&at).map_or((0.0, 0), |line| (line.misses[level], line.n));
                 let part = if total > 0.0 { (own / total).clamp(0.0, 1.0) } else { 0.0 };
                 let of_row: u64 =
-                    sums.range((at.0, PlaceId(0))..=(at.0, PlaceId(u32::MAX))).map(|s| s.1.1).sum();
+                    sums.range((at.0, PlaceId(0))..=(at.0, PlaceId(u32::MAX))).map(|s| s.1.samples).sum();
                 let (low, high) = wilson(part, of_row as f64);
                 Estimate { value: whole.value * part, low: whole.low * low, high: whole.high * high, n }
             };
@@ -394,6 +389,26 @@ impl Analysis for Shares<'_> {
         });
         let n = uses.iter().filter(|one| one.accesses > 0.0).count() as u64;
         Objects { levels, ranked_by, rows, unknown, conflicts, stacks: stacks(&uses), n }
+    }
+}
+
+/// Misses by a line of code.
+#[derive(Default)]
+struct OfLine {
+    misses: [f64; LEVELS],
+    n: u64,
+    /// Samples that they come from: those of one sample are alike.
+    samples: u64,
+    last: Option<u32>,
+}
+
+impl OfLine {
+    /// Takes the next use, in the order of samples.
+    fn add(&mut self, sample: u32, misses: &[f64; LEVELS]) {
+        self.misses.iter_mut().zip(misses).for_each(|(sum, by)| *sum += by);
+        self.n += 1;
+        self.samples += u64::from(self.last != Some(sample));
+        self.last = Some(sample);
     }
 }
 

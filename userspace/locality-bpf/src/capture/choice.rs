@@ -95,6 +95,13 @@ struct Draft {
     address: u64,
 }
 
+impl Draft {
+    /// First byte of its granule.
+    fn granule(&self, bytes: u64) -> u64 {
+        self.address & !(bytes - 1)
+    }
+}
+
 /// The use that a watchpoint shall follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
@@ -112,6 +119,8 @@ pub struct Candidate {
 #[derive(Debug, Clone)]
 pub struct Choice {
     drafts: Vec<Draft>,
+    /// Accesses that may load their lines to be drawn at most.
+    loads: usize,
     /// For what is drawn later.
     random: fastrand::Rng,
 }
@@ -139,7 +148,7 @@ impl Choice {
             let word = (event.value / WORD + random.u64(..words)) * WORD;
             drafts.push(Draft { event: *position, at, address: word.max(event.value) });
         }
-        Self { drafts, random: random.fork() }
+        Self { drafts, loads: most / 2, random: random.fork() }
     }
 
     /// The first of the uses whose word the window does not show again. `events` gives all of them, each time anew.
@@ -148,15 +157,49 @@ impl Choice {
         events: impl Fn() -> I,
         random: &mut fastrand::Rng,
     ) -> Option<Candidate> {
+        // One look at the window for all of them: the thread waits.
+        let mut words: Vec<u64> = self.drafts.iter().map(|draft| draft.granule(WORD)).collect();
+        words.sort_unstable();
+        words.dedup();
+        let mut last = vec![0; words.len()];
+        for (at, event) in events().enumerate().filter(|(_, event)| event.kind.is_access()) {
+            touched(&words, WORD, &event).for_each(|word| last[word] = at);
+        }
         self.drafts.iter().enumerate().find_map(|(index, draft)| {
-            let word = draft.address & !(WORD - 1);
-            if events().skip(draft.event + 1).any(|event| touches(&event, word, WORD)) {
+            let word = draft.granule(WORD);
+            if words.binary_search(&word).is_ok_and(|word| last[word] > draft.event) {
                 return None;
             }
             let earlier = touches_before(events().take(draft.event + 1), word);
             let companions = companions(events(), draft.event, word, random);
             Some(Candidate { index, word, earlier, companions })
         })
+    }
+
+    /// For each use, the next touch of each of its granules.
+    fn reuses(&self, accesses: &[(Event, u64)]) -> Vec<[Option<usize>; GRANULES.len()]> {
+        let mut found = vec![[None; GRANULES.len()]; self.drafts.len()];
+        let mut at: Vec<(usize, usize)> =
+            self.drafts.iter().enumerate().map(|(index, draft)| (draft.at, index)).collect();
+        at.sort_unstable();
+        for (of, bytes) in GRANULES.into_iter().enumerate() {
+            let mut granules: Vec<u64> = self.drafts.iter().map(|draft| draft.granule(bytes)).collect();
+            granules.sort_unstable();
+            granules.dedup();
+            let mut next = vec![None; granules.len()];
+            let mut left = at.as_slice();
+            // From the end, so that what was met last comes next.
+            for (position, (event, _)) in accesses.iter().enumerate().rev() {
+                while let Some(((_, index), rest)) = left.split_last().filter(|(last, _)| last.0 == position)
+                {
+                    let granule = granules.binary_search(&self.drafts[*index].granule(bytes));
+                    found[*index][of] = granule.ok().and_then(|granule| next[granule]);
+                    left = rest;
+                }
+                touched(&granules, bytes, event).for_each(|granule| next[granule] = Some(position));
+            }
+        }
+        found
     }
 
     /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and the paths to both; and accesses
@@ -169,10 +212,9 @@ impl Choice {
             .zip(view.values.iter().copied().chain(std::iter::repeat(0)))
             .map(|(event, value)| (*event, value))
             .collect();
-        let reuses: Vec<[Option<usize>; GRANULES.len()]> =
-            self.drafts.iter().map(|draft| reuses(draft, &accesses)).collect();
+        let reuses = self.reuses(&accesses);
         let reused = reuses.iter().flatten().copied().flatten();
-        let firsts = Firsts::draw(&accesses, &mut self.random.clone());
+        let firsts = Firsts::draw(&accesses, self.loads, &mut self.random.clone());
         let uses = self.drafts.iter().map(|draft| draft.at);
         let first = firsts.drawn.iter().map(|draft| draft.at);
         let mut wanted: Vec<usize> = uses.chain(reused).chain(first).collect();
@@ -194,7 +236,7 @@ impl Choice {
             });
             Some(Chosen { skip: draft.at as u64, point: point(draft.at)?, address: draft.address, seen })
         };
-        let load = |draft: &loads::Draft| {
+        let load = |(draft, bursts): (&loads::Draft, Vec<Burst>)| {
             Some(FirstTouch {
                 skip: draft.at as u64,
                 gap: draft.gap.map(|gap| gap as u64),
@@ -202,11 +244,16 @@ impl Choice {
                 line: draft.line,
                 stands_for: firsts.stands_for,
                 shown: (accesses.len() - 1 - draft.at) as u64,
-                bursts: loads::bursts(&accesses, draft.at, draft.line),
+                bursts,
             })
         };
         Found {
-            loads: firsts.drawn.iter().filter_map(load).collect(),
+            loads: firsts
+                .drawn
+                .iter()
+                .zip(loads::bursts(&accesses, &firsts.drawn))
+                .filter_map(load)
+                .collect(),
             // One for each draft: their positions were taken from the accesses themselves.
             uses: self.drafts.iter().zip(&reuses).filter_map(chosen).collect(),
             touches: GRANULES.map(|bytes| {
@@ -299,12 +346,11 @@ fn touches_before(until: impl Iterator<Item = Event>, word: u64) -> u32 {
     executions.saturating_sub(1)
 }
 
-fn reuses(draft: &Draft, accesses: &[(Event, u64)]) -> [Option<usize>; GRANULES.len()] {
-    GRANULES.map(|bytes| {
-        let start = draft.address & !(bytes - 1);
-        let later = accesses.get(draft.at + 1..).unwrap_or_default();
-        later.iter().position(|(event, _)| touches(event, start, bytes)).map(|after| draft.at + 1 + after)
-    })
+/// Which of some granules, in ascending order, an access touches.
+pub(super) fn touched(granules: &[u64], bytes: u64, event: &Event) -> std::ops::Range<usize> {
+    let from = granules.partition_point(|granule| granule.saturating_add(bytes - 1) < event.value);
+    let rest = granules.get(from..).unwrap_or_default();
+    from..from + rest.iter().take_while(|granule| **granule <= last_byte(event)).count()
 }
 
 /// Paths at the given accesses, which ascend.

@@ -9,10 +9,7 @@ use std::collections::HashMap;
 use locality_analysis::model::Burst;
 use locality_stream::Event;
 
-use super::choice::{LINE, last_byte};
-
-/// Accesses drawn in a window.
-const MOST: usize = 32;
+use super::choice::{LINE, last_byte, touched};
 
 /// Accesses drawn in a window.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,8 +32,8 @@ pub struct Draft {
 }
 
 impl Firsts {
-    /// Draws among the accesses of a window.
-    pub fn draw(accesses: &[(Event, u64)], random: &mut fastrand::Rng) -> Self {
+    /// Draws at most `most` among the accesses of a window.
+    pub fn draw(accesses: &[(Event, u64)], most: usize, random: &mut fastrand::Rng) -> Self {
         let (from, until) = (accesses.len() / 4, accesses.len() / 2);
         let least = (Burst::GAP as usize).min(from.max(1));
         let mut touched = HashMap::new();
@@ -51,31 +48,38 @@ impl Firsts {
         }
         let all = drawn.len();
         random.shuffle(&mut drawn);
-        drawn.truncate(MOST);
+        drawn.truncate(most);
         drawn.sort_unstable();
         let stands_for = all as f64 / (drawn.len() * (until - from)).max(1) as f64;
         Self { drawn, stands_for }
     }
 }
 
-/// Touches of a line from the access at a position on.
-pub fn bursts(accesses: &[(Event, u64)], first: usize, line: u64) -> Vec<Burst> {
-    let mut bursts: Vec<Burst> = Vec::new();
-    for (after, (event, _)) in (0..).zip(accesses.iter().skip(first)) {
-        let bytes = bytes_of(event, line);
-        if bytes == 0 {
-            continue;
-        }
-        match bursts.last_mut() {
-            Some(last) if after - last.to < Burst::GAP => {
-                last.to = after;
-                last.touches += 1;
-                last.bytes |= bytes;
+/// For each draft, the touches of its line from it on.
+pub fn bursts(accesses: &[(Event, u64)], drafts: &[Draft]) -> Vec<Vec<Burst>> {
+    let mut found: Vec<Vec<Burst>> = vec![Vec::new(); drafts.len()];
+    let mut by_line: Vec<(u64, usize)> =
+        drafts.iter().enumerate().map(|(index, draft)| (draft.line, index)).collect();
+    by_line.sort_unstable();
+    let lines: Vec<u64> = by_line.iter().map(|(line, _)| *line).collect();
+    let first = drafts.iter().map(|draft| draft.at).min().unwrap_or(accesses.len());
+    for (at, (event, _)) in accesses.iter().enumerate().skip(first) {
+        for of_line in touched(&lines, LINE, event) {
+            let Some((line, index)) = by_line.get(of_line).copied() else { continue };
+            let Some(after) = drafts.get(index).and_then(|draft| at.checked_sub(draft.at)) else { continue };
+            let (after, bytes) = (after as u64, bytes_of(event, line));
+            let Some(bursts) = found.get_mut(index) else { continue };
+            match bursts.last_mut() {
+                Some(last) if after - last.to < Burst::GAP => {
+                    last.to = after;
+                    last.touches += 1;
+                    last.bytes |= bytes;
+                }
+                _ => bursts.push(Burst { from: after, to: after, touches: 1, bytes }),
             }
-            _ => bursts.push(Burst { from: after, to: after, touches: 1, bytes }),
         }
     }
-    bursts
+    found
 }
 
 fn lines(event: &Event) -> impl Iterator<Item = u64> {
@@ -99,6 +103,8 @@ mod tests {
 
     use super::*;
 
+    const MOST: usize = 8;
+
     fn accesses(raw: &[(u64, u16)]) -> Vec<(Event, u64)> {
         raw.iter().map(|(address, size)| (Event::access(Kind::LOAD, 0, *address, *size), 0)).collect()
     }
@@ -111,7 +117,7 @@ mod tests {
             seed: u64,
         ) {
             let accesses = accesses(&raw);
-            let firsts = Firsts::draw(&accesses, &mut fastrand::Rng::with_seed(seed));
+            let firsts = Firsts::draw(&accesses, MOST, &mut fastrand::Rng::with_seed(seed));
             let (from, until) = (raw.len() / 4, raw.len() / 2);
             let touches = |(address, size): (u64, u16), line: u64| {
                 let touched = (0..64).filter(|byte| (address..address + u64::from(size)).contains(&(line + byte)));
@@ -131,8 +137,8 @@ mod tests {
             prop_assert_eq!(firsts.drawn.len(), all.min(MOST));
             let stood_for = firsts.stands_for * firsts.drawn.len() as f64 * (until - from) as f64;
             prop_assert!((stood_for - all as f64).abs() < 1e-9);
-            for Draft { at, line, .. } in firsts.drawn {
-                let found = bursts(&accesses, at, line);
+            let all = bursts(&accesses, &firsts.drawn);
+            for (Draft { at, line, .. }, found) in firsts.drawn.into_iter().zip(all) {
                 let after = (0..).zip(&raw[at..]).map(|(n, one)| (n, touches(*one, line)));
                 let seen: Vec<(u64, u64)> = after.filter(|one| one.1 != 0).collect();
                 prop_assert_eq!(found.iter().map(|burst| burst.touches).sum::<u64>(), seen.len() as u64);

@@ -23,9 +23,19 @@ use super::{
     stops::USER_CODE_64,
 };
 
-/// Uses drawn in a window. Many, because a stop is dear and a use in it cheap: with eight, chance took about .04 of S in 200 windows of bzip2
-/// and only every third window of python had one that stays open and can be watched.
-const USES: usize = 64;
+/// Uses drawn in a window: many, because a stop is dear and a use in it cheap. With eight, chance took about .04 of S in 200 windows of bzip2
+/// and only every third window of python had one that stays open and can be watched. From [`ENOUGH`] windows on fewer and fewer, because
+/// windows tell more than uses of one, and a report's time grows with the uses.
+const USES: (usize, usize) = (64, 8);
+
+/// Windows of a trace with the most uses.
+const ENOUGH: u64 = 400;
+
+/// Uses to be drawn in the next window.
+fn uses(windows: u64) -> usize {
+    let (most, least) = USES;
+    (most as u64 * ENOUGH / windows.max(ENOUGH)).max(least as u64) as usize
+}
 
 /// Instructions of windows and the pages that they may read, each with the share of windows that are at least so long, in
 /// hundredths. A page costs about as much as sixty instructions, so that random accesses would make a short window dear. The
@@ -97,6 +107,8 @@ impl Taken<'_> {
 pub struct Windows {
     helper: Helper,
     random: fastrand::Rng,
+    /// Windows taken so far.
+    taken: u64,
     /// When the mappings of a process were read; absent for one that is not known to the helper.
     known: HashMap<u32, u64>,
     /// Whether there may be no window process at the moment.
@@ -113,6 +125,7 @@ impl Windows {
         Ok(Self {
             helper: Helper::start(settings)?,
             random: fastrand::Rng::new(),
+            taken: 0,
             known: HashMap::new(),
             is_down: false,
             probed: None,
@@ -192,7 +205,8 @@ impl Windows {
         let limits = Limits { instructions, pages, time_ns };
         let window = self.helper.run(pid.into(), state, &limits);
         let accesses = window.counts.accesses as usize;
-        let choice = Choice::draw(window.events(), accesses, USES, &mut self.random);
+        self.taken += 1;
+        let choice = Choice::draw(window.events(), accesses, uses(self.taken), &mut self.random);
         let candidate = choice.first_open(|| window.events(), &mut self.random);
         let candidate = candidate.filter(|open| open.earlier <= EARLIER_MAX);
         Some(Taken { window: Ok(window), choice, candidate })
@@ -232,4 +246,16 @@ fn why_none(regs: &libc::user_regs_struct) -> Option<End> {
     let in_system_call = (regs.orig_rax as i64) >= 0;
     let restarts = RESTARTS.contains(&(regs.rax as i64));
     (in_system_call && restarts).then_some(End::Restart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_traces_draw_fewer_uses_a_window() {
+        let all = |windows: u64| (0..windows).map(uses).sum::<usize>();
+        assert_eq!((uses(0), uses(ENOUGH), uses(2 * ENOUGH), uses(1 << 40)), (64, 64, 32, 8));
+        assert!(all(ENOUGH) == 25_600 && all(10_000) < 150_000, "{}", all(10_000));
+    }
 }

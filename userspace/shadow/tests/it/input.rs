@@ -226,7 +226,7 @@ struct Slow(Made);
 
 impl Memory for Slow {
     fn read(&mut self, pages: &[u64], into: &mut [Page], found: &mut [bool]) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(std::time::Duration::from_millis(2));
         self.0.read(pages, into, found);
     }
 
@@ -247,10 +247,10 @@ fn slow_pages_do_not_outlast_the_time() {
     a.jmp(again).unwrap();
     let mut memory = Slow(made(&mut a));
     memory.0.put(0x10_0000, &[1; 200 * PAGE as usize]);
-    let short = Limits { time_ns: 5_000_000, ..limits(10_000) };
+    let short = Limits { time_ns: 20_000_000, ..limits(10_000) };
     let ran = Shadow::new().run(&start(), &mut memory, &short);
     assert_eq!(ran.end(), End::Time);
-    assert!((4..40).contains(&ran.counts.pages), "{} pages", ran.counts.pages);
+    assert!((1..40).contains(&ran.counts.pages), "{} pages", ran.counts.pages);
 }
 
 #[test]

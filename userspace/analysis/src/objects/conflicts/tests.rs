@@ -40,7 +40,7 @@ fn by_definition(uses: &[DataUse], level: usize) -> BTreeMap<(usize, usize), f64
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn conflicts_are_those_of_the_definition(seed: u64, n in 1..150_u32) {
+    fn conflicts_are_those_of_the_definition(seed: u64, n in 1..500_u32) {
         let mut random = fastrand::Rng::with_seed(seed);
         let uses: Vec<DataUse> = (0..n).map(|position| random_use(&mut random, position, position / 3)).collect();
         let profile = profile(4);
