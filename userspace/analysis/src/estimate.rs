@@ -54,6 +54,20 @@ pub struct Counted {
     pub sample: u32,
 }
 
+/// Counts distinct samples that are told in order.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Distinct {
+    pub n: u64,
+    last: Option<u32>,
+}
+
+impl Distinct {
+    pub fn add(&mut self, sample: u32) {
+        self.n += u64::from(self.last != Some(sample));
+        self.last = Some(sample);
+    }
+}
+
 /// Share of each group in the total weight. `members[i]` = (group, weight) of observation i; groups are `0..groups`.
 pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
     let mut counts = vec![0_u64; groups];
@@ -192,7 +206,7 @@ fn percentile(sorted: &[f32], q: f64) -> f32 {
 }
 
 /// Kish's effective sample size (Σw)² / Σw².
-fn effective_size(weights: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn effective_size(weights: impl Iterator<Item = f64>) -> f64 {
     let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }

@@ -23,6 +23,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::context::ContextId;
+use crate::estimate::Distinct;
 use crate::interval::{Spread, Spreads, Unsure};
 use crate::subjects::{Followed, Subject};
 use crate::survival::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
@@ -462,30 +463,24 @@ impl<'a> Study<'a> {
 #[derive(Debug, Default)]
 struct Evidence {
     /// Samples with a use, and with a reuse of one.
-    samples: u64,
-    reused: u64,
-    /// The last of each.
-    last: Option<u32>,
-    last_reused: Option<u32>,
+    samples: Distinct,
+    reused: Distinct,
     weight: f64,
 }
 
 impl Evidence {
     /// Takes the next subject, in the order of samples.
     fn add(&mut self, subject: &Subject) {
-        let sample = Some(subject.sample);
-        self.samples += u64::from(self.last != sample);
-        self.last = sample;
+        self.samples.add(subject.sample);
         if subject.reused() {
-            self.reused += u64::from(self.last_reused != sample);
-            self.last_reused = sample;
+            self.reused.add(subject.sample);
         }
         self.weight += subject.weight;
     }
 
     /// Whether there is enough for a curve of its own.
     fn suffices(&self) -> bool {
-        self.reused >= FEWEST_REUSES || self.samples >= FEWEST_USES
+        self.reused.n >= FEWEST_REUSES || self.samples.n >= FEWEST_USES
     }
 }
 

@@ -1,6 +1,6 @@
 //! Intervals of what first touches come to, from bootstrap draws.
 
-use crate::estimate::{Estimate, wilson};
+use crate::estimate::{Estimate, effective_size, wilson};
 
 use super::fates::LINE;
 use super::study::{Cost, Sums};
@@ -35,7 +35,7 @@ impl<'a> Spread<'a> {
     /// `by_sample`: what the first touches of each sample come to, which are alike.
     pub fn new(draws: &'a [Sums], seen: &'a Sums, by_sample: Vec<Cost>) -> Self {
         let part = |of: fn(&Cost) -> f64, unsure: fn(&Cost) -> f64| {
-            let effective = effective(by_sample.iter().map(of));
+            let effective = effective_size(by_sample.iter().map(of));
             Part { of, unsure, effective }
         };
         Self {
@@ -160,11 +160,4 @@ impl<'a> Spread<'a> {
 /// The mean of n values and another one.
 fn one_more(mean: f64, other: f64, n: f64) -> f64 {
     (mean * n + other) / (n + 1.0)
-}
-
-/// Kish's effective number.
-fn effective(weights: impl Iterator<Item = f64>) -> f64 {
-    let (sum, squares) =
-        weights.fold((0.0, 0.0), |(sum, squares), weight| (sum + weight, squares + weight.powi(2)));
-    if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }

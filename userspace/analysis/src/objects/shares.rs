@@ -14,7 +14,7 @@ use std::hash::Hash;
 use super::{DataUse, FieldUse, LEVELS, Level, Line, Objects, Row, Rows, StackWeight, conflicts, layout};
 use crate::analysis::{Analysis, in_order};
 use crate::context::PlaceId;
-use crate::estimate::{Estimate, wilson};
+use crate::estimate::{Distinct, Estimate, wilson};
 use crate::model::{AccessKind, FieldId, Profile, RecordId, StackId};
 
 /// Objects are ranked by the last level at which this share of all touches misses.
@@ -245,7 +245,7 @@ impl<'a> Shares<'a> {
                 let (own, n) = sums.get(&at).map_or((0.0, 0), |line| (line.misses[level], line.n));
                 let part = if total > 0.0 { (own / total).clamp(0.0, 1.0) } else { 0.0 };
                 let of_row: u64 =
-                    sums.range((at.0, PlaceId(0))..=(at.0, PlaceId(u32::MAX))).map(|s| s.1.samples).sum();
+                    sums.range((at.0, PlaceId(0))..=(at.0, PlaceId(u32::MAX))).map(|s| s.1.samples.n).sum();
                 let (low, high) = wilson(part, of_row as f64);
                 Estimate { value: whole.value * part, low: whole.low * low, high: whole.high * high, n }
             };
@@ -398,8 +398,7 @@ struct OfLine {
     misses: [f64; LEVELS],
     n: u64,
     /// Samples that they come from: those of one sample are alike.
-    samples: u64,
-    last: Option<u32>,
+    samples: Distinct,
 }
 
 impl OfLine {
@@ -407,8 +406,7 @@ impl OfLine {
     fn add(&mut self, sample: u32, misses: &[f64; LEVELS]) {
         self.misses.iter_mut().zip(misses).for_each(|(sum, by)| *sum += by);
         self.n += 1;
-        self.samples += u64::from(self.last != Some(sample));
-        self.last = Some(sample);
+        self.samples.add(sample);
     }
 }
 

@@ -158,9 +158,7 @@ impl Choice {
         random: &mut fastrand::Rng,
     ) -> Option<Candidate> {
         // One look at the window for all of them: the thread waits.
-        let mut words: Vec<u64> = self.drafts.iter().map(|draft| draft.granule(WORD)).collect();
-        words.sort_unstable();
-        words.dedup();
+        let words = self.granules(WORD);
         let mut last = vec![0; words.len()];
         for (at, event) in events().enumerate().filter(|(_, event)| event.kind.is_access()) {
             touched(&words, WORD, &event).for_each(|word| last[word] = at);
@@ -176,6 +174,14 @@ impl Choice {
         })
     }
 
+    /// Granules of the uses, each once, in ascending order.
+    fn granules(&self, bytes: u64) -> Vec<u64> {
+        let mut granules: Vec<u64> = self.drafts.iter().map(|draft| draft.granule(bytes)).collect();
+        granules.sort_unstable();
+        granules.dedup();
+        granules
+    }
+
     /// For each use, the next touch of each of its granules.
     fn reuses(&self, accesses: &[(Event, u64)]) -> Vec<[Option<usize>; GRANULES.len()]> {
         let mut found = vec![[None; GRANULES.len()]; self.drafts.len()];
@@ -183,9 +189,7 @@ impl Choice {
             self.drafts.iter().enumerate().map(|(index, draft)| (draft.at, index)).collect();
         at.sort_unstable();
         for (of, bytes) in GRANULES.into_iter().enumerate() {
-            let mut granules: Vec<u64> = self.drafts.iter().map(|draft| draft.granule(bytes)).collect();
-            granules.sort_unstable();
-            granules.dedup();
+            let granules = self.granules(bytes);
             let mut next = vec![None; granules.len()];
             let mut left = at.as_slice();
             // From the end, so that what was met last comes next.

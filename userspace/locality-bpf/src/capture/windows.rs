@@ -23,8 +23,8 @@ use super::{
     stops::USER_CODE_64,
 };
 
-/// Uses drawn in a window: many, because a stop is dear and a use in it cheap. With eight, chance took about .04 of S in 200 windows of bzip2
-/// and only every third window of python had one that stays open and can be watched. From [`ENOUGH`] windows on fewer and fewer, because
+/// Uses drawn in a window: many, because a stop is dear and a use in it cheap. With eight, most windows of python
+/// had none that stays open and can be watched. From [`ENOUGH`] windows on fewer and fewer, because
 /// windows tell more than uses of one, and a report's time grows with the uses.
 const USES: (usize, usize) = (64, 8);
 

@@ -181,8 +181,8 @@ fn a_huge_repetition_stops_between_iterations() {
     assert_eq!((ran.counts.instructions, ran.counts.accesses), (1, 0));
 }
 
-#[test]
-fn limits_are_kept() {
+/// A loop that reads a byte of one page after the other, and so many pages.
+fn page_after_page(pages: usize) -> Made {
     let mut a = CodeAssembler::new(64).unwrap();
     let mut again = a.create_label();
     a.mov(rdi, 0x10_0000_u64).unwrap();
@@ -191,7 +191,13 @@ fn limits_are_kept() {
     a.add(rdi, PAGE as i32).unwrap();
     a.jmp(again).unwrap();
     let mut memory = made(&mut a);
-    memory.put(0x10_0000, &[1; 64 * PAGE as usize]);
+    memory.put(0x10_0000, &vec![1; pages * PAGE as usize]);
+    memory
+}
+
+#[test]
+fn limits_are_kept() {
+    let mut memory = page_after_page(64);
     let mut shadow = Shadow::new();
     let ran = shadow.run(&start(), &mut memory, &Limits { pages: 10, ..limits(10_000) });
     assert_eq!((ran.end(), ran.counts.accesses, ran.counts.pages), (End::Pages, 10, 11));
@@ -238,15 +244,7 @@ impl Memory for Slow {
 /// A window of new pages and code is slow: its time is looked at as often as that asks for.
 #[test]
 fn slow_pages_do_not_outlast_the_time() {
-    let mut a = CodeAssembler::new(64).unwrap();
-    let mut again = a.create_label();
-    a.mov(rdi, 0x10_0000_u64).unwrap();
-    a.set_label(&mut again).unwrap();
-    a.mov(al, byte_ptr(rdi)).unwrap();
-    a.add(rdi, PAGE as i32).unwrap();
-    a.jmp(again).unwrap();
-    let mut memory = Slow(made(&mut a));
-    memory.0.put(0x10_0000, &[1; 200 * PAGE as usize]);
+    let mut memory = Slow(page_after_page(200));
     let short = Limits { time_ns: 20_000_000, ..limits(10_000) };
     let ran = Shadow::new().run(&start(), &mut memory, &short);
     assert_eq!(ran.end(), End::Time);
