@@ -217,7 +217,7 @@ fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
 }
 
 fn calibrate() -> Result<ExitCode> {
-    let (prices, Skid { histogram, gaussian }) = session::calibrate()?;
+    let (prices, Skid { histogram, gaussian }, machine) = session::calibrate()?;
     let mut page = format!(
         "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
          ({:.1} µs more for the last one, behind which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs.\n",
@@ -241,6 +241,26 @@ fn calibrate() -> Result<ExitCode> {
     page += &format!(
         "For events with this skid: locality-bpf objects FILE --against approximate --level instruction --skid \
          {mean:.2},{variance:.2}\n"
+    );
+    let levels = ["second-level cache", "last-level cache", "memory"];
+    let levels: Vec<String> = (levels.iter().zip(machine.levels))
+        .map(|(name, level)| format!("{name} {:.0} ({:.1} in a row)", level.latency, level.between))
+        .collect();
+    page += &format!(
+        "\nThe processor, for the timing model of rates: {:.2} cycles a nanosecond; in a cycle up to {:.1} instructions, {:.1} loads ({:.1} \
+         of 16 bytes), {:.1} stores, {:.1} operations of floating point. Cycles of a load {:.1}, of one out of a store {:.1}, of an addition of floating \
+         point {:.1}, of a multiplication {:.1}; longer for a line: {}.\n",
+        machine.clock,
+        machine.width,
+        machine.loads,
+        machine.wide_loads,
+        machine.stores,
+        machine.floats,
+        machine.load,
+        machine.forward,
+        machine.add,
+        machine.multiply,
+        levels.join(", ")
     );
     write_page(std::io::stdout(), page.as_bytes())?;
     Ok(ExitCode::SUCCESS)

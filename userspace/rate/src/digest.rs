@@ -2,6 +2,7 @@
 
 use locality_stream::Kind;
 
+use crate::machine::Machine;
 use crate::processor::{Duration, Processor};
 use crate::table::Table;
 use crate::types::WindowView;
@@ -98,6 +99,10 @@ impl<T: Copy + Default> Sorter<T> {
 }
 
 impl Digester {
+    pub fn new(machine: Machine) -> Self {
+        Self { processor: Processor::new(machine), ..Self::default() }
+    }
+
     pub fn digest<'a>(&'a mut self, window: &WindowView<'a>) -> Digest<'a> {
         let Digester { visits, words, processor } = self;
         visits.clear();

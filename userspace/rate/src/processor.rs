@@ -1,13 +1,11 @@
 //! How long a window takes on a processor of today: a list schedule of its instructions.
 //!
-//! An instruction starts when its inputs are there, up to six in a cycle, not before all but some hundred instructions
+//! An instruction starts when its inputs are there, so many in a cycle, not before all but some hundred instructions
 //! ahead of it are done; behind a branch that the predictor does not foresee, the next ones wait. A line that the window touches for the
-//! first time costs what the program's footprint says. Widths and latencies are round numbers that server processors of the
-//! 2020s share (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", 2023).
+//! first time costs what the program's footprint says. Widths and latencies are those of a [`Machine`].
 //!
-//! Sources of error: how fast the clock runs and what memory takes are other from machine to machine; units are counted over
-//! the window as a whole, not cycle by cycle; code is taken to be decoded already; a predictor that sees one window in a
-//! thousand knows less than a real one.
+//! Sources of error: units are counted over the window as a whole, not cycle by cycle; code is taken to be decoded already; a
+//! predictor that sees one window in a thousand knows less than a real one; a thread may share its core with another.
 
 mod predictor;
 
@@ -18,29 +16,25 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use locality_stream::{BlockRecord, Class, Event, Flow, Instruction, InstructionRecord, Kind};
 
 use self::predictor::{Branch, Predictor};
+use crate::machine::Machine;
 use crate::table::Table;
 use crate::types::WindowView;
 
-/// Cycles in a nanosecond.
-const CLOCK: f64 = 3.0;
-/// Instructions that are started in a cycle.
-const WIDTH: u32 = 6;
 /// Instructions between the oldest that is not done and the youngest that may start.
 const REORDER: usize = 320;
-/// Cycles from a load's address to its value, in the first-level cache or out of a store that is still under way.
-const LOAD: u32 = 5;
 /// Cycles from a mispredicted branch to what follows it.
 const MISPREDICTED: u32 = 16;
 /// Cycles before the first bytes of a repeated string instruction, and its accesses in a cycle.
 const STRING: (u32, u32) = (30, 2);
-/// Loads, stores and arithmetic of floating point in a cycle.
-const UNITS: [f64; 3] = [2.5, 1.5, 2.0];
 /// Bytes up to which a step from one execution of an instruction to the next is foreseen by prefetchers.
 const PREFETCHED: u64 = 4096;
 /// Lines that are remembered: twice as many are more than second-level caches hold.
 const MOST_LINES: usize = 1 << 17;
 /// Static instructions that are remembered.
 const MOST_INSTRUCTIONS: usize = 1 << 16;
+
+/// Share of its latency that a line takes which a prefetcher foresees, by level.
+const FORESEEN: [f64; 3] = [0.35, 0.2, 0.1];
 
 /// What lines cost that a window touches for the first time, in cycles.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,14 +46,6 @@ struct Memory {
     /// Time between two lines.
     between: f64,
 }
-
-/// Lines of a footprint, and what they cost: those of the three levels of cache, and of memory.
-const LEVELS: [(f64, Memory); 4] = [
-    (750.0, Memory { near: 0, far: 0, between: 0.0 }),
-    (32e3, Memory { near: 5, far: 14, between: 2.5 }),
-    (500e3, Memory { near: 20, far: 110, between: 7.0 }),
-    (f64::INFINITY, Memory { near: 30, far: 280, between: 14.0 }),
-];
 
 /// How much memory a program goes through, by how many of a window's lines were in windows before (capture and recapture).
 #[derive(Debug, Clone, Default)]
@@ -80,15 +66,22 @@ impl Footprint {
         }
     }
 
-    fn memory(&self) -> Memory {
+    /// What a line costs that comes from where so much memory fits.
+    fn memory(&self, machine: &Machine) -> Memory {
         let lines = self.pairs / (self.again + 1.0);
-        LEVELS.iter().find(|level| lines < level.0).map_or_else(Memory::default, |level| level.1)
+        let level = machine.levels.iter().zip(FORESEEN).rfind(|(level, _)| lines >= level.from);
+        level.map_or_else(Memory::default, |(level, foreseen)| Memory {
+            near: (level.latency * foreseen) as u32,
+            far: level.latency as u32,
+            between: level.between,
+        })
     }
 }
 
 /// A processor, with what is known of one program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Processor {
+    machine: Machine,
     known: HashMap<InstructionRecord, Facts>,
     predictor: Predictor,
     footprint: Footprint,
@@ -109,13 +102,18 @@ pub(crate) struct Duration {
 }
 
 impl Processor {
+    pub fn new(machine: Machine) -> Self {
+        Self { machine, ..Self::default() }
+    }
+
     /// How long a window takes.
     pub fn run(&mut self, window: &WindowView<'_>) -> Duration {
-        self.data.clear(self.footprint.memory());
+        let machine = self.machine;
+        self.data.clear(&machine, self.footprint.memory(&machine));
         self.blocks.clear();
         self.ranges.clear();
         self.facts.clear();
-        let mut schedule = Schedule::default();
+        let mut schedule = Schedule::new(machine.width.round() as u32);
         let mut left = window.instructions;
         let mut events = window.events.iter().peekable();
         if self.known.len() > MOST_INSTRUCTIONS {
@@ -168,11 +166,11 @@ impl Processor {
             }
         }
         self.footprint.learn(self.data.lines.keys());
-        let bounds = self.data.bounds(schedule.floats);
+        let bounds = self.data.bounds(&machine, schedule.floats);
         let end = schedule.end().max(schedule.divides);
         let cycles = bounds.into_iter().fold(f64::from(end), f64::max);
         let waiting = (f64::from(self.data.far * self.data.memory.far) / cycles.max(1.0)).min(1.0);
-        Duration { ns: cycles / CLOCK, waiting }
+        Duration { ns: cycles / machine.clock, waiting }
     }
 
     /// Where the instructions of a block lie in `facts`.
@@ -181,8 +179,8 @@ impl Processor {
         if place >= self.ranges.len() {
             let start = self.facts.len();
             let records = window.code.block(index).iter();
-            let known = &mut self.known;
-            self.facts.extend(records.map(|it| *known.entry(*it).or_insert_with(|| Facts::of(it))));
+            let (known, machine) = (&mut self.known, &self.machine);
+            self.facts.extend(records.map(|it| *known.entry(*it).or_insert_with(|| Facts::of(it, machine))));
             self.ranges.push(start..self.facts.len());
         }
         self.ranges.get(place).cloned().unwrap_or_default()
@@ -209,7 +207,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(record: &InstructionRecord) -> Facts {
+    fn of(record: &InstructionRecord, machine: &Machine) -> Facts {
         /// The stack pointer: a processor knows it after pushes and calls without waiting.
         const STACK: u64 = 1 << 4;
         let instruction = Instruction::classify(record);
@@ -230,7 +228,7 @@ impl Facts {
         }
         let name = format!("{:?}", decoded.mnemonic());
         let name = name.strip_prefix('V').unwrap_or(&name);
-        let (latency, divides) = cost(&decoded, &instruction, name);
+        let (latency, divides) = cost(&decoded, &instruction, name, machine);
         Facts {
             reads,
             bases,
@@ -250,7 +248,12 @@ fn is_float(name: &str) -> bool {
 }
 
 /// Latency beside that of a load, and how long the divider is taken, in cycles. `name` is the mnemonic's, without a leading V.
-fn cost(decoded: &iced_x86::Instruction, instruction: &Instruction, name: &str) -> (u32, u32) {
+fn cost(
+    decoded: &iced_x86::Instruction,
+    instruction: &Instruction,
+    name: &str,
+    machine: &Machine,
+) -> (u32, u32) {
     let is_any = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     let touches_memory = instruction.loads || instruction.stores;
     let is_copy =
@@ -264,11 +267,11 @@ fn cost(decoded: &iced_x86::Instruction, instruction: &Instruction, name: &str) 
     } else if is_copy || (instruction.class == Class::Stack && instruction.flow == Flow::Next) {
         (0, 0)
     } else if (is_float(name) && is_any(&["Add", "Sub"])) || is_any(&["Ucomi", "Comi", "Fadd", "Fsub"]) {
-        (3, 0)
+        (machine.add.round() as u32, 0)
     } else if (is_float(name) && is_any(&["Mul", "Fm", "Fnm", "Min", "Max", "Hadd", "Round"]))
         || is_any(&["Cvt", "Aes", "Sha", "Pmul", "Pmadd", "Fmul"])
     {
-        (4, 0)
+        (machine.multiply.round() as u32, 0)
     } else if is_any(&[
         "Imul", "Mul", "Pclmul", "Crc32", "Popcnt", "Pdep", "Pext", "Lzcnt", "Tzcnt", "Bsf", "Bsr",
         "Pmovmsk", "Movmsk",
@@ -283,6 +286,9 @@ fn cost(decoded: &iced_x86::Instruction, instruction: &Instruction, name: &str) 
 #[derive(Debug, Clone, Default)]
 struct Data {
     memory: Memory,
+    /// Cycles from an address to the value, in the first-level cache; and from a store's value to a load of it.
+    load: u32,
+    forward: u32,
     lines: Table,
     /// When each of `lines` is there.
     arrivals: Vec<u32>,
@@ -294,30 +300,35 @@ struct Data {
     sites: Table,
     /// For each of `sites`: last address, and the step to it.
     steps: Vec<(u64, u64)>,
-    /// Loads, stores, lines.
-    counts: [u32; 3],
+    /// Loads of up to 8 bytes, wider ones, stores, lines.
+    counts: [u32; 4],
     /// Lines that no prefetcher foresees.
     far: u32,
 }
 
 impl Data {
-    fn clear(&mut self, memory: Memory) {
+    fn clear(&mut self, machine: &Machine, memory: Memory) {
         let Data { lines, arrivals, words, stores, sites, steps, counts, .. } = self;
         self.memory = memory;
+        (self.load, self.forward) = (machine.load.round() as u32, machine.forward.round() as u32);
         lines.clear();
         arrivals.clear();
         words.clear();
         stores.clear();
         sites.clear();
         steps.clear();
-        *counts = [0; 3];
+        *counts = [0; 4];
         self.far = 0;
     }
 
     /// When an access whose address is known at `addressed` has its value.
     fn touch(&mut self, access: &Event, addressed: u32) -> u32 {
-        let [loads, stores, lines] = &mut self.counts;
-        *(if access.kind.is_store() { stores } else { loads }) += 1;
+        let [loads, wide_loads, stores, lines] = &mut self.counts;
+        *match (access.kind.is_store(), access.size > 8) {
+            (true, _) => stores,
+            (false, true) => wide_loads,
+            (false, false) => loads,
+        } += 1;
         let site = self.sites.insert(access.index.into()) as usize;
         if site >= self.steps.len() {
             self.steps.push((access.value, 0));
@@ -334,11 +345,11 @@ impl Data {
             let is_near = is_steady || [-1, 1, -2].into_iter().any(has);
             self.far += u32::from(!is_near);
             let latency = if is_near { self.memory.near } else { self.memory.far };
-            self.arrivals.push(addressed + LOAD + latency);
+            self.arrivals.push(addressed + self.load + latency);
         }
         let arrival = self.arrivals.get(place).copied().unwrap_or(0);
         let stored = self.words.get(access.value >> 3).and_then(|word| self.stores.get(word as usize));
-        (addressed + LOAD).max(arrival).max(stored.map_or(0, |at| at + LOAD))
+        (addressed + self.load).max(arrival).max(stored.map_or(0, |at| at + self.forward))
     }
 
     fn store(&mut self, address: u64, done: u32) {
@@ -350,15 +361,22 @@ impl Data {
     }
 
     /// Cycles that each kind of unit needs at least.
-    fn bounds(&self, floats: u32) -> [f64; 4] {
-        let [loads, stores, lines] = self.counts.map(f64::from);
-        [loads / UNITS[0], stores / UNITS[1], f64::from(floats) / UNITS[2], lines * self.memory.between]
+    fn bounds(&self, machine: &Machine, floats: u32) -> [f64; 4] {
+        let [loads, wide_loads, stores, lines] = self.counts.map(f64::from);
+        [
+            loads / machine.loads + wide_loads / machine.wide_loads,
+            stores / machine.stores,
+            f64::from(floats) / machine.floats,
+            lines * self.memory.between,
+        ]
     }
 }
 
 /// Which cycle it is, and what is under way.
 #[derive(Debug, Clone)]
 struct Schedule {
+    /// Instructions that are started in a cycle, at most.
+    width: u32,
     cycle: u32,
     /// Instructions started in this cycle.
     started: u32,
@@ -376,9 +394,10 @@ struct Schedule {
     floats: u32,
 }
 
-impl Default for Schedule {
-    fn default() -> Self {
+impl Schedule {
+    fn new(width: u32) -> Self {
         Schedule {
+            width,
             cycle: 0,
             started: 0,
             registers: [0; 64],
@@ -389,12 +408,10 @@ impl Default for Schedule {
             floats: 0,
         }
     }
-}
 
-impl Schedule {
     /// The next instruction comes in.
     fn dispatch(&mut self) {
-        if self.started >= WIDTH {
+        if self.started >= self.width {
             self.next_cycle();
         }
         self.wait(self.retired.get(self.next).copied().unwrap_or(0));
@@ -484,7 +501,7 @@ mod tests {
             instructions: times * code.len() as u64,
             accesses: events.iter().filter(|event| event.kind.is_access()).count() as u64,
         };
-        Processor::default().run(&window).ns * CLOCK / times as f64
+        Processor::default().run(&window).ns * Machine::default().clock / times as f64
     }
 
     fn is_near(found: f64, expected: f64) -> bool {
@@ -502,11 +519,11 @@ mod tests {
     fn what_waits_for_the_one_before_takes_its_latency() {
         let none = |_: u64, _: u32| None;
         assert!(is_near(cycles(&[ADD_TO_ITSELF; 3], 1000, none), 3.0));
-        assert!(is_near(cycles(&[NOP; 12], 1000, none), 12.0 / f64::from(WIDTH)));
+        assert!(is_near(cycles(&[NOP; 12], 1000, none), 12.0 / Machine::default().width));
         assert!(is_near(cycles(&[DIVIDE], 1000, none), 14.0));
         // The next one's address is in the last one's line, which is there.
         let same = |_: u64, _: u32| Some((Kind::LOAD, 0x9000));
-        assert!(is_near(cycles(&[FOLLOW], 1000, same), f64::from(LOAD)));
+        assert!(is_near(cycles(&[FOLLOW], 1000, same), Machine::default().load));
         // Through memory: a store's value is what the next load waits for.
         let cell = |_: u64, index: u32| match index {
             0 => Some((Kind::LOAD, 0x9000)),
@@ -514,28 +531,31 @@ mod tests {
             _ => Some((Kind::STORE, 0x9000)),
         };
         let through_memory = cycles(&[LOAD_RBX, ADD_TO_ITSELF, STORE_RBX], 1000, cell);
-        assert!(is_near(through_memory, f64::from(LOAD) + 1.0), "{through_memory}");
+        assert!(is_near(through_memory, Machine::default().forward + 1.0), "{through_memory}");
     }
 
     #[test]
     fn lines_that_are_far_are_waited_for_one_after_the_other_or_together() {
         // One window alone: nothing is known of the footprint, so its lines are taken to be in the nearest cache.
-        let far = LEVELS[0].1.far;
+        let machine = Machine::default();
+        let far = Footprint::default().memory(&machine).far;
+        let load = machine.load as u32;
         let mut data = Data::default();
-        data.clear(Memory { near: 1, far: 100, between: 0.0 });
+        data.clear(&machine, Memory { near: 1, far: 100, between: 0.0 });
         let access = |address| Event::access(Kind::LOAD, NO_INSTRUCTION, address, 8);
-        assert_eq!((far, data.touch(&access(0x10_0000), 7)), (0, 7 + LOAD + 100));
+        assert_eq!((far, data.touch(&access(0x10_0000), 7)), (0, 7 + load + 100));
         // The same line is not there earlier, and its neighbour was foreseen.
-        assert_eq!(data.touch(&access(0x10_0008), 7), 7 + LOAD + 100);
-        assert_eq!(data.touch(&access(0x10_0040), 200), 200 + LOAD + 1);
-        assert_eq!(data.touch(&access(0x90_0000), 200), 200 + LOAD + 100);
-        assert_eq!(data.counts, [4, 0, 3]);
+        assert_eq!(data.touch(&access(0x10_0008), 7), 7 + load + 100);
+        assert_eq!(data.touch(&access(0x10_0040), 200), 200 + load + 1);
+        assert_eq!(data.touch(&access(0x90_0000), 200), 200 + load + 100);
+        assert_eq!(data.counts, [4, 0, 0, 3]);
     }
 
     #[test]
     fn footprints_follow_from_lines_that_come_again() {
         let mut random = fastrand::Rng::with_seed(4);
-        for (lines, level) in [(300_u64, 0), (20_000, 1), (100_000, 2)] {
+        let levels = Machine::default().levels;
+        for (lines, latency) in [(300_u64, 0.0), (20_000, levels[0].latency), (100_000, levels[1].latency)] {
             let mut footprint = Footprint::default();
             for _ in 0..100 {
                 let window: HashSet<u64> = (0..200).map(|_| random.u64(0..lines)).collect();
@@ -543,7 +563,7 @@ mod tests {
             }
             let found = footprint.pairs / footprint.again;
             assert!((0.8..1.25).contains(&(found / lines as f64)), "{lines}: {found}");
-            assert_eq!(footprint.memory().far, LEVELS[level].1.far);
+            assert_eq!(f64::from(footprint.memory(&Machine::default()).far), latency);
         }
     }
 
@@ -569,7 +589,7 @@ mod tests {
                 instructions: 4000,
                 accesses: 0,
             };
-            Processor::default().run(&window).ns * CLOCK / 2000.0
+            Processor::default().run(&window).ns * Machine::default().clock / 2000.0
         };
         let mut random = fastrand::Rng::with_seed(5);
         let (by_chance, by_turns) = (cycles(&mut |_| random.bool()), cycles(&mut |turn| turn % 3 == 0));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use locality_analysis::model::{Mode, Overhead, Run, Sources};
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
+use locality_rate::Machine;
 
 use super::{assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, ledger};
 use crate::{
@@ -59,6 +60,8 @@ pub struct Books<'a> {
     pub no_heap: Option<String>,
     /// What things cost here.
     pub calibration: Calibration,
+    /// What the processor can do.
+    pub machine: Machine,
     /// What the capture thread counted.
     pub costs: Arc<Costs>,
     /// When it began.

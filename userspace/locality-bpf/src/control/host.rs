@@ -15,8 +15,13 @@ pub fn describe() -> Host {
         kernel: read("/proc/sys/kernel/osrelease"),
         cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
         cpus: aya::util::online_cpus().map(|cpus| cpus.len() as u32).unwrap_or(1),
-        caches: caches(Path::new(CACHES), false),
+        caches: data_caches(),
     }
+}
+
+/// This machine's caches of data, smallest level first.
+pub fn data_caches() -> Vec<CacheLevel> {
+    caches(Path::new(CACHES), false)
 }
 
 /// This machine's first-level instruction cache; `None` where it does not tell.

@@ -10,7 +10,7 @@ use std::{
 
 use locality_analysis::model::{Rate, Window};
 use locality_common::record::{MeterRecord, NOT_COUNTED};
-use locality_rate::{Rates, Reading, Sample, SampleRate, Source, WindowView};
+use locality_rate::{Machine, Rates, Reading, Sample, SampleRate, Source, WindowView};
 
 use super::lock;
 use crate::capture::{
@@ -46,6 +46,7 @@ struct Process {
 pub struct Pace {
     reading_cost_ns: f64,
     disarm_cost_ns: u64,
+    machine: Machine,
     costs: Arc<Costs>,
     wanted: Wanted,
     shared: SharedCode,
@@ -69,6 +70,7 @@ impl Pace {
     /// With what a reading costs the thread, and how much more the last one of a clock.
     pub fn new(
         (reading_cost_ns, disarm_cost_ns): (u64, u64),
+        machine: Machine,
         costs: Arc<Costs>,
         wanted: Wanted,
         code: SharedCode,
@@ -76,6 +78,7 @@ impl Pace {
         Self {
             reading_cost_ns: reading_cost_ns as f64,
             disarm_cost_ns,
+            machine,
             costs,
             wanted,
             shared: code,
@@ -164,7 +167,7 @@ impl Pace {
             last.time_ns -= self.disarm_cost_ns.min(last.time_ns);
         }
         let process = self.processes.entry(pid).or_insert_with(|| Process {
-            rates: Rates::new(self.reading_cost_ns),
+            rates: Rates::new(self.reading_cost_ns, self.machine),
             rows: Vec::new(),
             wanted: 0,
         });
@@ -273,7 +276,13 @@ mod tests {
 
     #[test]
     fn a_window_waits_for_its_readings_or_for_the_next_one_of_its_thread() {
-        let mut pace = Pace::new((5_000, 0), Arc::default(), Wanted::default(), SharedCode::default());
+        let mut pace = Pace::new(
+            (5_000, 0),
+            Machine::default(),
+            Arc::default(),
+            Wanted::default(),
+            SharedCode::default(),
+        );
         let mut ready = Vec::new();
         for (tid, sequence) in [(7, 100), (8, 101)] {
             pace.window((1, tid), sequence, 0, row(sequence as u32), taken(), &mut ready);

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use locality_analysis::model::{Profile, Run};
+use locality_rate::Machine;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -21,9 +22,11 @@ use super::{
     clock::Clock,
     cpu_times::CpuTimes,
     governor::{self, Governor, Prices, Spending},
+    host::data_caches,
     launch, ledger,
     pace::Pace,
     precision::Precision,
+    processor,
     progress::Progress,
     skid::{self, Skid},
     store::{Store, Summary},
@@ -71,12 +74,12 @@ pub struct Outcome {
     pub file: std::path::PathBuf,
 }
 
-/// Measures the prices and the skid of this machine alone. Must be called while the process has one thread.
-pub fn calibrate() -> Result<(Prices, Skid)> {
+/// Measures the prices, the skid and the processor of this machine alone. Must be called while the process has one thread.
+pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
     check_rights()?;
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
     let prices = calibrate::measure(&mut object, &mut ring)?;
-    Ok((prices, skid::measure(&mut object, &mut ring)?))
+    Ok((prices, skid::measure(&mut object, &mut ring)?, processor::measure(&data_caches())))
 }
 
 /// Runs a trace. Must be called while the process has one thread.
@@ -110,8 +113,9 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring, heap) = Object::load_with(&plan.filter(), &offsets, plan.heap)?;
     let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
+    let machine = processor::measure(&data_caches());
     drop(hurry);
-    tracing::debug!(?calibration);
+    tracing::debug!(?calibration, ?machine);
     let store = Store::create(&plan.profile)
         .context("the profile cannot be written; name another place for it with -o FILE")?;
     let file = store.path();
@@ -140,6 +144,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             selected,
             counting: counting.ok(),
             calibration,
+            machine,
             costs: Arc::default(),
             started: Started::now(plan),
         };
@@ -195,6 +200,7 @@ impl<'a> Trace<'a> {
         let code = SharedCode::default();
         let pace = Pace::new(
             (prices.meter_ns, prices.disarm_ns),
+            books.machine,
             Arc::clone(&books.costs),
             Arc::clone(&wanted),
             Arc::clone(&code),

@@ -11,7 +11,7 @@ mod target;
 #[cfg(target_os = "linux")]
 mod ticks;
 
-use locality_rate::{Rates, Source};
+use locality_rate::{Machine, Rates, Source};
 
 /// Pauses between samples in µs: from, and as much again at random.
 const PAUSE: u64 = 10_000;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let tick = std::env::var("TICK").ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
     let mut target = target::Target::start(command, tick)?;
-    let mut rates = Rates::new(0.0);
+    let mut rates = Rates::new(0.0, Machine::default());
     let mut random = fastrand::Rng::with_seed(1);
     let mut ends = std::collections::BTreeMap::new();
     let most: usize = samples.parse()?;

@@ -52,7 +52,7 @@ pub(super) struct Predictor {
 }
 
 impl Predictor {
-    /// Whether the outcome was foreseen; learns from it.
+    /// Whether the outcome was foreseen, or the branch is met for the first time, which the program has executed often before; learns from it.
     pub fn foresees(&mut self, branch: Branch) -> bool {
         self.entries.resize(ENTRIES * HISTORIES.len(), Entry::default());
         let slots: [(usize, u32); HISTORIES.len()] =
@@ -61,6 +61,7 @@ impl Predictor {
             |(slot, tag): &(usize, u32)| self.entries.get(*slot).is_some_and(|entry| entry.tag == *tag);
         let longest = slots.iter().rposition(knows);
         let taken = branch.target != branch.next;
+        let is_new = !self.simple.contains_key(&branch.next);
         let simple = self.simple.entry(branch.next).or_default();
         let entry = longest.and_then(|table| self.entries.get_mut(slots.get(table)?.0));
         let counter = entry.as_ref().map_or(*simple, |entry| entry.counter);
@@ -93,7 +94,7 @@ impl Predictor {
             true => self.history << 1 | u128::from(taken),
             false => self.history << 2 | u128::from((branch.target >> 4 ^ branch.target >> 6) & 3),
         };
-        foreseen
+        foreseen || is_new
     }
 
     /// Where a table has a branch with the history so far, and the tag that it has there.

@@ -1,0 +1,116 @@
+//! The processor that the timing model schedules for.
+
+/// What the timing model asks of a processor. All counts are averages over code that does nothing else; an implausible one is
+/// replaced by the [default](Machine::default)'s ([`Machine::plausible`]).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Machine {
+    /// Cycles in a nanosecond.
+    pub clock: f64,
+    /// Instructions that are started in a cycle.
+    pub width: f64,
+    /// Loads of at most 8 bytes in a cycle, from the first-level cache.
+    pub loads: f64,
+    /// Loads of 16 bytes and more in a cycle.
+    pub wide_loads: f64,
+    /// Stores in a cycle.
+    pub stores: f64,
+    /// Additions and multiplications of floating point in a cycle.
+    pub floats: f64,
+    /// Cycles from a load's address to its value, in the first-level cache.
+    pub load: f64,
+    /// Cycles from a value that is stored to a load of it that comes right behind.
+    pub forward: f64,
+    /// Cycles of an addition of floating point.
+    pub add: f64,
+    /// Cycles of a multiplication of floating point.
+    pub multiply: f64,
+    /// The second-level cache, the last-level cache and memory.
+    pub levels: [Level; 3],
+}
+
+/// A level of caches beyond the first, or memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// Footprint in lines of 64 bytes from which on lines come from here: the size of the cache before.
+    pub from: f64,
+    /// Cycles that a line takes longer than one in the first-level cache, if nothing foresees it.
+    pub latency: f64,
+    /// Cycles between two lines that follow one another.
+    pub between: f64,
+}
+
+impl Default for Machine {
+    /// Round numbers that server processors of the early 2020s share (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", 2023).
+    fn default() -> Self {
+        Self {
+            clock: 3.0,
+            width: 6.0,
+            loads: 2.5,
+            wide_loads: 2.5,
+            stores: 1.5,
+            floats: 2.0,
+            load: 5.0,
+            forward: 5.0,
+            add: 3.0,
+            multiply: 4.0,
+            levels: [
+                Level { from: 750.0, latency: 14.0, between: 2.5 },
+                Level { from: 32e3, latency: 110.0, between: 7.0 },
+                Level { from: 500e3, latency: 280.0, between: 14.0 },
+            ],
+        }
+    }
+}
+
+impl Machine {
+    /// With the default's value in place of each that no processor has, so that a measurement that went wrong does little harm.
+    #[must_use]
+    pub fn plausible(self) -> Self {
+        let default = Self::default();
+        let within = |value: f64, usual: f64, low: f64, high: f64| {
+            if (low..=high).contains(&value) { value } else { usual }
+        };
+        let mut from = 0.0;
+        let levels = self.levels.into_iter().zip(default.levels).map(|(level, usual)| {
+            from = within(level.from, usual.from, 64.0, 1e9).max(from);
+            Level {
+                from,
+                latency: within(level.latency, usual.latency, 1.0, 5e3),
+                between: within(level.between, usual.between, 0.1, 200.0),
+            }
+        });
+        let mut all = default.levels;
+        all.iter_mut().zip(levels).for_each(|(to, level)| *to = level);
+        Self {
+            clock: within(self.clock, default.clock, 0.5, 8.0),
+            width: within(self.width, default.width, 1.0, 16.0),
+            loads: within(self.loads, default.loads, 0.5, 8.0),
+            wide_loads: within(self.wide_loads, default.wide_loads, 0.25, 8.0),
+            stores: within(self.stores, default.stores, 0.25, 8.0),
+            floats: within(self.floats, default.floats, 0.25, 8.0),
+            load: within(self.load, default.load, 2.0, 12.0),
+            forward: within(self.forward, default.forward, 0.0, 20.0),
+            add: within(self.add, default.add, 1.0, 10.0),
+            multiply: within(self.multiply, default.multiply, 1.0, 10.0),
+            levels: all,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_processor_has_is_replaced() {
+        let default = Machine::default();
+        assert_eq!(default.plausible(), default);
+        let mut odd = Machine { clock: f64::NAN, width: 7.5, forward: -3.0, ..default };
+        odd.levels[1] = Level { from: 10.0, latency: f64::INFINITY, between: 3.0 };
+        let mended = odd.plausible();
+        assert_eq!((mended.clock, mended.width, mended.forward), (default.clock, 7.5, default.forward));
+        let [second, last, memory] = mended.levels;
+        assert_eq!((last.latency, last.between), (default.levels[1].latency, 3.0));
+        assert!(second.from <= last.from && last.from <= memory.from);
+    }
+}
