@@ -5,16 +5,17 @@
 
 use crate::types::Estimate;
 
-/// ln(rate ÷ model) in a process without rates of its own: what the model leaves out makes programs slower (median of 31 programs: .87).
-const LEFT_OUT: f64 = -0.12;
+/// ln(rate ÷ model) in a process without rates of its own: what the model leaves out makes programs slower (median of 31 programs on one machine: .87).
+const LEFT_OUT: f64 = -0.14;
 /// Standard deviation of that, within a program too (the same programs: .25 from one to another, but for the random walk, which waits for memory).
 const UNSCALED: f64 = 0.45;
 /// What is added, in squares, for code that waits for memory all the time: that may be near or far.
 const WAITING: f64 = 0.8;
 /// The same from window to window, at least, where the model is scaled.
 const SCALED: f64 = 0.3;
-/// Samples with rates of their own that weigh as much as the model by itself.
-const MODEL_WEIGHS: f64 = 4.0;
+/// Samples with rates of their own that weigh as much as the model by itself: so many, and such a share of all, because a few may be
+/// wrong, or all of one place.
+const MODEL_WEIGHS: (f64, f64) = (4.0, 0.1);
 /// Standard deviations beyond which a track is an alias.
 const WIDTH: f64 = 2.3;
 /// How much slower than the model code may be, and how much faster, as differences of logarithms: page faults, system calls and memory
@@ -99,6 +100,8 @@ pub(crate) struct Scale {
     doubtful: Vec<(f64, f64)>,
     /// ln of the model of all that have a rate of their own.
     models: Vec<f64>,
+    /// Samples with a model.
+    samples: u32,
     fit: Fit,
 }
 
@@ -119,6 +122,11 @@ impl Default for Fit {
 }
 
 impl Scale {
+    /// Takes a sample, whether it has a rate of its own or not.
+    pub fn count(&mut self, shape: Shape) {
+        self.samples += u32::from(shape.model > 0.0);
+    }
+
     /// Takes the rate that a sample's own readings gave.
     pub fn learn(&mut self, shape: Shape, rate: Estimate, steady: bool) {
         if shape.model > 0.0 && rate.is_precise() {
@@ -144,7 +152,8 @@ impl Scale {
             (self.ratios.len(), median(&self.ratios))
         };
         let Some((middle, scatter)) = fit else { return };
-        let share = n as f64 / (n as f64 + MODEL_WEIGHS);
+        let model = MODEL_WEIGHS.0 + MODEL_WEIGHS.1 * f64::from(self.samples);
+        let share = n as f64 / (n as f64 + model);
         let variance = (1.0 - share) * UNSCALED.powi(2) + share * SCALED.max(scatter).powi(2);
         (self.fit.ratio, self.fit.sigma) = (middle * share + LEFT_OUT * (1.0 - share), variance.sqrt());
         self.fit.is_scaled = true;

@@ -2,7 +2,8 @@
 //!
 //! An instruction starts when its inputs are there, so many in a cycle, not before all but some hundred instructions
 //! ahead of it are done; behind a branch that the predictor does not foresee, the next ones wait. A line that the window touches for the
-//! first time costs what the program's footprint says. Widths and latencies are those of a [`Machine`].
+//! first time costs what the program's footprint says. Clock, widths, the latencies of loads and of floating point, and what memory
+//! costs are those of a [`Machine`]; other latencies are round numbers that server processors share.
 //!
 //! Sources of error: units are counted over the window as a whole, not cycle by cycle; code is taken to be decoded already; a
 //! predictor that sees one window in a thousand knows less than a real one; a thread may share its core with another.
@@ -71,8 +72,8 @@ impl Footprint {
         let lines = self.pairs / (self.again + 1.0);
         let level = machine.levels.iter().zip(FORESEEN).rfind(|(level, _)| lines >= level.from);
         level.map_or_else(Memory::default, |(level, foreseen)| Memory {
-            near: (level.latency * foreseen) as u32,
-            far: level.latency as u32,
+            near: (level.latency * foreseen).round() as u32,
+            far: level.latency.round() as u32,
             between: level.between,
         })
     }

@@ -29,20 +29,11 @@ const FIRST_REVISION: usize = 8;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Share of a place's samples that must have rates of their own, as a divisor: of what comes round some fit by chance.
+/// Share of a place's samples, as a divisor, that must have a speed where only quantities that come round tell one: some fit by chance.
 const FEW: usize = 30;
 
-/// What is known of places.
-type Regions = BTreeMap<u64, Region>;
-
-/// A place.
-#[derive(Debug, Clone, Default)]
-struct Region {
-    /// Samples taken there.
-    samples: usize,
-    /// Those with rates of their own, in order.
-    told: Vec<Told>,
-}
+/// Samples with rates of their own by place, in order.
+type Regions = BTreeMap<u64, Vec<Told>>;
 
 /// What a sample's own readings told.
 #[derive(Debug, Clone, Copy)]
@@ -162,7 +153,7 @@ impl Rates {
         self.read_registers(number, sample.readings, bracket, &mut kept);
         self.words.choose(&self.quantities);
         let own = self.own(number, &kept, &self.learnt);
-        self.learnt.count(&kept);
+        self.learnt.scale.count(kept.shape);
         if let Some((rate, _)) = own {
             self.learnt.learn(number, &kept, rate);
             self.learnt.scale.fit();
@@ -192,9 +183,10 @@ impl Rates {
         for _ in 0..ROUNDS {
             let numbered = || self.samples.iter().zip(0..);
             own = numbered().map(|(kept, number)| self.own(number, kept, &learnt)).collect();
+            self.forget_chance_fits(&mut own);
             learnt = Learnt::default();
             for ((kept, number), own) in numbered().zip(&own) {
-                learnt.count(kept);
+                learnt.scale.count(kept.shape);
                 if let Some((rate, _)) = own {
                     learnt.learn(number, kept, *rate);
                 }
@@ -202,6 +194,26 @@ impl Rates {
             learnt.scale.fit();
         }
         (own, learnt)
+    }
+
+    /// Takes away rates that rest on quantities that come round where these are too few of their place's.
+    fn forget_chance_fits(&self, own: &mut [Option<(Estimate, Source)>]) {
+        let may_be_chance = |kept: &Kept| {
+            let comes_round = |evidence: &Evidence| {
+                let quantity = self.quantities.get(evidence.quantity as usize);
+                quantity.is_some_and(|quantity| quantity.period().is_some() || quantity.turns_back())
+            };
+            kept.string.or(kept.counted).is_none() && kept.evidence.iter().all(comes_round)
+        };
+        let mut fits: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
+        for (kept, own) in self.samples.iter().zip(own.iter()).filter(|(kept, _)| may_be_chance(kept)) {
+            let (all, told) = fits.entry(kept.region).or_default();
+            *all += 1;
+            *told += usize::from(own.is_some());
+        }
+        for (kept, own) in self.samples.iter().zip(own).filter(|(kept, _)| may_be_chance(kept)) {
+            *own = own.filter(|_| fits.get(&kept.region).is_none_or(|(all, told)| told * FEW >= *all));
+        }
     }
 
     /// What each quantity said of a sample: for those who look for mistakes.
@@ -343,18 +355,13 @@ impl Rates {
 }
 
 impl Learnt {
-    /// Notes where a sample was taken.
-    fn count(&mut self, kept: &Kept) {
-        self.regions.entry(kept.region).or_default().samples += 1;
-    }
-
     /// Takes the rate that a sample has of its own.
     fn learn(&mut self, number: u32, kept: &Kept, rate: Estimate) {
         self.scale.learn(kept.shape, rate, kept.steady);
         let is_good = kept.steady && rate.is_precise();
         let (ln, half) = (rate.value.ln(), rate.high / rate.value - 1.0);
         let told = Told { number, ln, half, steady: kept.steady, is_good };
-        self.regions.entry(kept.region).or_default().told.push(told);
+        self.regions.entry(kept.region).or_default().push(told);
     }
 
     /// Where the rate lies as far as is known without the readings.
@@ -371,7 +378,7 @@ impl Learnt {
 
     /// Whether a rate that was read when the thread was at other work contradicts those that were read at this place.
     fn is_of_elsewhere(&self, number: u32, kept: &Kept, rate: f64) -> bool {
-        let here = self.regions.get(&kept.region).map_or(&[][..], |region| &region.told);
+        let here = self.regions.get(&kept.region).map_or(&[][..], Vec::as_slice);
         let told = closest(here, number, FEWEST_OF_REGION, |told| told.is_good);
         told.and_then(|told| median(&logs(&told)))
             .is_some_and(|(middle, scatter)| (rate.ln() - middle).abs() > SAME_PLACE.max(2.0 * scatter))
@@ -449,10 +456,7 @@ fn point(at: usize, reading: &Reading, value: u64) -> Point {
 
 /// What a place's samples nearest in time told, if there are so many: the good ones, if they are enough.
 fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<Told>> {
-    let Region { samples, told } = regions.get(&region)?;
-    if told.len() * FEW < *samples {
-        return None;
-    }
+    let told = regions.get(&region)?;
     closest(told, number, fewest, |told| told.is_good).or_else(|| closest(told, number, fewest, |_| true))
 }
 
@@ -473,6 +477,7 @@ fn logs(told: &[Told]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sequence::{Motion, motion};
 
     fn kept(region: u64, steady: bool) -> Kept {
         let shape = Shape { model: 1.0, instructions: 2.0, waiting: 0.0 };
@@ -507,5 +512,26 @@ mod tests {
         let elsewhere =
             learnt.settle(9, &kept(5, false), Some((Estimate::within(1.0, 0.05), Source::Registers)));
         assert_eq!(elsewhere.source, Source::Registers);
+    }
+
+    /// Of a hundred samples of a place two fit a loop's register by chance, or ten do.
+    #[test]
+    fn few_fits_of_what_comes_round_are_chance() {
+        let points: Vec<(u32, u64)> = (0..9).map(|n| (n * 10, u64::from(n))).collect();
+        let Motion::Moving(steps) = motion(&points, 64) else { panic!() };
+        let left = |fits: usize, wrap: Option<u64>| {
+            let mut rates = Rates::new(0.0, Machine::default());
+            let mut quantity = Quantity::new(&steps, 64);
+            quantity.wrap = wrap;
+            rates.quantities.push(quantity);
+            let evidence = vec![Evidence { quantity: 0, tracks: Vec::new(), is_word: false }];
+            rates.samples = vec![Kept { evidence, ..kept(1, true) }; 100];
+            let fit = Some((Estimate::within(1.0, 0.1), Source::Registers));
+            let mut own = vec![None; 100];
+            own.iter_mut().take(fits).for_each(|own| *own = fit);
+            rates.forget_chance_fits(&mut own);
+            own.iter().flatten().count()
+        };
+        assert_eq!((left(2, Some(50)), left(10, Some(50)), left(2, None)), (0, 10, 2));
     }
 }

@@ -53,6 +53,7 @@ fn intervals_contain_the_truth() {
         results.extend(run(&program, &mut Sampler::new(seed), 15_000.0, 12));
     }
     let (n, inside, ratios) = own(&results);
+    // Speeds here have nothing to do with the model, so some are out of what it allows.
     assert!(n * 3 >= results.len() * 2, "{n} of {} have a source of their own", results.len());
     assert!(inside * 10 >= n * 9, "{inside} of {n} intervals contain the truth");
     assert!((quantile(&ratios, 0.5) - 1.0).abs() < 0.01);

@@ -50,11 +50,11 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
 const GUESS: Prices = Prices {
-    tick_ns: 25_000,
+    tick_ns: 30_000,
     trap_ns: 20_000,
     gap_ns: 15_000,
     disarm_ns: 20_000,
-    meter_ns: 15_000,
+    meter_ns: 20_000,
     wake_ns: 50_000,
 };
 
@@ -144,10 +144,12 @@ impl Child {
 
     /// How long the order has it spin.
     fn spins_ns(order: u64) -> u64 {
-        match order {
-            _ if order & SPIN != 0 => SPIN_NS,
-            _ if order & SHORT_SPIN != 0 => SPIN_NS / 2,
-            _ => 0,
+        if order & SPIN != 0 {
+            SPIN_NS
+        } else if order & SHORT_SPIN != 0 {
+            SPIN_NS / 2
+        } else {
+            0
         }
     }
 

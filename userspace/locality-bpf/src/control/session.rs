@@ -79,6 +79,7 @@ pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
     check_rights()?;
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
     let prices = calibrate::measure(&mut object, &mut ring)?;
+    let _hurry = sys::Hurry::begin();
     Ok((prices, skid::measure(&mut object, &mut ring)?, processor::measure(&data_caches())))
 }
 

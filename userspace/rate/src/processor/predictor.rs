@@ -3,7 +3,7 @@
 //!
 //! It sees a few thousand instructions of every fifty million, and keeps what it learnt from one window to the next.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 
 /// Lengths of histories, in branches.
 const HISTORIES: [u32; 6] = [4, 8, 16, 32, 64, 128];
@@ -61,8 +61,9 @@ impl Predictor {
             |(slot, tag): &(usize, u32)| self.entries.get(*slot).is_some_and(|entry| entry.tag == *tag);
         let longest = slots.iter().rposition(knows);
         let taken = branch.target != branch.next;
-        let is_new = !self.simple.contains_key(&branch.next);
-        let simple = self.simple.entry(branch.next).or_default();
+        let known = self.simple.entry(branch.next);
+        let is_new = matches!(known, hash_map::Entry::Vacant(_));
+        let simple = known.or_default();
         let entry = longest.and_then(|table| self.entries.get_mut(slots.get(table)?.0));
         let counter = entry.as_ref().map_or(*simple, |entry| entry.counter);
         let foreseen = match (branch.is_conditional, &entry) {
