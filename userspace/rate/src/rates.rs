@@ -30,7 +30,7 @@ const FIRST_REVISION: usize = 8;
 const NEAREST: usize = 9;
 
 /// Share of a place's samples, as a divisor, that must have a speed where only quantities that come round tell one: some fit by chance.
-const FEW: usize = 30;
+const FEW: usize = 8;
 
 /// Samples with rates of their own by place, in order.
 type Regions = BTreeMap<u64, Vec<Told>>;

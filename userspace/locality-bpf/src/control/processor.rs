@@ -25,7 +25,10 @@ const COPIES: f64 = 128.0;
 const WARMING: Duration = Duration::from_millis(5);
 /// Words of a line.
 const LINE: usize = 8;
-/// Most lines that are walked through, as a power of two; else half of a cache.
+/// Lines that are walked through, in those of the cache before: most of them must lie beyond it, and not more of a shared cache be needed than
+/// its neighbours leave. At most half of the cache's own.
+const BEYOND: f64 = 6.0;
+/// Lines of memory that are walked through, as a power of two, and most of those of a cache.
 const LONGEST_WALK: u32 = 17;
 /// Lines that are walked through in the first-level cache, as a power of two.
 const NEAREST_WALK: u32 = 6;
@@ -50,12 +53,15 @@ fn levels(caches: &[CacheLevel], clock: f64) -> [Level; 3] {
         *lines = told.map_or(*lines, |cache| cache.bytes as f64 / 64.0);
     }
     let [first, second, last] = lines;
-    let bits = |lines: f64| ((lines / 2.0).max(64.0).log2() as u32).min(LONGEST_WALK);
+    let bits = |before: f64, lines: f64| {
+        let walked = (before * BEYOND).min(lines / 2.0).max(64.0);
+        (walked.log2() as u32).min(LONGEST_WALK)
+    };
     // With the arithmetic that finds the next line.
     let nearest_ns = walk_ns(&room(NEAREST_WALK), NEAREST_WALK, false);
     let mut before = Level { from: 0.0, latency: 0.0, between: 0.0 };
-    [(first, bits(second), false), (second, bits(last), false), (last, LONGEST_WALK, true)].map(
-        |(from, bits, flushed)| {
+    [(first, bits(first, second), false), (second, bits(second, last), false), (last, LONGEST_WALK, true)]
+        .map(|(from, bits, flushed)| {
             let words = room(bits);
             let mean = (walk_ns(&words, bits, flushed) - nearest_ns) * clock;
             // Some of the lines are in the cache before.
@@ -63,8 +69,7 @@ fn levels(caches: &[CacheLevel], clock: f64) -> [Level; 3] {
             let latency = (mean - nearer * before.latency) / (1.0 - nearer);
             before = Level { from, latency, between: stream_ns(&words, flushed) * clock };
             before
-        },
-    )
+        })
 }
 
 /// Words that are 0, of so many lines (a power of two), each page with memory of its own.
@@ -85,6 +90,8 @@ fn walk_ns(words: &[u64], bits: u32, flushed: bool) -> f64 {
     let walk = |mut at: u64| {
         if flushed {
             flush(words);
+        } else {
+            stream_ns(words, false);
         }
         let began = Instant::now();
         for _ in 0..STEPS {
@@ -96,7 +103,7 @@ fn walk_ns(words: &[u64], bits: u32, flushed: bool) -> f64 {
         black_box(at);
         began.elapsed().as_nanos() as f64 / STEPS as f64
     };
-    (1..4).map(walk).fold(f64::INFINITY, f64::min)
+    (1..6).map(walk).fold(f64::INFINITY, f64::min)
 }
 
 /// Nanoseconds a line where one is read after the other: the median of many pieces.
