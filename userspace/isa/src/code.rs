@@ -1,6 +1,6 @@
 //! A piece of the traced program's code. Decoding only; what an instruction does is elsewhere.
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction};
+use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction};
 
 /// Code bytes with the address of the first one.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub struct Code<'a> {
 pub(crate) enum Undecoded {
     /// The address, or the end of the instruction there, lies outside the bytes.
     Outside,
-    /// The bytes are no instruction.
+    /// The bytes are no instruction, or another one to other processors.
     Invalid,
 }
 
@@ -39,9 +39,20 @@ impl<'a> Code<'a> {
         decoder.set_ip(address);
         let instruction = decoder.decode();
         match decoder.last_error() {
+            DecoderError::None if self.is_ambiguous(index, &instruction) => Err(Undecoded::Invalid),
             DecoderError::None => Ok(instruction),
             DecoderError::NoMoreBytes => Err(Undecoded::Outside),
             _ => Err(Undecoded::Invalid),
         }
+    }
+
+    /// Whether it is a branch whose operand-size prefix AMD processors heed (the target has 16 bits) and Intel's ignore. No compiler
+    /// makes such: theirs have REX.W too.
+    fn is_ambiguous(&self, index: usize, instruction: &Instruction) -> bool {
+        let bytes = self.bytes.get(index..).unwrap_or_default();
+        instruction.flow_control() != FlowControl::Next
+            && bytes.iter().take(instruction.len()).any(|byte| *byte == 0x66)
+            && Decoder::with_ip(64, bytes, instruction.ip(), DecoderOptions::AMD).decode().code()
+                != instruction.code()
     }
 }

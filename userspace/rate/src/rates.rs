@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(elsewhere.source, Source::Registers);
     }
 
-    /// Of a hundred samples of a place two fit a loop's register by chance, or ten do.
+    /// Of a hundred samples of a place four fit a loop's register by chance, or twenty do.
     #[test]
     fn few_fits_of_what_comes_round_are_chance() {
         let points: Vec<(u32, u64)> = (0..9).map(|n| (n * 10, u64::from(n))).collect();
@@ -532,6 +532,6 @@ mod tests {
             rates.forget_chance_fits(&mut own);
             own.iter().flatten().count()
         };
-        assert_eq!((left(2, Some(50)), left(10, Some(50)), left(2, None)), (0, 10, 2));
+        assert_eq!((left(4, Some(50)), left(20, Some(50)), left(4, None)), (0, 20, 4));
     }
 }
