@@ -38,8 +38,8 @@ fn sound(live: &Live, functions: &[&str]) {
     assert!(live.report["reuse"]["8"]["time"]["n"].as_u64() > Some(10), "{}", live.report["reuse"]);
     // Measured: .87 (sqlite3, masked vector loads) to .99 (xz).
     assert!(live.foretold() >= 0.7, "{:#}", live.report["ledger"]["unreachable"]);
-    // Measured: 1.0 in all four.
-    assert!(live.confirmed() >= 0.98, "only {} of the uses were confirmed", live.confirmed());
+    // Measured: 1.0 in all four; .95 to .98 of some fifty (sqlite3) on an AMD EPYC.
+    assert!(live.confirmed() >= 0.9, "only {} of the uses were confirmed", live.confirmed());
     assert!(live.whole_stacks() >= 0.97, "only {} of the stacks are whole", live.whole_stacks());
     for function in functions {
         let named = live.profile.frames.iter().any(|frame| frame.function.as_deref() == Some(function));

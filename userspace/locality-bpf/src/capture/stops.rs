@@ -562,11 +562,14 @@ impl Capture {
 ///
 /// In a virtual machine the host may lose the guest's debug status between the trap and the handler's look at it (KVM
 /// before Linux 6.14, as far as we can tell: the host could not be looked into). The kernel then takes the watchpoint's trap for an `INT1` of the program (`exc_debug_user` in arch/x86/kernel/traps.c). Measured
-/// here: about one trap in 36,000. A real `INT1` stands before the instruction pointer.
+/// here: about one trap in 36,000. A real `INT1` stands before the instruction pointer, or at it: some hosts with AMD processors do not go on
+/// behind it, and a program that does that by itself in its handler would trap for ever.
 fn is_stray_trap(tid: u32) -> bool {
     let Ok(registers) = ptrace::registers(tid) else { return false };
+    let is_other = |at| ptrace::code_byte(tid, at).is_ok_and(|byte| byte != INT1);
     ptrace::signal_code(tid).is_ok_and(|code| code == TRAP_WITHOUT_STATUS)
-        && ptrace::code_byte(tid, registers.rip.wrapping_sub(1)).is_ok_and(|byte| byte != INT1)
+        && is_other(registers.rip.wrapping_sub(1))
+        && is_other(registers.rip)
 }
 
 /// Runs the decoder once, so that its tables are in memory before a thread waits for it.
