@@ -32,14 +32,16 @@ fn figures(live: &Live) -> String {
     )
 }
 
-/// What holds of all of them. `functions` are names that some pair's stack must have.
-fn sound(live: &Live, functions: &[&str]) {
+/// Share of uses that are confirmed, at least. Measured: 1.0 in all four; on an AMD EPYC .95 to .98 of sqlite3's, which has a bound of its own.
+const CONFIRMED: f64 = 0.98;
+
+/// What holds of all of them. `functions` are names that some pair's stack must have, `confirmed` the least share of uses that are.
+fn sound(live: &Live, confirmed: f64, functions: &[&str]) {
     assert!(live.profile.watches.len() >= 20, "only {} watches", live.profile.watches.len());
     assert!(live.report["reuse"]["8"]["time"]["n"].as_u64() > Some(10), "{}", live.report["reuse"]);
     // Measured: .87 (sqlite3, masked vector loads) to .99 (xz).
     assert!(live.foretold() >= 0.7, "{:#}", live.report["ledger"]["unreachable"]);
-    // Measured: 1.0 in all four; .95 to .98 of some fifty (sqlite3) on an AMD EPYC.
-    assert!(live.confirmed() >= 0.9, "only {} of the uses were confirmed", live.confirmed());
+    assert!(live.confirmed() >= confirmed, "only {} of the uses were confirmed", live.confirmed());
     assert!(live.whole_stacks() >= 0.97, "only {} of the stacks are whole", live.whole_stacks());
     for function in functions {
         let named = live.profile.frames.iter().any(|frame| frame.function.as_deref() == Some(function));
@@ -110,7 +112,7 @@ fn xz_compresses() {
     let target = Target::spawn(command);
     let live = trace(&target);
     println!("{}", figures(&live));
-    sound(&live, &["lzma_code"]);
+    sound(&live, CONFIRMED, &["lzma_code"]);
     let finished = target.finish(LIMIT);
     assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
     let back = run(Command::new("xz").args(["-dc"]).arg(file.with_extension("xz")));
@@ -145,7 +147,7 @@ print(total)
         command
     });
     println!("{}", figures(&live));
-    sound(&live, &["_PyEval_EvalFrameDefault"]);
+    sound(&live, CONFIRMED, &["_PyEval_EvalFrameDefault"]);
 }
 
 #[test]
@@ -171,7 +173,7 @@ fn sqlite_inserts_and_selects() {
         command
     });
     println!("{}", figures(&live));
-    sound(&live, &["sqlite3_step"]);
+    sound(&live, 0.9, &["sqlite3_step"]);
 }
 
 #[test]
@@ -206,7 +208,7 @@ fn redis_serves() {
     let benchmark = Target::spawn(command);
     let live = trace(&server);
     println!("{}", figures(&live));
-    sound(&live, &["processCommand", "aeMain"]);
+    sound(&live, CONFIRMED, &["processCommand", "aeMain"]);
     let finished = benchmark.finish(LIMIT);
     assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
     let rows =

@@ -1,6 +1,6 @@
 //! A piece of the traced program's code. Decoding only; what an instruction does is elsewhere.
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{self as x86, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction};
 
 /// Code bytes with the address of the first one.
 #[derive(Debug, Clone, Copy)]
@@ -39,20 +39,61 @@ impl<'a> Code<'a> {
         decoder.set_ip(address);
         let instruction = decoder.decode();
         match decoder.last_error() {
-            DecoderError::None if self.is_ambiguous(index, &instruction) => Err(Undecoded::Invalid),
+            DecoderError::None if is_ambiguous(self.bytes.get(index..).unwrap_or_default(), &instruction) => {
+                Err(Undecoded::Invalid)
+            }
             DecoderError::None => Ok(instruction),
             DecoderError::NoMoreBytes => Err(Undecoded::Outside),
             _ => Err(Undecoded::Invalid),
         }
     }
+}
 
-    /// Whether it is a branch whose operand-size prefix AMD processors heed (the target has 16 bits) and Intel's ignore. No compiler
-    /// makes such: theirs have REX.W too.
-    fn is_ambiguous(&self, index: usize, instruction: &Instruction) -> bool {
-        let bytes = self.bytes.get(index..).unwrap_or_default();
-        instruction.flow_control() != FlowControl::Next
-            && bytes.iter().take(instruction.len()).any(|byte| *byte == 0x66)
-            && Decoder::with_ip(64, bytes, instruction.ip(), DecoderOptions::AMD).decode().code()
-                != instruction.code()
+/// Whether AMD processors take the instruction that `bytes` begin with for another than Intel's: they heed the operand-size prefix of a branch (the
+/// target has 16 bits), know no prefetch of a register, and exchange registers where a pause has REX.B. Compilers make none of
+/// these: where their branches have the prefix, they have REX.W too.
+pub fn is_ambiguous(bytes: &[u8], instruction: &Instruction) -> bool {
+    match instruction.code() {
+        x86::Code::Reservednop_rm16_r16_0F0D
+        | x86::Code::Reservednop_rm32_r32_0F0D
+        | x86::Code::Reservednop_rm64_r64_0F0D => true,
+        x86::Code::Pause => instruction.len() != 2,
+        code => {
+            instruction.flow_control() != FlowControl::Next
+                && bytes.iter().take(instruction.len()).any(|byte| *byte == 0x66)
+                && Decoder::with_ip(64, bytes, instruction.ip(), DecoderOptions::AMD).decode().code() != code
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_processors_of_two_makers_take_for_different_instructions() {
+        let is_decoded = |bytes: &[u8]| {
+            let code = Code { address: 0x1000, bytes };
+            code.decode(&mut code.decoder(), 0x1000).is_ok()
+        };
+        // loope, jmp, call and ret with the prefix; a prefetch of a register; xchg r8, rax or pause.
+        let others: [&[u8]; 6] = [
+            &[0x66, 0xe1, 0x10],
+            &[0x66, 0xe9, 0x10, 0, 0, 0],
+            &[0x66, 0xe8, 0x10, 0, 0, 0],
+            &[0x66, 0xc3],
+            &[0x0f, 0x0d, 0xd4],
+            &[0xf3, 0x49, 0x90],
+        ];
+        assert_eq!(others.map(is_decoded), [false; 6]);
+        // Without the prefix, or as compilers have it: call __tls_get_addr; prefetchw [rax]; pause.
+        let same: [&[u8]; 5] = [
+            &[0xe1, 0x10],
+            &[0xe9, 0x10, 0, 0, 0],
+            &[0x66, 0x66, 0x48, 0xe8, 0x10, 0, 0, 0],
+            &[0x0f, 0x0d, 0x08],
+            &[0xf3, 0x90],
+        ];
+        assert_eq!(same.map(is_decoded), [true; 5]);
     }
 }

@@ -24,7 +24,7 @@ mod registers;
 mod results;
 mod trap;
 
-pub use code::Code;
+pub use code::{Code, is_ambiguous};
 pub use first_access::{KnownAccess, Unreachable, first_access};
 pub use memory::{AccessForm, AccessKind};
 pub use registers::Registers;

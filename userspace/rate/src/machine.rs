@@ -71,16 +71,13 @@ impl Machine {
             if (low..=high).contains(&value) { value } else { usual }
         };
         let mut from = 0.0;
-        let levels = self.levels.into_iter().zip(default.levels).map(|(level, usual)| {
+        let mut levels = self.levels;
+        for (level, usual) in levels.iter_mut().zip(default.levels) {
             from = within(level.from, usual.from, 64.0, 1e9).max(from);
-            Level {
-                from,
-                latency: within(level.latency, usual.latency, 1.0, 5e3),
-                between: within(level.between, usual.between, 0.1, 200.0),
-            }
-        });
-        let mut all = default.levels;
-        all.iter_mut().zip(levels).for_each(|(to, level)| *to = level);
+            level.from = from;
+            level.latency = within(level.latency, usual.latency, 1.0, 5e3);
+            level.between = within(level.between, usual.between, 0.1, 200.0);
+        }
         Self {
             clock: within(self.clock, default.clock, 0.5, 8.0),
             width: within(self.width, default.width, 1.0, 16.0),
@@ -92,7 +89,7 @@ impl Machine {
             forward: within(self.forward, default.forward, 0.0, 20.0),
             add: within(self.add, default.add, 1.0, 10.0),
             multiply: within(self.multiply, default.multiply, 1.0, 10.0),
-            levels: all,
+            levels,
         }
     }
 }

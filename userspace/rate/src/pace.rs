@@ -5,9 +5,10 @@
 
 use crate::types::Estimate;
 
-/// ln(rate ÷ model) in a process without rates of its own: what the model leaves out makes programs slower (median of 31 programs on one machine: .87).
+/// ln(rate ÷ model) in a process without rates of its own: what the model leaves out makes programs slower. Fitted to windows of the
+/// accuracy benchmark's programs on one machine.
 const LEFT_OUT: f64 = -0.14;
-/// Standard deviation of that, within a program too (the same programs: .25 from one to another, but for the random walk, which waits for memory).
+/// Standard deviation of that, within a program too.
 const UNSCALED: f64 = 0.45;
 /// What is added, in squares, for code that waits for memory all the time: that may be near or far.
 const WAITING: f64 = 0.8;

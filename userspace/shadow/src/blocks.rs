@@ -280,7 +280,7 @@ impl Blocks {
                 }
                 return self.full();
             };
-            let Ok(op) = self.decoder.op(&instruction, source.low, &mut self.complex) else {
+            let Ok(op) = self.decoder.op(&instruction, code, source.low, &mut self.complex) else {
                 if self.ops.len() > first {
                     break;
                 }

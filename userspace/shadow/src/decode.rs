@@ -1,8 +1,7 @@
 //! From an instruction to an [`Op`]: what is emulated, what runs as a stub, what ends the window.
 
-use iced_x86::{
-    Code, Instruction, InstructionInfoFactory, MemorySize, Mnemonic as M, OpAccess, OpKind, Register,
-};
+use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic as M, OpAccess, OpKind, Register};
+use locality_isa::is_ambiguous;
 
 use crate::context::{Low, ZERO};
 use crate::hash::Map;
@@ -34,10 +33,11 @@ impl Decoder {
         self.stubs.clear();
     }
 
-    /// The op of a valid instruction. What is complex goes to `complex`.
+    /// The op of a valid instruction, which `bytes` begin with. What is complex goes to `complex`.
     pub(crate) fn op(
         &mut self,
         instruction: &Instruction,
+        bytes: &[u8],
         low: &mut Low,
         complex: &mut Vec<Instruction>,
     ) -> Result<Op, NoRoom> {
@@ -55,6 +55,9 @@ impl Decoder {
             source: ZERO,
             events: 2,
         };
+        if is_ambiguous(bytes, instruction) {
+            return Ok(op);
+        }
         if flow(instruction, &mut op) || stack(instruction, &mut op) || integer(instruction, &mut op) {
             return Ok(op);
         }
@@ -162,24 +165,11 @@ fn most_events(instruction: &Instruction) -> u8 {
     }
 }
 
-/// What AMD processors take for another instruction than Intel's: a prefetch of a register is none, a pause with REX.B exchanges
-/// registers. Compilers make neither.
-fn is_ambiguous(instruction: &Instruction) -> bool {
-    match instruction.code() {
-        Code::Reservednop_rm16_r16_0F0D
-        | Code::Reservednop_rm32_r32_0F0D
-        | Code::Reservednop_rm64_r64_0F0D => true,
-        Code::Pause => instruction.len() != 2,
-        _ => false,
-    }
-}
-
 /// What needs no stub, or more than one.
 fn special(instruction: &Instruction, host: Host) -> Option<Do> {
     let masked = is_masked(instruction) && host.lists(instruction);
     let avx = |yes| if yes { Do::Complex } else { Do::End(End::Unsupported) };
     Some(match instruction.mnemonic() {
-        _ if is_ambiguous(instruction) => Do::End(End::Unsupported),
         M::Nop
         | M::Reservednop
         | M::Pause

@@ -114,7 +114,11 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring, heap) = Object::load_with(&plan.filter(), &offsets, plan.heap)?;
     let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
-    let machine = processor::measure(&data_caches());
+    // Only windows ask for it.
+    let machine = match windows {
+        Some(Ok(_)) => processor::measure(&data_caches()),
+        _ => Machine::default(),
+    };
     drop(hurry);
     tracing::debug!(?calibration, ?machine);
     let store = Store::create(&plan.profile)
