@@ -40,7 +40,7 @@ fn uses(windows: u64) -> usize {
 /// Instructions of windows and the pages that they may read, each with the share of windows that are at least so long, in
 /// hundredths. A page costs about as much as sixty instructions, so that random accesses would make a short window dear. The
 /// long ones are what half of the default `--max-stop` has room for.
-const LENGTHS: [(u64, u64, u8); 2] = [(25_000, 300, 20), (3_000, 100, 100)];
+const LENGTHS: [(u64, u64, u8); 2] = [(25_000, 300, 20), (3_000, 60, 100)];
 
 /// A word that is touched more often before its use is not watched: each touch is a trap.
 const EARLIER_MAX: u32 = 16;
