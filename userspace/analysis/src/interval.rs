@@ -32,6 +32,8 @@ const THIN: f64 = 0.03;
 const SMALL: f64 = 1e-4;
 /// Ends of intervals are rounded up to so many bins, so that few intervals are distinct.
 const COARSE: usize = 8;
+/// Bins in which measured distances between warm touches are as good as the same.
+const FINE: usize = 2;
 
 /// A reuse in an interval: `spell` is present after its entry, and reused at one of `spell.entry + 1 ..= last`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,16 +49,32 @@ pub struct Unsure {
 /// A measured distance that is known badly: two traps lie in it, less what traps cost on average, and a stop before it that
 /// left caches cold.
 ///
-/// How badly was measured on walks over arrays of known length, 0.3 to 44 µs around, with windows, on a virtual machine
-/// whose traps cost 16 µs: four in five were longer than true by 5 % of a trap and 8 %, with a deviation of 15 % of a trap and 7 %;
-/// the others by anything up to two traps.
+/// How badly was measured on walks over arrays of known length, with windows, on virtual machines. From the stop on (16 µs a trap, 0.3 to
+/// 44 µs around): four in five were longer than true by 5 % of a trap and 8 %, with a deviation of 15 % of a trap and 7 %;
+/// the others by anything up to two traps. Between warm touches (27 µs a trap, 5 to 120 µs around): right in the middle, with a
+/// deviation of 2 to 3 % of a trap and 2 to 5 %; but for up to three in ten.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
     pub at: f64,
     /// Accesses in the time that a trap costs.
     pub resolution: f64,
+    /// The instruction that used the word reused it, so that the interval behind the reuse was measured, where caches are warm again.
+    pub is_warm: bool,
 }
+
+/// How measured distances differ from true ones: each a share of a trap and of the distance.
+struct Errors {
+    late: (f64, f64),
+    deviation: (f64, f64),
+    /// Share of those that are late by anything up to [`STRAGGLE`].
+    stragglers: f64,
+}
+
+const COLD: Errors = Errors { late: (0.05, 1.08), deviation: (0.15, 0.07), stragglers: 0.2 };
+const WARM: Errors = Errors { late: (0.0, 1.0), deviation: (0.03, 0.05), stragglers: 0.3 };
+/// Traps.
+const STRAGGLE: f64 = 2.0;
 
 impl Measured {
     /// Longest distance that may have been measured so.
@@ -66,21 +84,20 @@ impl Measured {
 
     /// Density of what was measured, at a true distance.
     fn likelihood(self, distance: f64) -> f64 {
-        const LATE: (f64, f64) = (0.05, 1.08);
-        const DEVIATION: (f64, f64) = (0.15, 0.07);
-        const STRAGGLERS: (f64, f64) = (0.2, 2.0);
+        let Errors { late, deviation, stragglers } = if self.is_warm { WARM } else { COLD };
         let resolution = self.resolution.max(1.0);
-        let sigma = DEVIATION.0 * resolution + DEVIATION.1 * distance;
-        let off = (self.at - LATE.0 * resolution - LATE.1 * distance) / sigma;
+        let sigma = deviation.0 * resolution + deviation.1 * distance;
+        let off = (self.at - late.0 * resolution - late.1 * distance) / sigma;
         let core = (-off * off / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt());
-        let straggles = self.at >= distance && self.at <= distance + STRAGGLERS.1 * resolution;
-        let tail = if straggles { 1.0 / (STRAGGLERS.1 * resolution) } else { 0.0 };
-        (1.0 - STRAGGLERS.0) * core + STRAGGLERS.0 * tail
+        let straggles = self.at >= distance && self.at <= distance + STRAGGLE * resolution;
+        let tail = if straggles { 1.0 / (STRAGGLE * resolution) } else { 0.0 };
+        (1.0 - stragglers) * core + stragglers * tail
     }
 
     /// Measured ones that are as good as the same.
-    fn class(self) -> (usize, i32) {
-        (scale::index(self.at as u64) / COARSE, (self.resolution.max(1.0).log2() * 4.0) as i32)
+    fn class(self) -> (usize, i32, bool) {
+        let coarse = if self.is_warm { FINE } else { COARSE };
+        (scale::index(self.at as u64) / coarse, (self.resolution.max(1.0).log2() * 4.0) as i32, self.is_warm)
     }
 }
 
@@ -125,7 +142,7 @@ impl Spreads {
     /// known end.
     pub fn find(shown: &[Spell], followed: &[Spell], unsure: &[(usize, Unsure)], groups: usize) -> Self {
         // By group, entry and end: weight, and who.
-        type Key = (usize, Option<usize>, usize, Option<(usize, i32)>);
+        type Key = (usize, Option<usize>, usize, Option<(usize, i32, bool)>);
         let mut classes: BTreeMap<Key, (f64, Option<Measured>, Vec<usize>)> = BTreeMap::new();
         for (key, one) in unsure {
             let first = one.spell.entry.map_or(1, |entry| entry + 1);

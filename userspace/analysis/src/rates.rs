@@ -3,7 +3,9 @@
 //!
 //! A sample's rate is the one of its window. Between samples of a process the rate is taken to change evenly (trapezoid over
 //! CPU time, METHOD.md §3) between means over neighbouring samples, whichever of its threads ran; only up to [`LOCAL_NS`] after
-//! a sample is it that sample's. CPU time along a run is the sum of the samples' periods.
+//! a sample is it that sample's, or [`BRIEF_NS`] where no reading told it. Behind that its own rate is left out of the means:
+//! a phase of milliseconds in which a sample fell says nothing of the tenth of a second behind it. CPU time along a run is the sum of the
+//! samples' periods.
 //!
 //! A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
 //! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
@@ -25,13 +27,17 @@ const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
 /// CPU time for which the rate at a sample is that of what follows: its readings span as much.
 const LOCAL_NS: f64 = 1.5e6;
+/// The same where the timing model alone speaks: mostly, the thread was at other work when it was read first, that long after the sample.
+const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
 const UNSURE: f64 = 0.2;
 
 /// Share of CPU time from which the report doubts all distances.
 const MOSTLY: f64 = 0.5;
 
-/// Source of rates of processes in which nothing was measured: a timing model's.
+/// Source of rates of samples of which no reading tells: a timing model's.
+const MODELLED: &str = "timing model";
+/// The same in processes in which nothing was measured.
 pub const UNSCALED: &str = "unscaled timing model";
 
 /// What distances are counted in.
@@ -185,8 +191,20 @@ impl Rates {
             return here;
         }
         let along = (b - a) / (cpu_b - cpu_a);
-        let near = if line.reach > 0 { (LOCAL_NS / (cpu_b - cpu_a)).min(1.0) } else { 0.0 };
-        near * here + (1.0 - near) * along
+        if line.reach == 0 {
+            return along;
+        }
+        // Each mean along it has this rate among so many others, as long as it begins here; it may have gone on elsewhere.
+        let others = 2.0 * line.reach as f64;
+        let behind = (along + (along - here) / others).max(along / others);
+        let near = (self.local_ns(sample) / (cpu_b - cpu_a)).min(1.0);
+        near * here + (1.0 - near) * behind
+    }
+
+    /// CPU time behind a sample in which its rate holds.
+    fn local_ns(&self, sample: usize) -> f64 {
+        let source = self.sources.get(self.at(sample).source);
+        if source.is_some_and(|(name, _)| name == MODELLED || name == UNSCALED) { BRIEF_NS } else { LOCAL_NS }
     }
 
     /// Accesses of a sample's process between two moments.

@@ -190,7 +190,7 @@ impl Maker<'_> {
         if !shown.reused && used.address != 0 {
             // At 8 bytes a watch of one to eight bytes in the word is the word's.
             for (number, watch) in watches.iter().filter(mine) {
-                let (next, context) = self.follow(sample, watch, shown)?;
+                let (next, context) = self.follow(sample, watch, used.address, shown)?;
                 let (so_far, first) = earlier(followed, next);
                 followed = Some(so_far);
                 if first {
@@ -221,7 +221,7 @@ impl Maker<'_> {
         let began = watch.filter(|watch| watch.1.use_touch.is_some() || is_reused(watch.1));
         let (mut followed, mut reuse_context) = (None, None);
         if let Some((_, watch)) = began {
-            let (next, context) = self.follow(index, watch, Exit::default())?;
+            let (next, context) = self.follow(index, watch, watch.address, Exit::default())?;
             (followed, reuse_context) = (Some(next), context);
         }
         Some(Subject {
@@ -237,8 +237,15 @@ impl Maker<'_> {
         })
     }
 
-    /// What a watch saw, and the context of the reuse. `None` for impossible probabilities and stacks.
-    fn follow(&self, sample: u32, watch: &Watch, shown: Exit) -> Option<(Followed, Option<ContextId>)> {
+    /// What a watch saw of a use of the word at an address, and the context of the reuse. `None` for impossible probabilities and
+    /// stacks.
+    fn follow(
+        &self,
+        sample: u32,
+        watch: &Watch,
+        word: u64,
+        shown: Exit,
+    ) -> Option<(Followed, Option<ContextId>)> {
         let possible = |p: f64| p > 0.0 && p <= 1.0;
         if !possible(watch.p_arm) || !possible(watch.p_survive) {
             return None;
@@ -258,7 +265,13 @@ impl Maker<'_> {
                 let at = (distance_ns as f64 * rate).round().max(shown.at as f64 + 1.0);
                 let resolution_ns = self.profile.run.distance_resolution_ns as f64;
                 if (distance_ns as f64) < RESOLUTIONS * resolution_ns {
-                    let clock = Measured { at: distance_ns as f64 * rate, resolution: resolution_ns * rate };
+                    let clock = Measured {
+                        at: distance_ns as f64 * rate,
+                        resolution: resolution_ns * rate,
+                        // Of another word of the line, the first touch is all that was measured.
+                        is_warm: watch.address / 8 == word / 8
+                            && watch.use_touch.is_some_and(|used| used.stack == touch.stack),
+                    };
                     within = Some((shown.at, (clock.longest() as u64).max(at as u64)));
                     measured = Some(clock);
                 }

@@ -164,7 +164,7 @@ fn measured_distances_sharpen_each_other() {
         .iter()
         .enumerate()
         .map(|(key, late)| {
-            let measured = Measured { at: true_distance + late, resolution };
+            let measured = Measured { at: true_distance + late, resolution, is_warm: false };
             let last = scale::index(measured.longest() as u64);
             (key, Unsure { measured: Some(measured), ..unsure(0, 120, last) })
         })
@@ -179,15 +179,41 @@ fn measured_distances_sharpen_each_other() {
     assert!(scale::low(alone.get(6).unwrap().quantile(0.5)) > 50_000);
 }
 
+/// A loop of 4,430 accesses around, beyond what windows show: read within some percent where touches are warm, it is told from one
+/// of 4,090, which lies on the other side of a bin's edge.
+#[test]
+fn warm_touches_tell_a_distance_to_some_percent() {
+    let windows = vec![shown(0, 300, false); 50];
+    let measured: Vec<(usize, Unsure)> = [4_100.0, 4_260.0, 4_390.0, 4_450.0, 4_520.0, 4_800.0, 6_400.0]
+        .into_iter()
+        .enumerate()
+        .map(|(key, at)| {
+            let measured = Measured { at, resolution: 25_000.0, is_warm: true };
+            (
+                key,
+                Unsure {
+                    measured: Some(measured),
+                    ..unsure(0, 300, scale::index(measured.longest() as u64))
+                },
+            )
+        })
+        .collect();
+    let found = Spreads::find(&windows, &[], &measured, 1);
+    let middle = |key| scale::low(found.get(key).unwrap().quantile(0.5)) as f64;
+    for (key, _) in &measured {
+        assert!((4_200.0..4_700.0).contains(&middle(*key)), "{key}: {}", middle(*key));
+    }
+}
+
 #[test]
 fn nothing_measured_is_likelier_at_a_quite_other_distance() {
-    let measured = Measured { at: 50_000.0, resolution: 10_000.0 };
-    let best = (1..100)
-        .map(|n| f64::from(n) * 1_000.0)
-        .max_by(|a, b| measured.likelihood(*a).total_cmp(&measured.likelihood(*b)));
-    assert!(best.is_some_and(|best| (40_000.0..=50_000.0).contains(&best)), "{best:?}");
-    let sum: f64 = (0..2_000)
-        .map(|n| Measured { at: f64::from(n) * 100.0, resolution: 10_000.0 }.likelihood(50_000.0) * 100.0)
-        .sum();
-    assert!((sum - 1.0).abs() < 0.01, "not a density: {sum}");
+    for (is_warm, expected) in [(false, 40_000.0..=50_000.0), (true, 49_000.0..=51_000.0)] {
+        let resolution = 10_000.0;
+        let likelihood = |at: f64, distance| Measured { at, resolution, is_warm }.likelihood(distance);
+        let distances = (1..100).map(|n| f64::from(n) * 1_000.0);
+        let best = distances.max_by(|a, b| likelihood(50_000.0, *a).total_cmp(&likelihood(50_000.0, *b)));
+        assert!(best.is_some_and(|best| expected.contains(&best)), "{best:?}");
+        let sum: f64 = (0..2_000).map(|n| likelihood(f64::from(n) * 100.0, 50_000.0) * 100.0).sum();
+        assert!((sum - 1.0).abs() < 0.01, "not a density: {sum}");
+    }
 }

@@ -85,3 +85,26 @@ fn long_ways_go_by_the_mean_of_many_samples() {
     let all = rates.accesses(0, 0, 63 * PERIOD_NS) / (63.0 * PERIOD_NS as f64);
     assert!((all - 1.75).abs() < 0.05, "{all}");
 }
+
+/// One sample of many fell into a phase of a millisecond in which the program is thirty times as fast, of which only the model tells. What
+/// lies behind it for half a period is like the rest; on either side of the sample too, where that is not the one that asks.
+#[test]
+fn a_brief_phase_does_not_make_what_is_behind_it_fast() {
+    let values: Vec<Option<f64>> = (0..64).map(|n| Some(if n == 32 { 3.0 } else { 0.1 })).collect();
+    let mut profile = profile(&values);
+    let behind = |profile: &Profile| {
+        let (from, until) = (32 * PERIOD_NS, 32 * PERIOD_NS + PERIOD_NS / 2);
+        Rates::of(profile).between(32, from, until)
+    };
+    let share = |ns: f64| ns / (PERIOD_NS as f64 / 2.0);
+    let read = behind(&profile);
+    assert!((read - (share(LOCAL_NS) * 3.0 + (1.0 - share(LOCAL_NS)) * 0.1)).abs() < 0.02, "{read}");
+    if let Some(rate) = &mut profile.windows[32].rate {
+        rate.source = MODELLED.to_owned();
+    }
+    let modelled = behind(&profile);
+    assert!((modelled - (share(BRIEF_NS) * 3.0 + (1.0 - share(BRIEF_NS)) * 0.1)).abs() < 0.02, "{modelled}");
+    // Of a neighbour's way, that phase may be a part.
+    let beside = Rates::of(&profile).between(31, 31 * PERIOD_NS, 31 * PERIOD_NS + PERIOD_NS / 2);
+    assert!(beside > 0.2, "{beside}");
+}

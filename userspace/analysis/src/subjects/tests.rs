@@ -1,6 +1,8 @@
 //! Weights of uses against counting granules; what becomes of watches.
 
 use super::*;
+use crate::model::{AccessKind, Use, UseId};
+use crate::testing::Maker;
 
 #[test]
 fn a_drawn_word_stands_for_the_granules_of_its_access() {
@@ -40,4 +42,29 @@ fn the_first_watched_word_of_a_line_to_be_reused_decides() {
     assert_eq!((both.exit, second), (Exit { at: 30, reused: true }, false));
     let (both, second) = earlier(Some(end(10, false)), end(40, false));
     assert_eq!((both.exit, second), (Exit { at: 40, reused: false }, true));
+}
+
+/// The second interval is measured where the instruction that used a word reuses it; not of another word of its line.
+#[test]
+fn the_clock_is_trusted_between_touches_by_one_instruction() {
+    let mut make = Maker::new();
+    make.profile.run.distance_resolution_ns = 27_000;
+    for reused in ["main a.c:1", "main a.c:2"] {
+        make.reuse("main a.c:1", reused, 5_000);
+    }
+    // A use of a window, with a watch of its word or of the next one.
+    for word in [0x7000, 0x7008] {
+        let stack = make.stack("main a.c:1");
+        let of_use = Some(UseId(make.profile.uses.len() as u32));
+        let watch = make.reuse("main a.c:1", "main a.c:1", 5_000);
+        (watch.address, watch.of_use) = (word, of_use);
+        let sample = watch.sample;
+        let access = Access { ip: 1, address: 0x7000, size: 8, kind: AccessKind::Load };
+        let (address, seen) = (access.address, Vec::new());
+        make.profile.uses.push(Use { sample, skip: 0, access, address, stack, seen });
+    }
+    let profile = make.profile;
+    let subjects = Subjects::of(&profile, &Contexts::new(&profile), &Rates::of(&profile), 64);
+    let warm = |subject: &Subject| subject.followed.unwrap().measured.unwrap().is_warm;
+    assert_eq!(subjects.all.iter().map(warm).collect::<Vec<_>>(), [true, false, true, false]);
 }
