@@ -221,3 +221,46 @@ fn each_estimator_reports_from_the_same_profile() {
     let refused = Tracer::new().args(["report", "--estimator", "best"]).args([&file]).run();
     assert_eq!(refused.status.code(), Some(2));
 }
+
+/// A word that a loop touches once a round is told to be touched again after a round: between touches by one instruction, to some
+/// percent. With --nocapture it prints how far measured times are from true ones.
+#[test]
+fn the_time_of_a_round_is_measured() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    // Rounds of 5, 12 and 38 us, and of 3 us, at 3.8 GHz.
+    for arguments in [["8", "1500", "1"], ["8", "4000", "1"], ["8", "12000", "1"], ["8", "12000", "0"]] {
+        let target = Target::start("rounds", &arguments);
+        let live = Live::trace(target.pid(), "6", &["--overhead", "5"]);
+        let finished = target.finish(LIMIT);
+        let told = finished.stdout.iter().find_map(|line| line.strip_prefix("ns a round "));
+        let round_ns: f64 = told.unwrap_or_else(|| panic!("{finished:?}")).parse().unwrap();
+        let mut measured: Vec<f64> = live
+            .profile
+            .watches
+            .iter()
+            .filter_map(|watch| match watch.outcome {
+                // Touched once more behind the reuse.
+                Outcome::Reused { touch, distance_ns, .. } if watch.ended_ns > touch.time_ns => {
+                    Some(distance_ns as f64 / round_ns)
+                }
+                _ => None,
+            })
+            .collect();
+        measured.sort_unstable_by(f64::total_cmp);
+        assert!(measured.len() >= 20, "{arguments:?}: {} of {}", measured.len(), live.profile.watches.len());
+        let quantile = |share: usize| measured[(measured.len() - 1) * share / 100];
+        println!(
+            "{arguments:?}: round of {:.2} us, a trap {:.1} us, {} measured; quantiles .05 {:.2}, .25 {:.2}, .5 {:.3}, .75 {:.2}, .95 {:.2}",
+            round_ns / 1e3,
+            live.profile.run.distance_resolution_ns as f64 / 1e3,
+            measured.len(),
+            quantile(5),
+            quantile(25),
+            quantile(50),
+            quantile(75),
+            quantile(95),
+        );
+        assert!((0.75..1.3).contains(&quantile(50)), "{arguments:?}: {} rounds", quantile(50));
+    }
+}

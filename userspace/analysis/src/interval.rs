@@ -12,9 +12,11 @@
 //!
 //! Sources of error: the likelihood prefers the few places where exact distances were seen to the many where none was; a start
 //! that is too thin is found in [`ROUNDS`] rounds only in part; where the log-uniform decides, the place is a guess, and
-//! intervals take it for one ([`Spread::guess`]).
+//! intervals take it for one ([`Spread::guess`]); a touch behind a reuse that was too late or by another instruction was not measured, and
+//! the profile does not say so.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::convert::scale;
 use crate::survival::{Curves, Spell};
@@ -49,17 +51,17 @@ pub struct Unsure {
 /// A measured distance that is known badly: two traps lie in it, less what traps cost on average, and a stop before it that
 /// left caches cold.
 ///
-/// How badly was measured on walks over arrays of known length, with windows, on virtual machines. From the stop on (16 µs a trap, 0.3 to
-/// 44 µs around): four in five were longer than true by 5 % of a trap and 8 %, with a deviation of 15 % of a trap and 7 %;
-/// the others by anything up to two traps. Between warm touches (27 µs a trap, 5 to 120 µs around): right in the middle, with a
-/// deviation of 2 to 3 % of a trap and 2 to 5 %; but for up to three in ten.
+/// How badly was measured on walks over arrays of known length, with windows, on virtual machines (docs/accuracy.md has the command).
+/// From the stop on (a trap of 16 µs, 0.3 to 44 µs around): four in five were longer than true by 5 % of a trap and 8 %, with a deviation
+/// of 15 % of a trap and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120 µs around): on
+/// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
     pub at: f64,
     /// Accesses in the time that a trap costs.
     pub resolution: f64,
-    /// The instruction that used the word reused it, so that the interval behind the reuse was measured, where caches are warm again.
+    /// It is that of the interval behind the reuse, in which caches are warm again (`Maker::again` in module `subjects`).
     pub is_warm: bool,
 }
 
@@ -192,13 +194,17 @@ fn consistent(shown: &[Spell], followed: &[Spell], unsure: &[Unsure], groups: us
         _ => 0.0,
     };
     let start = |group: usize, bin: usize| known(group, bin) + beyond(group, bin) + THIN * THIN * width(bin);
-    let mut spreads: Vec<Spread> = unsure.iter().map(|one| spread(one, &start)).collect();
+    // The same in each round.
+    let heard: Vec<Vec<f64>> = unsure.iter().map(heard).collect();
+    let spread_all = |density: &dyn Fn(usize, usize) -> f64| -> Vec<Spread> {
+        unsure.iter().zip(&heard).map(|(one, heard)| spread(one, heard, density)).collect()
+    };
+    let mut spreads = spread_all(&start);
     for _ in 0..ROUNDS {
         let parts: Vec<Spell> = unsure.iter().zip(&spreads).flat_map(parts).collect();
         let curves = Curves::fit(shown.iter().chain(followed).chain(&parts), groups);
         let found = densities(&curves, groups);
-        let next: Vec<Spread> =
-            unsure.iter().map(|one| spread(one, &|group, bin| at(&found, group, bin))).collect();
+        let next = spread_all(&|group, bin| at(&found, group, bin));
         let still = next.iter().zip(&spreads).all(|(next, before)| next.is_near(before));
         spreads = next;
         if still {
@@ -221,19 +227,28 @@ fn parts<'a>((one, spread): (&'a Unsure, &'a Spread)) -> impl Iterator<Item = Sp
     spread.shares.iter().map(part)
 }
 
-/// Over the interval in proportion to a density; log-uniform where that is 0 everywhere.
-fn spread(one: &Unsure, density: &dyn Fn(usize, usize) -> f64) -> Spread {
-    let bins = || one.spell.entry.map_or(1, |entry| entry + 1)..=one.last;
-    let of = |weigh: &dyn Fn(usize) -> f64| {
-        let shares: Vec<(usize, f64)> =
-            bins().map(|bin| (bin, weigh(bin))).filter(|share| share.1 > 0.0).collect();
+/// The bins of an interval.
+fn bins(one: &Unsure) -> RangeInclusive<usize> {
+    one.spell.entry.map_or(1, |entry| entry + 1)..=one.last
+}
+
+/// Density of what was measured, in each bin of the interval.
+fn heard(one: &Unsure) -> Vec<f64> {
+    let of = |bin| one.measured.map_or(1.0, |measured| measured.likelihood(scale::low(bin) as f64));
+    bins(one).map(of).collect()
+}
+
+/// Over the interval in proportion to a density and what was heard; log-uniform where that is 0 everywhere.
+fn spread(one: &Unsure, heard: &[f64], density: &dyn Fn(usize, usize) -> f64) -> Spread {
+    let of = |weigh: &dyn Fn(usize, f64) -> f64| {
+        let weighed = bins(one).zip(heard).map(|(bin, heard)| (bin, weigh(bin, *heard)));
+        let shares: Vec<(usize, f64)> = weighed.filter(|share| share.1 > 0.0).collect();
         let sum: f64 = shares.iter().map(|share| share.1).sum();
         (sum > 0.0).then(|| shares.into_iter().map(|(bin, share)| (bin, share / sum)).collect())
     };
-    let heard = |bin| one.measured.map_or(1.0, |measured| measured.likelihood(scale::low(bin) as f64));
-    let shares =
-        of(&|bin| density(one.spell.group, bin) * heard(bin)).or_else(|| of(&|bin| width(bin) * heard(bin)));
-    let shares = shares.or_else(|| of(&width));
+    let shares = of(&|bin, heard| density(one.spell.group, bin) * heard)
+        .or_else(|| of(&|bin, heard| width(bin) * heard));
+    let shares = shares.or_else(|| of(&|bin, _| width(bin)));
     Spread { shares: shares.unwrap_or_default(), guess: false }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A sample's rate is the one of its window. Between samples of a process the rate is taken to change evenly (trapezoid over
 //! CPU time, METHOD.md §3) between means over neighbouring samples, whichever of its threads ran; only up to [`LOCAL_NS`] after
-//! a sample is it that sample's, or [`BRIEF_NS`] where no reading told it. Behind that its own rate is left out of the means:
-//! a phase of milliseconds in which a sample fell says nothing of the tenth of a second behind it. CPU time along a run is the sum of the
-//! samples' periods.
+//! a sample is it that sample's, or [`BRIEF_NS`] where the timing model alone tells it. What lies behind a sample beyond that goes by the
+//! means of the others: a phase of a millisecond that it fell in says nothing of the tenth of a second behind it. CPU time along a run is
+//! the sum of the samples' periods.
 //!
 //! A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
 //! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
@@ -14,6 +14,7 @@
 //! than a period between two samples is not seen; wall time within a period is taken for CPU time.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::model::{Profile, Sample};
 
@@ -27,7 +28,8 @@ const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
 /// CPU time for which the rate at a sample is that of what follows: its readings span as much.
 const LOCAL_NS: f64 = 1.5e6;
-/// The same where the timing model alone speaks: mostly, the thread was at other work when it was read first, that long after the sample.
+/// The same where the timing model alone tells it: the earliest first reading is that long after the sample (`PERIODS_NS` of the
+/// tracer's `capture/metering.rs`), and where the thread is at other work by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
 const UNSURE: f64 = 0.2;
@@ -36,7 +38,7 @@ const UNSURE: f64 = 0.2;
 const MOSTLY: f64 = 0.5;
 
 /// Source of rates of samples of which no reading tells: a timing model's.
-const MODELLED: &str = "timing model";
+pub const MODELLED: &str = "timing model";
 /// The same in processes in which nothing was measured.
 pub const UNSCALED: &str = "unscaled timing model";
 
@@ -69,6 +71,8 @@ pub struct Local {
     pub sigma: f64,
     /// Index into [`Rates::sources`]; errors of one source are alike.
     pub source: usize,
+    /// A timing model alone tells it.
+    pub modelled: bool,
 }
 
 /// Rates of a profile.
@@ -79,6 +83,8 @@ pub struct Rates {
     sources: Vec<(String, f64)>,
     lines: BTreeMap<u32, Line>,
     pids: Vec<u32>,
+    /// Of each sample, its place in its process' line.
+    places: Vec<usize>,
 }
 
 /// One process in order of time.
@@ -134,15 +140,16 @@ impl Rates {
                 (value, UNSURE, name.to_owned())
             });
             *names.entry(name.clone()).or_default() += sample.period_ns as f64;
+            let modelled = [MODELLED, UNSCALED].contains(&name.as_str());
             named.push(name);
-            rates.locals.push(Local { value, sigma, source: 0 });
+            rates.locals.push(Local { value, sigma, source: 0, modelled });
         }
         let total: f64 = names.values().sum();
         for (local, name) in rates.locals.iter_mut().zip(named) {
             local.source = names.keys().position(|other| *other == name).unwrap_or(0);
         }
         rates.sources = names.into_iter().map(|(name, ns)| (name, ns / total.max(1.0))).collect();
-        rates.lines = lines(profile, &rates.locals, &rates.pids);
+        (rates.lines, rates.places) = lines(profile, &rates.locals, &rates.pids);
         rates
     }
 
@@ -153,7 +160,7 @@ impl Rates {
         let accesses: f64 = self.locals.iter().zip(periods()).map(|(local, ns)| local.value * ns).sum();
         if cpu > 0.0 {
             self.locals.iter_mut().for_each(|local| local.value = accesses / cpu);
-            self.lines = lines(profile, &self.locals, &self.pids);
+            (self.lines, self.places) = lines(profile, &self.locals, &self.pids);
         }
         self
     }
@@ -179,32 +186,46 @@ impl Rates {
 
     /// The rate at a sample.
     pub fn at(&self, sample: usize) -> Local {
-        self.locals.get(sample).copied().unwrap_or(Local { value: 1.0, sigma: UNSURE, source: 0 })
+        self.locals.get(sample).copied().unwrap_or(Local {
+            value: 1.0,
+            sigma: UNSURE,
+            source: 0,
+            modelled: false,
+        })
     }
 
-    /// Accesses per CPU nanosecond between two moments of a sample's process.
+    /// Accesses per CPU nanosecond of a sample's process between two moments behind it.
     pub fn between(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
-        let here = self.at(sample).value;
-        let Some(line) = self.line(sample) else { return here };
-        let ((cpu_a, a), (cpu_b, b)) = (line.position(from_ns), line.position(until_ns));
-        if cpu_b <= cpu_a {
-            return here;
-        }
-        let along = (b - a) / (cpu_b - cpu_a);
-        if line.reach == 0 {
-            return along;
-        }
-        // Each mean along it has this rate among so many others, as long as it begins here; it may have gone on elsewhere.
-        let others = 2.0 * line.reach as f64;
-        let behind = (along + (along - here) / others).max(along / others);
-        let near = (self.local_ns(sample) / (cpu_b - cpu_a)).min(1.0);
-        near * here + (1.0 - near) * behind
+        self.behind(sample, from_ns, until_ns).0
     }
 
-    /// CPU time behind a sample in which its rate holds.
-    fn local_ns(&self, sample: usize) -> f64 {
-        let source = self.sources.get(self.at(sample).source);
-        if source.is_some_and(|(name, _)| name == MODELLED || name == UNSCALED) { BRIEF_NS } else { LOCAL_NS }
+    /// Accesses of a sample's process between two moments behind it, as [`Rates::between`] counts them.
+    pub fn accesses_behind(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
+        let (rate, cpu_ns) = self.behind(sample, from_ns, until_ns);
+        rate * cpu_ns
+    }
+
+    /// The rate between two moments, and CPU time.
+    fn behind(&self, sample: usize, from_ns: u64, until_ns: u64) -> (f64, f64) {
+        let here = self.at(sample);
+        let Some((line, place)) = self.line(sample).zip(self.places.get(sample).copied()) else {
+            return (here.value, 0.0);
+        };
+        let ((cpu_a, a), (cpu_b, b)) = (line.position(from_ns), line.position(until_ns));
+        let cpu_ns = cpu_b - cpu_a;
+        if cpu_ns <= 0.0 {
+            return (here.value, 0.0);
+        }
+        let along = (b - a) / cpu_ns;
+        if line.reach == 0 {
+            return (along, cpu_ns);
+        }
+        let own = line.share(place, from_ns, until_ns) / cpu_ns;
+        let others = (along - own * here.value) / (1.0 - own);
+        let local_ns = if here.modelled { BRIEF_NS } else { LOCAL_NS };
+        let since_ns = line.points.get(place).map_or(0, |point| from_ns.saturating_sub(point.time_ns));
+        let near = ((local_ns - since_ns as f64) / cpu_ns).clamp(0.0, 1.0);
+        (near * here.value + (1.0 - near) * others, cpu_ns)
     }
 
     /// Accesses of a sample's process between two moments.
@@ -242,14 +263,46 @@ impl Line {
         self.reach = (self.points.len() / FEWEST_TO_SMOOTH).min(REACH);
         let rates: Vec<f64> = self.points.iter().map(|point| point.rate).collect();
         let mut before = Point { cpu_ns: 0.0, accesses: 0.0, ..first };
-        for (index, point) in self.points.iter_mut().enumerate() {
-            let around = rates.get(index.saturating_sub(self.reach)..rates.len().min(index + self.reach + 1));
-            let around = around.unwrap_or_default();
+        for index in 0..rates.len() {
+            let around = rates.get(self.around(index)).unwrap_or_default();
+            let Some(point) = self.points.get_mut(index) else { break };
             point.rate = around.iter().sum::<f64>() / around.len().max(1) as f64;
             let last = if index == 0 { point.rate } else { before.rate };
             point.accesses = before.accesses + (point.cpu_ns - before.cpu_ns) * (last + point.rate) / 2.0;
             before = *point;
         }
+    }
+
+    /// The points whose rates are the mean at a point.
+    fn around(&self, point: usize) -> Range<usize> {
+        point.saturating_sub(self.reach)..self.points.len().min(point + self.reach + 1)
+    }
+
+    /// For how much CPU time between two moments a point's own rate counts, as a part of the means; at most half of it.
+    fn share(&self, place: usize, from_ns: u64, until_ns: u64) -> f64 {
+        let own = |point: usize| match self.around(point) {
+            around if around.contains(&place) => 1.0 / around.len() as f64,
+            _ => 0.0,
+        };
+        let time = |point: usize| self.points.get(point).map_or(0, |point| point.time_ns);
+        let cpu = |time_ns: u64| self.position(time_ns).0;
+        let Range { start, end } = self.around(place);
+        let last = self.points.len().saturating_sub(1);
+        let mut sum = 0.0;
+        // From the point before the first mean that has it to the point behind the last.
+        for point in start.saturating_sub(1)..end.min(last) {
+            let (first, next) = (time(point), time(point + 1));
+            let (from, until) = (from_ns.max(first), until_ns.min(next));
+            if from < until {
+                let part = |at: u64| (at - first) as f64 / (next - first) as f64;
+                let middle = (part(from) + part(until)) / 2.0;
+                sum += (cpu(until) - cpu(from)) * (own(point) * (1.0 - middle) + own(point + 1) * middle);
+            }
+        }
+        // Before the first point and behind the last their means go on.
+        let (before, behind) = (until_ns.min(time(0)), from_ns.max(time(last)));
+        sum += (cpu(before) - cpu(from_ns.min(before))) * own(0);
+        sum + (cpu(until_ns.max(behind)) - cpu(behind)) * own(last)
     }
 
     /// CPU time and accesses up to a moment.
@@ -289,11 +342,13 @@ impl Line {
     }
 }
 
-fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Line> {
+/// The processes' lines, and each sample's place in its own.
+fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> (BTreeMap<u32, Line>, Vec<usize>) {
     let mut order: Vec<(u64, usize)> =
         profile.samples.iter().enumerate().map(|(i, sample)| (sample.time_ns, i)).collect();
     order.sort_unstable();
     let mut lines: BTreeMap<u32, Line> = BTreeMap::new();
+    let mut places = vec![0; profile.samples.len()];
     for (time_ns, index) in order {
         let (Some(pid), Some(local), Some(sample)) =
             (pids.get(index), locals.get(index), profile.samples.get(index))
@@ -302,6 +357,9 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Lin
         };
         let line = lines.entry(*pid).or_default();
         let cpu_ns = line.points.last().map_or(0.0, |last| last.cpu_ns) + sample.period_ns as f64;
+        if let Some(place) = places.get_mut(index) {
+            *place = line.points.len();
+        }
         line.points.push(Point { time_ns, cpu_ns, rate: local.value, accesses: 0.0 });
     }
     for (pid, line) in &mut lines {
@@ -309,7 +367,7 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> BTreeMap<u32, Lin
         let mut threads = profile.threads.iter().filter(|thread| thread.pid == *pid).peekable();
         line.ended = threads.peek().is_some() && threads.all(|thread| thread.ended_ns.is_some());
     }
-    lines
+    (lines, places)
 }
 
 /// Rate, error and source of each sample whose window has a possible one.

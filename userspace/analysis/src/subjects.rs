@@ -268,9 +268,11 @@ impl Maker<'_> {
                     let clock = Measured {
                         at: distance_ns as f64 * rate,
                         resolution: resolution_ns * rate,
-                        // Of another word of the line, the first touch is all that was measured.
+                        // Of another word of the line the first touch is all that was measured, and what a window
+                        // excludes is not believed so far.
                         is_warm: watch.address / 8 == word / 8
-                            && watch.use_touch.is_some_and(|used| used.stack == touch.stack),
+                            && at > shown.at as f64 + 1.0
+                            && self.again(watch, touch),
                     };
                     within = Some((shown.at, (clock.longest() as u64).max(at as u64)));
                     measured = Some(clock);
@@ -278,7 +280,7 @@ impl Maker<'_> {
                 (at as u64, Some(self.stack(touch.stack)?))
             }
             _ => {
-                let seen = self.rates.accesses(index, from_ns, watch.ended_ns.max(from_ns));
+                let seen = self.rates.accesses_behind(index, from_ns, watch.ended_ns.max(from_ns));
                 ((seen as u64).max(shown.at), None)
             }
         };
@@ -294,6 +296,13 @@ impl Maker<'_> {
             to_the_end: matches!(watch.outcome, Outcome::StillArmed | Outcome::Gone),
         };
         Some((followed, context))
+    }
+
+    /// Whether the touch behind a reuse was measured: by the instruction and the thread of the use, while the watch went on.
+    fn again(&self, watch: &Watch, reuse: Touch) -> bool {
+        let at = |touch: Touch| self.profile.stacks.get(touch.stack.0 as usize)?.frames.first().copied();
+        let same = |used: Touch| used.thread == reuse.thread && at(used).is_some() && at(used) == at(reuse);
+        watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(same)
     }
 
     fn stack(&self, stack: StackId) -> Option<ContextId> {

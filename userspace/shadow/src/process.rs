@@ -26,8 +26,8 @@ impl Process {
         Process { number, text: Map::default(), pages: Vec::new(), text_reads: 0 }
     }
 
-    /// Reads at once what the window will probably use: what each of the last two used. A page that is then not used costs three
-    /// times what one that is saves, for a single page is read nearly as fast as one of many.
+    /// Reads at once what the window will probably use: what each of the last two used. Any other page is read when it is asked for, which
+    /// takes little longer.
     pub(crate) fn fetch(&mut self, pages: &mut Pages, memory: &mut dyn Memory, most: u64) {
         self.text_reads = 0;
         let most = usize::try_from(most / 2).unwrap_or(ADVANCE).min(ADVANCE);
@@ -36,8 +36,11 @@ impl Process {
         pages.fetch(&list, memory, &mut Vec::with_capacity(list.len()));
     }
 
-    /// Notes what the window used.
+    /// Notes what the window used, if anything.
     pub(crate) fn learn(&mut self, pages: &Pages) {
+        if !pages.slots().iter().any(|slot| slot.used) {
+            return;
+        }
         let before: Map<u64, bool> = self.pages.drain(..).collect();
         let used = pages.slots().iter().filter(|slot| slot.found && slot.used);
         self.pages = used.map(|slot| (slot.address, before.contains_key(&slot.address))).collect();

@@ -1,7 +1,7 @@
 //! Weights of uses against counting granules; what becomes of watches.
 
 use super::*;
-use crate::model::{AccessKind, Use, UseId};
+use crate::model::{AccessKind, ThreadId, Use, UseId};
 use crate::testing::Maker;
 
 #[test]
@@ -44,27 +44,38 @@ fn the_first_watched_word_of_a_line_to_be_reused_decides() {
     assert_eq!((both.exit, second), (Exit { at: 40, reused: false }, true));
 }
 
-/// The second interval is measured where the instruction that used a word reuses it; not of another word of its line.
+/// The second interval is measured where the instruction that used a word reuses it and touches it once more; not of another word of its
+/// line, nor by another thread.
 #[test]
 fn the_clock_is_trusted_between_touches_by_one_instruction() {
     let mut make = Maker::new();
     make.profile.run.distance_resolution_ns = 27_000;
-    for reused in ["main a.c:1", "main a.c:2"] {
-        make.reuse("main a.c:1", reused, 5_000);
+    // Called from elsewhere it is the same instruction.
+    for (reused, third, thread) in [
+        ("f a.c:1 < g a.c:9", 1, 0),
+        ("f a.c:1 < h a.c:8", 1, 0),
+        ("f a.c:2 < g a.c:9", 1, 0),
+        ("f a.c:1 < g a.c:9", 0, 0),
+        ("f a.c:1 < g a.c:9", 1, 1),
+    ] {
+        let watch = make.reuse("f a.c:1 < g a.c:9", reused, 5_000);
+        watch.ended_ns = third;
+        watch.use_touch = watch.use_touch.map(|used| Touch { thread: ThreadId(thread), ..used });
     }
-    // A use of a window, with a watch of its word or of the next one.
-    for word in [0x7000, 0x7008] {
+    // A use of a window, with a watch of its word or of the next one; and one whose window excludes what was measured.
+    for (word, open) in [(0x7000, 10), (0x7008, 10), (0x7000, 20_000)] {
         let stack = make.stack("main a.c:1");
         let of_use = Some(UseId(make.profile.uses.len() as u32));
         let watch = make.reuse("main a.c:1", "main a.c:1", 5_000);
-        (watch.address, watch.of_use) = (word, of_use);
+        (watch.address, watch.of_use, watch.ended_ns) = (word, of_use, 1);
         let sample = watch.sample;
         let access = Access { ip: 1, address: 0x7000, size: 8, kind: AccessKind::Load };
-        let (address, seen) = (access.address, Vec::new());
+        let (address, seen) = (access.address, vec![(64, Seen::Open { accesses: open })]);
         make.profile.uses.push(Use { sample, skip: 0, access, address, stack, seen });
     }
     let profile = make.profile;
     let subjects = Subjects::of(&profile, &Contexts::new(&profile), &Rates::of(&profile), 64);
     let warm = |subject: &Subject| subject.followed.unwrap().measured.unwrap().is_warm;
-    assert_eq!(subjects.all.iter().map(warm).collect::<Vec<_>>(), [true, false, true, false]);
+    let all: Vec<bool> = subjects.all.iter().map(warm).collect();
+    assert_eq!(all, [true, true, false, false, false, true, false, false]);
 }

@@ -240,6 +240,13 @@ mod tests {
     use super::*;
     use crate::capture::choice::Found;
 
+    /// The report tells by these names for how long a rate holds, and how doubtful distances are.
+    #[test]
+    fn reports_know_the_names_of_modelled_rates() {
+        use locality_analysis::rates::{MODELLED, UNSCALED};
+        assert_eq!([Source::Model.name(), Source::Unknown.name()], [MODELLED, UNSCALED]);
+    }
+
     fn taken() -> Box<WindowTaken> {
         let (counts, found, log) = (Counts::default(), Found::default(), WindowLog::default());
         Box::new(WindowTaken {
