@@ -89,6 +89,12 @@ impl Live {
         share(reused.map(|watch| watch.use_confirmed))
     }
 
+    /// Asserts that so large a share of the uses was confirmed, but for one: of few, one may be missed.
+    pub fn assert_confirmed(&self, least: f64) {
+        let one = 1.0 / self.profile.watches.len() as f64;
+        assert!(self.confirmed() >= least - one, "only {} of the uses were confirmed", self.confirmed());
+    }
+
     /// Share of the stacks of samples and reuses that reach the outermost frame.
     pub fn whole_stacks(&self) -> f64 {
         let samples = self.profile.samples.iter().map(|sample| sample.stack);

@@ -39,9 +39,7 @@ fn sound(live: &Live) {
     assert!(live.held() >= 0.95, "only {} of the samples were stopped at", live.held());
     assert_eq!(live.report["threads"]["not_held"], 0);
     assert!(has_enough(live), "only {} watches", live.profile.watches.len());
-    // One in a hundred, but at least one of few.
-    let one = 1.0 / live.profile.watches.len() as f64;
-    assert!(live.confirmed() >= 0.99 - one, "only {} of the uses were confirmed", live.confirmed());
+    live.assert_confirmed(0.99);
     assert!(live.whole_stacks() >= 0.99, "only {} of the stacks are whole", live.whole_stacks());
     // The event disarms itself in the kernel after the reuse: else each touch until user space reads on would trap.
     let late = live.report["ledger"]["filtered_by"]["touched after the reuse"].as_u64().unwrap_or(0);

@@ -42,12 +42,7 @@ fn sound(live: &Live, confirmed: f64, functions: &[&str]) {
     assert!(live.report["reuse"]["8"]["time"]["n"].as_u64() > Some(10), "{}", live.report["reuse"]);
     // Measured: .87 (sqlite3, masked vector loads) to .99 (xz).
     assert!(live.foretold() >= 0.7, "{:#}", live.report["ledger"]["unreachable"]);
-    let reused = live.report["ledger"]["watch"]["trapped"].as_f64().unwrap_or(0.0);
-    let missed = (1.0 - live.confirmed()) * reused;
-    assert!(
-        missed <= 1.0 + (1.0 - confirmed) * reused + 1e-6,
-        "{missed} of {reused} uses were not confirmed"
-    );
+    live.assert_confirmed(confirmed);
     assert!(live.whole_stacks() >= 0.97, "only {} of the stacks are whole", live.whole_stacks());
     for function in functions {
         let named = live.profile.frames.iter().any(|frame| frame.function.as_deref() == Some(function));

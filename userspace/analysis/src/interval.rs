@@ -247,8 +247,8 @@ fn spread(one: &Unsure, heard: &[f64], density: &dyn Fn(usize, usize) -> f64) ->
         (sum > 0.0).then(|| shares.into_iter().map(|(bin, share)| (bin, share / sum)).collect())
     };
     let shares = of(&|bin, heard| density(one.spell.group, bin) * heard)
-        .or_else(|| of(&|bin, heard| width(bin) * heard));
-    let shares = shares.or_else(|| of(&|bin, _| width(bin)));
+        .or_else(|| of(&|bin, heard| width(bin) * heard))
+        .or_else(|| of(&|bin, _| width(bin)));
     Spread { shares: shares.unwrap_or_default(), guess: false }
 }
 

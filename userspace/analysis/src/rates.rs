@@ -220,7 +220,7 @@ impl Rates {
         if line.reach == 0 {
             return (along, cpu_ns);
         }
-        let own = line.share(place, from_ns, until_ns) / cpu_ns;
+        let own = line.own_ns(place, from_ns, until_ns) / cpu_ns;
         let others = (along - own * here.value) / (1.0 - own);
         let local_ns = if here.modelled { BRIEF_NS } else { LOCAL_NS };
         let since_ns = line.points.get(place).map_or(0, |point| from_ns.saturating_sub(point.time_ns));
@@ -279,7 +279,7 @@ impl Line {
     }
 
     /// For how much CPU time between two moments a point's own rate counts, as a part of the means; at most half of it.
-    fn share(&self, place: usize, from_ns: u64, until_ns: u64) -> f64 {
+    fn own_ns(&self, place: usize, from_ns: u64, until_ns: u64) -> f64 {
         let own = |point: usize| match self.around(point) {
             around if around.contains(&place) => 1.0 / around.len() as f64,
             _ => 0.0,
