@@ -18,6 +18,8 @@ const MOST_VISITS: usize = 24;
 struct Block {
     end: u64,
     last_seen: u32,
+    /// [`Digest::hottest`] of the window that visited it last.
+    place: Option<u64>,
     /// (register, quantity)
     registers: Vec<(u8, u32)>,
     /// Windows that visited it lately, for registers that are yet to be seen moving.
@@ -48,10 +50,15 @@ impl Blocks {
         for visits in digest.visits.chunk_by(|a, b| a.start == b.start) {
             let ends = visits.first().zip(visits.last()).filter(|_| visits.len() >= FEWEST_VISITS);
             let Some((first, last)) = ends else { continue };
-            let new =
-                || Block { end: first.end, last_seen: sample, registers: Vec::new(), visits: Vec::new() };
+            let new = || Block {
+                end: first.end,
+                last_seen: sample,
+                place: None,
+                registers: Vec::new(),
+                visits: Vec::new(),
+            };
             let block = self.by_start.entry(first.start).or_insert_with(new);
-            block.last_seen = sample;
+            (block.last_seen, block.place) = (sample, digest.hottest);
             let mut visited =
                 Visited { sample, accesses: last.access - first.access, weight: digest.weight, erratic: 0 };
             let turns = Turns::of(visits, digest.registers);
@@ -87,13 +94,18 @@ impl Blocks {
         }
     }
 
+    /// The place to which the block around an instruction belongs: the hottest block of the window that showed it last.
+    pub fn place(&self, ip: u64) -> Option<u64> {
+        self.around(ip)?.place
+    }
+
     /// The advancing registers of the block around an instruction.
     pub fn at(&self, ip: u64) -> &[(u8, u32)] {
-        self.by_start
-            .range(..=ip)
-            .next_back()
-            .filter(|(_, block)| ip < block.end)
-            .map_or(&[], |(_, block)| &block.registers)
+        self.around(ip).map_or(&[], |block| &block.registers)
+    }
+
+    fn around(&self, ip: u64) -> Option<&Block> {
+        self.by_start.range(..=ip).next_back().map(|(_, block)| block).filter(|block| ip < block.end)
     }
 }
 

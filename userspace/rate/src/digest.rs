@@ -36,8 +36,8 @@ pub(crate) struct Digest<'a> {
     pub registers: &'a [[u64; 16]],
     /// Of 4 and 8 bytes, aligned, to addresses that are stored to; by address, then in order.
     pub words: &'a [WordAccess],
-    /// Where the window begins, where it has a block.
-    pub first: Option<u64>,
+    /// Start of the block that was begun most often.
+    pub hottest: Option<u64>,
     /// In the window.
     pub accesses: f64,
     pub instructions: f64,
@@ -113,7 +113,7 @@ impl Digester {
                 words.groups.insert(event.value);
             }
         }
-        let (mut access, mut order, mut first_block) = (0_u32, 0_u32, None);
+        let (mut access, mut order) = (0_u32, 0_u32);
         for event in window.events {
             if event.kind.is_access() {
                 let bits = u32::from(event.size) * 8;
@@ -135,7 +135,6 @@ impl Digester {
                     let end = last.address.wrapping_add(u64::from(last.length));
                     let visit = Visit { start: first.address, end, order, access };
                     visits.unsorted.push((visits.groups.insert(first.address), visit));
-                    first_block.get_or_insert(first.address);
                 }
                 order += 1;
             }
@@ -143,17 +142,26 @@ impl Digester {
         let accesses = f64::from(access);
         let instructions = window.instructions as f64;
         let Duration { ns, waiting } = processor.run(window);
+        let visits = visits.sort();
         Digest {
-            visits: visits.sort(),
+            visits,
             registers: window.registers,
             words: words.sort(),
-            first: first_block,
+            hottest: hottest(visits),
             accesses,
             instructions,
             weight: if ns > 0.0 { accesses.max(1.0) / ns } else { 1.0 },
             waiting,
         }
     }
+}
+
+/// The block that was begun most often; of several the first.
+fn hottest(visits: &[Visit]) -> Option<u64> {
+    let blocks = visits.chunk_by(|a, b| a.start == b.start);
+    let most =
+        blocks.max_by_key(|block| (block.len(), std::cmp::Reverse(block.first().map(|visit| visit.start))));
+    Some(most?.first()?.start)
 }
 
 #[cfg(test)]

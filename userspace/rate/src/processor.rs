@@ -2,7 +2,7 @@
 //!
 //! An instruction starts when its inputs are there, so many in a cycle, not before all but some hundred instructions
 //! ahead of it are done; behind a branch that the predictor does not foresee, the next ones wait. A line that the window touches for the
-//! first time costs what the program's footprint says. Clock, widths, the latencies of loads and of floating point, and what memory
+//! first time costs what the program's footprint says, and one that it stores to goes back as well. Clock, widths, the latencies of loads and of floating point, and what memory
 //! costs are those of a [`Machine`]; other latencies are round numbers that server processors share.
 //!
 //! Sources of error: units are counted over the window as a whole, not cycle by cycle; code is taken to be decoded already; a
@@ -291,8 +291,8 @@ struct Data {
     load: u32,
     forward: u32,
     lines: Table,
-    /// When each of `lines` is there.
-    arrivals: Vec<u32>,
+    /// When each of `lines` is there, and whether it was stored to.
+    arrivals: Vec<(u32, bool)>,
     /// Words that were stored to.
     words: Table,
     /// When the value of each of `words` is there.
@@ -301,7 +301,7 @@ struct Data {
     sites: Table,
     /// For each of `sites`: last address, and the step to it.
     steps: Vec<(u64, u64)>,
-    /// Loads of up to 8 bytes, wider ones, stores, lines.
+    /// Loads of up to 8 bytes, wider ones, stores, lines that come and lines that go back because they were stored to.
     counts: [u32; 4],
     /// Lines that no prefetcher foresees.
     far: u32,
@@ -346,11 +346,14 @@ impl Data {
             let is_near = is_steady || [-1, 1, -2].into_iter().any(has);
             self.far += u32::from(!is_near);
             let latency = if is_near { self.memory.near } else { self.memory.far };
-            self.arrivals.push(addressed + self.load + latency);
+            self.arrivals.push((addressed + self.load + latency, false));
         }
-        let arrival = self.arrivals.get(place).copied().unwrap_or(0);
+        let Some((arrival, is_stored)) = self.arrivals.get_mut(place) else { return addressed };
+        if access.kind.is_store() && !std::mem::replace(is_stored, true) {
+            *lines += 1;
+        }
         let stored = self.words.get(access.value >> 3).and_then(|word| self.stores.get(word as usize));
-        (addressed + self.load).max(arrival).max(stored.map_or(0, |at| at + self.forward))
+        (addressed + self.load).max(*arrival).max(stored.map_or(0, |at| at + self.forward))
     }
 
     fn store(&mut self, address: u64, done: u32) {

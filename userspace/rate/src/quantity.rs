@@ -19,6 +19,8 @@ const STEPS: u32 = 30;
 pub(crate) const FEWEST: usize = 4;
 /// Values at readings from which a range is believed.
 const FEWEST_VALUES: u32 = 24;
+/// Parts of its range that uneven steps may be at most for the range to be believed.
+const FINE: u64 = 1000;
 /// ln of the ratio of speeds up to which two samples are of the same phase.
 const SAME_PHASE: f64 = 0.4;
 /// Times the mean distance of steps that the longest distance may be for steps to count as regular.
@@ -72,6 +74,8 @@ pub(crate) struct Quantity {
     pub bits: u32,
     /// Constant size of steps, as far as windows saw.
     pub stride: Option<u64>,
+    /// Largest step that windows saw.
+    pub largest: u64,
     /// Period in value, where windows saw it wrap, always alike.
     pub wrap: Option<u64>,
     /// Wraps of other kinds were seen.
@@ -113,6 +117,7 @@ impl Quantity {
             sign: steps.sign,
             bits,
             stride: steps.stride,
+            largest: steps.largest,
             wrap: None,
             wraps_vary: false,
             good: 0,
@@ -174,12 +179,13 @@ impl Quantity {
         if let Some(wrap) = self.wrap {
             return Some((wrap as f64, 0.0));
         }
-        let (stride, range) = (self.stride?, self.range);
+        let (step, range) = (self.stride.unwrap_or(self.largest), self.range);
         (self.backward + self.across.1 >= 2
+            && (self.stride.is_some() || step * FINE < range.high - range.low)
             && range.seen >= FEWEST_VALUES
             && range.since >= FEWEST_VALUES / 2)
             .then(|| {
-                let period = (range.high - range.low).saturating_add(stride) as f64;
+                let period = (range.high - range.low).saturating_add(step) as f64;
                 // The largest of n uniform values is short of the end by one part in n + 1.
                 (period * (1.0 + 1.0 / f64::from(range.seen)), 1.0 / f64::from(range.seen))
             })
@@ -216,6 +222,7 @@ impl Quantity {
         match motion {
             Motion::Moving(steps) if steps.sign == self.sign => {
                 self.good += 1;
+                self.largest = self.largest.max(steps.largest);
                 if self.stride != steps.stride {
                     self.stride = None;
                 }

@@ -14,8 +14,6 @@ use crate::track::{Point, Track, reckon};
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
 use crate::words::Words;
 
-/// Bytes of code that count as one place, as a shift.
-const REGION: u32 = 8;
 /// Standard deviation of ln of rates, at least, at a place that has rates of its own.
 const SAME_PLACE: f64 = 0.3;
 /// Rates of a place from which it is believed.
@@ -61,6 +59,7 @@ struct Evidence {
 /// What is kept of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
+    /// Address of the block at which its work is: the one that the window began most often.
     region: u64,
     /// The thread was read where its window had been: it was still at the same work.
     steady: bool,
@@ -70,6 +69,22 @@ struct Kept {
     string: Option<Track>,
     /// The same by hardware counters.
     counted: Option<Track>,
+    /// What readings at other places than the window's say of those: they tell nothing of this one.
+    elsewhere: Vec<Kept>,
+}
+
+impl Kept {
+    fn new(region: u64, shape: Shape) -> Kept {
+        Kept {
+            region,
+            steady: true,
+            shape,
+            evidence: Vec::new(),
+            string: None,
+            counted: None,
+            elsewhere: Vec::new(),
+        }
+    }
 }
 
 /// The rates of one process.
@@ -80,6 +95,8 @@ pub struct Rates {
     words: Words,
     quantities: Vec<Quantity>,
     samples: Vec<Kept>,
+    /// The latest window's at each place.
+    shapes: BTreeMap<u64, Shape>,
     learnt: Learnt,
     /// Number of samples at which all are looked at again.
     revise_at: usize,
@@ -102,6 +119,7 @@ impl Rates {
             words: Words::default(),
             quantities: Vec::new(),
             samples: Vec::new(),
+            shapes: BTreeMap::new(),
             learnt: Learnt::default(),
             revise_at: FIRST_REVISION,
             digester: Digester::new(machine),
@@ -126,31 +144,32 @@ impl Rates {
     /// Takes the next sample, and says what is known of its rate by now.
     pub fn observe(&mut self, sample: &Sample<'_>) -> SampleRate {
         let number = self.samples.len() as u32;
-        let first = sample.readings.first().map(|reading| reading.ip);
-        let (region, shape, evidence) = (first.unwrap_or(0), Shape::default(), Vec::new());
-        let mut kept = Kept { region, steady: true, shape, evidence, string: None, counted: None };
+        let place = |reading: &Reading| self.blocks.place(reading.ip).unwrap_or(reading.ip);
+        let mut kept = Kept::new(sample.readings.first().map_or(0, place), Shape::default());
         kept.counted = counted::track(sample.readings, self.tick_ns);
+        let mut here = vec![true; sample.readings.len()];
         if let Some(window) = &sample.window {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
             self.words.learn(number, sample.thread, &digest, &mut self.quantities);
-            // Where it stopped: the window's weight is that of this place.
-            kept.region = digest.first.unwrap_or(kept.region);
-            let shown = |ip: u64| digest.visits.iter().any(|visit| visit.start >> REGION == ip >> REGION);
+            // Loops that lie side by side are places of their own, and the window's weight is that of the hottest block.
+            kept.region = digest.hottest.unwrap_or(kept.region);
+            let is_shown = |ip: u64| digest.visits.iter().any(|visit| (visit.start..visit.end).contains(&ip));
+            let is_here = |ip: u64| self.blocks.place(ip) == Some(kept.region) || is_shown(ip);
+            here = sample.readings.iter().map(|reading| is_here(reading.ip)).collect();
             kept.string = strings::track(sample.readings, &window.code, self.tick_ns);
-            kept.steady = sample.readings.iter().all(|reading| shown(reading.ip));
+            kept.steady = here.iter().all(|here| *here);
             if digest.accesses > 0.0 {
                 kept.shape = Shape {
                     model: digest.weight,
                     instructions: digest.instructions / digest.accesses,
                     waiting: digest.waiting,
                 };
+                self.shapes.insert(kept.region, kept.shape);
             }
         }
-        kept.region >>= REGION;
-        let bracket = self.learnt.bracket(&kept);
-        self.read_words(number, sample.readings, bracket, &mut kept);
-        self.read_registers(number, sample.readings, bracket, &mut kept);
+        self.read_words(number, sample.readings, &mut kept);
+        self.read_registers(number, sample.readings, &here, &mut kept);
         self.words.choose(&self.quantities);
         let own = self.own(number, &kept, &self.learnt);
         self.learnt.scale.count(kept.shape);
@@ -178,26 +197,36 @@ impl Rates {
     /// The rates that samples have of their own, with all that is known by now, and what they tell of others.
     fn learn_again(&self) -> (Vec<Option<(Estimate, Source)>>, Learnt) {
         let mut learnt = Learnt::default();
-        let mut own = Vec::new();
+        let mut told: Vec<(u32, &Kept, Option<(Estimate, Source)>)> = self
+            .samples
+            .iter()
+            .zip(0..)
+            .flat_map(|(kept, number)| {
+                std::iter::once(kept).chain(&kept.elsewhere).map(move |kept| (number, kept, None))
+            })
+            .collect();
         // What is clear without the others helps to clear the rest.
         for _ in 0..ROUNDS {
-            let numbered = || self.samples.iter().zip(0..);
-            own = numbered().map(|(kept, number)| self.own(number, kept, &learnt)).collect();
-            self.forget_chance_fits(&mut own);
+            for (number, kept, own) in &mut told {
+                *own = self.own(*number, kept, &learnt);
+            }
+            self.forget_chance_fits(&mut told);
             learnt = Learnt::default();
-            for ((kept, number), own) in numbered().zip(&own) {
-                learnt.scale.count(kept.shape);
+            self.samples.iter().for_each(|kept| learnt.scale.count(kept.shape));
+            for (number, kept, own) in &told {
                 if let Some((rate, _)) = own {
-                    learnt.learn(number, kept, *rate);
+                    learnt.learn(*number, kept, *rate);
                 }
             }
             learnt.scale.fit();
         }
-        (own, learnt)
+        // The first of each sample is its own.
+        let own = told.chunk_by(|a, b| a.0 == b.0).map(|of_sample| of_sample.first().and_then(|own| own.2));
+        (own.collect(), learnt)
     }
 
     /// Takes away rates that rest on quantities that come round where these are too few of their place's.
-    fn forget_chance_fits(&self, own: &mut [Option<(Estimate, Source)>]) {
+    fn forget_chance_fits(&self, told: &mut [(u32, &Kept, Option<(Estimate, Source)>)]) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize);
@@ -206,12 +235,12 @@ impl Rates {
             kept.string.or(kept.counted).is_none() && kept.evidence.iter().all(comes_round)
         };
         let mut fits: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
-        for (kept, own) in self.samples.iter().zip(own.iter()).filter(|(kept, _)| may_be_chance(kept)) {
+        for (_, kept, own) in told.iter().filter(|(_, kept, _)| may_be_chance(kept)) {
             let (all, told) = fits.entry(kept.region).or_default();
             *all += 1;
             *told += usize::from(own.is_some());
         }
-        for (kept, own) in self.samples.iter().zip(own).filter(|(kept, _)| may_be_chance(kept)) {
+        for (_, kept, own) in told.iter_mut().filter(|(_, kept, _)| may_be_chance(kept)) {
             *own = own.filter(|_| fits.get(&kept.region).is_none_or(|(all, told)| told * FEW >= *all));
         }
     }
@@ -245,54 +274,50 @@ impl Rates {
         format!("model {:.3} {}", kept.shape.model, texts.join(" "))
     }
 
-    fn read_words(
-        &mut self,
-        number: u32,
-        readings: &[Reading],
-        bracket: Option<(f64, f64)>,
-        kept: &mut Kept,
-    ) {
+    fn read_words(&mut self, number: u32, readings: &[Reading], kept: &mut Kept) {
         for (place, index) in self.words.in_readings(readings) {
             let points: Vec<Point> = readings
                 .iter()
                 .enumerate()
                 .filter_map(|(at, reading)| Some(point(at, reading, self.words.value(place, reading)?)))
                 .collect();
-            self.read(number, index, &points, bracket, true, kept);
+            self.read(number, index, &points, true, kept);
         }
     }
 
-    fn read_registers(
-        &mut self,
-        number: u32,
-        readings: &[Reading],
-        bracket: Option<(f64, f64)>,
-        kept: &mut Kept,
-    ) {
-        let mut points: BTreeMap<(u8, u32), Vec<Point>> = BTreeMap::new();
-        for (at, reading) in readings.iter().enumerate() {
+    /// `here`: of each reading, whether it was taken at the place that the window shows.
+    fn read_registers(&mut self, number: u32, readings: &[Reading], here: &[bool], kept: &mut Kept) {
+        let mut points: BTreeMap<(Option<u64>, u8, u32), Vec<Point>> = BTreeMap::new();
+        for ((at, reading), here) in readings.iter().enumerate().zip(here) {
+            let elsewhere = self.blocks.place(reading.ip).filter(|_| !here);
             for (register, index) in self.blocks.at(reading.ip) {
                 if let Some(value) = reading.registers.get(usize::from(*register)) {
-                    points.entry((*register, *index)).or_default().push(point(at, reading, *value));
+                    let points = points.entry((elsewhere, *register, *index)).or_default();
+                    points.push(point(at, reading, *value));
                 }
             }
         }
-        for ((_, index), points) in points {
-            self.read(number, index, &points, bracket, false, kept);
+        for ((elsewhere, _, index), points) in points {
+            let Some(region) = elsewhere else {
+                self.read(number, index, &points, false, kept);
+                continue;
+            };
+            let Some(shape) = self.shapes.get(&region) else { continue };
+            let mut there = match kept.elsewhere.iter().position(|there| there.region == region) {
+                Some(at) => kept.elsewhere.swap_remove(at),
+                None => Kept::new(region, *shape),
+            };
+            self.read(number, index, &points, false, &mut there);
+            if !there.evidence.is_empty() {
+                kept.elsewhere.push(there);
+            }
         }
     }
 
-    fn read(
-        &mut self,
-        number: u32,
-        index: u32,
-        points: &[Point],
-        bracket: Option<(f64, f64)>,
-        is_word: bool,
-        kept: &mut Kept,
-    ) {
+    fn read(&mut self, number: u32, index: u32, points: &[Point], is_word: bool, kept: &mut Kept) {
         let Some(quantity) = self.quantities.get_mut(index as usize).filter(|q| q.is_sound()) else { return };
         let slope = quantity.slope(number, 0.0).map(|slope| slope.value);
+        let bracket = self.learnt.bracket(kept);
         let bounds = bracket.zip(slope).map(|((low, high), slope)| (low * slope, high * slope));
         let reckoned = reckon(points, quantity, self.tick_ns, bounds);
         for point in points {
@@ -481,7 +506,7 @@ mod tests {
 
     fn kept(region: u64, steady: bool) -> Kept {
         let shape = Shape { model: 1.0, instructions: 2.0, waiting: 0.0 };
-        Kept { region, steady, shape, evidence: Vec::new(), string: None, counted: None }
+        Kept { steady, ..Kept::new(region, shape) }
     }
 
     /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of place 1 that were read in
@@ -525,12 +550,12 @@ mod tests {
             quantity.wrap = wrap;
             rates.quantities.push(quantity);
             let evidence = vec![Evidence { quantity: 0, tracks: Vec::new(), is_word: false }];
-            rates.samples = vec![Kept { evidence, ..kept(1, true) }; 100];
+            let kept = Kept { evidence, ..kept(1, true) };
             let fit = Some((Estimate::within(1.0, 0.1), Source::Registers));
-            let mut own = vec![None; 100];
-            own.iter_mut().take(fits).for_each(|own| *own = fit);
-            rates.forget_chance_fits(&mut own);
-            own.iter().flatten().count()
+            let mut told: Vec<_> =
+                (0..100).map(|n| (n, &kept, fit.filter(|_| (n as usize) < fits))).collect();
+            rates.forget_chance_fits(&mut told);
+            told.iter().filter(|(.., own)| own.is_some()).count()
         };
         assert_eq!((left(4, Some(50)), left(20, Some(50)), left(4, None)), (0, 20, 4));
     }

@@ -24,6 +24,8 @@ pub(crate) struct Steps {
     pub sign: i8,
     /// Size of each step, if they are all alike.
     pub stride: Option<u64>,
+    /// The largest of them.
+    pub largest: u64,
     /// Sum of steps after which the value repeats, if wraps were seen and were all alike.
     pub wrap: Option<u64>,
     /// Steps seen.
@@ -88,10 +90,12 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
     let sign: i8 = if up >= down { 1 } else { -1 };
     let backward = up.min(down);
     let (mut stride, mut even) = (None, true);
+    let mut largest = 0;
     let (mut jump, mut even_jumps) = (None, true);
     for (_, step) in steps() {
         let size = step.unsigned_abs();
         if step.signum() == i64::from(sign) {
+            largest = largest.max(size);
             even &= *stride.get_or_insert(size) == size;
         } else {
             even_jumps &= *jump.get_or_insert(size) == size;
@@ -117,6 +121,7 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
     Motion::Moving(Steps {
         sign,
         stride,
+        largest,
         wrap,
         edges,
         total: total as f64,

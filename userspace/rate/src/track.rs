@@ -243,6 +243,34 @@ mod tests {
     use super::*;
     use crate::sequence::{Motion, motion};
 
+    /// A pointer through a matrix, whose first step in each row is twice as long because the row's head has a block of its own, starts
+    /// anew after each sweep of a million bytes: a range that readings do not leave is its period.
+    #[test]
+    fn uneven_steps_come_round_too() {
+        let Motion::Moving(steps) = motion(&[(0, 0), (2, 8), (4, 16), (8, 32), (10, 40)], 64) else {
+            panic!()
+        };
+        assert_eq!((steps.stride, steps.largest), (None, 16));
+        let mut quantity = Quantity::new(&steps, 64);
+        let at = |time_ns: u64| time_ns * 4 % 1_000_000 / 8 * 8;
+        for n in 0..300 {
+            quantity.note_value(at(n * 77_001));
+        }
+        assert_eq!(quantity.period(), None);
+        quantity.backward = 2;
+        let (period, error) = quantity.period().unwrap();
+        assert!((period / 1e6 - 1.0).abs() < 2.0 * error && error < 0.02, "{period} {error}");
+        let point = |(n, time_ns)| Point { at: n, time_ns, switches: 0, value: at(time_ns) };
+        let points: Vec<Point> =
+            [0, 300_000, 480_000, 1_100_000, 1_250_000].into_iter().enumerate().map(point).collect();
+        let tracks = reckon(&points, &quantity, 0.0, Some((2.0, 8.0))).tracks;
+        let best = tracks.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+        assert!((best.0.speed - 4.0).abs() < 0.1, "{tracks:?}");
+        // Steps as long as a hundredth of it tell nothing of where it turns.
+        quantity.largest = 10_000;
+        assert_eq!(quantity.period(), None);
+    }
+
     #[test]
     fn what_turns_back_within_an_interval_is_not_believed() {
         let Motion::Moving(steps) = motion(&[(0, 0), (3, 8), (6, 16), (9, 24), (12, 40)], 64) else {

@@ -64,7 +64,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How long after a sample nothing is done with it: short distances and the thread's speed are measured then, and what we do on a
 /// processor that shares caches and units with the thread's makes it slower.
-const QUIET_NS: u64 = 3_500_000;
+const QUIET_NS: u64 = 5_000_000;
 /// Events in the queue from which there is no time for that.
 const MANY: usize = 64;
 
