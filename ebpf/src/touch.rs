@@ -69,6 +69,12 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
             count(counter::FILTERED_EARLY_TOUCH);
             return COUNT_TRAP;
         }
+        TouchMeaning::Forgone => {
+            // SAFETY: the lookup returned a live map value. The owner may be here at the same moment, with the same aim.
+            unsafe { (&raw mut (*state).phase).write_volatile(phase::DONE) };
+            count(counter::FILTERED_LATE_TOUCH);
+            return COUNT_TRAP;
+        }
         TouchMeaning::Early => {
             count(counter::FILTERED_EARLY_TOUCH);
             return IGNORE_TRAP;

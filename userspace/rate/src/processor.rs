@@ -553,6 +553,12 @@ mod tests {
         assert_eq!(data.touch(&access(0x10_0040), 200), 200 + load + 1);
         assert_eq!(data.touch(&access(0x90_0000), 200), 200 + load + 100);
         assert_eq!(data.counts, [4, 0, 0, 3]);
+        // A line that is stored to, however often, goes back once.
+        let store = |address| Event::access(Kind::STORE, NO_INSTRUCTION, address, 8);
+        for address in [0x10_0000, 0x10_0008, 0x20_0000] {
+            data.touch(&store(address), 300);
+        }
+        assert_eq!(data.counts, [4, 0, 3, 6]);
     }
 
     #[test]

@@ -24,6 +24,8 @@ const CLEAR: f64 = 3.0;
 const ROUNDS: usize = 3;
 /// Number of samples after which this is done first.
 const FIRST_REVISION: usize = 8;
+/// Readings at another place than the window's from which they are looked at.
+const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
@@ -56,6 +58,9 @@ struct Evidence {
     is_word: bool,
 }
 
+/// A rate that readings gave.
+type Own = Option<(Estimate, Source)>;
+
 /// What is kept of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
@@ -69,7 +74,7 @@ struct Kept {
     string: Option<Track>,
     /// The same by hardware counters.
     counted: Option<Track>,
-    /// What readings at other places than the window's say of those: they tell nothing of this one.
+    /// What readings at other places than the window's say of those; nothing of the window's.
     elsewhere: Vec<Kept>,
 }
 
@@ -85,6 +90,25 @@ impl Kept {
             elsewhere: Vec::new(),
         }
     }
+}
+
+/// What a sample's readings at a place tell of it.
+#[derive(Debug, Clone, Copy)]
+struct Telling<'a> {
+    number: u32,
+    kept: &'a Kept,
+    /// It is another place than the window's.
+    is_elsewhere: bool,
+    rate: Own,
+}
+
+/// A sample's readings at one place.
+#[derive(Debug, Default)]
+struct Place {
+    /// Their numbers.
+    readings: Vec<usize>,
+    /// By register and quantity.
+    registers: BTreeMap<(u8, u32), Vec<Point>>,
 }
 
 /// The rates of one process.
@@ -147,7 +171,8 @@ impl Rates {
         let place = |reading: &Reading| self.blocks.place(reading.ip).unwrap_or(reading.ip);
         let mut kept = Kept::new(sample.readings.first().map_or(0, place), Shape::default());
         kept.counted = counted::track(sample.readings, self.tick_ns);
-        let mut here = vec![true; sample.readings.len()];
+        let mut here: Vec<bool> =
+            sample.readings.iter().map(|reading| place(reading) == kept.region).collect();
         if let Some(window) = &sample.window {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
@@ -195,38 +220,36 @@ impl Rates {
     }
 
     /// The rates that samples have of their own, with all that is known by now, and what they tell of others.
-    fn learn_again(&self) -> (Vec<Option<(Estimate, Source)>>, Learnt) {
+    fn learn_again(&self) -> (Vec<Own>, Learnt) {
         let mut learnt = Learnt::default();
-        let mut told: Vec<(u32, &Kept, Option<(Estimate, Source)>)> = self
-            .samples
-            .iter()
-            .zip(0..)
-            .flat_map(|(kept, number)| {
-                std::iter::once(kept).chain(&kept.elsewhere).map(move |kept| (number, kept, None))
-            })
-            .collect();
+        let mut told: Vec<Telling<'_>> = Vec::new();
+        for (kept, number) in self.samples.iter().zip(0..) {
+            told.push(Telling { number, kept, is_elsewhere: false, rate: None });
+            let there = kept.elsewhere.iter();
+            told.extend(there.map(|kept| Telling { number, kept, is_elsewhere: true, rate: None }));
+        }
         // What is clear without the others helps to clear the rest.
         for _ in 0..ROUNDS {
-            for (number, kept, own) in &mut told {
-                *own = self.own(*number, kept, &learnt);
+            for telling in &mut told {
+                telling.rate = self.own(telling.number, telling.kept, &learnt);
             }
             self.forget_chance_fits(&mut told);
             learnt = Learnt::default();
             self.samples.iter().for_each(|kept| learnt.scale.count(kept.shape));
-            for (number, kept, own) in &told {
-                if let Some((rate, _)) = own {
-                    learnt.learn(*number, kept, *rate);
+            for telling in &told {
+                if let Some((rate, _)) = telling.rate {
+                    learnt.learn(telling.number, telling.kept, rate);
                 }
             }
             learnt.scale.fit();
         }
-        // The first of each sample is its own.
-        let own = told.chunk_by(|a, b| a.0 == b.0).map(|of_sample| of_sample.first().and_then(|own| own.2));
+        let own = told.iter().filter(|telling| !telling.is_elsewhere).map(|telling| telling.rate);
         (own.collect(), learnt)
     }
 
-    /// Takes away rates that rest on quantities that come round where these are too few of their place's.
-    fn forget_chance_fits(&self, told: &mut [(u32, &Kept, Option<(Estimate, Source)>)]) {
+    /// Takes away rates that rest on quantities that come round where these are too few of their place's. (Of another place than the
+    /// window's there are few readings, so those that fit nothing are not counted.)
+    fn forget_chance_fits(&self, told: &mut [Telling<'_>]) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize);
@@ -235,13 +258,14 @@ impl Rates {
             kept.string.or(kept.counted).is_none() && kept.evidence.iter().all(comes_round)
         };
         let mut fits: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
-        for (_, kept, own) in told.iter().filter(|(_, kept, _)| may_be_chance(kept)) {
-            let (all, told) = fits.entry(kept.region).or_default();
+        for telling in told.iter().filter(|telling| may_be_chance(telling.kept)) {
+            let (all, told) = fits.entry(telling.kept.region).or_default();
             *all += 1;
-            *told += usize::from(own.is_some());
+            *told += usize::from(telling.rate.is_some());
         }
-        for (_, kept, own) in told.iter_mut().filter(|(_, kept, _)| may_be_chance(kept)) {
-            *own = own.filter(|_| fits.get(&kept.region).is_none_or(|(all, told)| told * FEW >= *all));
+        for telling in told.iter_mut().filter(|telling| may_be_chance(telling.kept)) {
+            let is_few = |(all, told): &(usize, usize)| told * FEW < *all;
+            telling.rate = telling.rate.filter(|_| !fits.get(&telling.kept.region).is_some_and(is_few));
         }
     }
 
@@ -287,27 +311,33 @@ impl Rates {
 
     /// `here`: of each reading, whether it was taken at the place that the window shows.
     fn read_registers(&mut self, number: u32, readings: &[Reading], here: &[bool], kept: &mut Kept) {
-        let mut points: BTreeMap<(Option<u64>, u8, u32), Vec<Point>> = BTreeMap::new();
+        let mut places: BTreeMap<Option<u64>, Place> = BTreeMap::new();
         for ((at, reading), here) in readings.iter().enumerate().zip(here) {
             let elsewhere = self.blocks.place(reading.ip).filter(|_| !here);
+            let place = places.entry(elsewhere).or_default();
+            place.readings.push(at);
             for (register, index) in self.blocks.at(reading.ip) {
                 if let Some(value) = reading.registers.get(usize::from(*register)) {
-                    let points = points.entry((elsewhere, *register, *index)).or_default();
+                    let points = place.registers.entry((*register, *index)).or_default();
                     points.push(point(at, reading, *value));
                 }
             }
         }
-        for ((elsewhere, _, index), points) in points {
+        for (elsewhere, place) in places {
             let Some(region) = elsewhere else {
-                self.read(number, index, &points, false, kept);
+                for ((_, index), points) in place.registers {
+                    self.read(number, index, &points, false, kept);
+                }
                 continue;
             };
-            let Some(shape) = self.shapes.get(&region) else { continue };
-            let mut there = match kept.elsewhere.iter().position(|there| there.region == region) {
-                Some(at) => kept.elsewhere.swap_remove(at),
-                None => Kept::new(region, *shape),
-            };
-            self.read(number, index, &points, false, &mut there);
+            let is_enough = place.readings.len() >= FEWEST_READINGS;
+            let Some(shape) = self.shapes.get(&region).filter(|_| is_enough) else { continue };
+            // In between it may have been anywhere.
+            let steady = place.readings.windows(2).all(|pair| matches!(pair, [a, b] if a + 1 == *b));
+            let mut there = Kept { steady, ..Kept::new(region, *shape) };
+            for ((_, index), points) in place.registers {
+                self.read(number, index, &points, false, &mut there);
+            }
             if !there.evidence.is_empty() {
                 kept.elsewhere.push(there);
             }
@@ -339,7 +369,7 @@ impl Rates {
     }
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
-    fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Option<(Estimate, Source)> {
+    fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Own {
         // It needs no window to say what a step is worth, and fills go faster than any other code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
@@ -409,7 +439,7 @@ impl Learnt {
             .is_some_and(|(middle, scatter)| (rate.ln() - middle).abs() > SAME_PLACE.max(2.0 * scatter))
     }
 
-    fn settle(&self, number: u32, kept: &Kept, own: Option<(Estimate, Source)>) -> SampleRate {
+    fn settle(&self, number: u32, kept: &Kept, own: Own) -> SampleRate {
         let own = own.filter(|(rate, _)| kept.steady || !self.is_of_elsewhere(number, kept, rate.value));
         let is_counted = kept.string.or(kept.counted).is_some();
         let prior = self.scale.prior(kept.shape);
@@ -552,11 +582,18 @@ mod tests {
             let evidence = vec![Evidence { quantity: 0, tracks: Vec::new(), is_word: false }];
             let kept = Kept { evidence, ..kept(1, true) };
             let fit = Some((Estimate::within(1.0, 0.1), Source::Registers));
-            let mut told: Vec<_> =
-                (0..100).map(|n| (n, &kept, fit.filter(|_| (n as usize) < fits))).collect();
+            let telling = |number: u32| Telling {
+                number,
+                kept: &kept,
+                is_elsewhere: false,
+                rate: fit.filter(|_| (number as usize) < fits),
+            };
+            let mut told: Vec<_> = (0..100).map(telling).collect();
+            // What readings from elsewhere fit is as good as that.
+            told.push(Telling { is_elsewhere: true, rate: fit, ..telling(100) });
             rates.forget_chance_fits(&mut told);
-            told.iter().filter(|(.., own)| own.is_some()).count()
+            told.iter().filter(|telling| telling.rate.is_some()).count()
         };
-        assert_eq!((left(4, Some(50)), left(20, Some(50)), left(4, None)), (0, 20, 4));
+        assert_eq!((left(4, Some(50)), left(20, Some(50)), left(4, None)), (0, 21, 5));
     }
 }

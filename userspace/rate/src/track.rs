@@ -108,7 +108,8 @@ pub(crate) fn reckon(
     let tracks = if forward + backward == 0 {
         Vec::new()
     } else if let Some(period) = quantity.period() {
-        bracket.map_or_else(Vec::new, |bracket| unwrap(&intervals, period, slack as f64, bracket))
+        let step = quantity.stride.unwrap_or(quantity.largest) as f64;
+        bracket.map_or_else(Vec::new, |bracket| unwrap(&intervals, period, step, bracket))
     } else if backward == 0 && !quantity.turns_back() {
         straight(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     } else {

@@ -162,6 +162,36 @@ fn a_counter_of_two_threads_is_not_used() {
     assert!(!last.source.is_own());
 }
 
+/// Two loops side by side in one function, 6 and 3 accesses a nanosecond. After each third stop in the first one all readings find
+/// the thread in the second, and of stops in the second there are no readings at all.
+#[test]
+fn readings_speak_for_the_loop_that_they_were_taken_in() {
+    const BEHIND: u64 = 0x90;
+    let mut sampler = Sampler::new(3);
+    let [mut first, mut second] = [nest(500, 1.0 / 6.0), nest(500, 1.0 / 3.0)];
+    for program in [&mut first, &mut second] {
+        program.variables[0].shape = Shape::Running;
+    }
+    let mut rates = Rates::new(15_000.0, Machine::default());
+    for n in 0..60 {
+        let [here, mut there] = [&first, &second]
+            .map(|program| sampler.take(program, 2e9 + 4e7 * f64::from(n), rates.words(), 3000));
+        there.readings.iter_mut().for_each(|reading| reading.ip += BEHIND);
+        there.window.instructions_table.iter_mut().for_each(|record| record.address += BEHIND);
+        let (window, readings) = match n % 3 {
+            0 => (&here.window, &here.readings[..]),
+            1 => (&here.window, &there.readings[..]),
+            _ => (&there.window, &[][..]),
+        };
+        rates.observe(&Sample { thread: 1, readings, window: Some(window.view()) });
+    }
+    for (n, rate) in rates.rates().into_iter().enumerate() {
+        let (told, true_rate) = (rate.accesses_per_ns.unwrap().value, if n % 3 == 2 { 3.0 } else { 6.0 });
+        assert!((told / true_rate - 1.0).abs() < 0.1, "{n}: {rate:?}");
+        assert!(n % 3 == 0 || !rate.source.is_own(), "{n}: {rate:?}");
+    }
+}
+
 #[test]
 fn the_same_samples_give_the_same_rates() {
     let program = random_program(&mut Rng::with_seed(4), true);

@@ -35,7 +35,9 @@ impl Profile {
             let number = (is_kept(watch.sample.0) && watch.armed_ns < ns).then_some(WatchId(kept));
             kept += u32::from(number.is_some());
             numbers.push(number);
-            if watch.ended_ns > ns {
+            let is_reused = matches!(watch.outcome, Outcome::Reused { touch, .. } if touch.time_ns <= ns);
+            // Of a reuse in time the touch behind it may have been waited for.
+            if watch.ended_ns > ns && !is_reused {
                 // The policy may have replaced it at any moment alike.
                 let lived =
                     ns.saturating_sub(watch.armed_ns) as f64 / (watch.ended_ns - watch.armed_ns) as f64;

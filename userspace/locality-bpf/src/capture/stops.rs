@@ -224,6 +224,30 @@ impl Capture {
         }
     }
 
+    /// Ends the watches of a process that have had their reuse for so long that a touch behind it would not count any more: they
+    /// were in before the arbiter's next decisions, which must not change their weight.
+    fn end_waiting(&mut self, tgid: u32) {
+        let now_ns = sys::monotonic_ns();
+        let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+        let is_over = |watch: &mut Watch| {
+            let reuse = watch.reused.as_ref().map(|(reuse, _)| reuse.trap.record.header.time_ns);
+            reuse.is_some_and(|then_ns| now_ns.saturating_sub(then_ns) > rules::NEAR_NS)
+        };
+        let over: Vec<u64> = process
+            .watched
+            .values()
+            .copied()
+            .filter(|id| self.watches.get_mut(*id).is_some_and(is_over))
+            .collect();
+        for id in over {
+            let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+            let p_survive = process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0);
+            if let Some(watch) = self.watches.remove(id) {
+                self.end_watch(watch, p_survive, now_ns, EndOutcome::Replaced);
+            }
+        }
+    }
+
     /// Arms a watch for a use if the arbiter grants it; in a stopped thread with its `starter`.
     pub(super) fn arm(
         &mut self,
@@ -249,6 +273,7 @@ impl Capture {
             add(&self.costs.unguarded, 1);
             return None;
         }
+        self.end_waiting(tgid);
         let process = self.members.processes.get_mut(&tgid)?;
         if process.watched.contains_key(&address) {
             add(&self.costs.watched_already, 1);

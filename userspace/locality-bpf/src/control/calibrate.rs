@@ -303,7 +303,8 @@ fn readings(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u
         _ => None,
     };
     let gaps = child.gaps(noted?);
-    // The lower quartile: rates are read through the whole trace, whatever goes on in these milliseconds (15 to 45 µs were seen).
+    // The lower quartile: readings go on through the whole trace, and while these milliseconds are noisy their median says two or
+    // three times as much (15 to 45 µs were seen from one start to the next).
     price(&gaps, ring, at, 4).context("the meter did not fire while a process ran")
 }
 
