@@ -5,6 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_approximate::{Gaussian, IgnoreLines};
+use locality_reuse::MAX_GRANULARITIES;
 use locality_stream::DataType;
 
 use crate::{
@@ -150,7 +151,7 @@ pub struct ExactArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each further one about as much
-    /// [default: 64; with caches simulated: none].
+    /// [default: 64; with caches simulated: none]. Six at most.
     #[arg(long, value_parser = exact::granularity, value_delimiter = ',', value_name = "BYTES[,BYTES…]")]
     pub granularity: Vec<u64>,
     /// Put the threads of a process into one order, one running at a time, and count reuse between them.
@@ -228,19 +229,31 @@ pub struct CacheArgs {
 }
 
 impl ExactArgs {
-    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file, and of all accesses to data.
+    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file, and of all accesses to data; what
+    /// tells of reuse needs that it is counted, of so many granules at most.
     pub fn check(&self) -> Result<(), WrongUse> {
         let restrictions = [
             (!self.function.is_empty(), "--function"),
             (!self.data_type.is_empty(), "--data-type"),
             (self.instructions, "--instructions"),
         ];
-        match restrictions.iter().find(|(given, _)| *given) {
-            Some((_, option)) if self.print.format == Format::Callgrind => Err(WrongUse(format!(
+        let restriction = restrictions.iter().find(|(given, _)| *given);
+        if let Some((_, option)) = restriction.filter(|_| self.print.format == Format::Callgrind) {
+            return Err(WrongUse(format!(
                 "--format callgrind tells of simulated caches, which see all accesses to data: leave out {option}, or print text or json"
-            ))),
-            _ => Ok(()),
+            )));
         }
+        let of_reuse = [(self.sets.is_some(), "--sets"), (self.optimal, "--optimal"), (self.fine, "--fine")];
+        let asked = of_reuse.iter().find(|(given, _)| *given);
+        if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
+            return Err(WrongUse(format!(
+                "{option} tells of reuse, which is not counted beside simulated caches unless asked for: add --granularity 64"
+            )));
+        }
+        if self.granularity.len() > MAX_GRANULARITIES {
+            return Err(WrongUse(format!("--granularity takes {MAX_GRANULARITIES} sizes at most")));
+        }
+        Ok(())
     }
 
     /// What is asked of the cache simulation; `None`: no simulation.
@@ -476,6 +489,17 @@ mod tests {
             assert!(why.contains(&format!("leave out {}", restriction.split(' ').next().unwrap())), "{why}");
             check("json").unwrap();
         }
+        for option in ["--sets 64", "--optimal", "--fine"] {
+            let why = exact(&format!("--cache-use {option}")).check().unwrap_err().to_string();
+            assert!(
+                why.contains(option.split(' ').next().unwrap()) && why.contains("--granularity"),
+                "{why}"
+            );
+            exact(&format!("--cache-use --granularity 64 {option}")).check().unwrap();
+            exact(option).check().unwrap();
+        }
+        exact("--granularity 1,2,4,8,16,32").check().unwrap();
+        assert!(exact("--granularity 1,2,4,8,16,32,64").check().unwrap_err().to_string().contains("6 sizes"));
         assert_eq!(exact("--skip-function a --skip-function b").caches.skip_function, ["a", "b"]);
     }
 

@@ -16,6 +16,7 @@ const MOST_VISITS: usize = 24;
 /// A block with the registers that advance there.
 #[derive(Debug, Clone)]
 struct Block {
+    start: u64,
     end: u64,
     last_seen: u32,
     /// [`Digest::hottest`] of the window that visited it last.
@@ -51,6 +52,7 @@ impl Blocks {
             let ends = visits.first().zip(visits.last()).filter(|_| visits.len() >= FEWEST_VISITS);
             let Some((first, last)) = ends else { continue };
             let new = || Block {
+                start: first.start,
                 end: first.end,
                 last_seen: sample,
                 place: None,
@@ -164,6 +166,7 @@ impl Block {
             quantity.observe(sample, motion, seen, weight);
         } else if let Motion::Moving(steps) = motion {
             let mut quantity = Quantity::new(steps, 64);
+            quantity.block = Some(self.start);
             for visited in &self.visits {
                 let was_erratic = visited.erratic >> register & 1 == 1;
                 let motion = if was_erratic { Motion::Erratic } else { Motion::Constant };

@@ -14,7 +14,7 @@ const MOST_RECORDS: usize = 256;
 /// Windows that are pooled, the nearest in time.
 const POOLED: usize = 48;
 /// Steps that a pool should have, if need be from more windows.
-const STEPS: u32 = 30;
+const STEPS: u32 = 150;
 /// Fewest windows of a pool.
 pub(crate) const FEWEST: usize = 4;
 /// Values at readings from which a range is believed.
@@ -27,6 +27,11 @@ const SAME_PHASE: f64 = 0.4;
 const LONGEST_GAP: f64 = 2.0;
 /// Relative error up to which a window's own slope stands for its surroundings.
 const PRECISE: f64 = 0.03;
+/// Relative error up to which a loop's round is taken to be known, and how much may lie between two.
+const WELL_KNOWN: f64 = 0.05;
+const BETWEEN: f64 = 0.01;
+/// Standard errors within which there is doubt how many rounds a step takes.
+const DOUBT: f64 = 2.5;
 /// Share of steps that were not seen beyond which the others do not stand for them.
 const MOST_UNSEEN: f64 = 0.5;
 
@@ -54,6 +59,13 @@ struct Record {
     steady: bool,
 }
 
+impl Record {
+    /// Accesses during which the quantity was seen.
+    fn accesses(&self) -> f64 {
+        self.total.1 / self.weight
+    }
+}
+
 /// Advance per access.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slope {
@@ -76,6 +88,8 @@ pub(crate) struct Quantity {
     pub stride: Option<u64>,
     /// Largest step that windows saw.
     pub largest: u64,
+    /// Where its block begins, of a register.
+    pub block: Option<u64>,
     /// Period in value, where windows saw it wrap, always alike.
     pub wrap: Option<u64>,
     /// Wraps of other kinds were seen.
@@ -118,6 +132,7 @@ impl Quantity {
             bits,
             stride: steps.stride,
             largest: steps.largest,
+            block: None,
             wrap: None,
             wraps_vary: false,
             good: 0,
@@ -321,9 +336,34 @@ impl Quantity {
             own.or_else(|| pool(near.iter().filter(|r| r.between.1 > 0.0).map(|r| r.between).collect(), 1))
         } else {
             // A window is a few microseconds: of what comes and goes, none of them stands for milliseconds.
-            total(&near)
+            let all = total(&near);
+            let longest = near.iter().map(|record| record.accesses()).fold(0.0, f64::max);
+            near.retain(|record| 2.0 * record.accesses() >= longest);
+            // An outer loop steps in nearly each window that is nearly as long as its round, and now and then in a shorter one.
+            let of_long = total(&near)
+                .map(|slope| Slope { sigma: slope.sigma.hypot(1.0 / f64::from(slope.windows)), ..slope });
+            [all, of_long].into_iter().flatten().min_by(|a, b| a.sigma.total_cmp(&b.sigma))
         }
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
+    }
+
+    /// Accesses in a round of a loop whose register this is, with the relative error, where both are known well.
+    pub fn round(&self, sample: u32) -> Option<(f64, f64)> {
+        let (period, error) = self.period()?;
+        let slope = self.slope(sample, 0.0)?;
+        let sigma = error.hypot(slope.sigma);
+        (sigma <= WELL_KNOWN).then_some((period / slope.value, sigma))
+    }
+
+    /// Its slope, if the loop around that of `rounds` is what makes its steps: windows are too short to see many of these, so the number of
+    /// rounds that a step takes is the whole one that they tell, if they leave no doubt.
+    pub fn slope_by_rounds(&self, told: Slope, (accesses, sigma): (f64, f64)) -> Option<Slope> {
+        let stride = self.stride? as f64;
+        let times = stride / (told.value * accesses);
+        let whole = times.round().max(1.0);
+        let is_clear = DOUBT * told.sigma * whole < 1.0 && (times / whole).ln().abs() < DOUBT * told.sigma;
+        // What the outer loop does between two rounds is in neither.
+        is_clear.then(|| Slope { value: stride / (whole * accesses), sigma: sigma.hypot(BETWEEN), ..told })
     }
 
     /// Steps and windows in all.
@@ -417,6 +457,54 @@ mod tests {
             quantity.slope(20, 0.4).unwrap().value
         };
         assert!((slope(false) - 0.1).abs() < 1e-9 && (slope(true) - 0.05).abs() < 1e-9);
+    }
+
+    /// An outer loop steps every 4,500 accesses, and windows have 600 or, one in five, 4,200.
+    #[test]
+    fn rare_steps_are_counted_in_long_windows() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut quantity: Option<Quantity> = None;
+        for sample in 0..250 {
+            let (start, length) = (random.u32(0..45_000), if random.u32(0..5) == 0 { 4200 } else { 600 });
+            let points: Vec<(u32, u64)> =
+                (0..length).step_by(3).map(|n| (n, u64::from((start + n) / 4500) * 64)).collect();
+            let motion = motion(&points, 64);
+            if let (None, Motion::Moving(steps)) = (&quantity, &motion) {
+                quantity = Some(Quantity::new(steps, 64));
+            }
+            if let Some(quantity) = &mut quantity {
+                quantity.observe(sample, &motion, (0, length), 1.0);
+            }
+        }
+        let slope = quantity.and_then(|quantity| quantity.slope(120, 0.0)).unwrap();
+        let off = slope.value * 4500.0 / 64.0 - 1.0;
+        assert!(slope.sigma < 0.05 && off.abs() < 2.0 * slope.sigma, "{slope:?} {off}");
+    }
+
+    /// Windows told the step of an outer loop to a seventh; its inner loop has rounds of 4,500 accesses.
+    #[test]
+    fn an_outer_loop_steps_by_whole_rounds() {
+        let points: Vec<(u32, u64)> = (0..1000).map(|n| (n * 3, u64::from(n) * 64)).collect();
+        let Motion::Moving(steps) = motion(&points, 64) else { panic!() };
+        let mut inner = Quantity::new(&steps, 64);
+        inner.observe(0, &Motion::Moving(steps), (0, 3000), 1.0);
+        assert_eq!(inner.round(0), None);
+        (0..400).for_each(|n| inner.note_value(n * 97 % 1500 * 64));
+        inner.backward = 2;
+        let round = inner.round(0).unwrap();
+        assert!((round.0 / 4500.0 - 1.0).abs() < 0.01 && round.1 < 0.05, "{round:?}");
+        let Motion::Moving(steps) = motion(&[(0, 0), (10, 16)], 64) else { panic!() };
+        let outer = Quantity::new(&steps, 64);
+        let told = |value: f64, sigma| {
+            let told = Slope { value: 16.0 / value, sigma, windows: 48 };
+            outer.slope_by_rounds(told, round).map(|slope| (16.0 / slope.value / 4500.0).round())
+        };
+        assert_eq!(
+            (told(5100.0, 0.14), told(3900.0, 0.14), told(9300.0, 0.05)),
+            (Some(1.0), Some(1.0), Some(2.0))
+        );
+        // Another loop's, or nobody's guess.
+        assert_eq!((told(6700.0, 0.05), told(40_000.0, 0.14)), (None, None));
     }
 
     /// A counter that is only stored to, once or a few times in a window: 500 steps of 3 in 50,000 accesses.

@@ -24,6 +24,8 @@ const CLEAR: f64 = 3.0;
 const ROUNDS: usize = 3;
 /// Number of samples after which this is done first.
 const FIRST_REVISION: usize = 8;
+/// Relative error of a step's worth from which it is looked for elsewhere.
+const IMPRECISE: f64 = 0.05;
 /// Readings at another place than the window's from which they are looked at.
 const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
@@ -275,7 +277,7 @@ impl Rates {
         let of = |evidence: &Evidence| {
             let quantity = self.quantities.get(evidence.quantity as usize)?;
             let one = |(track, score): &(Track, f64)| {
-                let slope = quantity.slope(number as u32, 0.0)?;
+                let slope = self.slope(number as u32, evidence.quantity, 0.0)?;
                 Some(format!(
                     "{:.3}±{:.0}%/{:.0}%x{}({score:.1})",
                     track.speed / slope.value,
@@ -368,6 +370,20 @@ impl Rates {
         }
     }
 
+    /// What a step of a quantity is worth around a sample in which it moved at this speed (0: unknown): of an outer loop's register by the
+    /// rounds of the loop within, where windows alone do not say it well.
+    fn slope(&self, number: u32, index: u32, speed: f64) -> Option<Slope> {
+        let quantity = self.quantities.get(index as usize)?;
+        let told = quantity.slope(number, speed)?;
+        let block = quantity.block.filter(|_| told.sigma > IMPRECISE);
+        let beside = block.map_or(&[][..], |block| self.blocks.at(block)).iter().map(|(_, other)| *other);
+        let rounds = beside.filter(|other| *other != index).filter_map(|other| {
+            self.quantities.get(other as usize).filter(|other| other.is_sound())?.round(number)
+        });
+        let by_rounds = rounds.filter_map(|round| quantity.slope_by_rounds(told, round));
+        by_rounds.min_by(|a, b| a.sigma.total_cmp(&b.sigma)).or(Some(told))
+    }
+
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
     fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Own {
         // It needs no window to say what a step is worth, and fills go faster than any other code.
@@ -391,7 +407,8 @@ impl Rates {
             .iter()
             .filter_map(|evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize)?;
-                let (track, slope) = clearest(number, quantity, &evidence.tracks, expected)?;
+                let slope = |speed| self.slope(number, evidence.quantity, speed);
+                let (track, slope) = clearest(slope, &evidence.tracks, expected)?;
                 let rate = track.speed / slope.value;
                 // Of what comes round several speeds fit, and a register may come round without a window that shows it.
                 let counts = evidence.is_word && quantity.period().is_none();
@@ -483,8 +500,7 @@ impl Learnt {
 
 /// The track that is likelier than its rivals, and what a step is worth at its speed.
 fn clearest(
-    number: u32,
-    quantity: &Quantity,
+    slope: impl Fn(f64) -> Option<Slope>,
     tracks: &[(Track, f64)],
     expected: Option<Prior>,
 ) -> Option<(Track, Slope)> {
@@ -492,7 +508,7 @@ fn clearest(
         .iter()
         .filter_map(|(track, score)| {
             let speed = if tracks.len() == 1 { track.speed } else { 0.0 };
-            let slope = quantity.slope(number, speed)?;
+            let slope = slope(speed)?;
             let penalty = expected.map_or(0.0, |prior| prior.penalty(track.speed / slope.value));
             Some((score - penalty, *track, slope))
         })
