@@ -35,9 +35,11 @@ impl Profile {
             let number = (is_kept(watch.sample.0) && watch.armed_ns < ns).then_some(WatchId(kept));
             kept += u32::from(number.is_some());
             numbers.push(number);
-            let is_reused = matches!(watch.outcome, Outcome::Reused { touch, .. } if touch.time_ns <= ns);
-            // Of a reuse in time the touch behind it may have been waited for.
-            if watch.ended_ns > ns && !is_reused {
+            if matches!(watch.outcome, Outcome::Reused { touch, .. } if touch.time_ns <= ns) {
+                // Of a reuse in time the touch behind it may have been waited for.
+                watch.ended_ns = watch.ended_ns.min(ns);
+            }
+            if watch.ended_ns > ns {
                 // The policy may have replaced it at any moment alike.
                 let lived =
                     ns.saturating_sub(watch.armed_ns) as f64 / (watch.ended_ns - watch.armed_ns) as f64;
@@ -149,6 +151,19 @@ mod tests {
             profile.located.push(Located { of, object: ObjectId(n), offset: None, field: None });
         }
         profile
+    }
+
+    #[test]
+    fn a_reuse_in_time_whose_watch_went_on_stays() {
+        let mut whole = profile(|_| 1);
+        // Of sample 2: armed after 2.1 s, reused after 3.1 s.
+        whole.watches[7].ended_ns += 5_000_000_000;
+        let first = whole.clone().first(4_000_000_000);
+        let watch = first.watches.iter().find(|watch| watch.sample.0 == 2).unwrap();
+        assert_eq!(
+            (watch.outcome, watch.ended_ns, watch.p_survive),
+            (whole.watches[7].outcome, 4_000_000_000, 0.25)
+        );
     }
 
     #[test]
