@@ -18,7 +18,7 @@ use locality_bpf::kernel::{
 };
 use locality_common::{
     record::{NOT_COUNTED, TouchRecord, WatchKey, WatchState, touch},
-    rules::phase,
+    rules::{NEAR_NS, phase},
 };
 use locality_tests::live::alone;
 use locality_tests::{Target, Tracer, requires};
@@ -139,7 +139,7 @@ fn behind_a_near_reuse_by_the_same_instruction_the_next_touch_is_told_too() {
     assert!(near.iter().all(|record| record.trap_ip == near[0].trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].enabled_ns));
     // It spins for longer than what is near.
-    let far = watched(&mut object, &mut ring, reads(5, Duration::from_millis(1)));
+    let far = watched(&mut object, &mut ring, reads(5, Duration::from_nanos(2 * NEAR_NS)));
     assert_eq!(roles(&far), [touch::USE, touch::REUSE]);
     let by_two = watched(&mut object, &mut ring, |word| {
         word.read();
