@@ -211,6 +211,14 @@ fn ctrl_c_ends_the_command_and_leaves_a_partial_report() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
     // A process group of its own, as a terminal's foreground job has.
     std::os::unix::process::CommandExt::process_group(command, 0);
+    // A shell starts what it sends to the background with SIGINT ignored, and that is inherited.
+    // SAFETY: `signal` may be called between fork and exec, and nothing else is done there.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, || {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let mut child = command.spawn().expect("the tracer starts");
     let mut line = [0; 8];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("the program waits");
