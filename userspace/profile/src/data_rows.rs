@@ -60,9 +60,13 @@ pub(crate) fn write_field(to: &Transaction<'_>, id: FieldId, field: &Field) -> r
 }
 
 /// A watch's row has the number of its index and one more.
+pub(crate) fn watch_row(id: WatchId) -> i64 {
+    i64::from(id.0) + 1
+}
+
 pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite::Result<()> {
     let (mut sample, mut of_use, mut granule, mut watch, mut reuse, mut of_load) = Default::default();
-    let row = |watch: WatchId| Some(i64::from(watch.0) + 1);
+    let row = |watch: WatchId| Some(watch_row(watch));
     match located.of {
         Accessed::Sample(id) => sample = Some(id.0),
         Accessed::Use(id) => of_use = Some(id.0),

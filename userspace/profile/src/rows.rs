@@ -5,11 +5,11 @@
 use locality_analysis::model::{
     Access, Burst, Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId,
     Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, Stack, StackId,
-    Thread, ThreadId, Touch, Use, UseId, Watch, Window,
+    Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
-use crate::data_rows;
+use crate::data_rows::{self, watch_row};
 use crate::value::{json_numbers, json_pairs, kind_name, mode_name, signed};
 
 /// Something to be written.
@@ -25,7 +25,9 @@ pub(crate) enum Row {
     Frame(FrameId, Box<Frame>),
     Stack(StackId, Stack),
     Sample(SampleId, Box<Sample>),
-    Watch(Box<Watch>),
+    Watch(WatchId, Box<Watch>),
+    /// Accesses between a watch's use and reuse.
+    Counted(WatchId, u64),
     Window(u32, Box<Window>),
     Use(UseId, Box<Use>),
     Load(LoadId, Box<Load>),
@@ -103,7 +105,11 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
             .execute(params![id.0, json_numbers(stack.frames.iter().map(|frame| frame.0)), stack.cut])
             .map(drop),
         Row::Sample(id, sample) => write_sample(to, *id, sample),
-        Row::Watch(watch) => write_watch(to, watch),
+        Row::Watch(id, watch) => write_watch(to, *id, watch),
+        Row::Counted(id, accesses) => to
+            .prepare_cached("UPDATE watch SET accesses = ? WHERE id = ?")?
+            .execute(params![signed(*accesses), watch_row(*id)])
+            .map(drop),
         Row::Window(id, window) => write_window(to, *id, window),
         Row::Use(id, of_use) => write_use(to, *id, of_use),
         Row::Load(id, load) => write_load(to, *id, load),
@@ -211,7 +217,7 @@ fn write_sample(to: &Transaction<'_>, id: SampleId, sample: &Sample) -> rusqlite
         .map(drop)
 }
 
-fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
+fn write_watch(to: &Transaction<'_>, id: WatchId, watch: &Watch) -> rusqlite::Result<()> {
     let (outcome, reuse, distance_ns, accesses) = match watch.outcome {
         Outcome::Reused { touch, distance_ns, accesses } => {
             ("reused", Some(touch), Some(signed(distance_ns)), accesses.map(signed))
@@ -232,9 +238,10 @@ fn write_watch(to: &Transaction<'_>, watch: &Watch) -> rusqlite::Result<()> {
     };
     let (used, reused) = (columns(watch.use_touch), columns(reuse));
     to.prepare_cached(
-        "INSERT INTO watch VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
+        watch_row(id),
         watch.sample.0,
         signed(watch.address),
         watch.bytes,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use locality_analysis::model::{
     Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
     Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
-    Watch, Window,
+    Watch, WatchId, Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -41,6 +41,8 @@ pub struct Writer {
     path: PathBuf,
     database: Connection,
     pending: Vec<Row>,
+    /// Watches so far, those that found no room included.
+    watches: u32,
     last_commit: Instant,
     /// The last try to write failed.
     failed: bool,
@@ -59,6 +61,7 @@ impl Writer {
                 path,
                 database,
                 pending: Vec::new(),
+                watches: 0,
                 last_commit: Instant::now(),
                 failed: false,
                 _lock: lock,
@@ -143,7 +146,15 @@ impl Writer {
 
     /// Adds a watch that has ended.
     pub fn append_watch(&mut self, watch: &Watch) -> Result<(), Error> {
-        self.put(Row::Watch(Box::new(watch.clone())))
+        let id = WatchId(self.watches);
+        self.watches += 1;
+        self.put(Row::Watch(id, Box::new(watch.clone())))
+    }
+
+    /// Tells how many accesses lie between the use and the reuse of a watch that was added; ids are numbers in the
+    /// order of adding.
+    pub fn put_counted(&mut self, id: WatchId, accesses: u64) -> Result<(), Error> {
+        self.put(Row::Counted(id, accesses))
     }
 
     /// Adds a window, or replaces it once more is known of its rate. Ids are numbers in order.
