@@ -9,7 +9,7 @@
 //! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of `table`, `sequence` a
 //! quantity in one window, `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity
 //! over the readings, `strings` and `counted` accesses that need no window, `combine` many tracks to a rate, `pace` what is
-//! known without them (`machine` and `processor`: a timing model), `rates`.
+//! known without them (`machine` and `processor`: a timing model), `rates`; `spans` and `progress` what registers tell of two touches.
 //!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
 //!
@@ -25,6 +25,7 @@ mod digest;
 mod machine;
 mod pace;
 mod processor;
+mod progress;
 mod quantity;
 mod rates;
 mod sequence;
@@ -36,4 +37,4 @@ mod words;
 
 pub use machine::{Level, Machine};
 pub use rates::Rates;
-pub use types::{Estimate, Reading, Sample, SampleRate, Source, WORDS, Wanted, WindowView};
+pub use types::{Estimate, Moment, Reading, Sample, SampleRate, Source, Span, WORDS, Wanted, WindowView};

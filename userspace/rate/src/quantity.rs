@@ -8,6 +8,7 @@
 //! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
 
 use crate::sequence::{Motion, Steps, difference, relative_error};
+use crate::track::{Interval, common_speed};
 
 /// Windows remembered for a quantity; beyond, half of them are forgotten.
 const MOST_RECORDS: usize = 256;
@@ -19,6 +20,9 @@ const STEPS: u32 = 150;
 pub(crate) const FEWEST: usize = 4;
 /// Values at readings from which a range is believed.
 const FEWEST_VALUES: u32 = 24;
+/// Stretches between readings that are remembered, and from how many a common speed is told.
+const MOST_INTERVALS: usize = 160;
+const FEWEST_INTERVALS: usize = 32;
 /// Parts of its range that uneven steps may be at most for the range to be believed.
 const FINE: u64 = 1000;
 /// ln of the ratio of speeds up to which two samples are of the same phase.
@@ -90,6 +94,8 @@ pub(crate) struct Quantity {
     pub largest: u64,
     /// Where its block begins, of a register.
     pub block: Option<u64>,
+    /// The place of the last sample whose readings followed it there.
+    pub place: Option<u64>,
     /// Period in value, where windows saw it wrap, always alike.
     pub wrap: Option<u64>,
     /// Wraps of other kinds were seen.
@@ -113,6 +119,9 @@ pub(crate) struct Quantity {
     records: Vec<Record>,
     /// How often half of them were forgotten.
     thinned: u32,
+    intervals: Vec<Interval>,
+    /// How many there were.
+    noted: u32,
 }
 
 /// Values seen at readings.
@@ -133,6 +142,7 @@ impl Quantity {
             stride: steps.stride,
             largest: steps.largest,
             block: None,
+            place: None,
             wrap: None,
             wraps_vary: false,
             good: 0,
@@ -146,6 +156,8 @@ impl Quantity {
             across: (0, 0),
             records: Vec::new(),
             thinned: 0,
+            intervals: Vec::new(),
+            noted: 0,
         }
     }
 
@@ -204,6 +216,31 @@ impl Quantity {
                 // The largest of n uniform values is short of the end by one part in n + 1.
                 (period * (1.0 + 1.0 / f64::from(range.seen)), 1.0 / f64::from(range.seen))
             })
+    }
+
+    /// The size of its steps, at most.
+    pub fn step(&self) -> f64 {
+        self.stride.unwrap_or(self.largest) as f64
+    }
+
+    /// Notes how far it went between readings.
+    pub fn note_intervals(&mut self, intervals: &[Interval]) {
+        for interval in intervals {
+            self.noted += 1;
+            if self.intervals.len() < MOST_INTERVALS {
+                self.intervals.push(*interval);
+            } else if let Some(old) = self.intervals.get_mut(mixed(self.noted, 0) as usize % MOST_INTERVALS) {
+                *old = *interval;
+            }
+        }
+    }
+
+    /// The speed on which its samples agree, within bounds, where it comes round so often that most of them fit several; with the log
+    /// likelihood.
+    pub fn common_speed(&self, bounds: (f64, f64)) -> Option<(f64, f64)> {
+        let period = self.period()?;
+        (self.intervals.len() >= FEWEST_INTERVALS)
+            .then(|| common_speed(&self.intervals, period, self.step(), bounds))?
     }
 
     /// True while it may be used: it counted in nearly all windows.
@@ -347,6 +384,13 @@ impl Quantity {
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
+    /// What a step is worth where steps come at equal distances, which all windows together tell more exactly than one.
+    pub fn regular_slope(&self) -> Option<Slope> {
+        let all: Vec<&Record> = self.records.iter().collect();
+        let between = || all.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between);
+        is_regular(&all).then(|| pool(between().collect(), FEWEST))?
+    }
+
     /// Accesses in a round of a loop whose register this is, with the relative error, where both are known well.
     pub fn round(&self, sample: u32) -> Option<(f64, f64)> {
         let (period, error) = self.period()?;
@@ -374,9 +418,13 @@ impl Quantity {
 
 /// A coin for each sample and round.
 fn is_kept(sample: u32, round: u32) -> bool {
-    // Fibonacci hashing, twice, so that all bits of both count.
-    let mixed = sample.wrapping_mul(0x9E37_79B9) ^ round.wrapping_mul(0x85EB_CA6B);
-    (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9) >> 31 == 0
+    mixed(sample, round) >> 31 == 0
+}
+
+/// Fibonacci hashing, twice, so that all bits of both count.
+fn mixed(a: u32, b: u32) -> u32 {
+    let mixed = a.wrapping_mul(0x9E37_79B9) ^ b.wrapping_mul(0x85EB_CA6B);
+    (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9)
 }
 
 /// True where steps come at about equal distances, as far as all these windows show: whole periods can be taken, and windows

@@ -1,5 +1,7 @@
 //! The rates of one process: learns from each sample, and at any moment says what all samples' rates are.
 
+mod spans;
+
 use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
@@ -31,8 +33,18 @@ const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
+/// Standard deviation of ln of the rate on which samples of a place agree, and around it of each of them.
+const COMMON: f64 = 0.04;
+const SAME_SPEED: f64 = 0.15;
+/// Rates of a place from which their median is better than that.
+const FEWER_THAN_COMMON: usize = 12;
+
 /// Share of a place's samples, as a divisor, that must have a speed where only quantities that come round tell one: some fit by chance.
+/// Chance fits lie anywhere, so fewer do if so many, and such a share of them, agree within a tenth.
 const FEW: usize = 8;
+const FEWEST_AGREEING: usize = 4;
+const MOST_AGREE: f64 = 0.6;
+const AGREEMENT: f64 = 0.1;
 
 /// Samples with rates of their own by place, in order.
 type Regions = BTreeMap<u64, Vec<Told>>;
@@ -66,10 +78,13 @@ type Own = Option<(Estimate, Source)>;
 /// What is kept of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
+    thread: u32,
     /// Address of the block at which its work is: the one that the window began most often.
     region: u64,
     /// The thread was read where its window had been: it was still at the same work.
     steady: bool,
+    /// CPU time behind the stop in which it was read.
+    reach_ns: f64,
     shape: Shape,
     evidence: Vec<Evidence>,
     /// Accesses per nanosecond inside a repeated string instruction.
@@ -83,8 +98,10 @@ struct Kept {
 impl Kept {
     fn new(region: u64, shape: Shape) -> Kept {
         Kept {
+            thread: 0,
             region,
             steady: true,
+            reach_ns: 0.0,
             shape,
             evidence: Vec::new(),
             string: None,
@@ -123,6 +140,8 @@ pub struct Rates {
     samples: Vec<Kept>,
     /// The latest window's at each place.
     shapes: BTreeMap<u64, Shape>,
+    /// Readings of each place's samples: at the work that their window shows, and all.
+    seen: BTreeMap<u64, (u32, u32)>,
     learnt: Learnt,
     /// Number of samples at which all are looked at again.
     revise_at: usize,
@@ -134,6 +153,8 @@ pub struct Rates {
 struct Learnt {
     scale: Scale,
     regions: Regions,
+    /// Rates on which the readings of a place's samples agree together, by place.
+    common: BTreeMap<u64, Estimate>,
 }
 
 impl Rates {
@@ -146,6 +167,7 @@ impl Rates {
             quantities: Vec::new(),
             samples: Vec::new(),
             shapes: BTreeMap::new(),
+            seen: BTreeMap::new(),
             learnt: Learnt::default(),
             revise_at: FIRST_REVISION,
             digester: Digester::new(machine),
@@ -172,6 +194,8 @@ impl Rates {
         let number = self.samples.len() as u32;
         let place = |reading: &Reading| self.blocks.place(reading.ip).unwrap_or(reading.ip);
         let mut kept = Kept::new(sample.readings.first().map_or(0, place), Shape::default());
+        kept.thread = sample.thread;
+        kept.reach_ns = spans::reach_ns(sample.readings);
         kept.counted = counted::track(sample.readings, self.tick_ns);
         let mut here: Vec<bool> =
             sample.readings.iter().map(|reading| place(reading) == kept.region).collect();
@@ -195,6 +219,9 @@ impl Rates {
                 self.shapes.insert(kept.region, kept.shape);
             }
         }
+        let seen = self.seen.entry(kept.region).or_default();
+        seen.0 += here.iter().filter(|here| **here).count() as u32;
+        seen.1 += here.len() as u32;
         self.read_words(number, sample.readings, &mut kept);
         self.read_registers(number, sample.readings, &here, &mut kept);
         self.words.choose(&self.quantities);
@@ -230,12 +257,13 @@ impl Rates {
             let there = kept.elsewhere.iter();
             told.extend(there.map(|kept| Telling { number, kept, is_elsewhere: true, rate: None }));
         }
+        let mut common = None;
         // What is clear without the others helps to clear the rest.
         for _ in 0..ROUNDS {
             for telling in &mut told {
                 telling.rate = self.own(telling.number, telling.kept, &learnt);
             }
-            self.forget_chance_fits(&mut told);
+            self.forget_chance_fits(&mut told, &learnt.common);
             learnt = Learnt::default();
             self.samples.iter().for_each(|kept| learnt.scale.count(kept.shape));
             for telling in &told {
@@ -244,14 +272,38 @@ impl Rates {
                 }
             }
             learnt.scale.fit();
+            learnt.common = common.get_or_insert_with(|| self.common(&learnt.scale)).clone();
         }
         let own = told.iter().filter(|telling| !telling.is_elsewhere).map(|telling| telling.rate);
         (own.collect(), learnt)
     }
 
+    /// The rates of places by registers that come round so often that a sample's few readings fit several.
+    fn common(&self, scale: &Scale) -> BTreeMap<u64, Estimate> {
+        let mut best: BTreeMap<u64, (f64, Estimate)> = BTreeMap::new();
+        for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
+            let told = || {
+                let place = quantity.place?;
+                let shape = self.shapes.get(&place)?;
+                let (low, high) = scale.prior(*shape)?.bracket(shape.most());
+                let slope =
+                    self.slope(quantity.last_seen, index, 0.0).filter(|slope| slope.sigma <= IMPRECISE)?;
+                let (speed, score) = quantity.common_speed((low * slope.value, high * slope.value))?;
+                let half = 2.0 * COMMON.hypot(slope.sigma);
+                Some((place, (score, Estimate::within(speed / slope.value, half))))
+            };
+            let Some((place, told)) = told() else { continue };
+            let known = best.entry(place).or_insert(told);
+            if told.0 > known.0 {
+                *known = told;
+            }
+        }
+        best.into_iter().map(|(place, (_, rate))| (place, rate)).collect()
+    }
+
     /// Takes away rates that rest on quantities that come round where these are too few of their place's. (Of another place than the
     /// window's there are few readings, so those that fit nothing are not counted.)
-    fn forget_chance_fits(&self, told: &mut [Telling<'_>]) {
+    fn forget_chance_fits(&self, told: &mut [Telling<'_>], common: &BTreeMap<u64, Estimate>) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize);
@@ -259,15 +311,17 @@ impl Rates {
             };
             kept.string.or(kept.counted).is_none() && kept.evidence.iter().all(comes_round)
         };
-        let mut fits: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
+        let mut fits: BTreeMap<u64, (usize, Vec<f64>)> = BTreeMap::new();
         for telling in told.iter().filter(|telling| may_be_chance(telling.kept)) {
-            let (all, told) = fits.entry(telling.kept.region).or_default();
+            let (all, rates) = fits.entry(telling.kept.region).or_default();
             *all += 1;
-            *told += usize::from(telling.rate.is_some());
+            rates.extend(telling.rate.map(|(rate, _)| rate.value.ln()));
         }
+        fits.retain(|region, (all, rates)| {
+            rates.len() * FEW < *all && !agree(rates) && !common.contains_key(region)
+        });
         for telling in told.iter_mut().filter(|telling| may_be_chance(telling.kept)) {
-            let is_few = |(all, told): &(usize, usize)| told * FEW < *all;
-            telling.rate = telling.rate.filter(|_| !fits.get(&telling.kept.region).is_some_and(is_few));
+            telling.rate = telling.rate.filter(|_| !fits.contains_key(&telling.kept.region));
         }
     }
 
@@ -359,8 +413,12 @@ impl Rates {
         quantity.backward += reckoned.backward;
         if reckoned.forward > 0 {
             quantity.still = 0;
-        } else if reckoned.was_read {
+        } else if !reckoned.intervals.is_empty() {
             quantity.still += 1;
+        }
+        if !is_word {
+            quantity.place = Some(kept.region);
+            quantity.note_intervals(&reckoned.intervals);
         }
         if let Some((track, _)) = reckoned.tracks.first() {
             if reckoned.tracks.len() == 1 {
@@ -441,8 +499,17 @@ impl Learnt {
         Some(self.scale.prior(kept.shape)?.bracket(kept.shape.most()))
     }
 
+    /// The rate on which a place's samples agree together, where few have one of their own.
+    fn common(&self, region: u64) -> Option<Estimate> {
+        let few = self.regions.get(&region).is_none_or(|told| told.len() < FEWER_THAN_COMMON);
+        self.common.get(&region).filter(|_| few).copied()
+    }
+
     /// What other samples of the same place say, where they agree.
     fn local_prior(&self, number: u32, kept: &Kept) -> Option<Prior> {
+        if let Some(rate) = self.common(kept.region) {
+            return Some(Prior { centre: rate.value.ln(), sigma: SAME_SPEED });
+        }
         let told = nearest(&self.regions, kept.region, number, FEWEST_OF_REGION)?;
         let (centre, scatter) = median(&logs(&told))?;
         Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
@@ -465,6 +532,7 @@ impl Learnt {
             prior.map_or(rate, |prior| prior.refine(rate, self.scale.doubt(steady)))
         };
         let own = own.map(|(rate, source)| (refine(rate, kept.steady), source));
+        let of_common = || Some((refine(self.common(kept.region)?, true), Source::Region));
         let of_region = || {
             let told = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs(&told))?;
@@ -481,7 +549,7 @@ impl Learnt {
         };
         let most = if kept.string.is_some() { f64::INFINITY } else { kept.shape.most() };
         let possible = |rate: &(Estimate, Source)| rate.0.value <= most;
-        let told = own.or_else(of_region).filter(possible);
+        let told = own.or_else(of_common).or_else(of_region).filter(possible);
         match told.or_else(of_model) {
             Some((rate, source)) => {
                 let value = rate.value.min(most);
@@ -496,6 +564,13 @@ impl Learnt {
             None => SampleRate::NONE,
         }
     }
+}
+
+/// Whether rates, by their logarithms, lie too near to each other for chance.
+fn agree(rates: &[f64]) -> bool {
+    let Some((middle, _)) = median(rates) else { return false };
+    let near = rates.iter().filter(|rate| (*rate - middle).abs() <= AGREEMENT).count();
+    near >= FEWEST_AGREEING && near as f64 >= MOST_AGREE * rates.len() as f64
 }
 
 /// The track that is likelier than its rivals, and what a step is worth at its speed.
@@ -585,31 +660,32 @@ mod tests {
         assert_eq!(elsewhere.source, Source::Registers);
     }
 
-    /// Of a hundred samples of a place four fit a loop's register by chance, or twenty do.
+    /// Of a hundred samples of a place four fit a loop's register by chance, or twenty do, or four agree.
     #[test]
     fn few_fits_of_what_comes_round_are_chance() {
         let points: Vec<(u32, u64)> = (0..9).map(|n| (n * 10, u64::from(n))).collect();
         let Motion::Moving(steps) = motion(&points, 64) else { panic!() };
-        let left = |fits: usize, wrap: Option<u64>| {
+        let left = |fits: usize, wrap: Option<u64>, apart: f64| {
             let mut rates = Rates::new(0.0, Machine::default());
             let mut quantity = Quantity::new(&steps, 64);
             quantity.wrap = wrap;
             rates.quantities.push(quantity);
             let evidence = vec![Evidence { quantity: 0, tracks: Vec::new(), is_word: false }];
             let kept = Kept { evidence, ..kept(1, true) };
-            let fit = Some((Estimate::within(1.0, 0.1), Source::Registers));
+            let fit = |n: u32| Some((Estimate::within(1.0 + f64::from(n) * apart, 0.1), Source::Registers));
             let telling = |number: u32| Telling {
                 number,
                 kept: &kept,
                 is_elsewhere: false,
-                rate: fit.filter(|_| (number as usize) < fits),
+                rate: fit(number).filter(|_| (number as usize) < fits),
             };
             let mut told: Vec<_> = (0..100).map(telling).collect();
             // What readings from elsewhere fit is as good as that.
-            told.push(Telling { is_elsewhere: true, rate: fit, ..telling(100) });
-            rates.forget_chance_fits(&mut told);
+            told.push(Telling { is_elsewhere: true, rate: fit(100), ..telling(100) });
+            rates.forget_chance_fits(&mut told, &BTreeMap::new());
             told.iter().filter(|telling| telling.rate.is_some()).count()
         };
-        assert_eq!((left(4, Some(50)), left(20, Some(50)), left(4, None)), (0, 21, 5));
+        let scattered = [left(4, Some(50), 0.2), left(20, Some(50), 0.2), left(4, None, 0.2)];
+        assert_eq!((scattered, left(4, Some(50), 0.0)), ([0, 21, 5], 5));
     }
 }

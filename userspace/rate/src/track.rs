@@ -29,6 +29,15 @@ const TURNS_WITHIN: f64 = 2.0;
 const LATE: usize = 2;
 /// Shortest interval.
 const SHORTEST_NS: f64 = 20_000.0;
+/// How much the speed varies from sample to sample of a place, as a relative standard deviation.
+const FROM_SAMPLE_TO_SAMPLE: f64 = 0.06;
+/// Share of intervals of many samples that do not fit at all: some are of other work.
+const MANY_ASTRAY: f64 = 0.3;
+/// Distance of speeds that are tried, and of speeds that are rivals, in logarithms.
+const FINE: f64 = 0.02;
+const APART: f64 = 0.15;
+/// Difference of log likelihoods from which one speed of many samples is believed.
+const DECISIVE: f64 = 8.0;
 
 /// The quantity at one reading.
 #[derive(Debug, Clone, Copy)]
@@ -67,13 +76,16 @@ pub(crate) struct Reckoned {
     pub tracks: Vec<(Track, f64)>,
     pub forward: u32,
     pub backward: u32,
-    /// It was read at both ends of an interval at least once.
-    pub was_read: bool,
+    /// Stretches between readings.
+    pub intervals: Vec<Interval>,
 }
 
-struct Interval {
-    step: i64,
-    ns: f64,
+/// From one reading to the next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Interval {
+    /// In the quantity's own direction.
+    pub step: i64,
+    pub ns: f64,
 }
 
 /// `bracket`: bounds of the quantity's speed (see [`Track::speed`]), where something is known.
@@ -108,17 +120,17 @@ pub(crate) fn reckon(
     let tracks = if forward + backward == 0 {
         Vec::new()
     } else if let Some(period) = quantity.period() {
-        let step = quantity.stride.unwrap_or(quantity.largest) as f64;
-        bracket.map_or_else(Vec::new, |bracket| unwrap(&intervals, period, step, bracket))
+        bracket.map_or_else(Vec::new, |bracket| unwrap(&intervals, period, quantity.step(), bracket))
     } else if backward == 0 && !quantity.turns_back() {
         straight(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     } else {
         // Over what turns back sooner than an interval lasts, some intervals agree by chance, on too low a speed.
         let expected = bracket.map_or(0.0, |(low, high)| (low * high).sqrt());
-        intervals.retain(|interval| TURNS_WITHIN * expected * interval.ns <= quantity.span());
-        agreeing(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
+        let is_short = |interval: &&Interval| TURNS_WITHIN * expected * interval.ns <= quantity.span();
+        let short: Vec<Interval> = intervals.iter().filter(is_short).copied().collect();
+        agreeing(&short, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     };
-    Reckoned { tracks, forward, backward, was_read: !intervals.is_empty() }
+    Reckoned { tracks, forward, backward, intervals }
 }
 
 /// Relative error from not knowing where within a step a reading lies.
@@ -169,18 +181,8 @@ fn unwrap(
 ) -> Vec<(Track, f64)> {
     let rests: Vec<(f64, f64)> =
         intervals.iter().map(|i| ((i.step as f64).rem_euclid(period), i.ns)).collect();
-    let advance =
-        |speed: f64, (rest, ns): (f64, f64)| rest + ((speed * ns - rest) / period).round().max(0.0) * period;
-    let sigma = |speed: f64, ns: f64| (VARIATION + error) * speed * ns + stride;
-    let score = |speed: f64| -> f64 {
-        let one = |&(rest, ns): &(f64, f64)| {
-            let sigma = sigma(speed, ns);
-            let off = (advance(speed, (rest, ns)) - speed * ns) / sigma;
-            let density = (-off * off / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt()) * period;
-            if sigma > period / 4.0 { 0.0 } else { ((1.0 - ASTRAY) * density + ASTRAY).ln() }
-        };
-        rests.iter().map(one).sum()
-    };
+    let fit = Fit { period, stride, variation: VARIATION + error, astray: ASTRAY };
+    let score = |speed: f64| fit.score(&rests, speed);
     let mut found: Vec<(f64, f64)> = Vec::new();
     for &(rest, ns) in &rests {
         let first = ((low * ns - rest) / period).ceil().max(0.0);
@@ -205,8 +207,8 @@ fn unwrap(
         }
     }
     let agrees = |speed: f64, &(rest, ns): &(f64, f64)| {
-        let sigma = sigma(speed, ns);
-        let advance = advance(speed, (rest, ns));
+        let sigma = fit.sigma(speed, ns);
+        let advance = fit.advance(speed, (rest, ns));
         (sigma <= period / 4.0 && (advance - speed * ns).abs() <= 2.5 * sigma).then_some((advance, ns))
     };
     let late = rests.len().saturating_sub(LATE);
@@ -224,6 +226,60 @@ fn unwrap(
             .then(|| (sum_of(agreeing.into_iter(), stride, error), score))
     };
     best.into_iter().filter_map(track).collect()
+}
+
+/// How remainders of what comes round are explained by a speed.
+struct Fit {
+    period: f64,
+    stride: f64,
+    /// Relative standard deviation of an interval's advance.
+    variation: f64,
+    /// Share of intervals that may be anything.
+    astray: f64,
+}
+
+impl Fit {
+    fn sigma(&self, speed: f64, ns: f64) -> f64 {
+        self.variation * speed * ns + self.stride
+    }
+
+    /// What the quantity went, whole periods included, if about as much as that speed says.
+    fn advance(&self, speed: f64, (rest, ns): (f64, f64)) -> f64 {
+        rest + ((speed * ns - rest) / self.period).round().max(0.0) * self.period
+    }
+
+    /// Log likelihood over that of all remainders being anything.
+    fn score(&self, rests: &[(f64, f64)], speed: f64) -> f64 {
+        let one = |&(rest, ns): &(f64, f64)| {
+            let sigma = self.sigma(speed, ns);
+            let off = (self.advance(speed, (rest, ns)) - speed * ns) / sigma;
+            let density = (-off * off / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt()) * self.period;
+            if sigma > self.period / 4.0 { 0.0 } else { ((1.0 - self.astray) * density + self.astray).ln() }
+        };
+        rests.iter().map(one).sum()
+    }
+}
+
+/// The one speed within bounds that explains intervals of many samples, with its log likelihood: where each sample by itself fits several, together they
+/// fit one.
+pub(crate) fn common_speed(
+    intervals: &[Interval],
+    (period, error): (f64, f64),
+    stride: f64,
+    (low, high): (f64, f64),
+) -> Option<(f64, f64)> {
+    let rests: Vec<(f64, f64)> =
+        intervals.iter().map(|i| ((i.step as f64).rem_euclid(period), i.ns)).collect();
+    let fit = Fit { period, stride, variation: FROM_SAMPLE_TO_SAMPLE + error, astray: MANY_ASTRAY };
+    let speeds = ((high / low).ln() / FINE).clamp(0.0, 1000.0) as u32;
+    let scored: Vec<(f64, f64)> = (0..=speeds)
+        .map(|n| low * (f64::from(n) * FINE).exp())
+        .map(|speed| (speed, fit.score(&rests, speed)))
+        .collect();
+    let best = scored.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let is_rival = |other: &&(f64, f64)| (other.0 / best.0).ln().abs() > APART;
+    let next = scored.iter().filter(is_rival).map(|other| other.1).fold(0.0, f64::max);
+    (best.1 - next >= DECISIVE).then_some(best)
 }
 
 /// Equal intervals agree on a wrong number of periods too.
@@ -270,6 +326,26 @@ mod tests {
         // Steps as long as a hundredth of it tell nothing of where it turns.
         quantity.largest = 10_000;
         assert_eq!(quantity.period(), None);
+    }
+
+    /// A sweep of 150 us, read twice in each of 60 samples, .2 to 1 ms apart, at speeds that differ by some percent: each fits several speeds.
+    #[test]
+    fn samples_agree_on_one_speed() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (period, speed) = (3_200_000.0, 3_200_000.0 / 150_000.0);
+        let read = |random: &mut fastrand::Rng| {
+            let ns = 200_000.0 + 800_000.0 * random.f64();
+            let went = speed * (0.95 + 0.1 * random.f64()) * ns;
+            let from = random.f64() * period;
+            Interval { step: ((from + went) % period - from) as i64, ns }
+        };
+        let intervals: Vec<Interval> = (0..60).map(|_| read(&mut random)).collect();
+        let (told, score) = common_speed(&intervals, (period, 0.001), 8.0, (5.0, 80.0)).unwrap();
+        assert!((told / speed - 1.0).abs() < 0.03 && score > DECISIVE, "{told} {score}");
+        // Remainders that have nothing to do with time fit no speed.
+        let chance: Vec<Interval> =
+            intervals.iter().map(|i| Interval { step: (random.f64() * period) as i64, ns: i.ns }).collect();
+        assert_eq!(common_speed(&chance, (period, 0.001), 8.0, (5.0, 80.0)), None);
     }
 
     #[test]

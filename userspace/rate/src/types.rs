@@ -63,6 +63,32 @@ pub struct Sample<'a> {
     pub window: Option<WindowView<'a>>,
 }
 
+/// Where a thread was when it had touched a watched word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Instruction pointer of the trap, behind the instruction that touched.
+    pub ip: u64,
+    /// General registers, as in [`Reading::registers`].
+    pub registers: [u64; 16],
+}
+
+/// Two touches by one thread, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// The sample that watched, by its number among those of the process.
+    pub sample: usize,
+    /// The first.
+    pub from: Moment,
+    /// The second.
+    pub to: Moment,
+    /// CPU time in between.
+    pub cpu_ns: f64,
+    /// What that may be wrong by: standard deviation.
+    pub error_ns: f64,
+    /// Accesses after the first that are known not to have touched the word.
+    pub without: u64,
+}
+
 /// A number with its interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
@@ -104,7 +130,7 @@ pub enum Source {
     /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or by one reading alone;
     /// what a step is worth comes from several windows.
     Slopes,
-    /// The median of other samples of the same 256 bytes of code.
+    /// The median of other samples of the same place, or the one speed that all its readings together fit.
     Region,
     /// A timing model of the window, scaled to samples of the process that have a source of their own; never unscaled.
     Model,

@@ -5,7 +5,7 @@
 mod simulator;
 
 use fastrand::Rng;
-use locality_rate::{Estimate, Machine, Rates, Reading, Sample, SampleRate, Source, WindowView};
+use locality_rate::{Estimate, Machine, Rates, Reading, Sample, SampleRate, Source, Span, WindowView};
 use simulator::{Level, Place, Program, Sampler, Shape, Variable, random_program};
 
 /// Samples of a program at random moments, and the truth of each.
@@ -97,6 +97,40 @@ fn aliases_are_not_believed() {
         let results = run(&nest(trips, 0.5), &mut Sampler::new(seed as u64), 15_000.0, 40);
         let (n, inside, ratios) = own(&results);
         assert!(inside * 10 >= n * 9, "{trips} trips: {inside} of {n}: {ratios:?}");
+    }
+}
+
+/// The touches of a word in a sweep are a round apart, and the clock is up to a quarter wrong. In a program that is at other work in half of
+/// the samples nothing is counted over longer times than readings show.
+#[test]
+fn a_round_is_counted_whatever_the_clock_says() {
+    let mut other = Program { variables: Vec::new(), ..nest(1, 0.5) };
+    other.levels.push(Level { trips: 10_000_000, accesses: 4, instructions: 10 });
+    for (trips, phases) in [(200_000, false), (3_000_000, false), (3_000_000, true)] {
+        let (program, mut sampler, mut rng) = (nest(trips, 0.5), Sampler::new(3), Rng::with_seed(4));
+        let round = 3 + 4 * trips;
+        let mut rates = Rates::new(15_000.0, Machine::default());
+        let mut spans = Vec::new();
+        for number in 0..80 {
+            let stop = 2e9 + f64::from(number) * 3e7 + sampler.rng.f64() * 2e7;
+            // Elsewhere: in a block of another place.
+            let is_other = phases && number % 2 == 0;
+            let taken = sampler.take(if is_other { &other } else { &program }, stop, rates.words(), 3000);
+            rates.observe(&taken.sample());
+            let at = program.access_at(stop) + 1_000;
+            let cpu_ns = 0.5 * round as f64 * (0.8 + 0.45 * rng.f64());
+            let (from, to) = (program.moment(at), program.moment(at + round));
+            spans.push(Span { sample: number as usize, from, to, cpu_ns, error_ns: 8_000.0, without: 700 });
+        }
+        let told = rates.rates();
+        let counted: Vec<f64> =
+            spans.iter().filter_map(|span| Some(rates.between(span, &told)?.value / round as f64)).collect();
+        if phases {
+            assert!(counted.is_empty(), "{counted:?}");
+        } else {
+            assert!(counted.len() >= 60, "{}", counted.len());
+            assert!(counted.iter().all(|rounds| (rounds - 1.0).abs() < 0.03), "{counted:?}");
+        }
     }
 }
 

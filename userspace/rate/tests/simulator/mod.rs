@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helper functions of tests")]
 
 use fastrand::Rng;
-use locality_rate::{Reading, Sample, Wanted, WindowView};
+use locality_rate::{Moment, Reading, Sample, Wanted, WindowView};
 use locality_stream::{BlockRecord, Code, Event, InstructionRecord, Kind};
 
 /// What a loop does at the begin of each iteration, besides the loops within.
@@ -128,6 +128,12 @@ impl Program {
             }
         }
         registers
+    }
+
+    /// Where a trap of an access finds the thread: behind the first instruction of its block.
+    pub fn moment(&self, access: u64) -> Moment {
+        let position = self.position(access);
+        Moment { ip: Program::block_start(position.level) + 1, registers: self.registers(&position) }
     }
 
     fn block_start(level: usize) -> u64 {
