@@ -222,6 +222,28 @@ fn each_estimator_reports_from_the_same_profile() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
+/// The index of a loop is the same at both touches of a word: so many whole rounds lie in between, whatever the clock says.
+#[test]
+fn the_accesses_of_a_round_are_counted() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    for words in [400_000.0, 3_000_000.0] {
+        let target = Target::start("rounds", &["12", &words.to_string(), "0"]);
+        let live = Live::trace(target.pid(), "10", &["--overhead", "5"]);
+        target.finish(LIMIT);
+        let reused = live.profile.watches.iter().filter_map(|watch| match watch.outcome {
+            Outcome::Reused { accesses, .. } => Some(accesses),
+            _ => None,
+        });
+        let all: Vec<Option<u64>> = reused.collect();
+        let mut rounds: Vec<f64> = all.iter().flatten().map(|accesses| *accesses as f64 / words).collect();
+        rounds.sort_unstable_by(f64::total_cmp);
+        println!("{words} words: {} of {} counted, {rounds:.3?}", rounds.len(), all.len());
+        assert!(rounds.len() >= 10 && rounds.len() * 2 >= all.len(), "{} of {}", rounds.len(), all.len());
+        assert!(rounds.iter().all(|rounds| (rounds - 1.0).abs() < 0.03), "{rounds:?}");
+    }
+}
+
 /// A word that a loop touches once a round is told to be touched again after a round: between touches by one instruction, to some
 /// percent. With --nocapture it prints how far measured times are from true ones.
 #[test]

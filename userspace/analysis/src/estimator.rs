@@ -147,7 +147,7 @@ impl Draw<'_> {
 
     fn at(&self, subject: &Subject, distance: u64) -> usize {
         match self.clocks.get(subject.sample as usize) {
-            Some(factor) if *factor != 1.0 => {
+            Some(factor) if *factor != 1.0 && !subject.followed.is_some_and(|followed| followed.counted) => {
                 bin(((distance as f64 * factor) as u64).max(subject.shown.at.saturating_add(1)))
             }
             _ => bin(distance),

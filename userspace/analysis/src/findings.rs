@@ -78,6 +78,8 @@ pub struct Windowed {
     pub open: u64,
     /// Of the uses that a watch saw reused, those that trapped first at the instruction that the window showed: how well windows foretell.
     pub confirmed: Estimate,
+    /// Of the same uses, those whose distance is counted in accesses, not converted from time ([`Outcome::Reused`]).
+    pub counted: Estimate,
 }
 
 /// Granules that live reports have.
@@ -189,16 +191,19 @@ impl Windowed {
             accesses: profile.windows.iter().fold(0, |sum, window| u64::saturating_add(sum, window.accesses)),
             uses: profile.uses.len() as u64,
             open: profile.uses.iter().filter(open).count() as u64,
-            confirmed: confirmed(profile),
+            confirmed: of_reused(profile, |watch| watch.use_confirmed),
+            counted: of_reused(profile, |watch| {
+                matches!(watch.outcome, Outcome::Reused { accesses: Some(_), .. })
+            }),
         }
     }
 }
 
-/// Watches of uses in windows that were reused, so that the use must have trapped before.
-fn confirmed(profile: &Profile) -> Estimate {
+/// Share of the watches of uses in windows that were reused, so that the use must have trapped before.
+fn of_reused(profile: &Profile, has: impl Fn(&Watch) -> bool) -> Estimate {
     let reused = |watch: &&Watch| watch.of_use.is_some() && matches!(watch.outcome, Outcome::Reused { .. });
     let counted = |watch: &Watch| Counted { weight: 1.0, sample: watch.sample.0 };
-    share_of(profile.watches.iter().filter(reused).map(|watch| (watch.use_confirmed, counted(watch))))
+    share_of(profile.watches.iter().filter(reused).map(|watch| (has(watch), counted(watch))))
 }
 
 /// A part of the findings that a thread of its own is making, or that was made at once because there could be no thread.

@@ -427,8 +427,8 @@ pub enum Outcome {
         touch: Touch,
         /// CPU time of the process between use and reuse, our own traps and stops taken off.
         distance_ns: u64,
-        /// Accesses of the thread between use and reuse, the reuse included, by its hardware counters; `None` where it has
-        /// none, and between threads.
+        /// Accesses of the thread in that time, the reuse included: by its hardware counters, or by the registers of the loop
+        /// that touched, to some percent. `None` where neither counts, and between threads.
         accesses: Option<u64>,
     },
     /// The policy gave its register to a newer sample (right-censored).

@@ -40,6 +40,8 @@ pub struct Followed {
     pub within: Option<(u64, u64)>,
     /// What the clock said of a reuse in an interval.
     pub measured: Option<Measured>,
+    /// Accesses were counted: no clock and no rate is in the distance.
+    pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
     /// Chance to be watched for a use that was open at its window's end; 1 without a window.
@@ -252,12 +254,13 @@ impl Maker<'_> {
         }
         let index = sample as usize;
         let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
-        let (mut within, mut measured) = (None, None);
+        let (mut within, mut measured, mut counted) = (None, None, false);
         let (at, context) = match watch.outcome {
-            // Counted, not converted: neither the rate's error nor the clock's resolution is in it.
+            // Counted, not converted: the clock's resolution is not in it, and a rate's error only where it says which round it was.
             Outcome::Reused { touch, accesses: Some(accesses), .. }
                 if self.rates.unit() == Unit::Accesses =>
             {
+                counted = true;
                 (accesses.max(shown.at + 1), Some(self.stack(touch.stack)?))
             }
             Outcome::Reused { touch, distance_ns, .. } => {
@@ -288,6 +291,7 @@ impl Maker<'_> {
             exit: Exit { at, reused: context.is_some() },
             within,
             measured,
+            counted,
             part: self.granule > 8,
             p_choice: if watch.of_use.is_some() { watch.p_arm } else { 1.0 },
             p_arm: watch.p_arm,

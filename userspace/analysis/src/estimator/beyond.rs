@@ -93,6 +93,7 @@ mod tests {
                     exit: Exit { at, reused: random.bool() },
                     within: None,
                     measured: None,
+                    counted: false,
                     part: false,
                     p_choice: 0.5,
                     p_arm: 0.5,

@@ -25,6 +25,7 @@ fn follow(subject: &mut Subject, at: u64, reused: bool, p: f64) {
         exit,
         within: None,
         measured: None,
+        counted: false,
         p_choice: p,
         p_arm: p,
         p_survive: 1.0,
@@ -68,6 +69,21 @@ fn the_mean_over_choices_is_the_truth() {
         for (bin, truth) in [(10, 1.0), (50, 1.0), (60, 1.0)] {
             assert!((of(bin) - truth).abs() < 1e-9, "{estimator} {bin}: {}", of(bin));
         }
+    }
+}
+
+/// A clock that goes half as fast in a draw moves the distance that it measured, and not the one that was counted.
+#[test]
+fn what_was_counted_is_not_doubted_with_the_clock() {
+    for (counted, expected) in [(false, 100), (true, 50)] {
+        let mut open = subject(0, 20, false);
+        follow(&mut open, 50, true, 1.0);
+        open.followed.iter_mut().for_each(|followed| followed.counted = counted);
+        let open = [open];
+        let study = Study::new(&open, vec![0], vec![None]);
+        let mass =
+            study.estimate(Estimator::HorvitzThompson, Draw { clocks: &[2.0], ..Draw::SEEN }).remove(0);
+        assert!(mass.reused.get(bin(expected)).is_some_and(|weight| *weight > 0.0), "{counted}: {mass:?}");
     }
 }
 

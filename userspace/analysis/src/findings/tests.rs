@@ -126,6 +126,9 @@ fn threads_left_out_and_uses_confirmed_are_counted() {
         let watch = make.reuse("fill a.c:3 < main a.c:9", "sum a.c:5 < main a.c:9", 40_000);
         // One watch is of no use in a window.
         (watch.of_use, watch.use_confirmed) = ((n > 0).then_some(UseId(n)), n > 3);
+        if let Outcome::Reused { accesses, .. } = &mut watch.outcome {
+            *accesses = (n > 6).then_some(40_000);
+        }
         let sample = &mut make.profile.samples[n as usize];
         sample.thread = ThreadId(n);
         let (access, stack) = (sample.access.clone().unwrap(), sample.stack);
@@ -152,7 +155,9 @@ fn threads_left_out_and_uses_confirmed_are_counted() {
         (Some(9), Some(6.0 / 9.0)),
         "{confirmed}"
     );
+    assert_eq!(report["windows"]["reuses_counted"]["value"].as_f64(), Some(3.0 / 9.0));
     let text = crate::report::text::print(&profile, &findings, crate::report::Options::default());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("of 9 watchpoints then seen reused, 66.7 %"), "{text}");
+    assert!(words.contains("and the accesses of 33.3 %"), "{text}");
 }

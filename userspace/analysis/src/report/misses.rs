@@ -60,9 +60,10 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     let confirmed = match windowed.confirmed.n {
         0 => String::new(),
         n => format!(
-            "; of {} then seen reused, {} began where their window had shown it",
+            "; of {} then seen reused, {} began where their window had shown it, and the accesses of {} were counted",
             counted(n, "watchpoint"),
-            share(&windowed.confirmed)
+            share(&windowed.confirmed),
+            share(&windowed.counted)
         ),
     };
     let windows = format!(

@@ -61,6 +61,7 @@ pub(super) fn windows(profile: &Profile, windowed: &Windowed) -> Value {
         "uses": windowed.uses,
         "uses_open": windowed.open,
         "uses_confirmed": (windowed.confirmed.n > 0).then(|| super::json::share(&windowed.confirmed)),
+        "reuses_counted": (windowed.counted.n > 0).then(|| super::json::share(&windowed.counted)),
         "rate_sources": rates,
         "accesses_per_ns": windowed.mean_rate.map(|rate| rate.value),
         "accesses_per_ns_ci95": windowed.mean_rate.map(|rate| ci95(&rate)),

@@ -28,6 +28,7 @@ fn the_first_watched_word_of_a_line_to_be_reused_decides() {
         exit: Exit { at, reused },
         within: None,
         measured: None,
+        counted: false,
         p_choice: 1.0,
         p_arm: 1.0,
         p_survive: 1.0,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use locality_analysis::model::Access;
 use locality_common::record::{MeterRecord, SampleRecord, TouchRecord};
+use locality_rate::Moment;
 use locality_shadow::{Counts, End};
 use locality_stream::Event as StreamEvent;
 
@@ -171,6 +172,8 @@ pub struct Reuse {
     pub distance_ns: u64,
     /// Accesses from the use to it, where they are counted.
     pub accesses: Option<u64>,
+    /// The touches between which `distance_ns` lies, where one thread made both in user mode.
+    pub between: Option<Box<[Moment; 2]>>,
 }
 
 /// What became of a watch.

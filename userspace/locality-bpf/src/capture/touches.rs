@@ -6,6 +6,8 @@ use locality_common::{
     rules::is_measured_again,
 };
 
+use locality_rate::Moment;
+
 use super::{
     engine::{Capture, Settings},
     event::{EndOutcome, Event, Reuse, SampleEvent, Trap, add},
@@ -213,7 +215,9 @@ impl Ours {
 /// The reuse of a watched word.
 fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
     let distance_ns = distance_ns(watch, &trap, ours);
-    Reuse { distance_ns, accesses: counted(watch, &trap), trap }
+    let between = watch.used.as_ref().and_then(|(used, _)| moments(used, &trap));
+    let accesses = watch.used.as_ref().and_then(|(used, _)| counted(&used.record, &trap.record));
+    Reuse { distance_ns, accesses, between, trap }
 }
 
 /// A near reuse with the distance to the touch behind it in place of its own, where that is near too and by the same
@@ -221,9 +225,27 @@ fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
 fn measured_again(reuse: Reuse, again: &Trap, before: Ours, ours: Ours) -> Reuse {
     let at = |trap: &Trap| (trap.record.trap_ip, trap.record.enabled_ns);
     match since_touch_ns(again, before, ours).filter(|_| is_measured_again(at(&reuse.trap), at(again))) {
-        Some(distance_ns) => Reuse { distance_ns, ..reuse },
+        Some(distance_ns) => {
+            let accesses = counted(&reuse.trap.record, &again.record);
+            Reuse { distance_ns, accesses, between: moments(&reuse.trap, again), ..reuse }
+        }
         None => reuse,
     }
+}
+
+/// Where a thread was at two touches, if it made both by itself.
+fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
+    let is_own = |trap: &Trap| trap.record.kernel == 0 && trap.record.trap_ip != 0;
+    let same = from.record.header.tid == to.record.header.tid;
+    let moment = |trap: &Trap| {
+        let TouchRecord { trap_ip: ip, regs, .. } = &trap.record;
+        let low = [regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi];
+        let high = [regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15];
+        let mut registers = [0; 16];
+        registers.iter_mut().zip(low.into_iter().chain(high)).for_each(|(to, from)| *to = from);
+        Moment { ip: *ip, registers }
+    };
+    (same && is_own(from) && is_own(to)).then(|| Box::new([moment(from), moment(to)]))
 }
 
 /// CPU time of the thread since the watch's last touch, where the kernel side told when it was done with that.
@@ -239,13 +261,12 @@ fn since_ns(trap: &Trap) -> Option<u64> {
     known.then(|| enabled_ns.saturating_sub(since_ns))
 }
 
-/// Accesses of the thread from the use to the reuse, where both are its own and its counters were read at both. Traps run in
+/// Accesses of the thread from one touch to another, where both are its own and its counters were read at both. Traps run in
 /// the kernel, which is not counted, so none of ours are among them.
-fn counted(watch: &Watch, reuse: &Trap) -> Option<u64> {
-    let (used, reuse) = (&watch.used.as_ref()?.0.record, &reuse.record);
-    let same = used.header.tid == reuse.header.tid;
-    let read = used.accesses != NOT_COUNTED && reuse.accesses != NOT_COUNTED;
-    (same && read).then(|| reuse.accesses.checked_sub(used.accesses)).flatten()
+fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
+    let same = from.header.tid == to.header.tid;
+    let read = from.accesses != NOT_COUNTED && to.accesses != NOT_COUNTED;
+    (same && read).then(|| to.accesses.checked_sub(from.accesses)).flatten()
 }
 
 /// CPU time of the process between use and reuse.

@@ -17,7 +17,7 @@ use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFra
 
 use super::{
     locating::Told,
-    pace::Pace,
+    pace::{Known, Pace},
     paced::Paced,
     sites::{Sites, Walk, frames_at},
     store::Store,
@@ -57,6 +57,14 @@ struct Waiting {
     of_use: Option<UseId>,
     use_touch: Touch,
     use_ip: u64,
+    left_alone: LeftAlone,
+}
+
+/// A used word, and accesses behind the use that its window showed not to touch it.
+#[derive(Debug, Clone, Copy, Default)]
+struct LeftAlone {
+    word: u64,
+    accesses: u64,
 }
 
 /// The assembler's state.
@@ -135,9 +143,12 @@ impl Assembler {
     /// The profile, when all is said.
     pub fn into_store(mut self) -> Store {
         self.finish_objects();
-        let windows = self.pace.finish();
+        let Known { windows, counted } = self.pace.finish();
         for (id, window) in &windows {
             self.store.window(*id, window);
+        }
+        for (watch, accesses) in counted {
+            self.store.counted(watch, accesses);
         }
         for (id, sample) in self.paced.finish(windows.iter().map(|(_, window)| window)) {
             self.store.sample(id, &sample);
@@ -274,11 +285,12 @@ impl Assembler {
                     let waiting = match of_use.map(|index| uses.get(index)) {
                         None => {
                             let use_touch = touch(stack, access.kind);
-                            Waiting { id, of_use: None, use_touch, use_ip: access.ip }
+                            let (use_ip, left_alone) = (access.ip, LeftAlone::default());
+                            Waiting { id, of_use: None, use_touch, use_ip, left_alone }
                         }
-                        Some(Some((of_use, stack, access))) => {
-                            let use_touch = touch(*stack, access.kind);
-                            Waiting { id, of_use: Some(*of_use), use_touch, use_ip: access.ip }
+                        Some(Some((of_use, stack, access, left_alone))) => {
+                            let (use_touch, left_alone) = (touch(*stack, access.kind), *left_alone);
+                            Waiting { id, of_use: Some(*of_use), use_touch, use_ip: access.ip, left_alone }
                         }
                         // A window lists all its uses.
                         Some(None) => continue,
@@ -297,13 +309,13 @@ impl Assembler {
         self.store.sample(id, &sample);
     }
 
-    /// Writes a window's uses; returns their ids, stacks and accesses in order.
+    /// Writes a window's uses; returns their ids, stacks and accesses in order, and for how long they were left alone.
     fn window(
         &mut self,
         sample: SampleId,
         stop: &Stop<'_>,
         mut taken: Box<WindowTaken>,
-    ) -> Vec<(UseId, StackId, Access)> {
+    ) -> Vec<(UseId, StackId, Access, LeftAlone)> {
         let (record, walk) = (stop.record, stop.walk);
         let (pid, tid) = (record.header.tgid, record.header.tid);
         let found = std::mem::take(&mut taken.found);
@@ -338,7 +350,11 @@ impl Assembler {
                     self.locate(Accessed::Seen(id, *granule as u32), stop, frames, ip, address);
                 }
             }
-            uses.push((id, stack, access));
+            let accesses = match chosen.seen.first() {
+                Some(choice::Seen::Open(accesses)) => *accesses,
+                _ => 0,
+            };
+            uses.push((id, stack, access, LeftAlone { word: address & !7, accesses }));
         }
         for first in &found.loads {
             let Access { ip, .. } = first.point.access;
@@ -398,7 +414,7 @@ impl Assembler {
             return;
         };
         let outcome = match &end.outcome {
-            EndOutcome::Reused(Reuse { trap, distance_ns, accesses }) => {
+            EndOutcome::Reused(Reuse { trap, distance_ns, accesses, .. }) => {
                 let (distance_ns, accesses) = (*distance_ns, *accesses);
                 Outcome::Reused { touch: self.touch(trap), distance_ns, accesses }
             }
@@ -437,7 +453,22 @@ impl Assembler {
         self.store.watch(&watch);
         let id = WatchId(self.watches);
         self.watches += 1;
+        self.count(id, &waiting, end);
         self.locate_reuse(id, end, &watch);
+    }
+
+    /// Where hardware counts no accesses, registers may.
+    fn count(&mut self, id: WatchId, waiting: &Waiting, end: &WatchEnd) {
+        if let EndOutcome::Reused(Reuse { trap, distance_ns, accesses: None, between: Some(between) }) =
+            &end.outcome
+            && end.held
+        {
+            // Neither of other words of the line nor of what lies behind the reuse.
+            let LeftAlone { word, accesses } = waiting.left_alone;
+            let is_of_use = word == end.address && end.ended_ns == trap.record.header.time_ns;
+            let without = if is_of_use { accesses } else { 0 };
+            self.pace.touched(end.tgid, (id, waiting.id), between.clone(), (*distance_ns, without));
+        }
     }
 
     fn touch(&mut self, trap: &Trap) -> Touch {

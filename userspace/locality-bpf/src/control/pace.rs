@@ -8,9 +8,9 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use locality_analysis::model::{Rate, Window};
+use locality_analysis::model::{Rate, SampleId, WatchId, Window};
 use locality_common::record::{MeterRecord, NOT_COUNTED};
-use locality_rate::{Machine, Rates, Reading, Sample, SampleRate, Source, WindowView};
+use locality_rate::{Machine, Moment, Rates, Reading, Sample, SampleRate, Source, Span, WindowView};
 
 use super::lock;
 use crate::capture::{
@@ -20,6 +20,9 @@ use crate::capture::{
 
 /// A window whose readings have not come by then has none: its thread sleeps, or its meter was used again.
 const PATIENCE_NS: u64 = 500_000_000;
+
+/// Standard deviation of a time between two traps, in what one costs.
+const CLOCK_ERROR: f64 = 0.25;
 
 /// A window whose readings are awaited.
 #[derive(Debug)]
@@ -33,9 +36,31 @@ struct Pending {
     readings: Vec<Reading>,
 }
 
+/// Two touches of a watched word.
+#[derive(Debug)]
+struct Touched {
+    watch: WatchId,
+    sample: SampleId,
+    between: Box<[Moment; 2]>,
+    cpu_ns: u64,
+    /// Accesses after the first that are known not to have touched it.
+    without: u64,
+}
+
+/// All that is known at the end.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Windows by number.
+    pub windows: Vec<(u32, Window)>,
+    /// Accesses between use and reuse, where registers count them.
+    pub counted: Vec<(WatchId, u64)>,
+}
+
 /// What a process' rates are learnt from.
 struct Process {
     rates: Rates,
+    /// Touches of words that were watched in it, in order.
+    touched: Vec<Touched>,
     /// The windows observed, in order, with their rows.
     rows: Vec<(u32, Window)>,
     /// Number of the list of words that was handed out last.
@@ -46,6 +71,7 @@ struct Process {
 pub struct Pace {
     reading_cost_ns: f64,
     disarm_cost_ns: u64,
+    trap_cost_ns: u64,
     machine: Machine,
     costs: Arc<Costs>,
     wanted: Wanted,
@@ -67,9 +93,9 @@ impl std::fmt::Debug for Pace {
 }
 
 impl Pace {
-    /// With what a reading costs the thread, and how much more the last one of a clock.
+    /// With what a reading costs the thread, how much more the last one of a clock, and what a trap costs.
     pub fn new(
-        (reading_cost_ns, disarm_cost_ns): (u64, u64),
+        (reading_cost_ns, disarm_cost_ns, trap_cost_ns): (u64, u64, u64),
         machine: Machine,
         costs: Arc<Costs>,
         wanted: Wanted,
@@ -78,6 +104,7 @@ impl Pace {
         Self {
             reading_cost_ns: reading_cost_ns as f64,
             disarm_cost_ns,
+            trap_cost_ns,
             machine,
             costs,
             wanted,
@@ -138,6 +165,19 @@ impl Pace {
         }
     }
 
+    /// Takes the touches of a watched word between which its distance lies: CPU time, and accesses behind the first that did not touch it.
+    pub fn touched(
+        &mut self,
+        pid: u32,
+        (watch, sample): (WatchId, SampleId),
+        between: Box<[Moment; 2]>,
+        (cpu_ns, without): (u64, u64),
+    ) {
+        let process =
+            self.processes.entry(pid).or_insert_with(|| Process::new(self.reading_cost_ns, self.machine));
+        process.touched.push(Touched { watch, sample, between, cpu_ns, without });
+    }
+
     /// Another program runs in the process: what was learnt of the one before says nothing about it. The rows that are now
     /// known are added to `ready`.
     pub fn exec(&mut self, pid: u32, ready: &mut Vec<(u32, Window)>) {
@@ -166,14 +206,11 @@ impl Pace {
         {
             last.time_ns -= self.disarm_cost_ns.min(last.time_ns);
         }
-        let process = self.processes.entry(pid).or_insert_with(|| Process {
-            rates: Rates::new(self.reading_cost_ns, self.machine),
-            rows: Vec::new(),
-            wanted: 0,
-        });
         let shared = lock(&self.shared);
         self.code.follow(shared.generation, &shared.code());
         drop(shared);
+        let process =
+            self.processes.entry(pid).or_insert_with(|| Process::new(self.reading_cost_ns, self.machine));
         let code = &self.code;
         let WindowLog { events, values, registers, generation } = &taken.log;
         let window = (*generation == code.generation && !events.is_empty()).then(|| WindowView {
@@ -197,7 +234,7 @@ impl Pace {
     }
 
     /// All rows, with all that is known at the end.
-    pub fn finish(mut self) -> Vec<(u32, Window)> {
+    pub fn finish(mut self) -> Known {
         let mut unused = Vec::new();
         let mut waiting: Vec<u64> = self.pending.keys().copied().collect();
         waiting.sort_unstable();
@@ -205,14 +242,38 @@ impl Pace {
             self.settle(sequence, &mut unused);
         }
         let share = user_share(&self.costs);
-        let with_rates = |process: Process| {
+        let mut known = Known::default();
+        for process in self.replaced.into_iter().chain(self.processes.into_values()) {
             let rates = process.rates.rates();
-            process.rows.into_iter().zip(rates).map(move |((id, mut row), rate)| {
+            known.counted.extend(process.counted(&rates, self.trap_cost_ns as f64));
+            known.windows.extend(process.rows.into_iter().zip(rates).map(|((id, mut row), rate)| {
                 row.rate = told(&rate, share);
                 (id, row)
-            })
+            }));
+        }
+        known
+    }
+}
+
+impl Process {
+    fn new(reading_cost_ns: f64, machine: Machine) -> Self {
+        let rates = Rates::new(reading_cost_ns, machine);
+        Self { rates, touched: Vec::new(), rows: Vec::new(), wanted: 0 }
+    }
+
+    /// Watches whose accesses between use and reuse registers count.
+    fn counted(&self, rates: &[SampleRate], trap_cost_ns: f64) -> Vec<(WatchId, u64)> {
+        let numbers: HashMap<u32, usize> = self.rows.iter().map(|(_, row)| row.sample.0).zip(0..).collect();
+        let count = |touched: &Touched| {
+            let Touched { watch, sample, between, cpu_ns, without } = touched;
+            let [from, to] = **between;
+            let sample = *numbers.get(&sample.0)?;
+            let (cpu_ns, error_ns) = (*cpu_ns as f64, CLOCK_ERROR * trap_cost_ns);
+            let accesses =
+                self.rates.between(&Span { sample, from, to, cpu_ns, error_ns, without: *without }, rates)?;
+            Some((*watch, accesses.value.round() as u64))
         };
-        self.replaced.into_iter().chain(self.processes.into_values()).flat_map(with_rates).collect()
+        self.touched.iter().filter_map(count).collect()
     }
 }
 
@@ -284,7 +345,7 @@ mod tests {
     #[test]
     fn a_window_waits_for_its_readings_or_for_the_next_one_of_its_thread() {
         let mut pace = Pace::new(
-            (5_000, 0),
+            (5_000, 0, 0),
             Machine::default(),
             Arc::default(),
             Wanted::default(),
@@ -311,7 +372,7 @@ mod tests {
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [3, 4]);
         assert!(pace.processes.is_empty() && pace.replaced.len() == 1);
         pace.window((1, 7), 105, PATIENCE_NS * 2, row(105), taken(), &mut ready);
-        let mut ids: Vec<u32> = pace.finish().into_iter().map(|(id, _)| id).collect();
+        let mut ids: Vec<u32> = pace.finish().windows.into_iter().map(|(id, _)| id).collect();
         ids.sort_unstable();
         assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
     }

@@ -204,7 +204,7 @@ impl<'a> Trace<'a> {
         let wanted = Wanted::default();
         let code = SharedCode::default();
         let pace = Pace::new(
-            (prices.meter_ns, prices.disarm_ns),
+            (prices.meter_ns, prices.disarm_ns, prices.trap_ns),
             books.machine,
             Arc::clone(&books.costs),
             Arc::clone(&wanted),

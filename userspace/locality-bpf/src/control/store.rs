@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use locality_analysis::model::{
     Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
     Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
-    Watch, Window,
+    Watch, WatchId, Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -87,6 +87,12 @@ impl Store {
     /// Adds a watch that ended.
     pub fn watch(&mut self, watch: &Watch) {
         let result = self.writer.append_watch(watch);
+        self.note(result);
+    }
+
+    /// Tells how many accesses lie between a watch's use and reuse.
+    pub fn counted(&mut self, id: WatchId, accesses: u64) {
+        let result = self.writer.put_counted(id, accesses);
         self.note(result);
     }
 

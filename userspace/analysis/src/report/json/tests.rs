@@ -78,6 +78,7 @@ const WITH_WINDOWS: &[(&str, &str)] = &[
     ("windows.n", "number"),
     ("windows.ends", "object"),
     ("windows.uses_confirmed.value", "number"),
+    ("windows.reuses_counted.value", "number"),
     ("windows.rate_sources", "object"),
     ("windows.accesses_per_ns", "number"),
     ("windows.accesses_per_ns_ci95[]", "number"),
