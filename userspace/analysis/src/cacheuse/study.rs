@@ -10,7 +10,7 @@ use crate::rates::Rates;
 use crate::reuse::Case;
 use crate::subjects::Subject;
 
-use super::arrivals::{Arrival, Arrivals, Drawn, Gaps, Reach, new_data};
+use super::arrivals::{Arrival, Arrivals, Drawn, Gaps, Reach, new_data, rearrange};
 use super::fates::{End, Fates, LINE, Later, Shown, Spell, State, follow, is_ordered, mean_reciprocal};
 
 /// Share of the whole that sums of the same costs in another order may differ by.
@@ -87,10 +87,14 @@ pub(super) struct Study<'a> {
     pub words: Vec<Arrivals>,
     pub words_never: f64,
     pub reach: Reach,
+    /// Stretch of the run of each sample.
+    stretches: Vec<usize>,
     /// The run's CPU time for each nanosecond that samples stand for: those that were not taken are like the others.
     pub missed: f64,
     /// Innermost frame of each place, and whether it stores.
     pub places: Vec<(Option<FrameId>, bool)>,
+    /// Function of each place.
+    groups: Vec<usize>,
     /// Places with enough first touches for curves of their own.
     pub busy: Vec<usize>,
     /// A frame of each function; `None` for the one that stands for the callers that cut call paths lack.
@@ -134,6 +138,48 @@ pub(super) struct Sums {
     pub own: Vec<Cost>,
     /// By function, with those of the functions that it calls.
     pub functions: Vec<Cost>,
+}
+
+/// Bytes of the lines that a place loads.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    /// Bytes known to be used.
+    used: f64,
+    /// Bytes of which nothing is known.
+    open: f64,
+}
+
+/// Shares of the open bytes of each place that are used, where `arriving` bytes are used of all lines at each place: its own ones
+/// first, what they have no room for of those of its function (`groups`). So many bytes more of each have the share of all.
+fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec<f64> {
+    let mut taken: Vec<f64> =
+        rooms.iter().zip(arriving).map(|(room, bytes)| (bytes - room.used).clamp(0.0, room.open)).collect();
+    // By function: bytes over, those that were taken, and those that are open.
+    let mut functions: HashMap<usize, [f64; 3]> = HashMap::new();
+    for (((room, bytes), taken), group) in rooms.iter().zip(arriving).zip(&taken).zip(groups) {
+        let [over, own, open] = functions.entry(*group).or_default();
+        *over += bytes - room.used - taken;
+        *own += taken;
+        *open += room.open;
+    }
+    for ((taken, room), group) in taken.iter_mut().zip(rooms).zip(groups) {
+        let [over, own, open] = functions.get(group).copied().unwrap_or_default();
+        // Bytes that were seen used without arriving at the place did so at another one, so that there is as much less over there.
+        if over > 0.0 && open > own {
+            *taken += (room.open - *taken) * (over / (open - own)).min(1.0);
+        } else if over < 0.0 && own > 0.0 {
+            *taken *= 1.0 - (-over / own).min(1.0);
+        }
+    }
+    let sum = |of: fn(&Room) -> f64| rooms.iter().map(of).sum::<f64>();
+    let open = sum(|room| room.open);
+    let over = arriving.iter().sum::<f64>() - sum(|room| room.used);
+    let common = if open > 0.0 { (over / open).clamp(0.0, 1.0) } else { 0.5 };
+    let share = |(room, taken): (&Room, f64)| {
+        let share = (taken + prior * common) / (room.open + prior);
+        if share.is_finite() { share } else { common }
+    };
+    rooms.iter().zip(taken).map(share).collect()
 }
 
 impl<'a> Study<'a> {
@@ -214,6 +260,12 @@ impl<'a> Study<'a> {
         };
         let (of_lines, of_words) = (reuses_of(lines), reuses_of(words));
         let places = places.values;
+        let mut groups = Numbers::new();
+        let group_of = |(frame, _): &(Option<FrameId>, bool)| {
+            let frame = frame.and_then(|id| profile.frames.get(id.0 as usize));
+            groups.number(frame.map(|frame| (function_name(profile, frame), frame.module)), ())
+        };
+        let groups = places.iter().map(group_of).collect();
         let mut arrivals = vec![Arrivals::default(); places.len()];
         let (mut departures, mut word_arrivals) = (arrivals.clone(), arrivals.clone());
         let mut all = Arrivals::default();
@@ -251,27 +303,33 @@ impl<'a> Study<'a> {
             words: word_arrivals,
             words_never: beyond(words),
             reach: Reach::of(&windows),
+            stretches: lines.stretches().of_sample.clone(),
             missed: missed(profile),
             busy: busy(&firsts),
             left_out: (profile.loads.len() - firsts.len()) as u64,
             firsts,
             places,
+            groups,
             functions: functions.values,
         }
     }
 
     /// Costs of the first touches, with each sample counted so many times.
-    pub fn costs(&'a self, fills: &[u64], times: &dyn Fn(u32) -> f64) -> Vec<Cost> {
+    pub fn costs(&self, fills: &[u64], times: &dyn Fn(u32) -> f64) -> Vec<Cost> {
         let fill = |stretch: usize| fills.get(stretch).copied().unwrap_or(u64::MAX);
-        let drawn = |of: &'a [Arrivals]| of.iter().map(|place| place.drawn(times)).collect::<Vec<_>>();
-        let arrivals = drawn(&self.arrivals);
+        let fill_at =
+            |sample: u32| self.stretches.get(sample as usize).map_or(u64::MAX, |stretch| fill(*stretch));
+        let draw = |of: &Arrivals| of.drawn(times, fill_at);
+        let drawn = |of: &[Arrivals]| of.iter().map(draw).collect::<Vec<_>>();
+        let mut arrivals = drawn(&self.arrivals);
         let mut shown = vec![0.0; self.places.len()];
         for first in self.firsts.iter().filter(|first| first.load.gap.is_none()) {
             shown[first.place] += first.weight * times(first.load.sample.0);
         }
+        rearrange(&mut arrivals, &shown, &self.groups, &self.reach);
         let new = new_data(&arrivals, &shown, &self.reach, self.never.iter().sum());
-        let before = Gaps::new(arrivals, new, self.all.drawn(times));
-        let after = Gaps::new(drawn(&self.departures), self.never.clone(), self.all.drawn(times));
+        let before = Gaps::new(arrivals, new, draw(&self.all));
+        let after = Gaps::new(drawn(&self.departures), self.never.clone(), draw(&self.all));
 
         let mut all = Fates::default();
         let mut own: HashMap<usize, Fates> =
@@ -317,7 +375,7 @@ impl<'a> Study<'a> {
             let unused = LINE - seen.used;
             known.push((weight, seen, seen.used + unused * later.used, unused * later.open));
         }
-        let shares = self.shares_used_later(fills, times, &before, &known);
+        let shares = self.shares_used_later(&drawn(&self.words), &before, &known);
         let cost = |(first, (weight, seen, used, open)): (&First<'_>, (f64, Shown, f64, f64))| {
             let share = shares[first.place];
             let reciprocal = match seen.state {
@@ -329,7 +387,7 @@ impl<'a> Study<'a> {
             let weight = weight * self.missed;
             Cost {
                 lines: weight,
-                lost: weight * (LINE - used - share * open),
+                lost: weight * (LINE - used - share * open).max(0.0),
                 unsure: weight * share.min(1.0 - share) * open,
                 reciprocal: weight * reciprocal / seen.touches,
                 n: u64::from(weight > 0.0),
@@ -341,35 +399,24 @@ impl<'a> Study<'a> {
 
     /// Which share is used of the bytes whose fate no window showed, by place. A word that is touched again once its line was evicted is
     /// used once for each time that the line is loaded: lines have as many words used as there are far reuses of words for each
-    /// load, in all and, where other places do not use the same lines, at a place. `known` has weight, what was seen, bytes
-    /// used and bytes of which nothing is known.
-    fn shares_used_later(
-        &self,
-        fills: &[u64],
-        times: &dyn Fn(u32) -> f64,
-        gaps: &Gaps<'_>,
-        known: &[(f64, Shown, f64, f64)],
-    ) -> Vec<f64> {
-        let mut fills = fills.to_vec();
-        fills.sort_unstable();
-        let fill = fills.get(fills.len() / 2).copied().unwrap_or(u64::MAX);
-        let words: Vec<Drawn<'_>> = self.words.iter().map(|place| place.drawn(times)).collect();
+    /// load, in all and, where other places do not use the same lines, at a place. What arrives at a place beyond what its own
+    /// loads have room for is used of other places' lines. `known` has weight, what was seen, bytes used and bytes of which
+    /// nothing is known.
+    fn shares_used_later(&self, words: &[Drawn], gaps: &Gaps, known: &[(f64, Shown, f64, f64)]) -> Vec<f64> {
         // Of a word of which anything is used, so many bytes are.
         let sum = |of: fn(&(f64, Shown, f64, f64)) -> f64| known.iter().map(of).sum::<f64>();
         let bytes =
             sum(|(weight, seen, ..)| weight * seen.used) / sum(|(weight, seen, ..)| weight * seen.words);
-        let mut sums = vec![(0.0, 0.0, 0.0); self.places.len()];
+        let bytes = if bytes.is_finite() { bytes } else { 0.0 };
+        let mut rooms = vec![Room::default(); self.places.len()];
         for (first, (weight, _, used, open)) in self.firsts.iter().zip(known) {
-            let sum = &mut sums[first.place];
-            *sum = (sum.0 + weight, sum.1 + weight * used, sum.2 + weight * open);
+            let room = &mut rooms[first.place];
+            room.used += weight * used;
+            room.open += weight * open;
         }
-        let loads: Vec<f64> = sums.iter().map(|sum| sum.0).collect();
-        let words = gaps.words(&words, &loads, self.words_never, fill);
-        let share = |((lines, used, open), words): (&(f64, f64, f64), f64)| {
-            let share = (bytes * words * lines - used) / open;
-            if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
-        };
-        sums.iter().zip(words).map(share).collect()
+        let words = gaps.words(words, sum(|(weight, ..)| *weight), self.words_never);
+        let arriving: Vec<f64> = words.iter().map(|words| words * bytes).collect();
+        shares(&rooms, &arriving, &self.groups, gaps.prior() * LINE)
     }
 
     /// What the first touches of each sample come to.
@@ -440,4 +487,37 @@ fn busy(firsts: &[First<'_>]) -> Vec<usize> {
     let mut counts: HashMap<usize, usize> = HashMap::new();
     firsts.iter().for_each(|first| *counts.entry(first.place).or_default() += 1);
     counts.into_iter().filter(|(_, n)| *n >= BUSY).map(|(place, _)| place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rooms(of: &[[f64; 2]]) -> Vec<Room> {
+        of.iter().map(|[used, open]| Room { used: *used, open: *open }).collect()
+    }
+
+    #[test]
+    fn bytes_beyond_a_places_room_are_of_other_lines_of_its_function() {
+        let rooms = rooms(&[[8.0, 56.0], [8.0, 56.0], [8.0, 56.0]]);
+        // The second place has 28 bytes more than room; the third is of another function.
+        assert_eq!(shares(&rooms, &[8.0, 92.0, 8.0], &[0, 0, 1], 0.0), [0.5, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn bytes_used_without_arriving_are_taken_from_those_that_did() {
+        let rooms = rooms(&[[36.0, 28.0], [8.0, 56.0]]);
+        assert_eq!(shares(&rooms, &[8.0, 64.0], &[0, 0], 0.0), [0.0, 0.5]);
+        assert_eq!(shares(&rooms, &[8.0, 64.0], &[0, 1], 0.0), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn places_of_few_bytes_have_the_share_of_all() {
+        let rooms = rooms(&[[8.0, 560.0], [0.0, 0.0], [1.0, 5.0]]);
+        let found = shares(&rooms, &[288.0, 0.0, 1.0], &[0, 1, 2], 5.0);
+        let common = 280.0 / 565.0;
+        let expected = [(280.0 + 5.0 * common) / 565.0, common, common / 2.0];
+        found.iter().zip(expected).for_each(|(found, expected)| assert!((found - expected).abs() < 1e-12));
+        assert_eq!(shares(&[Room::default()], &[0.0], &[0], 0.0), [0.5]);
+    }
 }

@@ -213,7 +213,7 @@ fn found(profile: &Profile) -> Option<CacheUse> {
 fn rows_are_those_of_a_simulated_cache() {
     let trace = trace(900_000);
     for length in [6_000, 2_000] {
-        let profile = profile(&trace, 120, length);
+        let profile = profile(&trace, 200, length);
         let found = found(&profile).unwrap();
         assert_eq!(found.levels.iter().map(|level| level.name.as_str()).collect::<Vec<_>>(), ["L1", "LL"]);
         for (level, near) in found.levels.iter().zip([0.03, 0.2]) {

@@ -189,8 +189,8 @@ impl Report<'_> {
     pub fn text(&self, top: Option<usize>) -> Vec<Text> {
         let mut text = Vec::new();
         for level in &self.cache_use.levels {
-            let (lost, loaded) = (level.costs.lost.value, level.costs.lines.value * LINE);
-            if loaded < HARDLY * self.cache_use.touches * LINE {
+            let lines = level.costs.lines;
+            if lines.value < HARDLY * self.cache_use.touches {
                 text.push(Text::Sentence(format!(
                     "{} {}: hardly anything is loaded",
                     level.name,
@@ -199,11 +199,13 @@ impl Report<'_> {
                 continue;
             }
             text.push(Text::Sentence(format!(
-                "{} {}: {} loaded in a second of CPU time, {} of it never used before it was evicted",
+                "{} {}: {} [{}–{}] loaded in a second of CPU time, {} of it never used before it was evicted",
                 level.name,
                 bytes(level.bytes),
-                self.per_second(loaded),
-                percent(ratio(lost, loaded)),
+                self.per_second(lines.value * LINE),
+                self.per_second(lines.low * LINE),
+                self.per_second(lines.high * LINE),
+                share(&level.lost_share),
             )));
             // What is lost below unknown callers is missing further out, so that row is never left out.
             let worth = level.by_function.iter().filter(|function| function.share.value >= SMALL).enumerate();
@@ -339,10 +341,6 @@ fn loaded_value(loaded: &Loaded) -> Value {
 
 fn both(function: &FunctionLoss, value: impl Fn(&Costs) -> Value) -> Value {
     json!({ "self": value(&function.own), "inclusive": value(&function.inclusive) })
-}
-
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 fn extend(value: &mut Value, more: Value) {
