@@ -203,8 +203,8 @@ fn middle(mut bins: Vec<usize>) -> u64 {
     bins.get(bins.len() / 2).map_or(u64::MAX, |bin| scale::low(*bin))
 }
 
-impl<'a> Study<'a> {
-    fn level(&'a self, case: &Case<'_>, fills: &[u64], level: LevelUse) -> LevelUse {
+impl Study<'_> {
+    fn level(&self, case: &Case<'_>, fills: &[u64], level: LevelUse) -> LevelUse {
         let costs = self.costs(fills, &|_| 1.0);
         let sums = self.sums(&costs);
         let draws = self.draws(case, fills);
@@ -246,7 +246,7 @@ impl<'a> Study<'a> {
     }
 
     /// What other samples and other rates would have given.
-    fn draws(&'a self, case: &Case<'_>, fills: &[u64]) -> Vec<Sums> {
+    fn draws(&self, case: &Case<'_>, fills: &[u64]) -> Vec<Sums> {
         let samples = case.samples();
         if samples.is_empty() {
             return Vec::new();

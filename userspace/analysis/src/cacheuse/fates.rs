@@ -16,12 +16,13 @@ use crate::model::{Burst, Load};
 
 /// Bytes of a line.
 pub(super) const LINE: f64 = 64.0;
-/// Bins of the fine scale in one of ages.
+/// Bins of the fine scale in one of ages, or of distances that are moved.
 const COARSE: usize = 8;
 /// Observations at risk with which a place's own hazard is taken.
 const ENOUGH: i32 = 4;
 
-fn bin(age: u64) -> usize {
+/// Bin of an age.
+pub(super) fn bin(age: u64) -> usize {
     scale::index(age) / COARSE
 }
 

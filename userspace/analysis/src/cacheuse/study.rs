@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::context::{ContextId, Contexts, function_name};
 use crate::estimator::Estimator;
-use crate::model::{AccessKind, Accessed, FieldId, FrameId, Load, LoadId, Located, ObjectId, Profile};
+use crate::model::{
+    AccessKind, Accessed, FieldId, FrameId, Load, LoadId, Located, ModuleId, ObjectId, Profile,
+};
 use crate::objects::{Rows, reuse_kind};
 use crate::rates::Rates;
 use crate::reuse::Case;
 use crate::subjects::Subject;
 
-use super::arrivals::{Arrival, Arrivals, Drawn, Gaps, Reach, new_data, rearrange};
+use super::arrivals::{Arrival, Arrivals, Gaps, Reach, new_data, rearrange};
 use super::fates::{End, Fates, LINE, Later, Shown, Spell, State, follow, is_ordered, mean_reciprocal};
 
 /// Share of the whole that sums of the same costs in another order may differ by.
@@ -83,9 +85,10 @@ pub(super) struct Study<'a> {
     pub all: Arrivals,
     /// Weight of uses without a reuse, by place.
     pub never: Vec<f64>,
-    /// Reuses of words by the place where they arrive, and the weight of those that are never reused.
+    /// Reuses of words by the place where they arrive.
     pub words: Vec<Arrivals>,
-    pub words_never: f64,
+    /// Words that are never reused for each line that is not: those used of a new line.
+    pub words_of_new: f64,
     pub reach: Reach,
     /// Stretch of the run of each sample.
     stretches: Vec<usize>,
@@ -140,6 +143,12 @@ pub(super) struct Sums {
     pub functions: Vec<Cost>,
 }
 
+/// What tells the functions of frames apart.
+fn function(profile: &Profile, frame: FrameId) -> Option<(String, Option<ModuleId>)> {
+    let frame = profile.frames.get(frame.0 as usize)?;
+    Some((function_name(profile, frame), frame.module))
+}
+
 /// Bytes of the lines that a place loads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
@@ -153,7 +162,7 @@ struct Room {
 /// first, what they have no room for of those of its function (`groups`). So many bytes more of each have the share of all.
 fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec<f64> {
     let mut taken: Vec<f64> =
-        rooms.iter().zip(arriving).map(|(room, bytes)| (bytes - room.used).clamp(0.0, room.open)).collect();
+        rooms.iter().zip(arriving).map(|(room, bytes)| (bytes - room.used).min(room.open).max(0.0)).collect();
     // By function: bytes over, those that were taken, and those that are open.
     let mut functions: HashMap<usize, [f64; 3]> = HashMap::new();
     for (((room, bytes), taken), group) in rooms.iter().zip(arriving).zip(&taken).zip(groups) {
@@ -199,10 +208,8 @@ impl<'a> Study<'a> {
         };
         let mut functions = Numbers::new();
         let mut path_of = |context: Option<ContextId>, place: usize| {
-            let known = frames(context).iter().filter_map(|id| {
-                let frame = profile.frames.get(id.0 as usize)?;
-                Some((Some((function_name(profile, frame), frame.module)), Some(*id)))
-            });
+            let known =
+                frames(context).iter().filter_map(|id| Some((Some(function(profile, *id)?), Some(*id))));
             let whole = context.is_some_and(|context| contexts.cut(context).is_none());
             let unknown = (!whole || frames(context).is_empty()).then_some((None, None));
             let (mut on_path, mut root) = (Vec::new(), 0);
@@ -262,8 +269,7 @@ impl<'a> Study<'a> {
         let places = places.values;
         let mut groups = Numbers::new();
         let group_of = |(frame, _): &(Option<FrameId>, bool)| {
-            let frame = frame.and_then(|id| profile.frames.get(id.0 as usize));
-            groups.number(frame.map(|frame| (function_name(profile, frame), frame.module)), ())
+            groups.number(frame.and_then(|frame| function(profile, frame)), ())
         };
         let groups = places.iter().map(group_of).collect();
         let mut arrivals = vec![Arrivals::default(); places.len()];
@@ -288,7 +294,8 @@ impl<'a> Study<'a> {
         every.chain([&mut all]).for_each(Arrivals::sort);
         // Together as much as the estimate has, whose curves are of calling contexts.
         never.iter_mut().for_each(|never| *never = never.max(0.0));
-        let factor = beyond(lines) / never.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let lines_never = beyond(lines);
+        let factor = lines_never / never.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         never.iter_mut().for_each(|never| *never *= factor);
         let windows: Vec<(u64, f64)> =
             profile.windows.iter().map(|window| (window.accesses, here(window.sample.0))).collect();
@@ -301,7 +308,7 @@ impl<'a> Study<'a> {
             all,
             never,
             words: word_arrivals,
-            words_never: beyond(words),
+            words_of_new: if lines_never > 0.0 { beyond(words) / lines_never } else { 0.0 },
             reach: Reach::of(&windows),
             stretches: lines.stretches().of_sample.clone(),
             missed: missed(profile),
@@ -321,15 +328,16 @@ impl<'a> Study<'a> {
             |sample: u32| self.stretches.get(sample as usize).map_or(u64::MAX, |stretch| fill(*stretch));
         let draw = |of: &Arrivals| of.drawn(times, fill_at);
         let drawn = |of: &[Arrivals]| of.iter().map(draw).collect::<Vec<_>>();
+        let (all, never) = (draw(&self.all), self.never.iter().sum());
         let mut arrivals = drawn(&self.arrivals);
         let mut shown = vec![0.0; self.places.len()];
         for first in self.firsts.iter().filter(|first| first.load.gap.is_none()) {
             shown[first.place] += first.weight * times(first.load.sample.0);
         }
-        rearrange(&mut arrivals, &shown, &self.groups, &self.reach);
-        let new = new_data(&arrivals, &shown, &self.reach, self.never.iter().sum());
-        let before = Gaps::new(arrivals, new, draw(&self.all));
-        let after = Gaps::new(drawn(&self.departures), self.never.clone(), draw(&self.all));
+        rearrange(&mut arrivals, &shown, &self.groups, &self.reach, never);
+        let new = new_data(&arrivals, &shown, &self.reach, never);
+        let before = Gaps::new(arrivals, new, &all);
+        let after = Gaps::new(drawn(&self.departures), self.never.clone(), &all);
 
         let mut all = Fates::default();
         let mut own: HashMap<usize, Fates> =
@@ -375,7 +383,8 @@ impl<'a> Study<'a> {
             let unused = LINE - seen.used;
             known.push((weight, seen, seen.used + unused * later.used, unused * later.open));
         }
-        let shares = self.shares_used_later(&drawn(&self.words), &before, &known);
+        let words: Vec<f64> = self.words.iter().map(|place| place.far(times, fill_at)).collect();
+        let shares = self.shares_used_later(&words, &before, &known);
         let cost = |(first, (weight, seen, used, open)): (&First<'_>, (f64, Shown, f64, f64))| {
             let share = shares[first.place];
             let reciprocal = match seen.state {
@@ -400,9 +409,14 @@ impl<'a> Study<'a> {
     /// Which share is used of the bytes whose fate no window showed, by place. A word that is touched again once its line was evicted is
     /// used once for each time that the line is loaded: lines have as many words used as there are far reuses of words for each
     /// load, in all and, where other places do not use the same lines, at a place. What arrives at a place beyond what its own
-    /// loads have room for is used of other places' lines. `known` has weight, what was seen, bytes used and bytes of which
-    /// nothing is known.
-    fn shares_used_later(&self, words: &[Drawn], gaps: &Gaps, known: &[(f64, Shown, f64, f64)]) -> Vec<f64> {
+    /// loads have room for is used of its function's other lines ([`shares`]). `words` has the far reuses of words by place, `known`
+    /// weight, what was seen, bytes used and bytes of which nothing is known.
+    fn shares_used_later(
+        &self,
+        words: &[f64],
+        gaps: &Gaps<'_>,
+        known: &[(f64, Shown, f64, f64)],
+    ) -> Vec<f64> {
         // Of a word of which anything is used, so many bytes are.
         let sum = |of: fn(&(f64, Shown, f64, f64)) -> f64| known.iter().map(of).sum::<f64>();
         let bytes =
@@ -414,7 +428,7 @@ impl<'a> Study<'a> {
             room.used += weight * used;
             room.open += weight * open;
         }
-        let words = gaps.words(words, sum(|(weight, ..)| *weight), self.words_never);
+        let words = gaps.words(words, sum(|(weight, ..)| *weight), self.words_of_new);
         let arriving: Vec<f64> = words.iter().map(|words| words * bytes).collect();
         shares(&rooms, &arriving, &self.groups, gaps.prior() * LINE)
     }

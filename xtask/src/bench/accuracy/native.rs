@@ -18,7 +18,7 @@ const NATIVE_S: f64 = 0.6;
 /// Reads of a program's output from which on it tells how far the program came, to 3 %.
 const ENOUGH_STEPS: f64 = 30.0;
 
-/// Times that a run is measured again where it seems to take no time.
+/// Times that a run is measured to plan others, or again where it seems to take no time.
 const ATTEMPTS: u32 = 3;
 
 /// Native runs that are long enough to measure.
@@ -34,7 +34,9 @@ impl Runs {
     /// A program that fails.
     pub fn new(entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Self> {
         let mut runs = Self { again_and_again: entry.repeat == Repeat::Process, repetitions: 4 };
-        let rough = runs.once(&ready)?.cpu_s.max(1e-4);
+        // The difference of two runs so short may be anything on a busy host, and then the next ones take minutes.
+        let rough = (0..ATTEMPTS).map(|_| Ok(runs.once(&ready)?.cpu_s)).collect::<Result<Vec<f64>>>()?;
+        let rough = score::median(&rough).unwrap_or(0.0).max(1e-4);
         runs.repetitions = (NATIVE_S / rough).ceil().clamp(2.0, 1000.0) as u32;
         Ok(runs)
     }
