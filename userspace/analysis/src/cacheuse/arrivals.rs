@@ -171,7 +171,7 @@ pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], r
         }
         let pool = pools.entry(*group).or_default();
         for arrival in &mut place.arrivals {
-            // What no window shows back to its touch before may well be somewhere else's.
+            // Of those that come sooner windows show the touch before, so that they are no first touches.
             if reach.share(arrival.distance) > 0.0 {
                 pool.entry(fates::bin(arrival.distance)).or_default().add(arrival, leaves);
                 arrival.weight *= 1.0 - leaves;
