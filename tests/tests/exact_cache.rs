@@ -277,13 +277,15 @@ fn a_signal_handler_is_a_root_of_its_own() {
     assert_eq!(callers("walk")[0], "main");
 }
 
-/// Whether `[unknown caller]` has a row where it has a cost, and nowhere else.
+/// Whether `[unknown caller]` has a row: where it loads or loses anything, as other functions. (What a kill tears may leave it accesses of a line
+/// that another function loaded.)
 fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     let told = &report["cache_use"]["unknown_caller"];
     let cost = |of: &str| number(told, &format!("/{of}/{level}"));
     let all = rows(report, "by_function", level);
     let row = all.iter().find(|row| row["function"] == "[unknown caller]");
-    assert_eq!(row.is_some(), cost("access_cost") > 0.0, "{told}");
+    let lines = number(told, if level == "L1" { "/events/Lines1" } else { "/events/LinesL" });
+    assert_eq!(row.is_some(), lines > 0.0 || cost("spatial_loss_bytes") > 0.0, "{told}");
     if let Some(row) = row {
         assert_eq!(number(row, "/inclusive"), cost("spatial_loss_bytes"), "{row}");
     }
