@@ -283,6 +283,13 @@ fn the_time_of_a_round_is_measured() {
             quantile(75),
             quantile(95),
         );
-        assert!((0.75..1.3).contains(&quantile(50)), "{arguments:?}: {} rounds", quantile(50));
+        // What a trap takes is known to some percent, on shared machines to a tenth: much of the shortest round.
+        let (off_ns, trap_ns) =
+            ((quantile(50) - 1.0) * round_ns, live.profile.run.distance_resolution_ns as f64);
+        assert!(
+            (0.75..1.3).contains(&quantile(50)) || off_ns.abs() < trap_ns / 8.0,
+            "{arguments:?}: {} rounds, {off_ns} ns of a trap's {trap_ns}",
+            quantile(50)
+        );
     }
 }
