@@ -101,7 +101,8 @@ pub struct SampleRecord {
     pub header: Header,
     /// Number of this sample, unique in the run; names the sample in [`HeldThread::sequence`].
     pub sequence: u64,
-    /// The event's period: nanoseconds of the clock or, where [`SampleRecord::address`] is not 0, accesses.
+    /// The event's period: accesses or, where [`SampleRecord::address`] is 0, nanoseconds with which the clock was opened (of
+    /// software clocks the kernel does not tell later changes).
     pub period: u64,
     /// Cgroup of the thread (v2 inode number).
     pub cgroup: u64,

@@ -16,6 +16,7 @@ use locality_shadow::End;
 use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer};
 
 use super::{
+    clock::Periods,
     locating::Told,
     pace::{Known, Pace},
     paced::Paced,
@@ -101,9 +102,9 @@ impl std::fmt::Debug for Assembler {
 }
 
 impl Assembler {
-    /// Writes to `store`; times count from `origin_ns`; `heap` answers for blocks where allocations are followed. Must be used
-    /// in the thread that made it.
-    pub fn new(store: Store, origin_ns: u64, pace: Pace, heap: Option<Heap>) -> Self {
+    /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for blocks where allocations are followed.
+    /// Must be used in the thread that made it.
+    pub fn new(store: Store, origin_ns: u64, pace: Pace, clock: Periods, heap: Option<Heap>) -> Self {
         let processes = Processes::new();
         Self {
             store,
@@ -124,7 +125,7 @@ impl Assembler {
             loads: 0,
             waiting: HashMap::new(),
             pace,
-            paced: Paced::default(),
+            paced: Paced::new(clock),
             data: Data::new(heap),
             watches: 0,
         }
@@ -301,7 +302,7 @@ impl Assembler {
             Err(reason) => *self.tally.unreachable.entry(reason).or_default() += 1,
         }
         self.asked_until(record.header.time_ns);
-        let (period_ns, access) = (record.period, access.map_err(str::to_owned));
+        let (period_ns, access) = (self.paced.period(&record), access.map_err(str::to_owned));
         let sample = Sample { time_ns, thread, stack, period_ns, held, access };
         if record.address != 0 {
             self.paced.add(id, &sample);

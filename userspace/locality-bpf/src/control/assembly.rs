@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     assemble::{Assembler, Tally},
+    clock::Periods,
     pace::Pace,
     store::{Store, Summary},
 };
@@ -82,7 +83,7 @@ pub fn start(
     mut queue: mpsc::Receiver<Event>,
     store: Store,
     origin_ns: u64,
-    pace: Pace,
+    (pace, clock): (Pace, Periods),
     heap: Option<Heap>,
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
@@ -90,7 +91,7 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name("assemble".into())
         .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns, pace, heap);
+            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap);
             while let Some(event) = queue.blocking_recv() {
                 let (mut notable, mut met) = (None, None);
                 keep_quiet(&event, queue.len());

@@ -1,7 +1,13 @@
 //! What starts samples: on each CPU a software clock or the events that sample accesses, all with the same period.
 
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
 use anyhow::{Context as _, Result, anyhow};
 
+use super::lock;
 use crate::kernel::{
     object::Object,
     sources::{
@@ -17,7 +23,37 @@ pub struct Clock {
     events: Vec<Opened>,
     period_ns: u64,
     changed_ns: u64,
+    periods: Periods,
     speed: Speed,
+}
+
+/// Which period the clock had when, for those who weigh samples: with each tick of a software clock the kernel tells the period
+/// that it was opened with, however it was changed since (`last_period`, which `perf_swevent_hrtimer` in kernel/events/core.c
+/// tells, is brought up to date for counters only).
+#[derive(Debug, Clone)]
+pub struct Periods(Arc<Mutex<VecDeque<(u64, u64)>>>);
+
+/// Latest changes that are kept; no sample waits to be weighed for as long as so many take.
+const CHANGES: usize = 4096;
+
+impl Periods {
+    /// Of a clock that begins with this one.
+    pub fn new(period_ns: u64) -> Self {
+        Self(Arc::new(Mutex::new(VecDeque::from([(0, period_ns)]))))
+    }
+
+    fn change(&self, now_ns: u64, period_ns: u64) {
+        let mut changes = lock(&self.0);
+        changes.truncate(CHANGES - 1);
+        changes.push_front((now_ns, period_ns));
+    }
+
+    /// The period of a tick at this time.
+    pub fn at(&self, time_ns: u64) -> u64 {
+        let changes = lock(&self.0);
+        let before = changes.iter().find(|(since_ns, _)| *since_ns <= time_ns);
+        before.or(changes.back()).map_or(0, |(_, period_ns)| *period_ns)
+    }
 }
 
 /// Periods that pass before the next change, unless the clock must go much faster at once.
@@ -51,7 +87,12 @@ impl Clock {
                 events.push(opened);
             }
         }
-        Ok(Self { events, period_ns, changed_ns: 0, speed })
+        Ok(Self { events, period_ns, changed_ns: 0, periods: Periods::new(period_ns), speed })
+    }
+
+    /// Its periods, now and later.
+    pub fn periods(&self) -> Periods {
+        self.periods.clone()
     }
 
     /// Starts sampling.
@@ -80,6 +121,7 @@ impl Clock {
         }
         self.speed.learn(spent);
         (self.period_ns, self.changed_ns) = (period_ns, now_ns);
+        self.periods.change(now_ns, period_ns);
         for event in &self.events {
             if let Err(error) = event.set_period(self.speed.period(&event.source, period_ns)) {
                 tracing::debug!("period not set: {error}");
@@ -138,6 +180,16 @@ impl Speed {
 mod tests {
     use super::*;
     use crate::kernel::sources::Kind;
+
+    #[test]
+    fn a_tick_has_the_period_of_its_time() {
+        let periods = Periods::new(70);
+        periods.change(1_000, 80);
+        periods.change(2_000, 90);
+        assert_eq!([0, 999, 1_000, 1_999, 2_000, u64::MAX].map(|at| periods.at(at)), [70, 70, 80, 80, 90, 90]);
+        (0..CHANGES as u64).for_each(|n| periods.change(3_000 + n, n));
+        assert_eq!((periods.at(0), periods.at(u64::MAX)), (0, CHANGES as u64 - 1), "the oldest that is kept");
+    }
 
     #[test]
     fn periods_in_accesses_follow_the_targets() {

@@ -1,6 +1,7 @@
-//! The CPU time of samples that accesses started, not the clock.
+//! The CPU time that samples stand for.
 //!
-//! All analyses weigh a sample by the CPU time that it stands for, times the rate at it where they count accesses. A hardware sample
+//! All analyses weigh a sample by it, times the rate at it where they count accesses. A tick of the clock stands for the clock's period at
+//! that time. A hardware sample
 //! stands for a number of accesses; at the end, when rates are known, that is turned into the CPU time which gives those
 //! accesses back. Until then a nanosecond is taken for each access.
 //!
@@ -9,15 +10,34 @@
 use std::collections::HashMap;
 
 use locality_analysis::model::{Sample, SampleId, Window};
+use locality_common::record::SampleRecord;
 
-/// Samples whose period is in accesses.
-#[derive(Debug, Default)]
-pub struct Paced(Vec<(SampleId, Sample)>);
+use super::clock::Periods;
+
+/// The clock's periods, and the samples whose period is in accesses.
+#[derive(Debug)]
+pub struct Paced {
+    clock: Periods,
+    by_accesses: Vec<(SampleId, Sample)>,
+}
 
 impl Paced {
+    /// With the periods of the clock.
+    pub fn new(clock: Periods) -> Self {
+        Self { clock, by_accesses: Vec::new() }
+    }
+
+    /// What a sample stands for: nanoseconds of CPU time or, if accesses started it, so many of them.
+    pub fn period(&self, record: &SampleRecord) -> u64 {
+        match record.address {
+            0 => self.clock.at(record.header.time_ns),
+            _ => record.period,
+        }
+    }
+
     /// Adds one; its `period_ns` is the number of accesses.
     pub fn add(&mut self, id: SampleId, sample: &Sample) {
-        self.0.push((id, sample.clone()));
+        self.by_accesses.push((id, sample.clone()));
     }
 
     /// The samples with their CPU time.
@@ -25,7 +45,7 @@ impl Paced {
         let rates = windows.filter_map(|window| Some((window.sample.0, window.rate.as_ref()?.value)));
         let rates: HashMap<u32, f64> = rates.filter(|(_, rate)| *rate > 0.0).collect();
         let (mut accesses, mut ns) = (0.0, 0.0);
-        for (id, sample) in &self.0 {
+        for (id, sample) in &self.by_accesses {
             if let Some(rate) = rates.get(&id.0) {
                 accesses += sample.period_ns as f64;
                 ns += sample.period_ns as f64 / rate;
@@ -36,7 +56,7 @@ impl Paced {
             let rate = rates.get(&id.0).unwrap_or(&mean);
             (id, Sample { period_ns: (sample.period_ns as f64 / rate).round() as u64, ..sample })
         };
-        self.0.into_iter().map(with_time).collect()
+        self.by_accesses.into_iter().map(with_time).collect()
     }
 }
 
@@ -47,7 +67,7 @@ mod tests {
     use super::*;
 
     fn paced(n: u32) -> Paced {
-        let mut paced = Paced::default();
+        let mut paced = Paced::new(Periods::new(0));
         for id in 0..n {
             let access = Err(String::new());
             let (thread, stack) = (ThreadId(0), StackId(0));
