@@ -2,7 +2,7 @@
 //! becomes of them, the traced program runs on and says what it says untraced.
 
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{collections::HashSet, fs, thread};
 
 use locality_analysis::model::{Outcome, Profile, Seen};
 use locality_tests::live::{Live, alone};
@@ -39,6 +39,21 @@ fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     let _alone = alone();
     let profile = on_shifting_ground(rounds, which);
     assert!(ended(&profile, expected) > 0, "{:?}, {:?}", reasons(&profile), profile.ledger.stops);
+}
+
+/// What samples stand for adds up to the CPU time, though the sampling clock changes its period all the time: each stands for the period at
+/// its time. (A change begins a period anew, so that some time is in none.)
+#[test]
+fn samples_stand_for_all_of_the_time() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("two_loops", &["60"]);
+    let live = Live::trace(target.pid(), "8", &["--overhead", "2"]);
+    let periods: Vec<u64> = live.profile.samples.iter().map(|sample| sample.period_ns).collect();
+    let distinct: HashSet<u64> = periods.iter().copied().collect();
+    assert!(distinct.len() >= 5, "{distinct:?}");
+    let share = periods.iter().sum::<u64>() as f64 / live.profile.run.cpu_ns as f64;
+    assert!((0.6..1.1).contains(&share), "{share} of the time, {} samples", periods.len());
 }
 
 #[test]
@@ -283,12 +298,15 @@ fn the_time_of_a_round_is_measured() {
             quantile(75),
             quantile(95),
         );
-        // What a trap takes is known to some percent, on shared machines to a tenth: much of the shortest round.
-        let (off_ns, trap_ns) =
-            ((quantile(50) - 1.0) * round_ns, live.profile.run.distance_resolution_ns as f64);
+        let run = &live.profile.run;
+        let (trap_ns, scatter_ns) = (run.distance_resolution_ns as f64, run.distance_scatter_ns);
+        let off_ns = (quantile(50) - 1.0) * round_ns;
+        // What a trap takes is known to 3 %; where it scatters by more, the trace says so, and is held to what it says.
+        let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| 1.4826 * scatter_ns as f64);
+        println!("off by {off_ns:.0} ns of a trap's {trap_ns:.0}, told to scatter by {scatter_ns:?}");
         assert!(
-            (0.75..1.3).contains(&quantile(50)) || off_ns.abs() < trap_ns / 8.0,
-            "{arguments:?}: {} rounds, {off_ns} ns of a trap's {trap_ns}",
+            (0.75..1.3).contains(&quantile(50)) || off_ns.abs() < 2.0 * believed_ns,
+            "{arguments:?}: {} rounds, {off_ns} ns of a trap's {trap_ns}, told to scatter by {scatter_ns:?}",
             quantile(50)
         );
     }

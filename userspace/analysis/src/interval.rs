@@ -54,13 +54,16 @@ pub struct Unsure {
 /// How badly was measured on walks over arrays of known length, with windows, on virtual machines (docs/accuracy.md has the command).
 /// From the stop on (a trap of 16 µs, 0.3 to 44 µs around): four in five were longer than true by 5 % of a trap and 8 %, with a deviation
 /// of 15 % of a trap and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120 µs around): on
-/// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten.
+/// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten. Another machine's traps took a tenth more or less
+/// than was taken off: so a trace says by how much its own readings of a trap's cost scatter, and the deviation is no less.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
     pub at: f64,
     /// Accesses in the time that a trap costs.
     pub resolution: f64,
+    /// Accesses in the time that what was taken off for a trap is wrong by, in the median; 0: not known.
+    pub scatter: f64,
     /// It is that of the interval behind the reuse, in which caches are warm again (`Maker::again` in module `subjects`).
     pub is_warm: bool,
 }
@@ -77,6 +80,8 @@ const COLD: Errors = Errors { late: (0.05, 1.08), deviation: (0.15, 0.07), strag
 const WARM: Errors = Errors { late: (0.0, 1.0), deviation: (0.03, 0.05), stragglers: 0.3 };
 /// Traps.
 const STRAGGLE: f64 = 2.0;
+/// Deviations of a normal distribution in the median of what it differs by.
+const SIGMAS: f64 = 1.4826;
 
 impl Measured {
     /// Longest distance that may have been measured so.
@@ -88,7 +93,7 @@ impl Measured {
     fn likelihood(self, distance: f64) -> f64 {
         let Errors { late, deviation, stragglers } = if self.is_warm { WARM } else { COLD };
         let resolution = self.resolution.max(1.0);
-        let sigma = deviation.0 * resolution + deviation.1 * distance;
+        let sigma = (deviation.0 * resolution).max(SIGMAS * self.scatter) + deviation.1 * distance;
         let off = (self.at - late.0 * resolution - late.1 * distance) / sigma;
         let core = (-off * off / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt());
         let straggles = self.at >= distance && self.at <= distance + STRAGGLE * resolution;

@@ -271,6 +271,7 @@ impl Maker<'_> {
                     let clock = Measured {
                         at: distance_ns as f64 * rate,
                         resolution: resolution_ns * rate,
+                        scatter: self.profile.run.distance_scatter_ns.unwrap_or(0) as f64 * rate,
                         // Of another word of the line the first touch is all that was measured, and what a window
                         // excludes is not believed so far.
                         is_warm: watch.address / 8 == word / 8

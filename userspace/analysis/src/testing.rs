@@ -45,6 +45,7 @@ impl Maker {
             ended_by: "duration".to_owned(),
             policy: "quick+reservoir".to_owned(),
             distance_resolution_ns: 10 * US,
+            distance_scatter_ns: None,
             tool_version: "0.1.0".to_owned(),
             ..Run::default()
         };

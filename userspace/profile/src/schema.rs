@@ -19,7 +19,8 @@ CREATE TABLE run (
     source_address TEXT NOT NULL, source_rate TEXT, source_clock TEXT NOT NULL,
     ended_by TEXT NOT NULL, policy TEXT NOT NULL,
     distance_resolution_ns INTEGER NOT NULL,
-    tool_version TEXT NOT NULL
+    tool_version TEXT NOT NULL,
+    distance_scatter_ns INTEGER
 );
 CREATE TABLE cache_level (
     id INTEGER PRIMARY KEY,

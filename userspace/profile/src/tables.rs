@@ -206,6 +206,7 @@ fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
         policy: row.get()?,
         distance_resolution_ns: row.number()?,
         tool_version: row.get()?,
+        distance_scatter_ns: row.added()?.map(unsigned),
     })
 }
 

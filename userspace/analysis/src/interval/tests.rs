@@ -164,7 +164,7 @@ fn measured_distances_sharpen_each_other() {
         .iter()
         .enumerate()
         .map(|(key, late)| {
-            let measured = Measured { at: true_distance + late, resolution, is_warm: false };
+            let measured = Measured { at: true_distance + late, resolution, scatter: 0.0, is_warm: false };
             let last = scale::index(measured.longest() as u64);
             (key, Unsure { measured: Some(measured), ..unsure(0, 120, last) })
         })
@@ -189,7 +189,7 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
             .into_iter()
             .enumerate()
             .map(|(key, off)| {
-                let measured = Measured { at: truth * off, resolution: 25_000.0, is_warm: true };
+                let measured = Measured { at: truth * off, resolution: 25_000.0, scatter: 0.0, is_warm: true };
                 let last = scale::index(measured.longest() as u64);
                 (key, Unsure { measured: Some(measured), ..unsure(0, 300, last) })
             })
@@ -206,11 +206,26 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
 fn nothing_measured_is_likelier_at_a_quite_other_distance() {
     for (is_warm, expected) in [(false, 40_000.0..=50_000.0), (true, 49_000.0..=51_000.0)] {
         let resolution = 10_000.0;
-        let likelihood = |at: f64, distance| Measured { at, resolution, is_warm }.likelihood(distance);
+        let likelihood = |at: f64, distance| {
+            Measured { at, resolution, scatter: 0.0, is_warm }.likelihood(distance)
+        };
         let distances = (1..100).map(|n| f64::from(n) * 1_000.0);
         let best = distances.max_by(|a, b| likelihood(50_000.0, *a).total_cmp(&likelihood(50_000.0, *b)));
         assert!(best.is_some_and(|best| expected.contains(&best)), "{best:?}");
         let sum: f64 = (0..2_000).map(|n| likelihood(f64::from(n) * 100.0, 50_000.0) * 100.0).sum();
         assert!((sum - 1.0).abs() < 0.01, "not a density: {sum}");
     }
+}
+
+/// Where traps were seen to differ by more than on the machines of the constants, a near distance is believed less: one and a half of the
+/// true one is as likely as what differs so rarely.
+#[test]
+fn what_traps_scatter_by_is_not_believed_away() {
+    let believed = |scatter: f64| {
+        let measured = Measured { at: 9_000.0, resolution: 30_000.0, scatter, is_warm: true };
+        measured.likelihood(6_000.0) / measured.likelihood(9_000.0)
+    };
+    assert!(believed(0.0) < 0.1, "{}", believed(0.0));
+    assert_eq!(believed(500.0), believed(0.0), "less than the constants allow for");
+    assert!(believed(3_000.0) > 0.5, "{}", believed(3_000.0));
 }

@@ -81,7 +81,7 @@ impl Json<'_> {
         if let Some(rate) = &run.sources.rate {
             sources["rate"] = json!(rate);
         }
-        json!({
+        let mut value = json!({
             "command": run.command,
             "pids": run.pids,
             "started": super::units::timestamp(run.started_unix_ns),
@@ -100,7 +100,11 @@ impl Json<'_> {
             "distance_resolution_ns": run.distance_resolution_ns,
             "samples": self.profile.samples.len(),
             "watches": self.profile.watches.len(),
-        })
+        });
+        if let Some(scatter_ns) = run.distance_scatter_ns {
+            value["distance_scatter_ns"] = json!(scatter_ns);
+        }
+        value
     }
 
     fn overhead(&self) -> Value {

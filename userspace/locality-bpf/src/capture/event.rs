@@ -208,6 +208,8 @@ pub struct Costs {
     pub stray_traps: AtomicU64,
     /// Readings of what a trap costs.
     pub gauges: AtomicU64,
+    /// How far they lay from what was believed (`Gauge::scatter_ns`); 0: not known.
+    pub gauge_scatter_ns: AtomicU64,
     /// Stops at births of threads and processes.
     pub birth_stops: AtomicU64,
     /// Stops whose instruction was not the sampled one.

@@ -6,7 +6,7 @@
 //! kernel side is done with the second trap to the third lies that part of a trap and one access; the first trap
 //! finds the kernel's code cold behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::atomic::Ordering};
 
 use locality_common::record::{SampleRecord, touch};
 use locality_stream::Event;
@@ -40,6 +40,10 @@ const REACH: usize = 64;
 /// taken from is worse than one that is too long.
 const LATEST: usize = 3;
 
+/// So many of the latest differences tell how far readings lie from what is believed, and not fewer than so many.
+const SCATTERED: usize = 64;
+const FEWEST: usize = 8;
+
 /// Three words whose first touches follow one another, at most one basic block after the one before: what a program does in
 /// between is taken for a trap's.
 pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
@@ -68,18 +72,24 @@ pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
 pub(super) struct Gauge {
     /// When, and what was read.
     latest: VecDeque<(u64, u64)>,
+    /// How far the latest of all lay from the price that was believed when they were taken.
+    off_ns: VecDeque<u64>,
     /// The last watch that ended saw no reuse soon after the use.
     far: bool,
 }
 
 impl Default for Gauge {
     fn default() -> Self {
-        Self { latest: VecDeque::new(), far: true }
+        Self { latest: VecDeque::new(), off_ns: VecDeque::new(), far: true }
     }
 }
 
 impl Gauge {
     fn note(&mut self, now_ns: u64, gap_ns: u64) {
+        if let Some(believed_ns) = self.gap_ns(now_ns) {
+            self.off_ns.truncate(SCATTERED - 1);
+            self.off_ns.push_front(gap_ns.abs_diff(believed_ns));
+        }
         self.latest.truncate(LATEST - 1);
         self.latest.push_front((now_ns, gap_ns));
     }
@@ -93,6 +103,13 @@ impl Gauge {
     pub(super) fn share(&self) -> f64 {
         let [soon, far] = SHARES;
         if self.far { far } else { soon }
+    }
+
+    /// How far readings lay from what was believed, in the median.
+    fn scatter_ns(&self) -> Option<u64> {
+        let mut off_ns: Vec<u64> = self.off_ns.iter().copied().collect();
+        off_ns.sort_unstable();
+        off_ns.get(off_ns.len() / 2).copied().filter(|_| off_ns.len() >= FEWEST)
     }
 
     /// The least of them, while they are of use.
@@ -166,6 +183,8 @@ impl Capture {
                     tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
                     self.gauge.note(header.time_ns, gap_ns);
                     add(&self.costs.gauges, 1);
+                    let scatter_ns = self.gauge.scatter_ns().unwrap_or(0);
+                    self.costs.gauge_scatter_ns.store(scatter_ns, Ordering::Relaxed);
                 }
                 if watch.follows.is_some() {
                     self.end_companions(watch.tgid, || EndOutcome::Replaced);
@@ -205,7 +224,19 @@ mod tests {
             gauge.note(1_000, gap_ns);
             assert_eq!(gauge.gap_ns(1_000), price, "{:?}", gauge.latest);
         }
+        assert_eq!(gauge.scatter_ns(), None, "of two");
         assert_eq!(gauge.gap_ns(1_000 + OLD_NS), Some(7));
         assert_eq!(gauge.gap_ns(1_001 + OLD_NS), None);
+    }
+
+    /// Readings that lie higher than the least of three scatter by what they are higher, not by their differences.
+    #[test]
+    fn readings_scatter_around_what_was_believed() {
+        let mut gauge = Gauge::default();
+        for gap_ns in [20, 22, 30, 23, 26, 20, 23, 23, 23, 29, 26] {
+            gauge.note(1_000, gap_ns);
+        }
+        assert_eq!(gauge.off_ns, [3, 6, 3, 3, 3, 3, 4, 3]);
+        assert_eq!(gauge.scatter_ns(), Some(3));
     }
 }

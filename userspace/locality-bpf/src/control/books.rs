@@ -138,6 +138,7 @@ impl Books<'_> {
             ended_by: ended_by.to_owned(),
             policy: self.plan.policy.to_string(),
             distance_resolution_ns: self.calibration.prices.trap_ns,
+            distance_scatter_ns: Some(get(&self.costs.gauge_scatter_ns)).filter(|scatter_ns| *scatter_ns > 0),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

@@ -209,6 +209,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             policy: text(rng),
             distance_resolution_ns: number(rng),
             tool_version: text(rng),
+            distance_scatter_ns: maybe(rng, number),
         },
         threads: (0..threads)
             .map(|_| Thread {
