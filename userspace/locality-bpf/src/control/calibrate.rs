@@ -277,7 +277,7 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
 }
 
 fn ticks(child: &mut Child, object: &Object, ring: &mut Ring) -> Result<u64> {
-    let clock = Clock::open(object, PERIOD_NS)?;
+    let mut clock = Clock::open(object, PERIOD_NS)?;
     clock.start()?;
     let noted = child.ask(SPIN);
     clock.stop();

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use super::lock;
 use crate::kernel::{
     object::Object,
+    sys,
     sources::{
         Source,
         open::{Opened, explain, open},
@@ -24,14 +25,40 @@ pub struct Clock {
     period_ns: u64,
     changed_ns: u64,
     periods: Periods,
+    /// Since when it stands still.
+    stopped_ns: Option<u64>,
     speed: Speed,
 }
 
-/// Which period the clock had when, for those who weigh samples: with each tick of a software clock the kernel tells the period
-/// that it was opened with, however it was changed since (`last_period`, which `perf_swevent_hrtimer` in kernel/events/core.c
-/// tells, is brought up to date for counters only).
+/// What the ticks of a software clock stand for: with each the kernel tells the period that the clock was opened with, however it was
+/// changed since (`last_period`, which `perf_swevent_hrtimer` in kernel/events/core.c tells, is brought up to date for counters only).
+///
+/// A change begins the running period anew, so that the first tick behind it stands for what had run, too.
 #[derive(Debug, Clone)]
-pub struct Periods(Arc<Mutex<VecDeque<(u64, u64)>>>);
+pub struct Periods(Arc<Mutex<VecDeque<Change>>>);
+
+/// From a moment on.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    since_ns: u64,
+    period_ns: u64,
+    /// What had run of the period before.
+    carried_ns: u64,
+}
+
+impl Change {
+    /// What had run of a period at this time, and what the next tick would have stood for besides.
+    fn begun(&self, now_ns: u64) -> (u64, u64) {
+        let ns = now_ns.saturating_sub(self.since_ns);
+        let before_ns = if ns < self.period_ns { self.carried_ns } else { 0 };
+        (ns.checked_rem(self.period_ns).unwrap_or(0), before_ns)
+    }
+
+    fn of_tick(&self, time_ns: u64) -> u64 {
+        let is_first = time_ns.saturating_sub(self.since_ns) < self.period_ns + self.period_ns / 2;
+        self.period_ns + if is_first { self.carried_ns } else { 0 }
+    }
+}
 
 /// Latest changes that are kept; no sample waits to be weighed for as long as so many take.
 const CHANGES: usize = 4096;
@@ -39,20 +66,35 @@ const CHANGES: usize = 4096;
 impl Periods {
     /// Of a clock that begins with this one.
     pub fn new(period_ns: u64) -> Self {
-        Self(Arc::new(Mutex::new(VecDeque::from([(0, period_ns)]))))
+        let first = Change { since_ns: 0, period_ns, carried_ns: 0 };
+        Self(Arc::new(Mutex::new(VecDeque::from([first]))))
     }
 
+    /// Another period, or the same one once more, begins now.
     fn change(&self, now_ns: u64, period_ns: u64) {
         let mut changes = lock(&self.0);
+        // Nobody knows when the first of all began.
+        let before = changes.front().filter(|before| before.since_ns > 0);
+        let (ran_ns, before_ns) = before.map_or((0, 0), |before| before.begun(now_ns));
         changes.truncate(CHANGES - 1);
-        changes.push_front((now_ns, period_ns));
+        changes.push_front(Change { since_ns: now_ns, period_ns, carried_ns: ran_ns + before_ns });
     }
 
-    /// The period of a tick at this time.
+    /// It stood still for so long until now, and goes on where it was.
+    fn pause(&self, now_ns: u64, paused_ns: u64) {
+        let mut changes = lock(&self.0);
+        let Some(before) = changes.front().copied().filter(|before| before.since_ns > 0) else { return };
+        let (ran_ns, carried_ns) = before.begun(now_ns.saturating_sub(paused_ns));
+        changes.truncate(CHANGES - 1);
+        changes.push_front(Change { since_ns: now_ns - ran_ns.min(now_ns), carried_ns, ..before });
+    }
+
+    /// CPU time that a tick at this time stands for.
     pub fn at(&self, time_ns: u64) -> u64 {
         let changes = lock(&self.0);
-        let before = changes.iter().find(|(since_ns, _)| *since_ns <= time_ns);
-        before.or(changes.back()).map_or(0, |(_, period_ns)| *period_ns)
+        let oldest = || changes.back().map_or(0, |oldest| oldest.period_ns);
+        let before = changes.iter().find(|change| change.since_ns <= time_ns);
+        before.map_or_else(oldest, |change| change.of_tick(time_ns))
     }
 }
 
@@ -87,7 +129,7 @@ impl Clock {
                 events.push(opened);
             }
         }
-        Ok(Self { events, period_ns, changed_ns: 0, periods: Periods::new(period_ns), speed })
+        Ok(Self { events, period_ns, changed_ns: 0, periods: Periods::new(period_ns), stopped_ns: None, speed })
     }
 
     /// Its periods, now and later.
@@ -96,15 +138,25 @@ impl Clock {
     }
 
     /// Starts sampling.
-    pub fn start(&self) -> Result<()> {
+    pub fn start(&mut self) -> Result<()> {
         for event in &self.events {
             event.enable().context("cannot start sampling")?;
+        }
+        let now_ns = sys::monotonic_ns();
+        match self.stopped_ns.take() {
+            Some(since_ns) => {
+                let paused_ns = now_ns.saturating_sub(since_ns);
+                self.changed_ns += paused_ns;
+                self.periods.pause(now_ns, paused_ns);
+            }
+            None => self.periods.change(now_ns, self.period_ns),
         }
         Ok(())
     }
 
     /// Stops sampling.
-    pub fn stop(&self) {
+    pub fn stop(&mut self) {
+        self.stopped_ns = Some(sys::monotonic_ns());
         for event in &self.events {
             if let Err(error) = event.disable() {
                 tracing::debug!("clock not stopped: {error}");
@@ -121,11 +173,15 @@ impl Clock {
         }
         self.speed.learn(spent);
         (self.period_ns, self.changed_ns) = (period_ns, now_ns);
-        self.periods.change(now_ns, period_ns);
+        let mut changed = false;
         for event in &self.events {
-            if let Err(error) = event.set_period(self.speed.period(&event.source, period_ns)) {
-                tracing::debug!("period not set: {error}");
+            match event.set_period(self.speed.period(&event.source, period_ns)) {
+                Ok(()) => changed = true,
+                Err(error) => tracing::debug!("period not set: {error}"),
             }
+        }
+        if changed {
+            self.periods.change(sys::monotonic_ns(), period_ns);
         }
     }
 
@@ -182,13 +238,37 @@ mod tests {
     use crate::kernel::sources::Kind;
 
     #[test]
-    fn a_tick_has_the_period_of_its_time() {
+    fn a_tick_stands_for_the_period_of_its_time() {
         let periods = Periods::new(70);
         periods.change(1_000, 80);
-        periods.change(2_000, 90);
-        assert_eq!([0, 999, 1_000, 1_999, 2_000, u64::MAX].map(|at| periods.at(at)), [70, 70, 80, 80, 90, 90]);
-        (0..CHANGES as u64).for_each(|n| periods.change(3_000 + n, n));
-        assert_eq!((periods.at(0), periods.at(u64::MAX)), (0, CHANGES as u64 - 1), "the oldest that is kept");
+        // Ticks at 1,080 and 1,160; 40 had run when the next period began.
+        periods.change(1_200, 90);
+        assert_eq!([0, 999, 1_080, 1_160, 1_290, 1_380, 9_000].map(|at| periods.at(at)), [70, 70, 80, 80, 130, 90, 90]);
+        // It stood still from 1,500 to 1,700: 30 of the period had run, and the next tick comes 60 later.
+        periods.pause(1_700, 200);
+        periods.change(1_720, 100);
+        assert_eq!(periods.at(1_820), 100 + 30 + 20, "what ran on both sides of the pause");
+        (0..CHANGES as u64).for_each(|n| periods.change(3_000 + n, 1 + n));
+        assert_eq!((periods.at(0), periods.at(u64::MAX)), (1, CHANGES as u64), "the oldest that is kept");
+    }
+
+    /// All of the time between the first change and the last tick is in the ticks, whenever changes come.
+    #[test]
+    fn ticks_stand_for_all_of_the_time() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let periods = Periods::new(100);
+        let (mut now, mut sum, mut last) = (1_000, 0, 1_000);
+        for _ in 0..200 {
+            let period = random.u64(50..150);
+            periods.change(now, period);
+            let until = now + random.u64(0..600);
+            for tick in (now + period..=until).step_by(period as usize) {
+                sum += periods.at(tick);
+                last = tick;
+            }
+            now = until;
+        }
+        assert_eq!(sum, last - 1_000);
     }
 
     #[test]

@@ -87,6 +87,18 @@ mod tests {
         paced(3).finish(windows.iter()).into_iter().map(|(_, sample)| sample.period_ns).collect()
     }
 
+    /// Of the clock the kernel's period is not believed; what hardware counts is.
+    #[test]
+    fn a_tick_and_a_hardware_sample_have_periods_of_their_own() {
+        let paced = Paced::new(Periods::new(70));
+        // SAFETY: a record of plain numbers.
+        let mut record: SampleRecord = unsafe { std::mem::zeroed() };
+        record.period = 1_000;
+        assert_eq!(paced.period(&record), 70);
+        record.address = 0x7000;
+        assert_eq!(paced.period(&record), 1_000);
+    }
+
     #[test]
     fn equal_numbers_of_accesses_take_the_time_that_rates_say() {
         // 1,000 accesses at 4 and at 1 a nanosecond; the mean is that of both together.

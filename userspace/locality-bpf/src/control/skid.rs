@@ -128,7 +128,7 @@ impl Walker {
     }
 
     fn count(&self, object: &Object, ring: &mut Ring) -> Result<BTreeMap<u32, u64>> {
-        let clock = Clock::open(object, PERIOD_NS)?;
+        let mut clock = Clock::open(object, PERIOD_NS)?;
         clock.start()?;
         let (mut histogram, mut samples) = (BTreeMap::new(), 0);
         let until = Instant::now() + PATIENCE;
