@@ -8,7 +8,7 @@
 //! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
 
 use crate::sequence::{Motion, Steps, difference, relative_error};
-use crate::track::{Interval, common_speed};
+use crate::track::{Common, Interval, common_speed, mean_speed};
 
 /// Windows remembered for a quantity; beyond, half of them are forgotten.
 const MOST_RECORDS: usize = 256;
@@ -235,12 +235,11 @@ impl Quantity {
         }
     }
 
-    /// The speed on which its samples agree, within bounds, where it comes round so often that most of them fit several; with the log
-    /// likelihood.
-    pub fn common_speed(&self, bounds: (f64, f64)) -> Option<(f64, f64)> {
-        let period = self.period()?;
-        (self.intervals.len() >= FEWEST_INTERVALS)
-            .then(|| common_speed(&self.intervals, period, self.step(), bounds))?
+    /// The speed on which its samples agree, within bounds, where it comes round so often that most of them fit several.
+    pub fn common_speed(&self, bounds: (f64, f64)) -> Option<Common> {
+        let period = self.period().filter(|_| self.intervals.len() >= FEWEST_INTERVALS)?;
+        common_speed(&self.intervals, period, self.step(), bounds)
+            .or_else(|| mean_speed(&self.intervals, period.0, bounds))
     }
 
     /// True while it may be used: it counted in nearly all windows.

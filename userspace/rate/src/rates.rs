@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::pace::{Prior, Scale, Shape, median};
 use crate::quantity::{Quantity, Slope};
 use crate::strings;
-use crate::track::{Point, Track, reckon};
+use crate::track::{Common, Point, Track, reckon};
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
 use crate::words::Words;
 
@@ -33,7 +33,8 @@ const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Standard deviation of ln of the rate on which samples of a place agree, and around it of each of them.
+/// Standard deviation of ln of samples' rates around the one on which they agree, at least: of those without a rate of their own, and where
+/// that is looked for among several.
 const COMMON: f64 = 0.04;
 const SAME_SPEED: f64 = 0.15;
 /// Rates of a place from which their median is better than that.
@@ -154,7 +155,26 @@ struct Learnt {
     scale: Scale,
     regions: Regions,
     /// Rates on which the readings of a place's samples agree together, by place.
-    common: BTreeMap<u64, Estimate>,
+    common: BTreeMap<u64, Agreed>,
+}
+
+/// A rate on which the readings of a place's samples agree together.
+#[derive(Debug, Clone, Copy)]
+struct Agreed {
+    rate: Estimate,
+    /// Standard deviation of ln of each sample's around it.
+    scatter: f64,
+    /// Log likelihood.
+    score: f64,
+}
+
+impl Agreed {
+    fn new(common: Common, slope: Slope) -> Self {
+        let Common { speed, score, scatter } = common;
+        let half = 2.0 * scatter.max(COMMON).hypot(slope.sigma);
+        let rate = Estimate::within(speed / slope.value, half);
+        Self { rate, scatter: scatter.max(SAME_SPEED), score }
+    }
 }
 
 impl Rates {
@@ -279,8 +299,8 @@ impl Rates {
     }
 
     /// The rates of places by registers that come round so often that a sample's few readings fit several.
-    fn common(&self, scale: &Scale) -> BTreeMap<u64, Estimate> {
-        let mut best: BTreeMap<u64, (f64, Estimate)> = BTreeMap::new();
+    fn common(&self, scale: &Scale) -> BTreeMap<u64, Agreed> {
+        let mut best: BTreeMap<u64, Agreed> = BTreeMap::new();
         for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
             let told = || {
                 let place = quantity.place?;
@@ -288,22 +308,23 @@ impl Rates {
                 let (low, high) = scale.prior(*shape)?.bracket(shape.most());
                 let slope =
                     self.slope(quantity.last_seen, index, 0.0).filter(|slope| slope.sigma <= IMPRECISE)?;
-                let (speed, score) = quantity.common_speed((low * slope.value, high * slope.value))?;
-                let half = 2.0 * COMMON.hypot(slope.sigma);
-                Some((place, (score, Estimate::within(speed / slope.value, half))))
+                let common = quantity.common_speed((low * slope.value, high * slope.value))?;
+                Some((place, Agreed::new(common, slope)))
             };
             let Some((place, told)) = told() else { continue };
             let known = best.entry(place).or_insert(told);
-            if told.0 > known.0 {
+            // One that varies little says more than the mean of one that varies.
+            let rank = |agreed: &Agreed| (-agreed.scatter, agreed.score);
+            if rank(&told) > rank(known) {
                 *known = told;
             }
         }
-        best.into_iter().map(|(place, (_, rate))| (place, rate)).collect()
+        best
     }
 
     /// Takes away rates that rest on quantities that come round where these are too few of their place's. (Of another place than the
     /// window's there are few readings, so those that fit nothing are not counted.)
-    fn forget_chance_fits(&self, told: &mut [Telling<'_>], common: &BTreeMap<u64, Estimate>) {
+    fn forget_chance_fits(&self, told: &mut [Telling<'_>], common: &BTreeMap<u64, Agreed>) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
                 let quantity = self.quantities.get(evidence.quantity as usize);
@@ -500,15 +521,15 @@ impl Learnt {
     }
 
     /// The rate on which a place's samples agree together, where few have one of their own.
-    fn common(&self, region: u64) -> Option<Estimate> {
+    fn common(&self, region: u64) -> Option<Agreed> {
         let few = self.regions.get(&region).is_none_or(|told| told.len() < FEWER_THAN_COMMON);
         self.common.get(&region).filter(|_| few).copied()
     }
 
     /// What other samples of the same place say, where they agree.
     fn local_prior(&self, number: u32, kept: &Kept) -> Option<Prior> {
-        if let Some(rate) = self.common(kept.region) {
-            return Some(Prior { centre: rate.value.ln(), sigma: SAME_SPEED });
+        if let Some(common) = self.common(kept.region) {
+            return Some(Prior { centre: common.rate.value.ln(), sigma: common.scatter });
         }
         let told = nearest(&self.regions, kept.region, number, FEWEST_OF_REGION)?;
         let (centre, scatter) = median(&logs(&told))?;
@@ -532,7 +553,7 @@ impl Learnt {
             prior.map_or(rate, |prior| prior.refine(rate, self.scale.doubt(steady)))
         };
         let own = own.map(|(rate, source)| (refine(rate, kept.steady), source));
-        let of_common = || Some((refine(self.common(kept.region)?, true), Source::Region));
+        let of_common = || Some((refine(self.common(kept.region)?.rate, true), Source::Region));
         let of_region = || {
             let told = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs(&told))?;
