@@ -41,8 +41,7 @@ fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     assert!(ended(&profile, expected) > 0, "{:?}, {:?}", reasons(&profile), profile.ledger.stops);
 }
 
-/// What samples stand for adds up to the CPU time, though the sampling clock changes its period all the time: each stands for the period at
-/// its time. (A change begins a period anew, so that some time is in none.)
+/// What samples stand for adds up to the CPU time, though the sampling clock changes its period all the time.
 #[test]
 fn samples_stand_for_all_of_the_time() {
     requires!(root, btf, watchpoints(4));
@@ -53,7 +52,8 @@ fn samples_stand_for_all_of_the_time() {
     let distinct: HashSet<u64> = periods.iter().copied().collect();
     assert!(distinct.len() >= 5, "{distinct:?}");
     let share = periods.iter().sum::<u64>() as f64 / live.profile.run.cpu_ns as f64;
-    assert!((0.6..1.1).contains(&share), "{share} of the time, {} samples", periods.len());
+    println!("{share:.3} of the time, {} samples", periods.len());
+    assert!((0.9..1.05).contains(&share), "{share} of the time, {} samples", periods.len());
 }
 
 #[test]
@@ -301,11 +301,12 @@ fn the_time_of_a_round_is_measured() {
         let run = &live.profile.run;
         let (trap_ns, scatter_ns) = (run.distance_resolution_ns as f64, run.distance_scatter_ns);
         let off_ns = (quantile(50) - 1.0) * round_ns;
-        // What a trap takes is known to 3 %; where it scatters by more, the trace says so, and is held to what it says.
+        // What a trap takes is known to 3 %, or to what the trace says that it scatters by, on shared machines to an eighth at worst.
         let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| 1.4826 * scatter_ns as f64);
+        let allowed_ns = (2.0 * believed_ns.max(0.03 * trap_ns)).min(trap_ns / 8.0);
         println!("off by {off_ns:.0} ns of a trap's {trap_ns:.0}, told to scatter by {scatter_ns:?}");
         assert!(
-            (0.75..1.3).contains(&quantile(50)) || off_ns.abs() < 2.0 * believed_ns,
+            (0.75..1.3).contains(&quantile(50)) || off_ns.abs() < allowed_ns,
             "{arguments:?}: {} rounds, {off_ns} ns of a trap's {trap_ns}, told to scatter by {scatter_ns:?}",
             quantile(50)
         );

@@ -54,15 +54,16 @@ pub struct Unsure {
 /// How badly was measured on walks over arrays of known length, with windows, on virtual machines (docs/accuracy.md has the command).
 /// From the stop on (a trap of 16 µs, 0.3 to 44 µs around): four in five were longer than true by 5 % of a trap and 8 %, with a deviation
 /// of 15 % of a trap and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120 µs around): on
-/// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten. Another machine's traps took a tenth more or less
-/// than was taken off: so a trace says by how much its own readings of a trap's cost scatter, and the deviation is no less.
+/// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten. Traps of shared machines
+/// differ more from each other: a trace says by how much its own readings of their cost scatter, and the deviation is no less. An error that all of
+/// them share (a tenth of a trap was seen on one machine) is not in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
     pub at: f64,
     /// Accesses in the time that a trap costs.
     pub resolution: f64,
-    /// Accesses in the time that what was taken off for a trap is wrong by, in the median; 0: not known.
+    /// Accesses in the time by which single traps differ from what was taken off for them, in the median; 0: not known.
     pub scatter: f64,
     /// It is that of the interval behind the reuse, in which caches are warm again (`Maker::again` in module `subjects`).
     pub is_warm: bool,

@@ -111,8 +111,8 @@ pub struct Run {
     pub policy: String,
     /// Time distances shorter than this cannot be told from 0 (trap cost and clock resolution).
     pub distance_resolution_ns: u64,
-    /// How far readings of what a trap costs, taken during the trace, lay from what was believed when each was taken: their
-    /// median; near time distances are wrong by as much. Nothing where there were too few.
+    /// How far single readings of what a trap costs, taken during the trace, lay from what was believed when each was taken: their
+    /// median. What all readings have in common with the belief is not in it. Nothing where there were too few.
     pub distance_scatter_ns: Option<u64>,
     /// Version of the tool that wrote the profile.
     pub tool_version: String,

@@ -72,7 +72,7 @@ pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
 pub(super) struct Gauge {
     /// When, and what was read.
     latest: VecDeque<(u64, u64)>,
-    /// How far the latest of all lay from the price that was believed when they were taken.
+    /// How far the latest lay from what was believed when they were taken.
     off_ns: VecDeque<u64>,
     /// The last watch that ended saw no reuse soon after the use.
     far: bool,
@@ -85,11 +85,10 @@ impl Default for Gauge {
 }
 
 impl Gauge {
-    fn note(&mut self, now_ns: u64, gap_ns: u64) {
-        if let Some(believed_ns) = self.gap_ns(now_ns) {
-            self.off_ns.truncate(SCATTERED - 1);
-            self.off_ns.push_front(gap_ns.abs_diff(believed_ns));
-        }
+    /// `believed_ns`: what it was taken to be.
+    fn note(&mut self, now_ns: u64, gap_ns: u64, believed_ns: u64) {
+        self.off_ns.truncate(SCATTERED - 1);
+        self.off_ns.push_front(gap_ns.abs_diff(believed_ns));
         self.latest.truncate(LATEST - 1);
         self.latest.push_front((now_ns, gap_ns));
     }
@@ -181,7 +180,8 @@ impl Capture {
                     && let Some(gap_ns) = ours.gap_since(&trap, *before).filter(|gap_ns| *gap_ns <= most_ns)
                 {
                     tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
-                    self.gauge.note(header.time_ns, gap_ns);
+                    let (_, believed_ns) = self.trap_prices(header.time_ns);
+                    self.gauge.note(header.time_ns, gap_ns, believed_ns);
                     add(&self.costs.gauges, 1);
                     let scatter_ns = self.gauge.scatter_ns().unwrap_or(0);
                     self.costs.gauge_scatter_ns.store(scatter_ns, Ordering::Relaxed);
@@ -221,22 +221,22 @@ mod tests {
     fn the_price_is_the_least_of_the_latest() {
         let mut gauge = Gauge::default();
         for (gap_ns, price) in [(9, None), (5, None), (7, Some(5)), (8, Some(5)), (9, Some(7))] {
-            gauge.note(1_000, gap_ns);
+            gauge.note(1_000, gap_ns, 8);
             assert_eq!(gauge.gap_ns(1_000), price, "{:?}", gauge.latest);
         }
-        assert_eq!(gauge.scatter_ns(), None, "of two");
+        assert_eq!(gauge.scatter_ns(), None, "of five");
         assert_eq!(gauge.gap_ns(1_000 + OLD_NS), Some(7));
         assert_eq!(gauge.gap_ns(1_001 + OLD_NS), None);
     }
 
-    /// Readings that lie higher than the least of three scatter by what they are higher, not by their differences.
+    /// Around what was believed: the calibrated price (40) before there are three, then the least of three.
     #[test]
     fn readings_scatter_around_what_was_believed() {
         let mut gauge = Gauge::default();
         for gap_ns in [20, 22, 30, 23, 26, 20, 23, 23, 23, 29, 26] {
-            gauge.note(1_000, gap_ns);
+            gauge.note(1_000, gap_ns, gauge.gap_ns(1_000).unwrap_or(40));
         }
-        assert_eq!(gauge.off_ns, [3, 6, 3, 3, 3, 3, 4, 3]);
+        assert_eq!(gauge.off_ns, [3, 6, 3, 3, 3, 3, 4, 3, 10, 18, 20]);
         assert_eq!(gauge.scatter_ns(), Some(3));
     }
 }
