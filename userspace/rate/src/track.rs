@@ -316,7 +316,11 @@ pub(crate) fn common_speed(
         squares += share * took * (advance / (best.0 * took) - 1.0).powi(2);
     }
     let speed = sum / ns;
-    Some(Common { speed, score: best.1, scatter: (squares / ns - (speed / best.0 - 1.0).powi(2)).max(0.0).sqrt() })
+    Some(Common {
+        speed,
+        score: best.1,
+        scatter: (squares / ns - (speed / best.0 - 1.0).powi(2)).max(0.0).sqrt(),
+    })
 }
 
 /// What many samples agree on.
@@ -349,8 +353,11 @@ pub(crate) fn mean_speed(intervals: &[Interval], period: f64, (low, high): (f64,
     let (sum, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
     let (speed, n) = (sum / ns, pieces.len() as f64);
     let squares: f64 = pieces.iter().map(|(advance, ns)| (advance / (speed * ns) - 1.0).powi(2)).sum();
-    (pieces.len() >= FEWEST_OF_MEAN && score >= DECISIVE)
-        .then(|| Common { speed, score, scatter: (squares / n).sqrt() })
+    (pieces.len() >= FEWEST_OF_MEAN && score >= DECISIVE).then(|| Common {
+        speed,
+        score,
+        scatter: (squares / n).sqrt(),
+    })
 }
 
 /// Equal intervals agree on a wrong number of periods too.
@@ -450,7 +457,7 @@ mod tests {
         let (period, speed) = (7_360_000.0, 7_360_000.0 / 1_100_000.0);
         let mut read = |n: usize| {
             let ns = 30_000.0 * 30.0_f64.powf(random.f64());
-            let off = if n % 10 == 0 { 5.0 * random.f64() } else { 0.6 + 0.8 * random.f64() };
+            let off = if n.is_multiple_of(10) { 5.0 * random.f64() } else { 0.6 + 0.8 * random.f64() };
             let (went, from) = (speed * off * ns, random.f64() * period);
             Interval { step: ((from + went) % period - from) as i64, ns }
         };

@@ -189,7 +189,8 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
             .into_iter()
             .enumerate()
             .map(|(key, off)| {
-                let measured = Measured { at: truth * off, resolution: 25_000.0, scatter: 0.0, is_warm: true };
+                let measured =
+                    Measured { at: truth * off, resolution: 25_000.0, scatter: 0.0, is_warm: true };
                 let last = scale::index(measured.longest() as u64);
                 (key, Unsure { measured: Some(measured), ..unsure(0, 300, last) })
             })
@@ -206,9 +207,8 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
 fn nothing_measured_is_likelier_at_a_quite_other_distance() {
     for (is_warm, expected) in [(false, 40_000.0..=50_000.0), (true, 49_000.0..=51_000.0)] {
         let resolution = 10_000.0;
-        let likelihood = |at: f64, distance| {
-            Measured { at, resolution, scatter: 0.0, is_warm }.likelihood(distance)
-        };
+        let likelihood =
+            |at: f64, distance| Measured { at, resolution, scatter: 0.0, is_warm }.likelihood(distance);
         let distances = (1..100).map(|n| f64::from(n) * 1_000.0);
         let best = distances.max_by(|a, b| likelihood(50_000.0, *a).total_cmp(&likelihood(50_000.0, *b)));
         assert!(best.is_some_and(|best| expected.contains(&best)), "{best:?}");

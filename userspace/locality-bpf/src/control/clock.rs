@@ -10,12 +10,12 @@ use anyhow::{Context as _, Result, anyhow};
 use super::lock;
 use crate::kernel::{
     object::Object,
-    sys,
     sources::{
         Source,
         open::{Opened, explain, open},
         select::Selected,
     },
+    sys,
 };
 
 /// The events. Dropping them ends the sampling.
@@ -129,7 +129,14 @@ impl Clock {
                 events.push(opened);
             }
         }
-        Ok(Self { events, period_ns, changed_ns: 0, periods: Periods::new(period_ns), stopped_ns: None, speed })
+        Ok(Self {
+            events,
+            period_ns,
+            changed_ns: 0,
+            periods: Periods::new(period_ns),
+            stopped_ns: None,
+            speed,
+        })
     }
 
     /// Its periods, now and later.
@@ -243,7 +250,10 @@ mod tests {
         periods.change(1_000, 80);
         // Ticks at 1,080 and 1,160; 40 had run when the next period began.
         periods.change(1_200, 90);
-        assert_eq!([0, 999, 1_080, 1_160, 1_290, 1_380, 9_000].map(|at| periods.at(at)), [70, 70, 80, 80, 130, 90, 90]);
+        assert_eq!(
+            [0, 999, 1_080, 1_160, 1_290, 1_380, 9_000].map(|at| periods.at(at)),
+            [70, 70, 80, 80, 130, 90, 90]
+        );
         // It stood still from 1,500 to 1,700: 30 of the period had run, and the next tick comes 60 later.
         periods.pause(1_700, 200);
         periods.change(1_720, 100);
