@@ -2,7 +2,8 @@
 //!
 //! Three ways: one that never turns back is the sum of its advances; one with a known period is unwrapped by the
 //! number of periods that makes all intervals agree; of one that turns back without a known period only those intervals
-//! count that agree with one another and are of different lengths. Ambiguous cases give nothing.
+//! count that agree with one another and are of different lengths. Ambiguous cases give nothing: there all samples of a place together may
+//! have a common speed or, where that changes all the time, a mean.
 
 use crate::quantity::Quantity;
 use crate::sequence::{difference, relative_error};
