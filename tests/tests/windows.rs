@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 use std::{collections::HashSet, fs, thread};
 
+use locality_analysis::interval::SIGMAS;
 use locality_analysis::model::{Outcome, Profile, Seen};
 use locality_tests::live::{Live, alone};
 use locality_tests::{Target, Tracer, requires};
@@ -302,7 +303,7 @@ fn the_time_of_a_round_is_measured() {
         let (trap_ns, scatter_ns) = (run.distance_resolution_ns as f64, run.distance_scatter_ns);
         let off_ns = (quantile(50) - 1.0) * round_ns;
         // What a trap takes is known to 3 %, or to what the trace says that it scatters by, on shared machines to an eighth at worst.
-        let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| 1.4826 * scatter_ns as f64);
+        let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| SIGMAS * scatter_ns as f64);
         let allowed_ns = (2.0 * believed_ns.max(0.03 * trap_ns)).min(trap_ns / 8.0);
         println!("off by {off_ns:.0} ns of a trap's {trap_ns:.0}, told to scatter by {scatter_ns:?}");
         assert!(

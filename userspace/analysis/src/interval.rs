@@ -82,7 +82,7 @@ const WARM: Errors = Errors { late: (0.0, 1.0), deviation: (0.03, 0.05), straggl
 /// Traps.
 const STRAGGLE: f64 = 2.0;
 /// Deviations of a normal distribution in the median of what it differs by.
-const SIGMAS: f64 = 1.4826;
+pub const SIGMAS: f64 = 1.4826;
 
 impl Measured {
     /// Longest distance that may have been measured so.

@@ -7,7 +7,7 @@
 //! the speed of this one, and steps look too rare. Windows are taken at equal distances in time, so slow code has more of them than its share of
 //! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
 
-use crate::sequence::{Motion, Steps, difference, relative_error};
+use crate::sequence::{Motion, Steps, difference, relative_error, sums};
 use crate::track::{Common, Interval, common_speed, mean_speed};
 
 /// Windows remembered for a quantity; beyond, half of them are forgotten.
@@ -452,7 +452,7 @@ fn total(records: &[&Record]) -> Option<Slope> {
 
 /// The ratio of the sums of at least so many pairs.
 fn pool(pairs: Vec<(f64, f64)>, fewest: usize) -> Option<Slope> {
-    let (x, a) = pairs.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    let (x, a) = sums(&pairs);
     if pairs.len() < fewest || a <= 0.0 {
         return None;
     }

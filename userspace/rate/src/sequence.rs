@@ -160,10 +160,15 @@ fn pieces(steps: impl Iterator<Item = (u32, u64)>, edges: u32) -> Vec<(f64, f64)
     pieces
 }
 
+/// Σx and Σa.
+pub(crate) fn sums(pieces: &[(f64, f64)]) -> (f64, f64) {
+    pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1))
+}
+
 /// Relative standard error of Σx ÷ Σa by the linearised ratio estimator (Cochran, Sampling Techniques, §6.4).
 pub(crate) fn relative_error(pieces: &[(f64, f64)]) -> f64 {
     let n = pieces.len() as f64;
-    let (x, a) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+    let (x, a) = sums(pieces);
     if n < 2.0 || x <= 0.0 || a <= 0.0 {
         return f64::INFINITY;
     }

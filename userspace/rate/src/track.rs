@@ -6,7 +6,7 @@
 //! have a common speed or, where that changes all the time, a mean.
 
 use crate::quantity::Quantity;
-use crate::sequence::{difference, relative_error};
+use crate::sequence::{difference, relative_error, sums};
 
 /// Intervals that must agree where aliasing is possible.
 const AGREEING: usize = 3;
@@ -70,7 +70,7 @@ pub(crate) struct Track {
 impl Track {
     /// From steps and the time that they took, interval by interval; `None` without time.
     pub(crate) fn pooled(pieces: &[(f64, f64)]) -> Option<Self> {
-        let (steps, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+        let (steps, ns) = sums(pieces);
         let sigma = if pieces.len() < 2 { 0.05 } else { relative_error(pieces) };
         (ns > 0.0).then(|| Self { speed: steps / ns, sigma, intervals: pieces.len() as u32 })
     }
@@ -93,6 +93,13 @@ pub(crate) struct Interval {
     /// In the quantity's own direction.
     pub step: i64,
     pub ns: f64,
+}
+
+impl Interval {
+    /// What it went beyond whole periods, and its time.
+    fn rest(&self, period: f64) -> (f64, f64) {
+        ((self.step as f64).rem_euclid(period), self.ns)
+    }
 }
 
 /// `bracket`: bounds of the quantity's speed (see [`Track::speed`]), where something is known.
@@ -148,7 +155,7 @@ fn graininess(step: f64, sum: f64) -> f64 {
 fn straight(intervals: &[Interval], stride: f64) -> Option<Track> {
     let pieces: Vec<(f64, f64)> =
         intervals.iter().map(|interval| (interval.step as f64, interval.ns)).collect();
-    let (sum, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+    let (sum, ns) = sums(&pieces);
     let sigma = if pieces.len() < 2 { 0.1 } else { relative_error(&pieces) };
     let sigma = sigma.hypot(graininess(stride, sum));
     (sigma < 0.5).then_some(Track { speed: sum / ns, sigma, intervals: pieces.len() as u32 })
@@ -186,8 +193,7 @@ fn unwrap(
     stride: f64,
     (low, high): (f64, f64),
 ) -> Vec<(Track, f64)> {
-    let rests: Vec<(f64, f64)> =
-        intervals.iter().map(|i| ((i.step as f64).rem_euclid(period), i.ns)).collect();
+    let rests: Vec<(f64, f64)> = intervals.iter().map(|interval| interval.rest(period)).collect();
     let fit = Fit { period, stride, error, variations: &[(1.0, VARIATION)], astray: ASTRAY };
     let score = |speed: f64| fit.score(&rests, speed);
     let mut found: Vec<(f64, f64)> = Vec::new();
@@ -263,8 +269,12 @@ impl Fit<'_> {
         let (mut told, mut spread) = (0.0, 0.0);
         for (share, variation) in self.variations {
             let sigma = self.sigma(*variation, speed, ns);
+            if sigma > self.period / 4.0 {
+                spread += share;
+                continue;
+            }
             let normal = (-(off / sigma).powi(2) / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt());
-            if sigma > self.period / 4.0 { spread += share } else { told += share * normal * self.period }
+            told += share * normal * self.period;
         }
         (told, spread)
     }
@@ -286,16 +296,15 @@ impl Fit<'_> {
     }
 }
 
-/// The one speed within bounds that explains intervals of many samples (the mean of those that it explains): where each sample by itself fits several, together they
-/// fit one.
+/// The one speed within bounds that explains intervals of many samples (the mean of those that it explains): where each sample by
+/// itself fits several, together they fit one.
 pub(crate) fn common_speed(
     intervals: &[Interval],
     (period, error): (f64, f64),
     stride: f64,
     (low, high): (f64, f64),
 ) -> Option<Common> {
-    let rests: Vec<(f64, f64)> =
-        intervals.iter().map(|i| ((i.step as f64).rem_euclid(period), i.ns)).collect();
+    let rests: Vec<(f64, f64)> = intervals.iter().map(|interval| interval.rest(period)).collect();
     let fit = Fit { period, stride, error, variations: &FROM_SAMPLE_TO_SAMPLE, astray: MANY_ASTRAY };
     let speeds = ((high / low).ln() / FINE).clamp(0.0, 1000.0) as u32;
     let scored: Vec<(f64, f64)> = (0..=speeds)
@@ -339,19 +348,18 @@ pub(crate) struct Common {
 pub(crate) fn mean_speed(intervals: &[Interval], period: f64, (low, high): (f64, f64)) -> Option<Common> {
     let mut pieces: Vec<(f64, f64)> = Vec::new();
     let mut score = 0.0;
-    for interval in intervals {
+    for (rest, ns) in intervals.iter().map(|interval| interval.rest(period)) {
         let (least, most) = BY_CHANCE;
-        let chance = ((high - low) * interval.ns / period).max(least);
+        let chance = ((high - low) * ns / period).max(least);
         if chance > most {
             continue;
         }
-        let rest = (interval.step as f64).rem_euclid(period);
-        let advance = rest + ((low * interval.ns - rest) / period).ceil().max(0.0) * period;
-        let fits = advance <= high * interval.ns;
+        let advance = rest + ((low * ns - rest) / period).ceil().max(0.0) * period;
+        let fits = advance <= high * ns;
         score += if fits { ((1.0 - MANY_ASTRAY) / chance + MANY_ASTRAY).ln() } else { MANY_ASTRAY.ln() };
-        pieces.extend(fits.then_some((advance, interval.ns)));
+        pieces.extend(fits.then_some((advance, ns)));
     }
-    let (sum, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+    let (sum, ns) = sums(&pieces);
     let (speed, n) = (sum / ns, pieces.len() as f64);
     let squares: f64 = pieces.iter().map(|(advance, ns)| (advance / (speed * ns) - 1.0).powi(2)).sum();
     (pieces.len() >= FEWEST_OF_MEAN && score >= DECISIVE).then(|| Common {
@@ -369,7 +377,7 @@ fn are_of_two_lengths(lengths: impl Iterator<Item = f64>) -> bool {
 
 fn sum_of(pieces: impl Iterator<Item = (f64, f64)>, stride: f64, error: f64) -> Track {
     let pieces: Vec<(f64, f64)> = pieces.collect();
-    let (sum, ns) = pieces.iter().fold((0.0, 0.0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1));
+    let (sum, ns) = sums(&pieces);
     let sigma = relative_error(&pieces).min(1.0).hypot(graininess(stride, sum)).hypot(error);
     Track { speed: sum / ns, sigma, intervals: pieces.len() as u32 }
 }

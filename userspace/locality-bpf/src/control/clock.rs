@@ -83,7 +83,7 @@ impl Periods {
     /// It stood still for so long until now, and goes on where it was.
     fn pause(&self, now_ns: u64, paused_ns: u64) {
         let mut changes = lock(&self.0);
-        let Some(before) = changes.front().copied().filter(|before| before.since_ns > 0) else { return };
+        let Some(before) = changes.front().copied() else { return };
         let (ran_ns, carried_ns) = before.begun(now_ns.saturating_sub(paused_ns));
         changes.truncate(CHANGES - 1);
         changes.push_front(Change { since_ns: now_ns - ran_ns.min(now_ns), carried_ns, ..before });

@@ -244,9 +244,9 @@ impl<'a> Trace<'a> {
         let capture =
             Capture::new(object, ring, settings, costs, heartbeat, windows, events.clone())?.start()?;
         let shown = Arc::new(Mutex::new(Shown::default()));
-        let paced = (pace, clock.periods());
+        let pace = (pace, clock.periods());
         let (assembler, notables) =
-            assembly::start(queue, store, books.started.mono_ns, paced, blocks, Arc::clone(&shown))?;
+            assembly::start(queue, store, books.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
         Ok(Self {
             precision,
             progress,
