@@ -188,7 +188,7 @@ impl CacheUse {
             let fills: Vec<u64> = fills.into_iter().map(middle).collect();
             let last = index > 0 && index + 1 == levels.len();
             let name = if last { "LL".to_owned() } else { format!("L{}", index + 1) };
-            study.level(lines, &fills, LevelUse { name, bytes: *bytes, ..LevelUse::default() })
+            study.level(lines, &fills, index == 0, LevelUse { name, bytes: *bytes, ..LevelUse::default() })
         };
         let n = study.firsts.len() as u64;
         let touches = study.missed * masses.iter().map(Mass::total).sum::<f64>();
@@ -204,11 +204,11 @@ fn middle(mut bins: Vec<usize>) -> u64 {
 }
 
 impl Study<'_> {
-    fn level(&self, case: &Case<'_>, fills: &[u64], level: LevelUse) -> LevelUse {
+    fn level(&self, case: &Case<'_>, fills: &[u64], is_first: bool, level: LevelUse) -> LevelUse {
         let costs = self.costs(fills, &|_| 1.0);
         let sums = self.sums(&costs);
         let draws = self.draws(case, fills);
-        let spread = Spread::new(&draws, &sums, self.by_sample(&costs));
+        let spread = Spread::new(is_first, &draws, &sums, self.by_sample(&costs));
         let whole = |sums: &Sums| sums.whole;
         let lines = Ranked::of(&sums.places, |_, _| Ordering::Equal);
         let functions = Ranked::of(&sums.functions, |a, b| {

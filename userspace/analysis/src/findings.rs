@@ -321,7 +321,7 @@ fn why_no_watches(profile: &Profile) -> String {
             reasons.join("; ")
         )
     } else if unheld {
-        "the threads were not held yet: what was just started is left alone for its first 20 ms".to_owned()
+        "the threads were not held yet: what was just started is left alone for some milliseconds".to_owned()
     } else if ledger.refused > 0 {
         format!("the kernel refused all {} debug registers that were asked for", ledger.refused)
     } else if !ledger.unreachable.is_empty() {
