@@ -34,8 +34,12 @@ pub struct KernelOffsets {
     pub task_blocked: u32,
     /// `task_struct.pending.signal`.
     pub task_pending: u32,
+    /// `task_struct.se.sum_exec_runtime`.
+    pub task_cpu_ns: u32,
     /// `signal_struct.shared_pending.signal`.
     pub signal_shared_pending: u32,
+    /// `signal_struct.sum_sched_runtime`: the CPU time of the process' ended threads.
+    pub signal_cpu_ns: u32,
     /// `sighand_struct.action`.
     pub sighand_action: u32,
     /// Size of `k_sigaction`; its first field is the handler.
@@ -61,7 +65,7 @@ pub struct CgroupTarget {
 pub const HEARTBEAT_MAX_AGE_NS: u64 = 60_000_000;
 
 const _: () = {
-    assert!(size_of::<KernelOffsets>() == 52);
+    assert!(size_of::<KernelOffsets>() == 60);
     assert!(size_of::<CgroupTarget>() == 16);
 };
 

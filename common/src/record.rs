@@ -197,6 +197,8 @@ pub struct LifecycleRecord {
     pub reserved: u32,
     /// Name of the thread (`comm`).
     pub comm: [u8; 16],
+    /// Of an end: CPU time of this thread, up to its last scheduler tick, and of those of its process that ended before, in ns; else 0.
+    pub cpu_ns: u64,
 }
 
 /// What happened; the value of [`LifecycleRecord::event`].
@@ -312,7 +314,7 @@ const _: () = {
     assert!(size_of::<Code>() == 16 + CODE_BYTES);
     assert!(size_of::<SampleRecord>() == 32 + 48 + 168 + 16 + CODE_BYTES);
     assert!(size_of::<TouchRecord>() == 32 + 56 + 168 + 16 + CODE_BYTES);
-    assert!(size_of::<LifecycleRecord>() == 32 + 32);
+    assert!(size_of::<LifecycleRecord>() == 32 + 40);
     assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);

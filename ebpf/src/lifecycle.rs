@@ -34,21 +34,21 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
     {
         count(counter::TARGETS_FULL);
     }
-    record(lifecycle::FORK, other_tid, other_tgid);
+    record(lifecycle::FORK, other_tid, other_tgid, 0);
     0
 }
 
 /// `sched_process_exec(task, old_pid, bprm)`: runs in the thread that goes on, which is now the leader.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(ctx: RawTracePointContext) -> i32 {
-    record(lifecycle::EXEC, ctx.arg::<u32>(1), 0);
+    record(lifecycle::EXEC, ctx.arg::<u32>(1), 0, 0);
     0
 }
 
 /// `sched_process_exit(task)`: runs in the dying thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn thread_exit(_ctx: RawTracePointContext) -> i32 {
-    record(lifecycle::EXIT, 0, 0);
+    record(lifecycle::EXIT, 0, 0, Task::current().cpu_ns());
     // SAFETY: a helper call without arguments.
     let tid = unsafe { bpf_get_current_pid_tgid() } as u32;
     // Absent for a thread that was never held.
@@ -63,7 +63,7 @@ fn current_tgid() -> u32 {
 }
 
 #[inline(always)]
-fn record(event: u32, other_tid: u32, other_tgid: u32) {
+fn record(event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
     count(counter::SEEN);
     // SAFETY: helper calls without arguments.
     let (pid_tgid, cpu, now) =
@@ -88,6 +88,7 @@ fn record(event: u32, other_tid: u32, other_tgid: u32) {
         other_tgid,
         reserved: 0,
         comm: [0; 16],
+        cpu_ns,
     };
     // SAFETY: the destination is a local of the size given.
     unsafe { bpf_get_current_comm((&raw mut record.comm).cast(), 16) };

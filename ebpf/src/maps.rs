@@ -120,7 +120,9 @@ pub static OFFSETS: KernelOffsets = KernelOffsets {
     task_signal: 0,
     task_blocked: 0,
     task_pending: 0,
+    task_cpu_ns: 0,
     signal_shared_pending: 0,
+    signal_cpu_ns: 0,
     sighand_action: 0,
     k_sigaction_bytes: 0,
 };

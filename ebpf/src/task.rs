@@ -53,6 +53,18 @@ impl Task {
         voluntary.wrapping_add(involuntary)
     }
 
+    /// CPU time in ns, up to the last scheduler tick, and that of the threads of its process that ended before it.
+    #[inline(always)]
+    pub fn cpu_ns(self) -> u64 {
+        let signal: u64 = read(self.0 + u64::from(offset!(task_signal)));
+        if offset!(task_cpu_ns) == 0 || offset!(signal_cpu_ns) == 0 || signal == 0 {
+            return 0;
+        }
+        let own: u64 = read(self.0 + u64::from(offset!(task_cpu_ns)));
+        let ended: u64 = read(signal + u64::from(offset!(signal_cpu_ns)));
+        own.wrapping_add(ended)
+    }
+
     /// Whether it has a tracer: a debugger, or us.
     #[inline(always)]
     pub fn has_tracer(self) -> bool {

@@ -1,13 +1,14 @@
 //! Shadow windows on live processes: what they foretell happens; where they cannot go on they end with a reason; whatever
 //! becomes of them, the traced program runs on and says what it says untraced.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{collections::HashSet, fs, thread};
 
 use locality_analysis::interval::SIGMAS;
 use locality_analysis::model::{Outcome, Profile, Seen};
 use locality_tests::live::{Live, alone};
-use locality_tests::{Target, Tracer, requires};
+use locality_tests::{Target, Tracer, programs, requires};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -55,6 +56,35 @@ fn samples_stand_for_all_of_the_time() {
     let share = periods.iter().sum::<u64>() as f64 / live.profile.run.cpu_ns as f64;
     println!("{share:.3} of the time, {} samples", periods.len());
     assert!((0.9..1.05).contains(&share), "{share} of the time, {} samples", periods.len());
+}
+
+/// A process that lives for some fiftieths of a second is held at its first sample, and sampled again at once; that counts once.
+#[test]
+fn processes_of_milliseconds_have_windows() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let program = programs::build("two_loops");
+    let script = format!("while :; do {} 0.06; done", program.display());
+    let mut shell = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).spawn().unwrap();
+    let live = Live::trace(shell.id(), "6", &["--overhead", "3"]);
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    let profile = &live.profile;
+    let of_children: Vec<_> = profile
+        .samples
+        .iter()
+        .filter(|sample| profile.threads[sample.thread.0 as usize].pid != shell.id())
+        .collect();
+    let held = of_children.iter().filter(|sample| sample.held).count();
+    println!("{held} of {} samples held, {:#}", of_children.len(), live.report["ledger"]["stops"]);
+    assert!(of_children.len() >= 20 && held * 10 >= of_children.len() * 8, "{held} of {}", of_children.len());
+    let stops = &live.report["ledger"]["stops"];
+    assert!(stops["sampled again because the thread was not held yet"].as_u64() > Some(0), "{stops:#}");
+    assert!(profile.windows.len() * 10 >= held * 8, "{} windows", profile.windows.len());
+    let sum: u64 = profile.samples.iter().map(|sample| sample.period_ns).sum();
+    let share = sum as f64 / profile.run.cpu_ns as f64;
+    println!("{share:.3} of the time");
+    assert!((0.85..1.1).contains(&share), "{sum} ns of {}", profile.run.cpu_ns);
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //!
 //! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread is in a table); what
 //! repetitions have in common with none before them is gone, see `truth`; accesses in system calls are unknown to the exact
-//! engine but trap live; a watched word of `sort` and `cc1` is lost for the first 20 ms of each process (docs/limitations.md).
+//! engine but trap live; the first milliseconds of each process of `sort` and `cc1` have no windows (docs/limitations.md).
 
 mod cacheuse;
 mod corpus;

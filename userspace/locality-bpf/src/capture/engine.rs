@@ -16,7 +16,7 @@ use tokio::sync::mpsc as async_mpsc;
 use super::{
     code::SharedCode,
     counting::Places,
-    event::{Costs, EndOutcome, Event, WatchEnd, add},
+    event::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
     gauge::Gauge,
     members::Members,
     watching::{Watch, Watches},
@@ -129,6 +129,8 @@ pub struct Capture {
     pub(super) programs: TouchProgram,
     pub(super) gauge: Gauge,
     restored_ns: u64,
+    /// Processes that ended, which the controller has not heard of.
+    pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
     before: [u64; counter::COUNT as usize],
     /// What the controller must hear although its queue was full.
@@ -186,6 +188,7 @@ impl Capture {
             programs,
             gauge: Gauge::default(),
             restored_ns: 0,
+            ended: Vec::new(),
             unheard: std::cell::RefCell::default(),
             before,
         })
@@ -399,6 +402,7 @@ impl Capture {
         let forbidden = self.kernel.beat(0);
         tracing::debug!(?forbidden, "finishing");
         self.drain_ring(usize::MAX);
+        self.flush_again();
         let tgids: Vec<u32> = self.members.processes.keys().copied().collect();
         let now = sys::monotonic_ns();
         for watch in self.watches.iter_mut() {
@@ -418,6 +422,7 @@ impl Capture {
             self.on_status(tid, status);
         }
         self.flush_awaited();
+        crate::control::lock(&self.costs.ended).append(&mut self.ended);
         // The kernel lets the threads go when this one ends.
         let tids: Vec<u32> = self.members.threads.keys().copied().collect();
         for tid in tids {

@@ -1,6 +1,9 @@
 //! What the capture thread tells the controller, in the order in which it happened, and the costs that both count.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 
 use locality_analysis::model::Access;
 use locality_common::record::{MeterRecord, SampleRecord, TouchRecord};
@@ -191,6 +194,17 @@ pub enum EndOutcome {
     Gone,
 }
 
+/// A process that ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Which.
+    pub pid: u32,
+    /// CPU time that it used in all.
+    pub cpu_ns: u64,
+    /// It was born during the trace.
+    pub is_newborn: bool,
+}
+
 /// Costs and stop counts, updated by the capture thread, read by the governor.
 #[derive(Debug, Default)]
 pub struct Costs {
@@ -218,6 +232,12 @@ pub struct Costs {
     pub late_stops: AtomicU64,
     /// Stops that were asked for and never came (the thread ended first).
     pub missed_stops: AtomicU64,
+    /// Samples whose place another took, because their threads were not held yet.
+    pub replaced_samples: AtomicU64,
+    /// Ticks of the clocks that start those others, beyond the first.
+    pub surplus_samples: AtomicU64,
+    /// Processes that ended and were not counted yet.
+    pub ended: Mutex<Vec<Ended>>,
     /// Watches asked of the kernel.
     pub armed: AtomicU64,
     /// Traps of watchpoints that left a record.
@@ -258,6 +278,13 @@ pub struct Costs {
     pub unknown_records: AtomicU64,
     /// Touches whose watch had been withdrawn when they were read.
     pub orphan_touches: AtomicU64,
+}
+
+impl Costs {
+    /// Samples, one a tick of the sampling clock.
+    pub fn told_samples(&self) -> u64 {
+        get(&self.samples).saturating_sub(get(&self.replaced_samples) + get(&self.surplus_samples))
+    }
 }
 
 /// Adds to a counter.

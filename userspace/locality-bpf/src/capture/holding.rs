@@ -1,17 +1,34 @@
 //! Who is held: which threads are seized, when, and why some are not.
 //!
 //! A process that was just forked, or has just become another program, is left alone for [`SETTLE_NS`] and until its next
-//! sample. It may want a tracer of its own (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once
+//! sample, behind which another follows at once and takes its place, so that processes of milliseconds have windows, too. It may want a tracer of its own (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once
 //! its library is loaded), and what is over within that time costs nothing. New threads of a held process are held from
 //! their first instruction. Not here: what happens at a stop (`stops`).
 
 use std::io;
 
-use super::{engine::Capture, event::Event};
-use crate::kernel::{proc, ptrace, sys};
+use locality_common::record::SampleRecord;
 
-/// A new program is left alone for so long: loading its libraries takes a few milliseconds.
-const SETTLE_NS: u64 = 20_000_000;
+use super::{
+    engine::Capture,
+    event::{Event, add},
+    members::Again,
+};
+use crate::kernel::{
+    proc, ptrace,
+    sources::{Source, open::open},
+    sys,
+};
+
+/// A new program is left alone for so long, and while it is found loading its libraries, unless that takes longer than the other.
+const SETTLE_NS: u64 = 3_000_000;
+/// It may have waited for a CPU for as long, and be about to ask for its tracer.
+const SETTLE_CPU_NS: u64 = 1_000_000;
+const LOADING_NS: u64 = 20_000_000;
+
+/// CPU time after which a thread that was just seized is sampled again, each time that it is not found in user mode. An odd number, by
+/// which the sample is known.
+const AGAIN_NS: u64 = 200_003;
 
 /// How a thread enters the books.
 #[derive(Debug)]
@@ -140,13 +157,70 @@ impl Capture {
         }
     }
 
-    /// A sampled thread's process is seized when it has settled.
-    pub(super) fn seize_if_settled(&mut self, tgid: u32, tid: u32, now_ns: u64) {
-        let since_ns = self.members.threads.get(&tid).and_then(|thread| thread.settling_since_ns);
-        if since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > SETTLE_NS)
-            && let Err(error) = self.attach(tgid)
-        {
+    /// A sampled thread's process is seized when it has settled. Returns whether the thread is held now and was not.
+    pub(super) fn seize_if_settled(&mut self, record: &SampleRecord) -> bool {
+        let (tgid, tid) = (record.header.tgid, record.header.tid);
+        let Some(thread) = self.members.threads.get(&tid) else { return false };
+        let has_worked = || sys::process_cpu_ns(tgid).is_ok_and(|used_ns| used_ns > SETTLE_CPU_NS);
+        let is_settled = |since_ns| {
+            let age_ns = record.header.time_ns.saturating_sub(since_ns);
+            age_ns > LOADING_NS
+                || (age_ns > SETTLE_NS && has_worked() && !proc::is_loading(tgid, record.regs.rip))
+        };
+        if !thread.settling_since_ns.is_some_and(is_settled) {
+            return false;
+        }
+        if let Err(error) = self.attach(tgid) {
             tracing::debug!("process {tgid} not seized: {error}");
+        }
+        self.members.threads.get(&tid).is_some_and(|thread| thread.held)
+    }
+
+    /// The sample at which a thread was seized came too early for a stop: another follows it at once and takes its place.
+    pub(super) fn sample_again(&mut self, tid: u32, first: Box<(SampleRecord, Vec<u8>)>) {
+        self.give_up_again(tid);
+        let source = Source { user_only: true, ..Source::clock() };
+        let clock = open(&source, tid as i32, -1, AGAIN_NS).map_err(anyhow::Error::from);
+        let clock = clock.and_then(|clock| {
+            clock.event.set_program(self.kernel.program_fd("sample")?)?;
+            clock.enable()?;
+            Ok(clock)
+        });
+        match (clock, self.members.threads.get_mut(&tid)) {
+            (Ok(clock), Some(thread)) => thread.again = Some(Again { clock, first }),
+            (clock, _) => {
+                if let Err(error) = clock {
+                    tracing::debug!("thread {tid} not sampled again: {error:#}");
+                }
+                self.tell_unheld_sample(*first, "not held yet");
+            }
+        }
+    }
+
+    /// Ends the wait for the sample that takes another's place, if this is it. Returns whether it counts: the clock that starts it may
+    /// have ticked again before it was closed.
+    pub(super) fn end_again(&mut self, record: &SampleRecord) -> bool {
+        if record.address != 0 || record.period != AGAIN_NS {
+            return true;
+        }
+        let thread = self.members.threads.get_mut(&record.header.tid);
+        let first = thread.and_then(|thread| thread.again.take());
+        let count = if first.is_some() { &self.costs.replaced_samples } else { &self.costs.surplus_samples };
+        add(count, 1);
+        first.is_some()
+    }
+
+    /// No second samples from now on.
+    pub(super) fn flush_again(&mut self) {
+        let threads: Vec<u32> = self.members.threads.keys().copied().collect();
+        threads.into_iter().for_each(|tid| self.give_up_again(tid));
+    }
+
+    /// It will not come any more.
+    pub(super) fn give_up_again(&mut self, tid: u32) {
+        let again = self.members.threads.get_mut(&tid).and_then(|thread| thread.again.take());
+        if let Some(again) = again {
+            self.tell_unheld_sample(*again.first, "not held yet");
         }
     }
 
@@ -190,11 +264,16 @@ impl Capture {
         }
         self.end_process_watches(tgid);
         self.forget_windows(tgid);
+        if !self.members.threads.contains_key(&tgid) {
+            // The leader had ended; the process lives on.
+            self.adopt(tgid, tgid, self.later());
+        }
         let threads = self.members.processes.get(&tgid).map(|process| process.threads.clone());
         // The leader is what goes on, whichever thread made the call; its process stays a target.
         for other in threads.into_iter().flatten().filter(|other| *other != tgid) {
             self.forget_thread(other);
         }
+        self.give_up_again(tgid);
         self.kernel.unhold(tgid);
         if let Err(error) = self.kernel.add_target(tgid) {
             tracing::debug!("process {tgid} not measured after exec: {error:#}");

@@ -6,7 +6,7 @@ use locality_analysis::arbiter::{Arbiter, Policy};
 use locality_common::record::SampleRecord;
 
 use super::metering::METER_CLOCKS;
-use crate::kernel::perf::Event as PerfEvent;
+use crate::kernel::{perf::Event as PerfEvent, sources::open::Opened};
 
 /// Debug registers of an x86 thread.
 pub const REGISTERS: u8 = 4;
@@ -22,6 +22,10 @@ pub struct Process {
     pub watched: HashMap<u64, u64>,
     /// Why its threads are not to be seized, if so.
     pub unfit: Option<String>,
+    /// It was born during the trace.
+    pub is_newborn: bool,
+    /// CPU time that it had used at least when the last of its threads ended that has.
+    pub cpu_ns: u64,
 }
 
 /// A traced thread.
@@ -39,6 +43,8 @@ pub struct Thread {
     pub unstoppable: u32,
     /// The sample whose stop is awaited, and its stack.
     pub awaited: Option<Box<(SampleRecord, Vec<u8>)>>,
+    /// It was seized at its last sample, and the one that takes that one's place is awaited.
+    pub again: Option<Again>,
     /// When it was last sampled.
     pub last_seen_ns: u64,
     /// What our ticks and traps cost this thread so far; taken off measured distances.
@@ -53,6 +59,16 @@ pub struct Thread {
     pub readings: u32,
     /// Place of its counters of accesses, where the machine has such.
     pub counted: Option<u32>,
+}
+
+/// A second sample of a thread that could not be stopped at the first, because it was not held yet.
+#[derive(Debug)]
+pub struct Again {
+    /// What starts it. Closing it ends that.
+    #[expect(dead_code, reason = "it is kept open")]
+    pub clock: Opened,
+    /// The sample whose place it takes, and that one's stack.
+    pub first: Box<(SampleRecord, Vec<u8>)>,
 }
 
 /// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows of a second.
@@ -95,6 +111,7 @@ impl Members {
             served: 0,
             unstoppable: 0,
             awaited: None,
+            again: None,
             last_seen_ns: 0,
             disturbance_ns: 0,
             announces_births: false,
@@ -109,6 +126,8 @@ impl Members {
             threads: BTreeSet::new(),
             watched: HashMap::new(),
             unfit: None,
+            is_newborn: false,
+            cpu_ns: 0,
         });
         process.threads.insert(tid);
         true

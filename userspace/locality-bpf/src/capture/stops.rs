@@ -10,8 +10,9 @@ use locality_isa::{Code, KnownAccess, Registers, first_access, registers_of};
 use super::{
     choice::{COMPANIONS, Candidate},
     engine::Capture,
-    event::{EndOutcome, Event, SampleEvent, add, get},
+    event::{EndOutcome, Ended, Event, SampleEvent, add, get},
     holding::Holding,
+    members::Process,
     watching::{Followed, Watch},
 };
 use crate::{
@@ -509,6 +510,12 @@ impl Capture {
             self.tell(Event::Unguarded);
             return;
         }
+        // Before anything else, for its parent may take leave of it now.
+        if let Some(thread) = self.members.threads.get(&tid)
+            && let Some(process) = self.members.processes.get_mut(&thread.tgid)
+        {
+            process.cpu_ns = process.cpu_ns.max(sys::process_cpu_ns(thread.tgid).unwrap_or(0));
+        }
         self.forget_thread(tid);
         if self.launched == Some(tid) {
             self.launched = None;
@@ -519,6 +526,7 @@ impl Capture {
 
     /// Takes a dead thread out of the books, and its process with the last one.
     pub(super) fn forget_thread(&mut self, tid: u32) {
+        self.give_up_again(tid);
         let Some(thread) = self.members.remove(tid) else { return };
         self.kernel.unhold(tid);
         if let Some(awaited) = thread.awaited {
@@ -536,12 +544,24 @@ impl Capture {
         if self.members.is_empty(thread.tgid) {
             self.end_process_watches(thread.tgid);
             self.forget_windows(thread.tgid);
-            self.members.processes.remove(&thread.tgid);
+            if let Some(process) = self.members.processes.remove(&thread.tgid) {
+                self.note_end(thread.tgid, &process);
+            }
             if let Some(heap) = &self.settings.heap {
                 heap.ended(thread.tgid, sys::monotonic_ns());
             }
             self.kernel.remove_target(thread.tgid);
             self.heartbeat.forget(thread.tgid);
+        }
+    }
+
+    /// What a process used, for the controller.
+    fn note_end(&mut self, pid: u32, process: &Process) {
+        let cpu_ns = process.cpu_ns.max(sys::process_cpu_ns(pid).unwrap_or(0));
+        self.ended.push(Ended { pid, cpu_ns, is_newborn: process.is_newborn });
+        // Whoever holds it may be without a CPU: then with the next one.
+        if let Ok(mut ended) = self.costs.ended.try_lock() {
+            ended.append(&mut self.ended);
         }
     }
 

@@ -58,10 +58,18 @@ impl Capture {
             add(&self.costs.missed_stops, 1);
             self.tell_unheld_sample(*unserved, "stop did not come");
         }
+        if !self.end_again(&record) {
+            return;
+        }
         if record.signal != 0 {
             if let Some(thread) = self.members.threads.get_mut(&tid) {
                 thread.awaited = Some(Box::new((record, stack)));
             }
+            return;
+        }
+        let is_seized = self.seize_if_settled(&record);
+        if is_seized && record.address == 0 {
+            self.sample_again(tid, Box::new((record, stack)));
             return;
         }
         // Segment bases are not recorded: an access through one counts as outside the program.
@@ -75,7 +83,7 @@ impl Capture {
             None => Arming::None,
         };
         let access = access.map(|access| model_access(&access));
-        let (no_stop, now_ns) = (record.no_stop, record.header.time_ns);
+        let no_stop = record.no_stop;
         let sample = SampleEvent {
             record,
             stack,
@@ -86,7 +94,6 @@ impl Capture {
             window: None,
         };
         self.tell_sample(sample, armed);
-        self.seize_if_settled(tgid, tid, now_ns);
         self.note_unstoppable(tid, no_stop);
     }
 
@@ -167,6 +174,9 @@ impl Capture {
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
         let tid = record.header.tid;
+        if let Some(process) = self.members.processes.get_mut(&record.header.tgid) {
+            process.cpu_ns = process.cpu_ns.max(record.cpu_ns);
+        }
         let thread = self.members.threads.get(&tid);
         let (held, announces_births) =
             thread.map_or((false, false), |thread| (thread.held, thread.announces_births));
@@ -174,10 +184,13 @@ impl Capture {
             // Where ptrace does not announce it, a new thread is seized as soon as its birth is read; a new process later.
             lifecycle::FORK if !announces_births || record.other_tgid != record.header.tgid => {
                 self.meet_newborn(record.other_tgid, record.other_tid);
-                if let Some(heap) = &self.settings.heap
-                    && record.other_tgid != record.header.tgid
-                {
-                    heap.forked(record.header.tgid, record.other_tgid, record.header.time_ns);
+                if record.other_tgid != record.header.tgid {
+                    if let Some(process) = self.members.processes.get_mut(&record.other_tgid) {
+                        process.is_newborn = true;
+                    }
+                    if let Some(heap) = &self.settings.heap {
+                        heap.forked(record.header.tgid, record.other_tgid, record.header.time_ns);
+                    }
                 }
             }
             // ptrace reports the ends and the new programs of what it holds.

@@ -6,7 +6,9 @@ use locality_analysis::model::{Mode, Overhead, Run, Sources};
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
 use locality_rate::Machine;
 
-use super::{assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, ledger};
+use super::{
+    assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, ledger, lock,
+};
 use crate::{
     capture::event::{Costs, get},
     heap,
@@ -72,14 +74,15 @@ impl Books<'_> {
     /// What was spent up to now.
     pub fn spending(&self, cpu: &mut CpuTimes) -> Spending {
         let costs = &self.costs;
-        let samples = get(&costs.samples);
+        std::mem::take(&mut *lock(&costs.ended)).into_iter().for_each(|ended| cpu.end(ended));
+        let samples = costs.told_samples();
         Spending {
             stop_ns: get(&costs.stop_ns),
             stops: get(&costs.stops),
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
             last_traps: get(&costs.trapped) + get(&costs.gauges),
-            ticks: samples + get(&costs.kernel_ticks),
+            ticks: get(&costs.samples) + get(&costs.kernel_ticks),
             heap_ns: get(&costs.heap_ns),
             readings: get(&costs.meter_ticks),
             samples,

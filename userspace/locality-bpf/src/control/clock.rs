@@ -60,7 +60,7 @@ impl Change {
     }
 }
 
-/// Latest changes that are kept; no sample waits to be weighed for as long as so many take.
+/// Latest changes that are kept: of many minutes. A sample that waits to be weighed for longer has the oldest period.
 const CHANGES: usize = 4096;
 
 impl Periods {

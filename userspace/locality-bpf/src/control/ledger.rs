@@ -27,6 +27,8 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         ("made", get(&costs.stops)),
         ("too late to arm", get(&costs.late_stops)),
         ("did not come", get(&costs.missed_stops)),
+        ("sampled again because the thread was not held yet", get(&costs.replaced_samples)),
+        ("sampled again once too often", get(&costs.surplus_samples)),
         ("not at the sampled instruction", get(&costs.skidded_stops)),
         ("imposed by the program's own signals", get(&costs.foreign_stops)),
         ("for a trap whose cause the machine lost", get(&costs.stray_traps)),

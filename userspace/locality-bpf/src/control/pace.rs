@@ -288,7 +288,7 @@ fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {
 
 /// Share of the targets' clock ticks that met them in user mode, all processes together.
 fn user_share(costs: &Costs) -> f64 {
-    let [user, kernel] = [&costs.samples, &costs.in_kernel].map(|count| count.load(Relaxed) as f64);
+    let [user, kernel] = [costs.told_samples(), costs.in_kernel.load(Relaxed)].map(|count| count as f64);
     if user > 0.0 { user / (user + kernel) } else { 1.0 }
 }
 

@@ -272,8 +272,11 @@ impl<'a> Trace<'a> {
             (Targets::Cgroups(_, folders), _) => {
                 // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
                 for pid in folders.iter().flat_map(|folder| cgroup::processes(folder)) {
-                    if pid != std::process::id() && self.attach_to(&self.capture, pid).await?.is_ok() {
-                        self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
+                    if pid != std::process::id()
+                        && self.attach_to(&self.capture, pid).await?.is_ok()
+                        && let Ok(base_ns) = sys::process_cpu_ns(pid)
+                    {
+                        self.cpu.add(pid, base_ns);
                     }
                 }
                 return Ok(());

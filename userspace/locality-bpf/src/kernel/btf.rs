@@ -29,6 +29,8 @@ pub fn kernel_offsets() -> Result<KernelOffsets> {
         task_signal: find("task_struct.signal")?,
         task_blocked: find("task_struct.blocked")?,
         task_pending: find("task_struct.pending.signal")?,
+        task_cpu_ns: find("task_struct.se.sum_exec_runtime")?,
+        signal_cpu_ns: find("signal_struct.sum_sched_runtime")?,
         signal_shared_pending: find("signal_struct.shared_pending.signal")?,
         sighand_action: find("sighand_struct.action")?,
         k_sigaction_bytes: structure(&btf, "k_sigaction")?.size() as u32,
@@ -90,6 +92,7 @@ mod tests {
         }
         let offsets = kernel_offsets().unwrap();
         assert_eq!(offsets.task_tgid, offsets.task_pid + 4);
+        assert!(offsets.task_cpu_ns > 0 && offsets.signal_cpu_ns > 0);
         assert!(offsets.k_sigaction_bytes == 32 && offsets.sighand_action > 0);
         // `struct sigpending` is a list head and then the set.
         assert!(offsets.task_pending >= 16 && offsets.signal_shared_pending >= 16);

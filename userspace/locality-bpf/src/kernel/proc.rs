@@ -108,6 +108,36 @@ fn has_leak_checker(maps: &str) -> bool {
     })
 }
 
+/// Whether code at this address is the dynamic loader's.
+pub fn is_loading(pid: u32, ip: u64) -> bool {
+    let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    loader_base(&read("auxv"))
+        .is_some_and(|base| is_in_file_at(base, ip, &String::from_utf8_lossy(&read("maps"))))
+}
+
+/// Where the kernel mapped the interpreter of a program, if it has one (`AT_BASE`, getauxval(3)).
+fn loader_base(auxv: &[u8]) -> Option<u64> {
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    let mut pairs =
+        auxv.chunks_exact(16).map(|pair| pair.split_at(8)).map(|(key, value)| (word(key), word(value)));
+    pairs.find(|(key, base)| *key == libc::AT_BASE && *base != 0).map(|(_, base)| base)
+}
+
+/// Whether both addresses lie in mappings of one file.
+fn is_in_file_at(base: u64, ip: u64, maps: &str) -> bool {
+    let file_at = |address: u64| {
+        maps.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let (start, end) = words.next()?.split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            let is_here = (number(start)?..number(end)?).contains(&address);
+            // Behind permissions and offset: device and inode.
+            is_here.then(|| (words.nth(2), words.next()))
+        })
+    };
+    file_at(base).is_some_and(|file| file_at(ip) == Some(file))
+}
+
 /// Command line with spaces between arguments; the name in brackets when there is none.
 pub fn command_line(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -166,6 +196,23 @@ mod tests {
         assert!(has_leak_checker(&maps("7f00-7f01 r-xp 00000000 fe:00 2 /usr/lib/liblsan.so.0.0.0")));
         assert!(has_leak_checker(&maps("7fff7000-8fff7000 rw-p 00000000 00:00 0")));
         assert!(!leak_checker(std::process::id()) && exists(std::process::id()) && !exists(0x3fff_fff0));
+    }
+
+    #[test]
+    fn the_loader_is_known_by_its_mappings() {
+        let maps = "1000-2000 r--p 00000000 fe:00 11 /bin/x\n2000-3000 r-xp 00001000 fe:00 11 /bin/x\n\
+            7000-8000 r--p 00000000 fe:00 12 /lib/ld.so\n8000-9000 r-xp 00001000 fe:00 12 /lib/ld.so\n";
+        let is_loading = |base, ip| is_in_file_at(base, ip, maps);
+        assert!(is_loading(0x7000, 0x8123) && !is_loading(0x7000, 0x2123) && !is_loading(0x7000, 0x9000));
+        assert!(!is_loading(0x9000, 0x9000), "no loader");
+        let auxv: Vec<u8> =
+            [6, 4096, libc::AT_BASE, 0x7000, 0, 0].iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+        assert_eq!((loader_base(&auxv), loader_base(&auxv[..30])), (Some(0x7000), None));
+        // SAFETY: reads a number.
+        let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+        assert!(loader == 0 || super::is_loading(std::process::id(), loader));
+        // Our own code is not the loader's.
+        assert!(!super::is_loading(std::process::id(), loader_base as *const () as u64));
     }
 
     #[test]
