@@ -2,10 +2,12 @@
 //! registers and stack as the tracer would, and resolve what it printed.
 #![expect(dead_code, reason = "each test file uses its own part")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use locality_objects::{Named, Place, ProcessMemory, Resolver, StackFrame};
 use locality_symbols::{Mappings, Processes, Registers, StackSlice, Unwinder};
@@ -83,7 +85,15 @@ pub struct Target {
 
 impl Target {
     pub fn start(program: &Path) -> Self {
-        let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = loop {
+            match Command::new(program).stdout(Stdio::piped()).spawn() {
+                // What this test has just written is open for writing in what another test forks, until that calls exec.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                spawned => break spawned.unwrap(),
+            }
+        };
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut truths = Vec::new();
         let mut thread = None;
