@@ -5,7 +5,7 @@
 
 mod data;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use locality_analysis::model::{
@@ -49,6 +49,8 @@ pub struct Tally {
     pub windows: HashMap<End, u64>,
     /// Why threads could not be held, and how many.
     pub not_held_threads: HashMap<String, u64>,
+    /// Watches that ended by the trap of a word that was watched before.
+    pub stale_traps: u64,
 }
 
 /// A watch that has not ended.
@@ -93,7 +95,12 @@ pub struct Assembler {
     data: Data,
     /// Watches that ended.
     watches: u32,
+    /// Words of the last ones, with their processes.
+    watched: VecDeque<(u32, u64)>,
 }
+
+/// Watches whose words are kept: some for each register of several processes.
+const WATCHED: usize = 64;
 
 impl std::fmt::Debug for Assembler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -128,6 +135,7 @@ impl Assembler {
             paced: Paced::new(clock),
             data: Data::new(heap),
             watches: 0,
+            watched: VecDeque::new(),
         }
     }
 
@@ -415,6 +423,7 @@ impl Assembler {
             return;
         };
         let outcome = match &end.outcome {
+            _ if self.is_stale(end) => Outcome::Replaced,
             EndOutcome::Reused(Reuse { trap, distance_ns, accesses, .. }) => {
                 let (distance_ns, accesses) = (*distance_ns, *accesses);
                 Outcome::Reused { touch: self.touch(trap), distance_ns, accesses }
@@ -454,8 +463,29 @@ impl Assembler {
         self.store.watch(&watch);
         let id = WatchId(self.watches);
         self.watches += 1;
-        self.count(id, &waiting, end);
+        if watch.outcome != Outcome::Replaced {
+            self.count(id, &waiting, end);
+        }
         self.locate_reuse(id, end, &watch);
+    }
+
+    /// Whether the watch ended by a trap of a word that was watched before; from now on its own is one.
+    fn is_stale(&mut self, end: &WatchEnd) -> bool {
+        let before: Vec<u64> =
+            self.watched.iter().filter(|(tgid, _)| *tgid == end.tgid).map(|(_, word)| *word).collect();
+        let reuse = match &end.outcome {
+            EndOutcome::Reused(reuse) => Some(&reuse.trap),
+            _ => None,
+        };
+        let is_stale = reuse.is_some_and(|reuse| {
+            std::iter::once(reuse).chain(&end.used).any(|trap| self.sites.is_stale(trap, &before))
+        });
+        if self.watched.len() == WATCHED {
+            self.watched.pop_front();
+        }
+        self.watched.push_back((end.tgid, end.address));
+        self.tally.stale_traps += u64::from(is_stale);
+        is_stale
     }
 
     /// Where hardware counts no accesses, registers may.

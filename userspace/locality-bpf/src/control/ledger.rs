@@ -32,6 +32,7 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         ("not at the sampled instruction", get(&costs.skidded_stops)),
         ("imposed by the program's own signals", get(&costs.foreign_stops)),
         ("for a trap whose cause the machine lost", get(&costs.stray_traps)),
+        ("watch ended by a trap of a word watched before", tally.stale_traps),
         ("imposed by births of threads", get(&costs.birth_stops)),
         ("not watched because the thread was not held", get(&costs.unguarded)),
         ("word watched already", get(&costs.watched_already)),
@@ -49,8 +50,8 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         lost,
         filtered_by,
         armed: get(&costs.armed),
-        trapped: get(&costs.trapped),
-        censored: get(&costs.censored),
+        trapped: get(&costs.trapped).saturating_sub(tally.stale_traps),
+        censored: get(&costs.censored) + tally.stale_traps,
         refused: get(&costs.refused),
         unreachable,
         stops: stops

@@ -93,7 +93,7 @@ impl Sites {
             }
             return walk;
         }
-        if let Ok(found) = self.accessing_instruction(trap) {
+        if let Ok(found) = self.accessing_instruction(trap, record.address) {
             walk.kind = kind(found.kind);
             match found.site {
                 isa::Site::Instruction { ip } => {
@@ -116,7 +116,7 @@ impl Sites {
         if trap.record.kernel != 0 {
             return false;
         }
-        match self.accessing_instruction(trap).map(|found| found.site) {
+        match self.accessing_instruction(trap, trap.record.address).map(|found| found.site) {
             Ok(isa::Site::Instruction { ip: found }) => found == ip,
             Ok(isa::Site::Call { return_address: Some(after) }) => {
                 (1..=CALL_LENGTH_MAX).contains(&after.wrapping_sub(ip))
@@ -125,13 +125,25 @@ impl Sites {
         }
     }
 
-    fn accessing_instruction(&self, trap: &Trap) -> Result<isa::Found, isa::NotFound> {
+    /// Whether a trap was raised by one of `others`, words that were watched before: a debug register of a virtual machine may keep
+    /// an old address for a while (docs/limitations.md).
+    pub fn is_stale<'a>(&self, trap: &Trap, others: impl IntoIterator<Item = &'a u64>) -> bool {
+        let touches = |address| self.accessing_instruction(trap, address);
+        trap.record.kernel == 0
+            && touches(trap.record.address).is_err()
+            && others
+                .into_iter()
+                .any(|other| touches(*other).is_ok_and(|found| found.certainty == isa::Certainty::Verified))
+    }
+
+    /// The instruction that touched `address` and raised this trap.
+    fn accessing_instruction(&self, trap: &Trap, address: u64) -> Result<isa::Found, isa::NotFound> {
         let record = &trap.record;
         let pid = record.header.tgid;
         let top_of_stack = trap.stack.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
         let mut question = isa::Trap {
             registers: registers(&record.regs),
-            watched: isa::Watched { address: record.address, bytes: 8 },
+            watched: isa::Watched { address, bytes: 8 },
             function_start: self.processes.function_start(pid, record.regs.rip),
             top_of_stack,
             call_site: None,
