@@ -130,8 +130,32 @@ struct Range {
     low: u64,
     high: u64,
     seen: u32,
-    /// Values since the range grew last.
+    /// Times that it grew.
+    grown: u32,
+    /// Values since it grew last by more than chance, or too often for that.
     since: u32,
+}
+
+/// The n-th of n values from anywhere within a range lies beyond the others with a chance of 2 / n, by one part in n in the mean: so many
+/// parts, and so many times the logarithm of n, are still chance.
+const CHANCE_PARTS: f64 = 8.0;
+const CHANCE_TIMES: f64 = 3.0;
+
+impl Range {
+    fn note(&mut self, value: u64) {
+        let before = (self.high - self.low) as f64;
+        let is_new = self.seen == 0 || value < self.low || value > self.high;
+        self.seen = self.seen.saturating_add(1);
+        let seen = f64::from(self.seen);
+        if is_new {
+            self.low = if self.seen == 1 { value } else { self.low.min(value) };
+            self.high = self.high.max(value);
+            self.grown = self.grown.saturating_add(1);
+        }
+        let by = (self.high - self.low) as f64 - before;
+        let is_chance = by * seen <= CHANCE_PARTS * before && f64::from(self.grown) <= CHANCE_TIMES * seen.ln();
+        self.since = if is_new && !is_chance { 0 } else { self.since.saturating_add(1) };
+    }
 }
 
 impl Quantity {
@@ -181,15 +205,7 @@ impl Quantity {
 
     /// Notes the value at a reading.
     pub fn note_value(&mut self, value: u64) {
-        let range = &mut self.range;
-        if range.seen == 0 || value < range.low || value > range.high {
-            range.low = if range.seen == 0 { value } else { range.low.min(value) };
-            range.high = range.high.max(value);
-            range.since = 0;
-        } else {
-            range.since += 1;
-        }
-        range.seen += 1;
+        self.range.note(value);
     }
 
     /// Difference between the highest and the lowest value at readings.
@@ -504,6 +520,24 @@ mod tests {
             quantity.slope(20, 0.4).unwrap().value
         };
         assert!((slope(false) - 0.1).abs() < 1e-9 && (slope(true) - 0.05).abs() < 1e-9);
+    }
+
+    /// Of values from anywhere within a range the last of hundreds may be its highest, which takes nothing from the range; one that goes
+    /// on and on, or jumps, has none.
+    #[test]
+    fn a_range_that_grows_by_chance_is_still_one() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let since = |values: &mut dyn FnMut(u64) -> u64, n: u64| {
+            let mut range = Range::default();
+            (0..n).for_each(|at| range.note(values(at)));
+            range.since
+        };
+        let unsure = (0..1000)
+            .filter(|set| since(&mut |_| random.u64(0..24_000_000), 200 + set % 300) < FEWEST_VALUES / 2)
+            .count();
+        assert!(unsure <= 10, "{unsure} of 1000");
+        assert_eq!(since(&mut |at| at * 1000 + at % 3 * 1500, 500), 0);
+        assert_eq!(since(&mut |at| if at < 499 { at * 77 % 100 } else { 1000 }, 500), 0);
     }
 
     /// An outer loop steps every 4,500 accesses, and windows have 600 or, one in five, 4,200.
