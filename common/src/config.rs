@@ -62,7 +62,7 @@ pub struct CgroupTarget {
 }
 
 /// A heartbeat older than this stops the stops: the freezer may hang.
-pub const HEARTBEAT_MAX_AGE_NS: u64 = 60_000_000;
+pub const HEARTBEAT_MAX_AGE_NS: u64 = 100_000_000;
 
 const _: () = {
     assert!(size_of::<KernelOffsets>() == 60);

@@ -16,9 +16,16 @@ use crate::kernel::{proc, sys};
 /// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// The same sign of life at so many looks in a row is a hang: three turns of the capture loop. Looks are counted, not
+/// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang. Looks are counted, not
 /// time, because a machine that was suspended as a whole (a virtual machine that migrates) is no hang.
-const HUNG_LOOKS: u32 = 4;
+const HUNG_LOOKS: u32 = 3;
+
+/// The same while the thread that gives the signs could run: a host that has promised more processors than it has leaves one
+/// of ours without for that long.
+const STARVED_LOOKS: u32 = 20;
+
+/// A younger sign of life is not worth a look at the traced threads: the capture loop sleeps nearly as long.
+const OLD_NS: u64 = 60_000_000;
 
 /// The watchdog's own sign of life may be this old before the tracer stops stopping.
 const WATCHDOG_LOST_NS: u64 = 500_000_000;
@@ -32,6 +39,8 @@ struct Shared {
     tracer_beat_ns: AtomicU64,
     watchdog_beat_ns: AtomicU64,
     watchdog: AtomicU32,
+    /// The tracer's thread that gives its signs of life.
+    beating: AtomicU32,
     overflow: AtomicBool,
     targets: [AtomicU32; TABLE],
 }
@@ -53,6 +62,16 @@ impl Heartbeat {
     fn shared(&self) -> &Shared {
         // SAFETY: the mapping lives as long as the process and holds atomics only.
         unsafe { self.0.as_ref() }
+    }
+
+    /// The calling thread will give the signs of life.
+    pub fn beats_here(&self) {
+        self.shared().beating.store(sys::this_thread(), Ordering::Relaxed);
+    }
+
+    /// Whether the thread that gives them has a processor or waits for one.
+    fn could_beat(&self) -> bool {
+        proc::status(self.shared().beating.load(Ordering::Relaxed)).is_ok_and(|status| status.state == 'R')
     }
 
     /// The tracer is alive at `now_ns`.
@@ -141,9 +160,12 @@ fn watch(heartbeat: &Heartbeat, tracer: u32) -> ! {
             std::process::exit(0);
         }
         let beat = heartbeat.shared().tracer_beat_ns.load(Ordering::Relaxed);
-        looks = if beat == last_beat { looks + 1 } else { 0 };
+        let is_silent = beat == last_beat && now.saturating_sub(beat) > OLD_NS;
+        let holds = is_silent && heartbeat.watched().into_iter().any(|pid| holds_a_thread(tracer, pid));
+        looks = if holds { looks + 1 } else { 0 };
         last_beat = beat;
-        if looks >= HUNG_LOOKS && heartbeat.watched().into_iter().any(|pid| holds_a_thread(tracer, pid)) {
+        let hung_looks = if holds && heartbeat.could_beat() { STARVED_LOOKS } else { HUNG_LOOKS };
+        if looks >= hung_looks {
             end_tracer(tracer, now.saturating_sub(beat));
         }
         std::thread::sleep(LOOK);

@@ -5,7 +5,6 @@ use std::{
     os::fd::AsRawFd as _,
     sync::{Arc, mpsc},
     thread::JoinHandle,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -19,6 +18,7 @@ use super::{
     event::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
     gauge::Gauge,
     members::Members,
+    place::Place,
     watching::{Watch, Watches},
     windows::{Wanted, Windows},
 };
@@ -32,9 +32,6 @@ use crate::{
         sys,
     },
 };
-
-/// Longest sleep of the loop; each turn is a sign of life.
-const TURN: Duration = Duration::from_millis(20);
 
 /// Most ring records in one turn, so that a stopped thread never waits for a long queue.
 const RECORDS_A_TURN: usize = 128;
@@ -128,6 +125,7 @@ pub struct Capture {
     pub(super) had_targets: bool,
     pub(super) programs: TouchProgram,
     pub(super) gauge: Gauge,
+    pub(super) place: Place,
     restored_ns: u64,
     /// Processes that ended, which the controller has not heard of.
     pub(super) ended: Vec<Ended>,
@@ -187,6 +185,7 @@ impl Capture {
             had_targets: false,
             programs,
             gauge: Gauge::default(),
+            place: Place::default(),
             restored_ns: 0,
             ended: Vec::new(),
             unheard: std::cell::RefCell::default(),
@@ -210,8 +209,10 @@ impl Capture {
             .spawn(move || {
                 let _keeper = keeper;
                 super::stops::warm_up();
-                if let Err(error) = sys::make_thread_urgent() {
-                    tracing::debug!("capture thread runs at ordinary priority: {error}");
+                self.heartbeat.beats_here();
+                match sys::make_thread_urgent() {
+                    Ok(()) => self.place = Place::of_this_thread(),
+                    Err(error) => tracing::debug!("capture thread runs at ordinary priority: {error}"),
                 }
                 if let Err(error) = self.run(&poll, &signals, &thread_waker, &commands) {
                     self.tell(Event::Failed(format!("{error:#}")));
@@ -279,7 +280,7 @@ impl Capture {
                 probed.heard(version);
             }
             self.tell_unheard();
-            poll.wait(TURN)?;
+            poll.wait(self.place.settle())?;
             signals.clear();
             // Samples first: a stop needs the record that explains it.
             self.drain_ring(RECORDS_A_TURN);

@@ -5,7 +5,7 @@
 //! controller through a channel. Its files: `engine` the loop, `holding` who is
 //! seized, `stops` what ptrace reports, `touches` what the ring
 //! reports, `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `gauge` what traps cost now,
-//! `members` who is traced, `event` what it tells.
+//! `members` who is traced, `place` where the thread waits, `event` what it tells.
 
 pub mod choice;
 mod code;
@@ -17,6 +17,7 @@ mod holding;
 mod loads;
 mod members;
 mod metering;
+mod place;
 mod stops;
 mod touches;
 mod watching;

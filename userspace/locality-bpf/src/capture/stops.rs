@@ -130,6 +130,7 @@ impl Capture {
             return;
         };
         let (record, stack) = *awaited;
+        let woken_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
         let regs = ptrace::registers(tid);
         if let Ok(regs) = &regs {
             add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
@@ -174,8 +175,13 @@ impl Capture {
             None => None,
         };
         drop(starter);
-        self.resume(tid, 0);
+        // Behind the resume it goes on, and we may not for a while.
         let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
+        tracing::trace!(cpu = record.header.cpu, here = sys::this_processor(), woken_ns, stopped_ns, "stop");
+        let mut place = std::mem::take(&mut self.place);
+        let is_alone = self.members.threads.len() == 1;
+        place.hand_back(record.header.cpu, is_alone, || self.resume(tid, 0));
+        self.place = place;
         add(&self.costs.stop_ns, stopped_ns);
         add(&self.costs.stops, 1);
         self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);

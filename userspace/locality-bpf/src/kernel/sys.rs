@@ -95,6 +95,12 @@ impl Waker {
         owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(Self)
     }
 
+    /// A counter at 0 on which [`Waker::clear`] waits until it is readable.
+    pub fn blocking() -> io::Result<Self> {
+        // SAFETY: a system call without pointers.
+        owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }).map(Self)
+    }
+
     /// Makes it readable.
     pub fn wake(&self) {
         let one = 1u64;
@@ -170,6 +176,92 @@ pub const CAPTURE_PRIORITY: i32 = 2;
 /// Gives this thread [`CAPTURE_PRIORITY`], so that it runs as soon as a target stops.
 pub fn make_thread_urgent() -> io::Result<()> {
     make_urgent(0, CAPTURE_PRIORITY)
+}
+
+/// Lets everything else go before this thread, until [`make_urgent`].
+pub fn make_thread_idle() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    let policy = libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the parameters are live.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Number of the calling thread.
+pub fn this_thread() -> u32 {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// Number of the processor that this thread runs on.
+pub fn this_processor() -> u32 {
+    // SAFETY: a call without arguments.
+    unsafe { libc::sched_getcpu() as u32 }
+}
+
+/// A set of processors that a thread may use.
+#[derive(Clone)]
+pub struct Processors(libc::cpu_set_t);
+
+impl std::fmt::Debug for Processors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} processors", self.count())
+    }
+}
+
+impl Processors {
+    /// Those that the calling thread may use.
+    pub fn of_this_thread() -> io::Result<Self> {
+        // SAFETY: an all-zero set is a valid one; it is live and its size is given.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+            match libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) {
+                0 => Ok(Self(set)),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
+    /// One alone; an error beyond what a set holds.
+    pub fn only(cpu: u32) -> io::Result<Self> {
+        if cpu >= libc::CPU_SETSIZE as u32 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: an all-zero set is a valid one, and the number lies within it.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+            libc::CPU_SET(cpu as usize, &mut set);
+            Ok(Self(set))
+        }
+    }
+
+    /// All but one.
+    pub fn without(&self, cpu: u32) -> Self {
+        let mut others = self.clone();
+        if cpu < libc::CPU_SETSIZE as u32 {
+            // SAFETY: the number lies within the set.
+            unsafe { libc::CPU_CLR(cpu as usize, &mut others.0) };
+        }
+        others
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        // SAFETY: the set is live.
+        unsafe { libc::CPU_COUNT(&self.0) as u32 }
+    }
+
+    /// Has a thread (0: this one) use these alone.
+    pub fn assign(&self, tid: u32) -> io::Result<()> {
+        // SAFETY: the set is live and its size is given.
+        match unsafe { libc::sched_setaffinity(tid as libc::pid_t, size_of_val(&self.0), &raw const self.0) }
+        {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 /// Gives a thread (0: this one) a real-time priority.
