@@ -153,7 +153,8 @@ impl Range {
             self.grown = self.grown.saturating_add(1);
         }
         let by = (self.high - self.low) as f64 - before;
-        let is_chance = by * seen <= CHANCE_PARTS * before && f64::from(self.grown) <= CHANCE_TIMES * seen.ln();
+        let is_chance =
+            by * seen <= CHANCE_PARTS * before && f64::from(self.grown) <= CHANCE_TIMES * seen.ln();
         self.since = if is_new && !is_chance { 0 } else { self.since.saturating_add(1) };
     }
 }
