@@ -151,7 +151,7 @@ fn watch(heartbeat: &Heartbeat, tracer: u32) -> ! {
     }
     // Above whatever else may keep the tracer from running. Ordinary priority is good enough when that is refused.
     let _ = sys::make_urgent(0, sys::MOST_URGENT);
-    let (mut last_beat, mut looks) = (0, 0);
+    let (mut last_beat, mut looks, mut idle_looks) = (0, 0, 0);
     loop {
         let now = sys::monotonic_ns();
         heartbeat.shared().watchdog_beat_ns.store(now, Ordering::Relaxed);
@@ -164,8 +164,8 @@ fn watch(heartbeat: &Heartbeat, tracer: u32) -> ! {
         let holds = is_silent && heartbeat.watched().into_iter().any(|pid| holds_a_thread(tracer, pid));
         looks = if holds { looks + 1 } else { 0 };
         last_beat = beat;
-        let hung_looks = if holds && heartbeat.could_beat() { STARVED_LOOKS } else { HUNG_LOOKS };
-        if looks >= hung_looks {
+        idle_looks = if holds && !heartbeat.could_beat() { idle_looks + 1 } else { 0 };
+        if idle_looks >= HUNG_LOOKS || looks >= STARVED_LOOKS {
             end_tracer(tracer, now.saturating_sub(beat));
         }
         std::thread::sleep(LOOK);

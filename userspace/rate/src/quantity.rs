@@ -137,8 +137,9 @@ struct Range {
 }
 
 /// The n-th of n values from anywhere within a range lies beyond the others with a chance of 2 / n, by one part in n in the mean: so many
-/// parts, and so many times the logarithm of n, are still chance.
+/// parts, but no tenth, and so many times the logarithm of n, are still chance.
 const CHANCE_PARTS: f64 = 8.0;
+const CHANCE_PART: f64 = 0.1;
 const CHANCE_TIMES: f64 = 3.0;
 
 impl Range {
@@ -153,8 +154,8 @@ impl Range {
             self.grown = self.grown.saturating_add(1);
         }
         let by = (self.high - self.low) as f64 - before;
-        let is_chance =
-            by * seen <= CHANCE_PARTS * before && f64::from(self.grown) <= CHANCE_TIMES * seen.ln();
+        let is_little = by <= (CHANCE_PARTS / seen).min(CHANCE_PART) * before;
+        let is_chance = is_little && f64::from(self.grown) <= CHANCE_TIMES * seen.ln();
         self.since = if is_new && !is_chance { 0 } else { self.since.saturating_add(1) };
     }
 }

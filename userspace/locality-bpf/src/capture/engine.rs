@@ -217,6 +217,8 @@ impl Capture {
                 if let Err(error) = self.run(&poll, &signals, &thread_waker, &commands) {
                     self.tell(Event::Failed(format!("{error:#}")));
                 }
+                // It is of this thread, and started again in another.
+                self.place = Place::default();
                 self
             })
             .context("cannot start the capture thread")?;
@@ -340,6 +342,7 @@ impl Capture {
     pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
         self.disarm(&mut watch);
         if watch.is_gauge {
+            self.tell(Event::Gauged(watch.tgid, watch.address));
             return;
         }
         // It was waiting for the touch behind its reuse only.

@@ -57,6 +57,8 @@ pub enum Event {
     Meter(Box<MeterRecord>),
     /// A watch ended.
     WatchEnded(Box<WatchEnd>),
+    /// A watch of a process ended that told what traps cost: its word.
+    Gauged(u32, u64),
     /// The launched command ended with this wait status.
     CommandEnded(i32),
     /// No target is left.

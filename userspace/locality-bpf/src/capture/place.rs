@@ -7,8 +7,9 @@
 //! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an idle one, but a processor
 //! that runs nothing except idle-priority work passes for idle
 //! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). So the capture thread takes that priority
-//! for the resume, is preempted at once, and the *lifter*, a thread that does nothing else, gives it its own processor and its
-//! priority back. What is wrong in any of that costs time only: nothing of the traced program is changed.
+//! for the resume and sleeps at once, and the *lifter*, a thread that does nothing else, gives it its own processor and its
+//! priority back. What goes wrong in any of that costs the stopped thread time, at most what the lifter takes to wake; nothing of the traced
+//! program is changed.
 
 use std::{
     io,
@@ -34,13 +35,15 @@ const TURN: Duration = Duration::from_millis(20);
 /// The same where it wakes on the processor of the traced thread, whose time that is.
 const TURN_BESIDE: Duration = Duration::from_millis(50);
 
+/// A processor from which no sample came for so long is not waited on.
+const NEWEST: Duration = Duration::from_secs(1);
+
 /// Where the capture thread waits; by default wherever the scheduler has it.
 #[derive(Debug, Default)]
 pub struct Place {
     /// Absent where it has one processor, or no real-time priority.
     choice: Option<Choice>,
-    /// Processor of the newest sample, and how many in a row came from there.
-    newest: (u32, u32),
+    newest: Option<Newest>,
     is: Waits,
 }
 
@@ -49,6 +52,14 @@ struct Choice {
     /// Where it may run.
     allowed: sys::Processors,
     lifter: Lifter,
+}
+
+/// Where the newest sample came from, and how many in a row.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    cpu: u32,
+    times: u32,
+    at: Instant,
 }
 
 /// Where the capture thread wakes.
@@ -66,7 +77,7 @@ impl Place {
     pub fn of_this_thread() -> Self {
         let choice = sys::Processors::of_this_thread().and_then(|allowed| match allowed.count() {
             0 | 1 => Err(io::ErrorKind::Unsupported.into()),
-            _ => Ok(Choice { allowed, lifter: Lifter::start()? }),
+            _ => Ok(Choice { allowed: allowed.clone(), lifter: Lifter::start(allowed)? }),
         });
         let choice = choice.inspect_err(|error| tracing::debug!("waits anywhere: {error}")).ok();
         Self { choice, ..Self::default() }
@@ -74,45 +85,43 @@ impl Place {
 
     /// Before the thread sleeps: has it wake where the next stop is expected. Returns how long it may sleep.
     pub fn settle(&mut self) -> Duration {
-        let Some(choice) = &self.choice else { return TURN };
-        if choice.lifter.is_awaited() {
+        let Some(choice) = self.choice.as_ref().filter(|choice| choice.lifter.is_there()) else {
             return TURN;
-        }
-        let (cpu, times) = self.newest;
-        let wanted = if times >= IN_A_ROW { Waits::Beside(cpu) } else { Waits::Anywhere };
+        };
+        let is_expected = |newest: &Newest| {
+            newest.times >= IN_A_ROW && newest.at.elapsed() < NEWEST && choice.allowed.contains(newest.cpu)
+        };
+        let wanted =
+            self.newest.filter(is_expected).map_or(Waits::Anywhere, |newest| Waits::Beside(newest.cpu));
         if wanted != self.is {
-            let done = match wanted {
-                Waits::Beside(cpu) => choice.lifter.settle(&choice.allowed, cpu),
-                _ => choice.allowed.assign(0),
-            };
-            match done {
-                Ok(()) => self.is = wanted,
-                // Somebody changed meanwhile which processors we may use.
-                Err(error) => {
-                    tracing::debug!("stays where it is: {error}");
-                    self.newest = (cpu, 0);
-                }
-            }
+            choice.lifter.settle(&choice.allowed, wanted);
+            self.is = wanted;
         }
         if matches!(self.is, Waits::Beside(_)) { TURN_BESIDE } else { TURN }
     }
 
-    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we run there too. `is_alone`: no
-    /// other thread is traced.
-    pub fn hand_back(&mut self, cpu: u32, is_alone: bool, resume: impl FnOnce()) {
-        self.newest = match self.newest {
-            _ if is_alone => (cpu, IN_A_ROW),
-            (newest, times) if newest == cpu => (cpu, times.saturating_add(1)),
-            _ => (cpu, 1),
+    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we run there too and `may_wait`: no
+    /// other stop waits for us. `is_alone`: no other thread is traced.
+    pub fn hand_back(&mut self, cpu: u32, (is_alone, may_wait): (bool, bool), resume: impl FnOnce()) {
+        let times = match self.newest {
+            _ if is_alone => IN_A_ROW,
+            Some(newest) if newest.cpu == cpu => newest.times.saturating_add(1),
+            _ => 1,
         };
-        if let Some(choice) = &self.choice
-            && self.is == Waits::Beside(cpu)
-            && sys::this_processor() == cpu
-        {
+        self.newest = Some(Newest { cpu, times, at: Instant::now() });
+        let (true, Some(choice)) = (self.is == Waits::Beside(cpu), &self.choice) else { return resume() };
+        if sys::this_processor() != cpu {
+            // Something else had set where we run, at the same time.
+            self.is = Waits::Lifted;
+            resume();
+        } else if may_wait {
             self.is = Waits::Lifted;
             choice.lifter.step_down(&choice.allowed);
+            resume();
+            choice.lifter.wait();
+        } else {
+            resume();
         }
-        resume();
     }
 }
 
@@ -122,35 +131,44 @@ struct Lifter(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    capture: u32,
+    capture: (u32, thread::Thread),
+    /// Where the capture thread may run.
+    allowed: sys::Processors,
+    /// The lifter's own number, once it has the right to what it does.
     lifter: AtomicU32,
     calls: sys::Waker,
-    /// What to do: one of the constants below, or [`SETTLE`] and a processor.
+    /// What to do, the newest: one of the constants below, or [`SETTLE`] and a processor.
     order: AtomicU32,
     /// The capture thread has stepped down and is not lifted yet.
     is_awaited: AtomicBool,
-    /// It has lowered its priority.
-    is_down: AtomicBool,
+    /// It could not.
+    has_stayed: AtomicBool,
 }
 
 const NOTHING: u32 = 0;
 const LIFT: u32 = 1;
 const END: u32 = 2;
+const ANYWHERE: u32 = 3;
 const SETTLE: u32 = 1 << 31;
 
 impl Lifter {
-    fn start() -> io::Result<Self> {
+    fn start(allowed: sys::Processors) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            capture: sys::this_thread(),
+            capture: (sys::this_thread(), thread::current()),
+            allowed,
             lifter: AtomicU32::new(0),
             calls: sys::Waker::blocking()?,
             order: AtomicU32::new(NOTHING),
             is_awaited: AtomicBool::new(false),
-            is_down: AtomicBool::new(false),
+            has_stayed: AtomicBool::new(false),
         });
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("lifter".into()).spawn(move || of_thread.serve())?;
         Ok(Self(shared))
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.lifter.load(Ordering::Acquire) != 0
     }
 
     fn order(&self, order: u32) {
@@ -158,30 +176,31 @@ impl Lifter {
         self.0.calls.wake();
     }
 
-    fn is_awaited(&self) -> bool {
-        self.0.is_awaited.load(Ordering::Acquire)
-    }
-
-    /// Has the calling thread wake on `cpu` when it sleeps, without running there now: the traced thread does.
-    fn settle(&self, allowed: &sys::Processors, cpu: u32) -> io::Result<()> {
-        let lifter = self.0.lifter.load(Ordering::Acquire);
-        if lifter == 0 {
-            return Err(io::ErrorKind::NotFound.into());
+    /// Has the calling thread wake there when it sleeps, without running there now: the traced thread does. The lifter stays away.
+    fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
+        let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
+        if let Err(error) = allowed.without(cpu).assign(self.0.lifter.load(Ordering::Acquire)) {
+            tracing::debug!("the lifter stays: {error}");
         }
-        allowed.without(cpu).assign(lifter)?;
         self.order(SETTLE | cpu);
-        Ok(())
     }
 
-    /// Has the calling thread give way to everything until the lifter has run. The scheduler may move it, so that it need not
-    /// move the traced thread.
+    /// Has the calling thread give way to everything until it is lifted. The scheduler may move it, so that it need not move the
+    /// traced thread.
     fn step_down(&self, allowed: &sys::Processors) {
         self.0.is_awaited.store(true, Ordering::Release);
         self.order(LIFT);
         if let Err(error) = allowed.assign(0).and_then(|()| sys::make_thread_idle()) {
             tracing::debug!("priority kept: {error}");
+            self.0.has_stayed.store(true, Ordering::Release);
         }
-        self.0.is_down.store(true, Ordering::Release);
+    }
+
+    /// Sleeps until then.
+    fn wait(&self) {
+        while self.0.is_awaited.load(Ordering::Acquire) {
+            thread::park();
+        }
     }
 }
 
@@ -193,37 +212,42 @@ impl Drop for Lifter {
 
 impl Shared {
     fn serve(&self) {
-        match sys::make_thread_urgent() {
+        // Not everybody who may lower a priority may raise it again.
+        match sys::make_thread_idle().and_then(|()| sys::make_thread_urgent()) {
             Ok(()) => self.lifter.store(sys::this_thread(), Ordering::Release),
             Err(error) => return tracing::debug!("no lifter: {error}"),
         }
         loop {
             self.calls.clear();
-            match self.order.swap(NOTHING, Ordering::AcqRel) {
-                NOTHING => {}
-                LIFT => self.lift(),
+            let there = match self.order.swap(NOTHING, Ordering::AcqRel) {
+                NOTHING => continue,
                 END => return,
-                settle => {
-                    let there = sys::Processors::only(settle & !SETTLE);
-                    let settled = there.and_then(|there| there.assign(self.capture));
-                    tracing::trace!(?settled, "settled");
+                LIFT => {
+                    self.lift();
+                    continue;
                 }
-            }
+                ANYWHERE => Ok(self.allowed.clone()),
+                settle => sys::Processors::only(settle & !SETTLE),
+            };
+            let settled = there.and_then(|there| there.assign(self.capture.0));
+            tracing::trace!(?settled, "settled");
         }
     }
 
     fn lift(&self) {
         let called = Instant::now();
-        while !self.is_down.swap(false, Ordering::AcqRel) {
+        // The kernel knows it, even where the thread was put aside at that moment.
+        while !sys::is_idle(self.capture.0) && !self.has_stayed.swap(false, Ordering::AcqRel) {
             match called.elapsed() < PATIENCE {
                 true => std::hint::spin_loop(),
                 false => thread::sleep(PATIENCE),
             }
         }
         let here = sys::Processors::only(sys::this_processor());
-        let moved = here.and_then(|here| here.assign(self.capture));
-        let lifted = sys::make_urgent(self.capture, sys::CAPTURE_PRIORITY);
+        let moved = here.and_then(|here| here.assign(self.capture.0));
+        let lifted = sys::make_urgent(self.capture.0, sys::CAPTURE_PRIORITY);
         self.is_awaited.store(false, Ordering::Release);
+        self.capture.1.unpark();
         tracing::trace!(?moved, ?lifted, "lifted");
     }
 }
@@ -262,21 +286,30 @@ mod tests {
             let cpu = sys::this_processor();
             assert!(until(|| shared.lifter.load(Ordering::Acquire) != 0));
             assert_eq!(place.settle(), TURN);
-            place.hand_back(cpu, true, || {});
+            place.hand_back(cpu, (true, true), || {});
             assert_eq!((place.is, place.settle()), (Waits::Anywhere, TURN_BESIDE));
             assert!(until(
                 || sys::this_processor() == cpu && sys::Processors::of_this_thread().unwrap().count() == 1
             ));
-            let mut was_urgent = true;
-            place.hand_back(cpu, true, || was_urgent = is_urgent());
-            assert!(!was_urgent || !shared.is_awaited.load(Ordering::Acquire));
-            assert!(until(|| !shared.is_awaited.load(Ordering::Acquire)));
-            assert!(is_urgent() && sys::this_processor() != cpu);
-            // A thread elsewhere, among others, is no reason to wait there yet.
-            place.hand_back(cpu, false, || {});
-            place.newest = (cpu + 1, 1);
+            let mut policy = None;
+            place.hand_back(cpu, (true, true), || {
+                policy = Some((is_urgent(), shared.is_awaited.load(Ordering::Acquire)))
+            });
+            // Unless it was lifted before it came so far.
+            assert!(matches!(policy, Some((false, _) | (_, false))), "{policy:?}");
+            assert!(
+                is_urgent() && sys::this_processor() != cpu && !shared.is_awaited.load(Ordering::Acquire)
+            );
+            assert_eq!(place.is, Waits::Lifted);
+            // Where others wait, it stays as it is.
+            place.settle();
+            assert!(until(|| sys::this_processor() == cpu));
+            place.hand_back(cpu, (false, false), || policy = Some((is_urgent(), false)));
+            assert_eq!((policy, place.is), (Some((true, false)), Waits::Beside(cpu)));
+            // One sample from elsewhere is no reason to wait there.
+            place.hand_back(cpu + 1, (false, true), || {});
             assert_eq!((place.settle(), place.is), (TURN, Waits::Anywhere));
-            assert_eq!(sys::Processors::of_this_thread().unwrap().count(), allowed.count());
+            assert!(until(|| sys::Processors::of_this_thread().unwrap().count() == allowed.count()));
         });
         served.join().unwrap();
     }

@@ -175,13 +175,17 @@ impl Capture {
             None => None,
         };
         drop(starter);
-        // Behind the resume it goes on, and we may not for a while.
-        let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
-        tracing::trace!(cpu = record.header.cpu, here = sys::this_processor(), woken_ns, stopped_ns, "stop");
+        let threads = &self.members.threads;
+        let others = (threads.len() == 1, threads.values().all(|thread| thread.awaited.is_none()));
         let mut place = std::mem::take(&mut self.place);
-        let is_alone = self.members.threads.len() == 1;
-        place.hand_back(record.header.cpu, is_alone, || self.resume(tid, 0));
+        // Behind the resume it goes on, and we may not for a while.
+        let mut stopped_ns = 0;
+        place.hand_back(record.header.cpu, others, || {
+            stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
+            self.resume(tid, 0);
+        });
         self.place = place;
+        tracing::trace!(cpu = record.header.cpu, woken_ns, stopped_ns, "stop");
         add(&self.costs.stop_ns, stopped_ns);
         add(&self.costs.stops, 1);
         self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);

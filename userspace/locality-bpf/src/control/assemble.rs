@@ -99,8 +99,9 @@ pub struct Assembler {
     watched: VecDeque<(u32, u64)>,
 }
 
-/// Watches whose words are kept: some for each register of several processes.
+/// Watches whose words are kept, of all processes and of one: several for each register.
 const WATCHED: usize = 64;
+const WORDS: usize = 12;
 
 impl std::fmt::Debug for Assembler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -193,6 +194,7 @@ impl Assembler {
             }
             Event::Sample(sample) => self.sample(*sample),
             Event::WatchEnded(end) => self.watch_ended(&end),
+            Event::Gauged(pid, word) => self.note_word(pid, word),
             Event::Meter(record) => {
                 let mut ready = Vec::new();
                 self.pace.reading(&record, &mut ready);
@@ -422,8 +424,9 @@ impl Assembler {
             tracing::debug!("watch {} ended, but its sample is not known", end.watch);
             return;
         };
+        let is_stale = self.note_watched(end);
         let outcome = match &end.outcome {
-            _ if self.is_stale(end) => Outcome::Replaced,
+            _ if is_stale => Outcome::Replaced,
             EndOutcome::Reused(Reuse { trap, distance_ns, accesses, .. }) => {
                 let (distance_ns, accesses) = (*distance_ns, *accesses);
                 Outcome::Reused { touch: self.touch(trap), distance_ns, accesses }
@@ -463,29 +466,34 @@ impl Assembler {
         self.store.watch(&watch);
         let id = WatchId(self.watches);
         self.watches += 1;
-        if watch.outcome != Outcome::Replaced {
+        if !is_stale {
             self.count(id, &waiting, end);
         }
         self.locate_reuse(id, end, &watch);
     }
 
-    /// Whether the watch ended by a trap of a word that was watched before; from now on its own is one.
-    fn is_stale(&mut self, end: &WatchEnd) -> bool {
-        let before: Vec<u64> =
-            self.watched.iter().filter(|(tgid, _)| *tgid == end.tgid).map(|(_, word)| *word).collect();
-        let reuse = match &end.outcome {
-            EndOutcome::Reused(reuse) => Some(&reuse.trap),
-            _ => None,
+    /// Remembers what a watch watched; whether it ended by a trap of a word that was watched before.
+    fn note_watched(&mut self, end: &WatchEnd) -> bool {
+        let is_stale = match &end.outcome {
+            EndOutcome::Reused(reuse) => {
+                let of_process = self.watched.iter().rev().filter(|(tgid, _)| *tgid == end.tgid);
+                let words: HashSet<u64> = of_process.map(|(_, word)| *word).take(WORDS).collect();
+                let mut traps = std::iter::once(&reuse.trap).chain(&end.used);
+                traps.any(|trap| self.sites.is_stale(trap, &words))
+            }
+            EndOutcome::Refused => return false,
+            _ => false,
         };
-        let is_stale = reuse.is_some_and(|reuse| {
-            std::iter::once(reuse).chain(&end.used).any(|trap| self.sites.is_stale(trap, &before))
-        });
+        self.note_word(end.tgid, end.address);
+        self.tally.stale_traps += u64::from(is_stale);
+        is_stale
+    }
+
+    fn note_word(&mut self, pid: u32, word: u64) {
         if self.watched.len() == WATCHED {
             self.watched.pop_front();
         }
-        self.watched.push_back((end.tgid, end.address));
-        self.tally.stale_traps += u64::from(is_stale);
-        is_stale
+        self.watched.push_back((pid, word));
     }
 
     /// Where hardware counts no accesses, registers may.

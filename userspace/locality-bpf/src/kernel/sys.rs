@@ -180,10 +180,21 @@ pub fn make_thread_urgent() -> io::Result<()> {
 
 /// Lets everything else go before this thread, until [`make_urgent`].
 pub fn make_thread_idle() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    let policy = libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK;
+    set_policy(0, libc::SCHED_IDLE, 0)
+}
+
+/// Whether a thread has the priority of [`make_thread_idle`]; so has one that is gone.
+pub fn is_idle(tid: u32) -> bool {
+    // SAFETY: a system call with plain arguments.
+    let policy = unsafe { libc::sched_getscheduler(tid as libc::pid_t) };
+    policy < 0 || policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
+}
+
+fn set_policy(tid: u32, policy: i32, priority: i32) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the parameters are live.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+    match unsafe { libc::sched_setscheduler(tid as libc::pid_t, policy, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -237,6 +248,12 @@ impl Processors {
         }
     }
 
+    /// Whether one is among them.
+    pub fn contains(&self, cpu: u32) -> bool {
+        // SAFETY: the number lies within the set.
+        cpu < libc::CPU_SETSIZE as u32 && unsafe { libc::CPU_ISSET(cpu as usize, &self.0) }
+    }
+
     /// All but one.
     pub fn without(&self, cpu: u32) -> Self {
         let mut others = self.clone();
@@ -266,13 +283,7 @@ impl Processors {
 
 /// Gives a thread (0: this one) a real-time priority.
 pub fn make_urgent(tid: u32, priority: i32) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority };
-    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the parameters are live.
-    match unsafe { libc::sched_setscheduler(tid as libc::pid_t, policy, &parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    set_policy(tid, libc::SCHED_FIFO, priority)
 }
 
 /// Lets every other thread go before this one, or ends that. Without the right to it, nothing changes.

@@ -85,15 +85,17 @@ pub struct Target {
 
 impl Target {
     pub fn start(program: &Path) -> Self {
-        let mut child = loop {
-            match Command::new(program).stdout(Stdio::piped()).spawn() {
-                // What this test has just written is open for writing in what another test forks, until that calls exec.
-                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                spawned => break spawned.unwrap(),
+        let start = || Command::new(program).stdout(Stdio::piped()).spawn();
+        let mut started = start();
+        for _ in 0..1000 {
+            // What this test has just written is open for writing in what another test forks, until that calls exec.
+            if !matches!(&started, Err(error) if error.kind() == ErrorKind::ExecutableFileBusy) {
+                break;
             }
-        };
+            thread::sleep(Duration::from_millis(1));
+            started = start();
+        }
+        let mut child = started.unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut truths = Vec::new();
         let mut thread = None;

@@ -59,17 +59,9 @@ fn walk(words: &mut [u64]) {
 
 /// Binds this thread to a CPU, the present one when none is named.
 fn bind(cpu: Option<u32>) -> io::Result<u32> {
-    // SAFETY: a system call without arguments.
-    let cpu = cpu.unwrap_or_else(|| unsafe { libc::sched_getcpu() }.max(0) as u32);
-    // SAFETY: all-zero bytes are an empty set.
-    let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
-    // SAFETY: the set is live; the macro ignores a CPU beyond it.
-    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
-    // SAFETY: the set is live and its size is given.
-    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
-        0 => Ok(cpu),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let cpu = cpu.unwrap_or_else(sys::this_processor);
+    sys::Processors::only(cpu)?.assign(0)?;
+    Ok(cpu)
 }
 
 /// Of this thread, if the source can follow one, else of the CPU with whatever runs there.
