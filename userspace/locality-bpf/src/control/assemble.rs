@@ -184,9 +184,7 @@ impl Assembler {
                     self.sites.forget(pid);
                 }
                 self.resolved.retain(|(of, _), _| *of != pid);
-                let mut ready = Vec::new();
-                self.pace.exec(pid, &mut ready);
-                self.put_windows(ready);
+                self.begin(pid);
                 self.tell_locator(Told::Exec(pid));
                 if let Ok(status) = proc::status(pid) {
                     self.change_thread(pid, |thread| thread.name = status.name);
@@ -214,6 +212,7 @@ impl Assembler {
             if let Err(error) = self.processes.attach(pid) {
                 tracing::debug!("mappings of process {pid} not read: {error}");
             }
+            self.begin(pid);
             self.tell_locator(Told::Started(pid));
         }
         self.alive.entry(pid).or_default().insert(tid);
@@ -400,6 +399,13 @@ impl Assembler {
         self.pace.window((pid, tid), record.sequence, record.header.time_ns, row, taken, &mut ready);
         self.put_windows(ready);
         uses
+    }
+
+    /// Another program in a process, or a new process.
+    fn begin(&mut self, pid: u32) {
+        let mut ready = Vec::new();
+        self.pace.begin(pid, &mut ready);
+        self.put_windows(ready);
     }
 
     fn put_windows(&mut self, ready: Vec<(u32, Window)>) {

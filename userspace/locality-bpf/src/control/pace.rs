@@ -178,9 +178,9 @@ impl Pace {
         process.touched.push(Touched { watch, sample, between, cpu_ns, without });
     }
 
-    /// Another program runs in the process: what was learnt of the one before says nothing about it. The rows that are now
-    /// known are added to `ready`.
-    pub fn exec(&mut self, pid: u32, ready: &mut Vec<(u32, Window)>) {
+    /// Another program runs in the process, or another process has its number: what was learnt of the one before says nothing about it.
+    /// The rows that are now known are added to `ready`.
+    pub fn begin(&mut self, pid: u32, ready: &mut Vec<(u32, Window)>) {
         let mut of_pid: Vec<u64> = self
             .pending
             .iter()
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [2]);
         // Another program in the process: what waits is settled with what the old one was, and is still there at the end.
         pace.window((1, 7), 104, PATIENCE_NS * 2, row(104), taken(), &mut ready);
-        pace.exec(1, &mut ready);
+        pace.begin(1, &mut ready);
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [3, 4]);
         assert!(pace.processes.is_empty() && pace.replaced.len() == 1);
         pace.window((1, 7), 105, PATIENCE_NS * 2, row(105), taken(), &mut ready);
