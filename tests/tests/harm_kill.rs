@@ -231,16 +231,18 @@ fn a_launched_command_outlives_its_tracer() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let directory = scratch("launched");
-    let untraced = Target::start("gap_meter", &["1"]).finish(LIMIT);
+    // Longer than what it is given before the tracer dies, on any machine.
+    let untraced = Target::start("gap_meter", &["3"]).finish(LIMIT);
     let mut random_state = monotonic_ns();
     for round in 0..repetitions(3, 20) {
         let profile = directory.join(format!("{round}.locality"));
         let program = locality_tests::build("gap_meter");
         let mut tracer =
-            Tracer::new().args(["-q", "-o"]).args([&profile]).args(["--"]).args([program]).args(["1"]);
+            Tracer::new().args(["-q", "-o"]).args([&profile]).args(["--"]).args([program]).args(["3"]);
         // Ready means that the command runs.
         let mut tracer = Target::start_command(std::mem::replace(tracer.command(), Command::new("true")));
-        wait(&mut tracer, Duration::from_micros(random(&mut random_state, 800_000)));
+        let has_ended = wait(&mut tracer, Duration::from_micros(random(&mut random_state, 800_000)));
+        assert!(!has_ended, "round {round}: the tracer ended by itself: {:?}", tracer.finish(LIMIT));
         tracer.signal(libc::SIGKILL);
         // The command holds the pipes: they are read until it ends.
         let left = tracer.finish(LIMIT);
