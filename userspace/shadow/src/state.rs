@@ -2,6 +2,8 @@
 
 use locality_isa::Registers;
 
+use crate::xstate;
+
 /// Registers of a stopped thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadState {
@@ -11,4 +13,12 @@ pub struct ThreadState {
     /// `NT_X86_XSTATE` gives it: the legacy area of 512 bytes, then the header, whose bit i says whether component i is in
     /// use, then the components at the offsets of CPUID leaf 13. May be shorter than what this processor saves.
     pub extended: Vec<u8>,
+}
+
+impl ThreadState {
+    /// So many first bytes of an XSAVE area of this processor are all that windows need: without AMX tiles, which take three quarters of it.
+    /// To be asked once, since a virtual machine is left for it.
+    pub fn extended_bytes() -> usize {
+        xstate::Layout::detect().standard(xstate::HELD | xstate::PROTECTION_KEYS).0
+    }
 }

@@ -15,6 +15,8 @@ pub(crate) const MXCSR: usize = 24;
 pub(crate) const XMM: usize = 160;
 /// Components that a context holds.
 pub(crate) const HELD: u64 = 0xe7;
+/// PKRU.
+pub(crate) const PROTECTION_KEYS: u64 = 1 << 9;
 /// Shadow-stack pointers of user mode.
 pub(crate) const SHADOW_STACK: u64 = 1 << 11;
 

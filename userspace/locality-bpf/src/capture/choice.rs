@@ -160,7 +160,9 @@ impl Choice {
         // One look at the window for all of them: the thread waits.
         let words = self.granules(WORD);
         let mut last = vec![0; words.len()];
-        for (at, event) in events().enumerate().filter(|(_, event)| event.kind.is_access()) {
+        let filter = Filter::of(&words);
+        let may_touch = |(_, event): &(usize, Event)| event.kind.is_access() && filter.may_touch(event);
+        for (at, event) in events().enumerate().filter(may_touch) {
             touched(&words, WORD, &event).for_each(|word| last[word] = at);
         }
         self.drafts.iter().enumerate().find_map(|(index, draft)| {
@@ -348,6 +350,30 @@ fn touches_before(until: impl Iterator<Item = Event>, word: u64) -> u32 {
         before = Some(event);
     }
     executions.saturating_sub(1)
+}
+
+/// Tells most accesses that touch none of some words, without a search: a set of hashes (Bloom, "Space/time trade-offs in hash coding with
+/// allowable errors", 1970, with one hash).
+struct Filter([u64; 16]);
+
+impl Filter {
+    fn of(words: &[u64]) -> Self {
+        let mut bits = [0; 16];
+        for word in words {
+            let bit = (word / WORD) as usize % (16 * 64);
+            bits[bit / 64] |= 1 << (bit % 64);
+        }
+        Self(bits)
+    }
+
+    fn may_touch(&self, event: &Event) -> bool {
+        let has = |word: u64| {
+            let bit = word as usize % (16 * 64);
+            self.0[bit / 64] >> (bit % 64) & 1 == 1
+        };
+        let (first, last) = (event.value / WORD, last_byte(event) / WORD);
+        has(first) || has(last) || last - first > 1
+    }
 }
 
 /// Which of some granules, in ascending order, an access touches.

@@ -46,7 +46,7 @@ impl Capture {
         let time_ns = left_ns.min(self.settings.max_stop_ns / SHARE_OF_STOP);
         let mut state =
             ThreadState { registers: registers(regs), extended: std::mem::take(&mut self.extended_state) };
-        let read = ptrace::extended_state(tid, &mut state.extended);
+        let read = ptrace::extended_state(tid, windows.extended_bytes, &mut state.extended);
         let taken = read.ok().and_then(|()| windows.take(record.header.tgid, &state, regs, time_ns));
         self.extended_state = state.extended;
         add(&self.costs.windows, u64::from(taken.is_some()));

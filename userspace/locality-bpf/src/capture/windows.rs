@@ -106,6 +106,8 @@ impl Taken<'_> {
 #[derive(Debug)]
 pub struct Windows {
     helper: Helper,
+    /// [`ThreadState::extended_bytes`].
+    pub(super) extended_bytes: usize,
     random: fastrand::Rng,
     /// Windows taken so far.
     taken: u64,
@@ -124,12 +126,18 @@ impl Windows {
         let settings = Settings { real_time: Some(sys::CAPTURE_PRIORITY - 1), ..Settings::default() };
         Ok(Self {
             helper: Helper::start(settings)?,
+            extended_bytes: ThreadState::extended_bytes(),
             random: fastrand::Rng::new(),
             taken: 0,
             known: HashMap::new(),
             is_down: false,
             probed: None,
         })
+    }
+
+    /// The window process, 0 while there is none.
+    pub fn pid(&self) -> u32 {
+        self.helper.pid()
     }
 
     /// From now on windows execute what files have where their text is probed.

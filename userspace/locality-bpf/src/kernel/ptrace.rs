@@ -90,14 +90,12 @@ pub fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
     Ok(regs)
 }
 
-/// Vector and x87 registers of a stopped thread, as an XSAVE area in the standard form. Overwrites `area`.
+/// Vector and x87 registers of a stopped thread, as an XSAVE area in the standard form, its first `bytes` or less. Overwrites `area`.
 #[doc(alias = "NT_X86_XSTATE")]
-pub fn extended_state(tid: u32, area: &mut Vec<u8>) -> io::Result<()> {
+pub fn extended_state(tid: u32, bytes: usize, area: &mut Vec<u8>) -> io::Result<()> {
     /// Note type of the XSAVE area (`NT_X86_XSTATE` in the kernel's include/uapi/linux/elf.h).
     const NT_X86_XSTATE: usize = 0x202;
-    /// More than any processor saves today (AMX tiles take 8 KiB of 11).
-    const ROOM: usize = 16 << 10;
-    area.resize(ROOM, 0);
+    area.resize(bytes, 0);
     let mut room = libc::iovec { iov_base: area.as_mut_ptr().cast(), iov_len: area.len() };
     request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut room as usize)?;
     area.truncate(room.iov_len);
@@ -107,6 +105,15 @@ pub fn extended_state(tid: u32, area: &mut Vec<u8>) -> io::Result<()> {
 /// The next report of any thread that this OS thread traces or parents, without waiting.
 pub fn next_status() -> io::Result<Option<(u32, Status)>> {
     next_status_among(-1)
+}
+
+/// Whether there is one, which stays there. False where nobody can tell.
+pub fn has_status() -> bool {
+    // SAFETY: plain data, of which all zeroes are a value; the kernel leaves the process id 0 where there is none.
+    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the destination is live; the call filled it, where it did not fail.
+    unsafe { libc::waitid(libc::P_ALL, 0, &mut found, options) == 0 && found.si_pid() != 0 }
 }
 
 /// The next report of one thread, without waiting.

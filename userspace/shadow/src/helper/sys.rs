@@ -243,6 +243,12 @@ pub(super) fn set_affinity(tid: u32, set: &libc::cpu_set_t) -> io::Result<()> {
     result(unsafe { libc::sched_setaffinity(tid as i32, size_of_val(set), set) }.into()).map(drop)
 }
 
+/// Whether two sets have the same processors.
+pub(super) fn are_equal(a: &libc::cpu_set_t, b: &libc::cpu_set_t) -> bool {
+    // SAFETY: plain arguments.
+    unsafe { libc::CPU_EQUAL(a, b) }
+}
+
 /// The set of one processor; `None` beyond what a set holds.
 pub(super) fn only(cpu: usize) -> Option<libc::cpu_set_t> {
     if cpu >= libc::CPU_SETSIZE as usize {
