@@ -20,8 +20,8 @@ const LOOK: Duration = Duration::from_millis(15);
 /// time, because a machine that was suspended as a whole (a virtual machine that migrates) is no hang.
 const HUNG_LOOKS: u32 = 3;
 
-/// The same while the thread that gives the signs could run: a host that has promised more processors than it has leaves one
-/// of ours without for that long.
+/// The same while the thread that gives the signs, or one that it waits for, could run: a host that has promised more processors than it
+/// has leaves one of ours without for that long.
 const STARVED_LOOKS: u32 = 20;
 
 /// A younger sign of life is not worth a look at the traced threads: the capture loop sleeps nearly as long.
@@ -39,8 +39,9 @@ struct Shared {
     tracer_beat_ns: AtomicU64,
     watchdog_beat_ns: AtomicU64,
     watchdog: AtomicU32,
-    /// The tracer's thread that gives its signs of life.
+    /// The tracer's thread that gives its signs of life, and those for which that one may wait while it holds a thread.
     beating: AtomicU32,
+    awaited: [AtomicU32; 2],
     overflow: AtomicBool,
     targets: [AtomicU32; TABLE],
 }
@@ -69,9 +70,21 @@ impl Heartbeat {
         self.shared().beating.store(sys::this_thread(), Ordering::Relaxed);
     }
 
-    /// Whether the thread that gives them has a processor or waits for one.
+    /// Threads of the tracer for which the one that gives the signs may wait (0: none).
+    pub fn waits_for(&self, threads: [u32; 2]) {
+        for (awaited, thread) in self.shared().awaited.iter().zip(threads) {
+            awaited.store(thread, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the thread that gives the signs, or one that it waits for, has a processor or waits for one.
     fn could_beat(&self) -> bool {
-        proc::status(self.shared().beating.load(Ordering::Relaxed)).is_ok_and(|status| status.state == 'R')
+        let shared = self.shared();
+        let mut threads = std::iter::once(&shared.beating).chain(&shared.awaited);
+        threads.any(|thread| {
+            let thread = thread.load(Ordering::Relaxed);
+            thread != 0 && proc::status(thread).is_ok_and(|status| status.state == 'R')
+        })
     }
 
     /// The tracer is alive at `now_ns`.
@@ -122,6 +135,22 @@ impl Heartbeat {
     }
 }
 
+/// Looks in a row that found the same old sign of life and a thread held: all, and those at which no thread of the tracer could have run.
+#[derive(Debug, Default)]
+struct Silence {
+    looks: u32,
+    idle_looks: u32,
+}
+
+impl Silence {
+    /// Takes a look. Whether the tracer is to be ended.
+    fn is_hang(&mut self, holds: bool, could_beat: impl FnOnce() -> bool) -> bool {
+        self.looks = if holds { self.looks + 1 } else { 0 };
+        self.idle_looks = if holds && !could_beat() { self.idle_looks + 1 } else { 0 };
+        self.idle_looks >= HUNG_LOOKS || self.looks >= STARVED_LOOKS
+    }
+}
+
 /// Starts the watchdog. Must be called while the process has one thread.
 pub fn start() -> io::Result<Heartbeat> {
     let heartbeat = Heartbeat::new()?;
@@ -151,7 +180,7 @@ fn watch(heartbeat: &Heartbeat, tracer: u32) -> ! {
     }
     // Above whatever else may keep the tracer from running. Ordinary priority is good enough when that is refused.
     let _ = sys::make_urgent(0, sys::MOST_URGENT);
-    let (mut last_beat, mut looks, mut idle_looks) = (0, 0, 0);
+    let (mut last_beat, mut silence) = (0, Silence::default());
     loop {
         let now = sys::monotonic_ns();
         heartbeat.shared().watchdog_beat_ns.store(now, Ordering::Relaxed);
@@ -162,10 +191,8 @@ fn watch(heartbeat: &Heartbeat, tracer: u32) -> ! {
         let beat = heartbeat.shared().tracer_beat_ns.load(Ordering::Relaxed);
         let is_silent = beat == last_beat && now.saturating_sub(beat) > OLD_NS;
         let holds = is_silent && heartbeat.watched().into_iter().any(|pid| holds_a_thread(tracer, pid));
-        looks = if holds { looks + 1 } else { 0 };
         last_beat = beat;
-        idle_looks = if holds && !heartbeat.could_beat() { idle_looks + 1 } else { 0 };
-        if idle_looks >= HUNG_LOOKS || looks >= STARVED_LOOKS {
+        if silence.is_hang(holds, || heartbeat.could_beat()) {
             end_tracer(tracer, now.saturating_sub(beat));
         }
         std::thread::sleep(LOOK);
@@ -198,4 +225,41 @@ fn holds_a_thread(tracer: u32, pid: u32) -> bool {
             status.state == 't' && proc::status(status.tracer).is_ok_and(|holder| holder.tgid == tracer)
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks, at each of which a thread is held or not and ours could run or not, until the tracer is ended.
+    fn looks_until_the_end(look: impl Fn(u32) -> (bool, bool)) -> Option<u32> {
+        let mut silence = Silence::default();
+        (1..=100).find(|n| {
+            let (holds, could_beat) = look(*n);
+            silence.is_hang(holds, || could_beat)
+        })
+    }
+
+    #[test]
+    fn who_waits_for_a_processor_is_given_longer() {
+        assert_eq!(looks_until_the_end(|_| (true, false)), Some(HUNG_LOOKS));
+        assert_eq!(looks_until_the_end(|_| (true, true)), Some(STARVED_LOOKS));
+        // Now and then it could run.
+        assert_eq!(looks_until_the_end(|n| (true, n % HUNG_LOOKS == 0)), Some(STARVED_LOOKS));
+        // Nobody stands still for long.
+        assert_eq!(looks_until_the_end(|n| (n % HUNG_LOOKS != 0, false)), None);
+    }
+
+    #[test]
+    fn a_thread_that_is_waited_for_could_run() {
+        let heartbeat = Heartbeat::new().unwrap();
+        assert!(!heartbeat.could_beat());
+        // This thread runs while it asks.
+        heartbeat.waits_for([0, sys::this_thread()]);
+        assert!(heartbeat.could_beat());
+        heartbeat.waits_for([0, 0]);
+        assert!(!heartbeat.could_beat());
+        heartbeat.beats_here();
+        assert!(heartbeat.could_beat());
+    }
 }

@@ -268,6 +268,8 @@ impl Capture {
         loop {
             let now = sys::monotonic_ns();
             self.heartbeat.beat(now);
+            let window_process = self.windows.as_ref().map_or(0, Windows::pid);
+            self.heartbeat.waits_for([self.place.lifter(), window_process]);
             // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread is stopped.
             if self.heartbeat.watchdog_is_alive(now) {
                 self.kernel.beat(now)?;

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 const TURN: Duration = Duration::from_millis(20);
 
 /// The same where it wakes on the processor of the traced thread, whose time that is.
-const TURN_BESIDE: Duration = Duration::from_millis(50);
+const TURN_BESIDE: Duration = Duration::from_millis(40);
 
 /// A processor from which no sample came for so long is not waited on.
 const NEWEST: Duration = Duration::from_secs(1);
@@ -45,6 +45,8 @@ pub struct Place {
     choice: Option<Choice>,
     newest: Option<Newest>,
     is: Waits,
+    /// When it was last made sure that it may wait anywhere.
+    freed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -93,28 +95,43 @@ impl Place {
         };
         let wanted =
             self.newest.filter(is_expected).map_or(Waits::Anywhere, |newest| Waits::Beside(newest.cpu));
-        if wanted != self.is {
+        let is_due = || self.freed.is_none_or(|freed| freed.elapsed() > NEWEST);
+        // A window that pinned the thread meanwhile puts it back where it was.
+        if wanted != self.is || (wanted == Waits::Anywhere && is_due()) {
             choice.lifter.settle(&choice.allowed, wanted);
             self.is = wanted;
+            self.freed = Some(Instant::now());
         }
         if matches!(self.is, Waits::Beside(_)) { TURN_BESIDE } else { TURN }
     }
 
+    /// The lifter's thread, 0 where there is none.
+    pub fn lifter(&self) -> u32 {
+        self.choice.as_ref().map_or(0, |choice| choice.lifter.0.lifter.load(Ordering::Acquire))
+    }
+
     /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we run there too and `may_wait`: no
     /// other stop waits for us. `is_alone`: no other thread is traced.
-    pub fn hand_back(&mut self, cpu: u32, (is_alone, may_wait): (bool, bool), resume: impl FnOnce()) {
+    pub fn hand_back(
+        &mut self,
+        cpu: u32,
+        is_alone: bool,
+        may_wait: impl FnOnce() -> bool,
+        resume: impl FnOnce(),
+    ) {
         let times = match self.newest {
             _ if is_alone => IN_A_ROW,
             Some(newest) if newest.cpu == cpu => newest.times.saturating_add(1),
             _ => 1,
         };
         self.newest = Some(Newest { cpu, times, at: Instant::now() });
-        let (true, Some(choice)) = (self.is == Waits::Beside(cpu), &self.choice) else { return resume() };
+        let choice = self.choice.as_ref().filter(|choice| choice.lifter.is_there());
+        let (true, Some(choice)) = (self.is == Waits::Beside(cpu), choice) else { return resume() };
         if sys::this_processor() != cpu {
             // Something else had set where we run, at the same time.
             self.is = Waits::Lifted;
             resume();
-        } else if may_wait {
+        } else if may_wait() {
             self.is = Waits::Lifted;
             choice.lifter.step_down(&choice.allowed);
             resume();
@@ -246,6 +263,11 @@ impl Shared {
         let here = sys::Processors::only(sys::this_processor());
         let moved = here.and_then(|here| here.assign(self.capture.0));
         let lifted = sys::make_urgent(self.capture.0, sys::CAPTURE_PRIORITY);
+        if lifted.is_err() {
+            // The right to it is gone: an ordinary thread like others from now on, which steps down no more.
+            let _ = sys::make_ordinary(self.capture.0);
+            self.lifter.store(0, Ordering::Release);
+        }
         self.is_awaited.store(false, Ordering::Release);
         self.capture.1.unpark();
         tracing::trace!(?moved, ?lifted, "lifted");
@@ -281,20 +303,27 @@ mod tests {
                 return;
             }
             let mut place = Place::of_this_thread();
-            let Some(choice) = &place.choice else { return };
+            if sys::Processors::of_this_thread().unwrap().count() < 2 {
+                assert!(place.choice.is_none());
+                return;
+            }
+            let choice = place.choice.as_ref().unwrap();
             let (allowed, shared) = (choice.allowed.clone(), Arc::clone(&choice.lifter.0));
             let cpu = sys::this_processor();
             assert!(until(|| shared.lifter.load(Ordering::Acquire) != 0));
             assert_eq!(place.settle(), TURN);
-            place.hand_back(cpu, (true, true), || {});
+            place.hand_back(cpu, true, || true, || {});
             assert_eq!((place.is, place.settle()), (Waits::Anywhere, TURN_BESIDE));
             assert!(until(
                 || sys::this_processor() == cpu && sys::Processors::of_this_thread().unwrap().count() == 1
             ));
             let mut policy = None;
-            place.hand_back(cpu, (true, true), || {
-                policy = Some((is_urgent(), shared.is_awaited.load(Ordering::Acquire)))
-            });
+            place.hand_back(
+                cpu,
+                true,
+                || true,
+                || policy = Some((is_urgent(), shared.is_awaited.load(Ordering::Acquire))),
+            );
             // Unless it was lifted before it came so far.
             assert!(matches!(policy, Some((false, _) | (_, false))), "{policy:?}");
             assert!(
@@ -304,10 +333,10 @@ mod tests {
             // Where others wait, it stays as it is.
             place.settle();
             assert!(until(|| sys::this_processor() == cpu));
-            place.hand_back(cpu, (false, false), || policy = Some((is_urgent(), false)));
+            place.hand_back(cpu, false, || false, || policy = Some((is_urgent(), false)));
             assert_eq!((policy, place.is), (Some((true, false)), Waits::Beside(cpu)));
             // One sample from elsewhere is no reason to wait there.
-            place.hand_back(cpu + 1, (false, true), || {});
+            place.hand_back(cpu + 1, false, || true, || {});
             assert_eq!((place.settle(), place.is), (TURN, Waits::Anywhere));
             assert!(until(|| sys::Processors::of_this_thread().unwrap().count() == allowed.count()));
         });

@@ -176,11 +176,12 @@ impl Capture {
         };
         drop(starter);
         let threads = &self.members.threads;
-        let others = (threads.len() == 1, threads.values().all(|thread| thread.awaited.is_none()));
+        let is_alone = threads.len() == 1;
+        let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
         let mut place = std::mem::take(&mut self.place);
         // Behind the resume it goes on, and we may not for a while.
         let mut stopped_ns = 0;
-        place.hand_back(record.header.cpu, others, || {
+        place.hand_back(record.header.cpu, is_alone, may_wait, || {
             stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
             self.resume(tid, 0);
         });

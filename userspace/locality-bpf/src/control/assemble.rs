@@ -406,6 +406,7 @@ impl Assembler {
         let mut ready = Vec::new();
         self.pace.begin(pid, &mut ready);
         self.put_windows(ready);
+        self.watched.retain(|(of, _)| *of != pid);
     }
 
     fn put_windows(&mut self, ready: Vec<(u32, Window)>) {
@@ -428,6 +429,7 @@ impl Assembler {
     fn watch_ended(&mut self, end: &WatchEnd) {
         let Some(waiting) = self.waiting.remove(&end.watch) else {
             tracing::debug!("watch {} ended, but its sample is not known", end.watch);
+            self.note_word(end.tgid, end.address);
             return;
         };
         let is_stale = self.note_watched(end);

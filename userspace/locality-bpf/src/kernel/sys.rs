@@ -286,6 +286,11 @@ pub fn make_urgent(tid: u32, priority: i32) -> io::Result<()> {
     set_policy(tid, libc::SCHED_FIFO, priority)
 }
 
+/// Makes a thread of ours an ordinary one.
+pub fn make_ordinary(tid: u32) -> io::Result<()> {
+    set_policy(tid, libc::SCHED_OTHER, 0)
+}
+
 /// Lets every other thread go before this one, or ends that. Without the right to it, nothing changes.
 pub fn make_thread_patient(patient: bool) {
     // SAFETY: a system call with plain arguments, for this thread.
