@@ -130,7 +130,8 @@ impl Capture {
             return;
         };
         let (record, stack) = *awaited;
-        let woken_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
+        let since_ns = || sys::monotonic_ns().saturating_sub(record.header.time_ns);
+        let woken_ns = since_ns();
         let regs = ptrace::registers(tid);
         if let Ok(regs) = &regs {
             add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
@@ -143,6 +144,7 @@ impl Capture {
             (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
             _ => None,
         };
+        let looked_ns = since_ns();
         let (mut access, wish) = match (&taken, &regs) {
             (_, Err(_)) => (Err("thread gone"), None),
             // What it is, is read after the resume.
@@ -175,6 +177,7 @@ impl Capture {
             None => None,
         };
         drop(starter);
+        let armed_ns = since_ns();
         let threads = &self.members.threads;
         let is_alone = threads.len() == 1;
         let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
@@ -182,11 +185,11 @@ impl Capture {
         // Behind the resume it goes on, and we may not for a while.
         let mut stopped_ns = 0;
         place.hand_back(record.header.cpu, is_alone, may_wait, || {
-            stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
+            stopped_ns = since_ns();
             self.resume(tid, 0);
         });
         self.place = place;
-        tracing::trace!(cpu = record.header.cpu, woken_ns, stopped_ns, "stop");
+        tracing::trace!(cpu = record.header.cpu, woken_ns, looked_ns, armed_ns, stopped_ns, "stop");
         add(&self.costs.stop_ns, stopped_ns);
         add(&self.costs.stops, 1);
         self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
