@@ -360,16 +360,21 @@ impl Filter {
     fn of(words: &[u64]) -> Self {
         let mut bits = [0; 16];
         for word in words {
-            let bit = (word / WORD) as usize % (16 * 64);
-            bits[bit / 64] |= 1 << (bit % 64);
+            let (part, bit) = Self::place(word / WORD);
+            bits[part] |= bit;
         }
         Self(bits)
     }
 
+    /// The bit of a word, by its number.
+    fn place(word: u64) -> (usize, u64) {
+        (word as usize / 64 % 16, 1 << (word % 64))
+    }
+
     fn may_touch(&self, event: &Event) -> bool {
         let has = |word: u64| {
-            let bit = word as usize % (16 * 64);
-            self.0[bit / 64] >> (bit % 64) & 1 == 1
+            let (part, bit) = Self::place(word);
+            self.0[part] & bit != 0
         };
         let (first, last) = (event.value / WORD, last_byte(event) / WORD);
         has(first) || has(last) || last - first > 1

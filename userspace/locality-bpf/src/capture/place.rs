@@ -45,8 +45,8 @@ pub struct Place {
     choice: Option<Choice>,
     newest: Option<Newest>,
     is: Waits,
-    /// When it was last made sure that it may wait anywhere.
-    freed: Option<Instant>,
+    /// When the lifter was last told so.
+    told: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -95,19 +95,19 @@ impl Place {
         };
         let wanted =
             self.newest.filter(is_expected).map_or(Waits::Anywhere, |newest| Waits::Beside(newest.cpu));
-        let is_due = || self.freed.is_none_or(|freed| freed.elapsed() > NEWEST);
+        let is_due = || self.told.is_none_or(|told| told.elapsed() > NEWEST);
         // A window that pinned the thread meanwhile puts it back where it was.
         if wanted != self.is || (wanted == Waits::Anywhere && is_due()) {
             choice.lifter.settle(&choice.allowed, wanted);
             self.is = wanted;
-            self.freed = Some(Instant::now());
+            self.told = Some(Instant::now());
         }
         if matches!(self.is, Waits::Beside(_)) { TURN_BESIDE } else { TURN }
     }
 
     /// The lifter's thread, 0 where there is none.
     pub fn lifter(&self) -> u32 {
-        self.choice.as_ref().map_or(0, |choice| choice.lifter.0.lifter.load(Ordering::Acquire))
+        self.choice.as_ref().map_or(0, |choice| choice.lifter.thread())
     }
 
     /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we run there too and `may_wait`: no
@@ -184,8 +184,13 @@ impl Lifter {
         Ok(Self(shared))
     }
 
+    /// Its thread, 0 where there is none.
+    fn thread(&self) -> u32 {
+        self.0.lifter.load(Ordering::Acquire)
+    }
+
     fn is_there(&self) -> bool {
-        self.0.lifter.load(Ordering::Acquire) != 0
+        self.thread() != 0
     }
 
     fn order(&self, order: u32) {
@@ -196,7 +201,7 @@ impl Lifter {
     /// Has the calling thread wake there when it sleeps, without running there now: the traced thread does. The lifter stays away.
     fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
         let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
-        if let Err(error) = allowed.without(cpu).assign(self.0.lifter.load(Ordering::Acquire)) {
+        if let Err(error) = allowed.without(cpu).assign(self.thread()) {
             tracing::debug!("the lifter stays: {error}");
         }
         self.order(SETTLE | cpu);

@@ -86,6 +86,11 @@ impl From<Candidate> for Wish {
     }
 }
 
+/// Time since a sample.
+fn since_ns(record: &SampleRecord) -> u64 {
+    sys::monotonic_ns().saturating_sub(record.header.time_ns)
+}
+
 impl Capture {
     /// Answers one report of `waitpid`.
     pub(super) fn on_status(&mut self, tid: u32, status: Status) {
@@ -130,8 +135,7 @@ impl Capture {
             return;
         };
         let (record, stack) = *awaited;
-        let since_ns = || sys::monotonic_ns().saturating_sub(record.header.time_ns);
-        let woken_ns = since_ns();
+        let woken_ns = since_ns(&record);
         let regs = ptrace::registers(tid);
         if let Ok(regs) = &regs {
             add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
@@ -144,7 +148,7 @@ impl Capture {
             (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
             _ => None,
         };
-        let looked_ns = since_ns();
+        let looked_ns = since_ns(&record);
         let (mut access, wish) = match (&taken, &regs) {
             (_, Err(_)) => (Err("thread gone"), None),
             // What it is, is read after the resume.
@@ -177,7 +181,7 @@ impl Capture {
             None => None,
         };
         drop(starter);
-        let armed_ns = since_ns();
+        let armed_ns = since_ns(&record);
         let threads = &self.members.threads;
         let is_alone = threads.len() == 1;
         let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
@@ -185,7 +189,7 @@ impl Capture {
         // Behind the resume it goes on, and we may not for a while.
         let mut stopped_ns = 0;
         place.hand_back(record.header.cpu, is_alone, may_wait, || {
-            stopped_ns = since_ns();
+            stopped_ns = since_ns(&record);
             self.resume(tid, 0);
         });
         self.place = place;
@@ -214,8 +218,7 @@ impl Capture {
 
     /// Time that the stop of a sample may still take.
     pub(super) fn left_of_stop(&self, record: &SampleRecord) -> u64 {
-        let stopped_ns = sys::monotonic_ns().saturating_sub(record.header.time_ns);
-        self.settings.max_stop_ns.saturating_sub(stopped_ns)
+        self.settings.max_stop_ns.saturating_sub(since_ns(record))
     }
 
     /// Tells a sample and, if it was granted a watch, arms that in the other threads.
