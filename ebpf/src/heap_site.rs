@@ -5,7 +5,7 @@
 //! allocation can put it back into its copy ([`restore_return_address`]).
 
 use aya_ebpf::{
-    bindings::{BPF_ANY, pt_regs},
+    bindings::{BPF_ANY, BPF_NOEXIST, pt_regs},
     helpers::generated::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
     },
@@ -57,12 +57,15 @@ pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_addre
     // SAFETY: two threads of one process read the same value.
     let text = unsafe { HEAP_TEXT.get(call.tgid) }.map_or(TextRange::default(), |text| text.program);
     let name = named(call.tgid, rsp, return_address, text);
-    if HEAP_SITES.get_ptr(name).is_some() {
+    // Of threads that come to a new site at the same time, one tells of it.
+    if HEAP_SITES.get_ptr(name).is_some() || HEAP_SITES.insert(name, 1, u64::from(BPF_NOEXIST)).is_err() {
         return name;
     }
     // Without a closure: its name would depend on where it was compiled.
     let room = room_for_site::<{ RECORD_BYTES_MAX as u64 }>();
     if room.is_null() {
+        // The next call tells.
+        let _ = HEAP_SITES.remove(name);
         return name;
     }
     let record = room.cast::<HeapSiteRecord>();
@@ -79,7 +82,6 @@ pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_addre
         (*record).header.bytes = size_of::<HeapSiteRecord>() as u32 + stack.bytes;
         submit_site(room);
     }
-    let _ = HEAP_SITES.insert(name, 1, u64::from(BPF_ANY));
     name
 }
 
