@@ -2,6 +2,8 @@
 
 mod spans;
 
+use spans::Seen;
+
 use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
@@ -84,8 +86,8 @@ struct Kept {
     region: u64,
     /// The thread was read where its window had been: it was still at the same work.
     steady: bool,
-    /// CPU time behind the stop in which it was read.
-    reach_ns: f64,
+    /// CPU time behind the stop in which no reading found it at other work, as far as it was read.
+    stays_ns: f64,
     shape: Shape,
     evidence: Vec<Evidence>,
     /// Accesses per nanosecond inside a repeated string instruction.
@@ -102,7 +104,7 @@ impl Kept {
             thread: 0,
             region,
             steady: true,
-            reach_ns: 0.0,
+            stays_ns: 0.0,
             shape,
             evidence: Vec::new(),
             string: None,
@@ -142,7 +144,7 @@ pub struct Rates {
     /// The latest window's at each place.
     shapes: BTreeMap<u64, Shape>,
     /// Readings of each place's samples: at the work that their window shows, and all.
-    seen: BTreeMap<u64, (u32, u32)>,
+    seen: BTreeMap<u64, Seen>,
     learnt: Learnt,
     /// Number of samples at which all are looked at again.
     revise_at: usize,
@@ -215,7 +217,6 @@ impl Rates {
         let place = |reading: &Reading| self.blocks.place(reading.ip).unwrap_or(reading.ip);
         let mut kept = Kept::new(sample.readings.first().map_or(0, place), Shape::default());
         kept.thread = sample.thread;
-        kept.reach_ns = spans::reach_ns(sample.readings);
         kept.counted = counted::track(sample.readings, self.tick_ns);
         let mut here: Vec<bool> =
             sample.readings.iter().map(|reading| place(reading) == kept.region).collect();
@@ -239,9 +240,8 @@ impl Rates {
                 self.shapes.insert(kept.region, kept.shape);
             }
         }
-        let seen = self.seen.entry(kept.region).or_default();
-        seen.0 += here.iter().filter(|here| **here).count() as u32;
-        seen.1 += here.len() as u32;
+        kept.stays_ns = spans::stays_ns(sample.readings, &here);
+        self.seen.entry(kept.region).or_default().add(sample.readings, &here);
         self.read_words(number, sample.readings, &mut kept);
         self.read_registers(number, sample.readings, &here, &mut kept);
         self.words.choose(&self.quantities);

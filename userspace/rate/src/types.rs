@@ -85,6 +85,8 @@ pub struct Span {
     pub cpu_ns: f64,
     /// What that may be wrong by: standard deviation.
     pub error_ns: f64,
+    /// CPU time from the sample's stop to the second, about.
+    pub until_ns: f64,
     /// Accesses after the first that are known not to have touched the word.
     pub without: u64,
 }

@@ -120,7 +120,9 @@ fn a_round_is_counted_whatever_the_clock_says() {
             let at = program.access_at(stop) + 1_000;
             let cpu_ns = 0.5 * round as f64 * (0.8 + 0.45 * rng.f64());
             let (from, to) = (program.moment(at), program.moment(at + round));
-            spans.push(Span { sample: number as usize, from, to, cpu_ns, error_ns: 8_000.0, without: 700 });
+            // The touches behind a reuse and behind that.
+            let (error_ns, until_ns) = (8_000.0, 2.0 * cpu_ns);
+            spans.push(Span { sample: number as usize, from, to, cpu_ns, error_ns, until_ns, without: 700 });
         }
         let told = rates.rates();
         let counted: Vec<f64> =

@@ -512,9 +512,11 @@ impl Assembler {
         {
             // Neither of other words of the line nor of what lies behind the reuse.
             let LeftAlone { word, accesses } = waiting.left_alone;
-            let is_of_use = word == end.address && end.ended_ns == trap.record.header.time_ns;
-            let without = if is_of_use { accesses } else { 0 };
-            self.pace.touched(end.tgid, (id, waiting.id), between.clone(), (*distance_ns, without));
+            let is_direct = end.ended_ns == trap.record.header.time_ns;
+            let without = if is_direct && word == end.address { accesses } else { 0 };
+            // The touch behind the reuse comes as long after it as it after the use.
+            let until_ns = if is_direct { *distance_ns } else { distance_ns.saturating_mul(2) };
+            self.pace.touched(end.tgid, (id, waiting.id), between.clone(), (*distance_ns, until_ns, without));
         }
     }
 

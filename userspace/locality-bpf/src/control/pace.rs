@@ -43,6 +43,8 @@ struct Touched {
     sample: SampleId,
     between: Box<[Moment; 2]>,
     cpu_ns: u64,
+    /// The same from the stop to the second.
+    until_ns: u64,
     /// Accesses after the first that are known not to have touched it.
     without: u64,
 }
@@ -165,17 +167,18 @@ impl Pace {
         }
     }
 
-    /// Takes the touches of a watched word between which its distance lies: CPU time, and accesses behind the first that did not touch it.
+    /// Takes the touches of a watched word between which its distance lies: CPU time, that from the stop to the second, and accesses behind
+    /// the first that did not touch it.
     pub fn touched(
         &mut self,
         pid: u32,
         (watch, sample): (WatchId, SampleId),
         between: Box<[Moment; 2]>,
-        (cpu_ns, without): (u64, u64),
+        (cpu_ns, until_ns, without): (u64, u64, u64),
     ) {
         let process =
             self.processes.entry(pid).or_insert_with(|| Process::new(self.reading_cost_ns, self.machine));
-        process.touched.push(Touched { watch, sample, between, cpu_ns, without });
+        process.touched.push(Touched { watch, sample, between, cpu_ns, until_ns, without });
     }
 
     /// Another program runs in the process, or another process has its number: what was learnt of the one before says nothing about it.
@@ -265,12 +268,13 @@ impl Process {
     fn counted(&self, rates: &[SampleRate], trap_cost_ns: f64) -> Vec<(WatchId, u64)> {
         let numbers: HashMap<u32, usize> = self.rows.iter().map(|(_, row)| row.sample.0).zip(0..).collect();
         let count = |touched: &Touched| {
-            let Touched { watch, sample, between, cpu_ns, without } = touched;
+            let Touched { watch, sample, between, cpu_ns, until_ns, without } = touched;
             let [from, to] = **between;
             let sample = *numbers.get(&sample.0)?;
             let (cpu_ns, error_ns) = (*cpu_ns as f64, CLOCK_ERROR * trap_cost_ns);
-            let accesses =
-                self.rates.between(&Span { sample, from, to, cpu_ns, error_ns, without: *without }, rates)?;
+            let (until_ns, without) = (*until_ns as f64, *without);
+            let span = Span { sample, from, to, cpu_ns, error_ns, until_ns, without };
+            let accesses = self.rates.between(&span, rates)?;
             Some((*watch, accesses.value.round() as u64))
         };
         self.touched.iter().filter_map(count).collect()

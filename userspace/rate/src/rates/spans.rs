@@ -1,7 +1,7 @@
 //! Accesses between two touches of a watched word: which registers may count them, and what time × rate expects.
 
 use super::{Kept, Rates};
-use crate::progress::{self, Advance, Expected};
+use crate::progress::{self, Advance, COLD_NS, Expected, MOST_UNSURE};
 use crate::sequence::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
@@ -11,9 +11,15 @@ const AROUND: usize = 8;
 /// Readings of a place's samples from which it is known how much time the thread spends there, and how much it may spend elsewhere.
 const FEWEST_SEEN: u32 = 20;
 const MOST_ELSEWHERE: f64 = 0.1;
-/// The same where the sample's own readings, up to the second touch and beyond, all found it there.
+/// The same where the sample's own readings all found it there.
 const MOST_AROUND: f64 = 0.4;
-/// From the stop to the last reading, in parts of the time from the first to the last.
+/// Times between two readings with one between them are told apart by so much, up to so many; the shortest that there are many of.
+const BRACKET_NS: u64 = 125_000;
+const BRACKETS: usize = 16;
+const FEWEST_BRACKETS: usize = 5;
+/// As long as between the shortest two readings that have one between them.
+const BEYOND_NS: f64 = 400_000.0;
+/// From the stop to the last reading, in parts of the time from the first to the last (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
 impl Rates {
@@ -40,8 +46,12 @@ impl Rates {
                 [span.from, span.to].map(|moment| moment.registers.get(usize::from(register)).copied());
             let steps = difference(a?, b?, quantity.bits).wrapping_mul(quantity.sign.into()) as f64;
             let slope = quantity.regular_slope().or_else(|| self.slope(number, index, 0.0))?;
-            // Two instructions of one visit, or of visits that are rounds apart.
-            if steps == 0.0 && from != to {
+            if slope.sigma > MOST_UNSURE {
+                return None;
+            }
+            // Two instructions of one visit, or of visits that are rounds apart: such that come in this order, or where the word was left alone
+            // for longer than a visit.
+            if steps == 0.0 && from < to && span.without as f64 * slope.value <= quantity.largest as f64 {
                 return None;
             }
             Some(Advance { steps, period, slope, slack: quantity.largest as f64 / 2.0 })
@@ -52,6 +62,7 @@ impl Rates {
             accesses: rate * span.cpu_ns,
             sigma,
             clock: rate * span.error_ns,
+            cold: rate * COLD_NS,
             more_than: span.without as f64,
         };
         let (accesses, error) = progress::accesses(&advances, expected, elsewhere)?;
@@ -67,10 +78,16 @@ impl Rates {
 
     /// The share of time that a thread may have spent elsewhere than at a sample's place between two touches; `None` where it may be much.
     fn elsewhere(&self, kept: &Kept, span: &Span) -> Option<f64> {
-        let (here, all) = *self.seen.get(&kept.region)?;
-        let share = 1.0 - f64::from(here) / f64::from(all.max(1));
-        // The second touch may be the one behind the reuse.
-        if kept.steady && 2.0 * span.cpu_ns <= kept.reach_ns && share <= MOST_AROUND {
+        let seen = self.seen.get(&kept.region)?;
+        let share = seen.elsewhere();
+        // The place makes the second touch too: it is seen there at both ends of what lies between that and the last reading.
+        let beyond_ns = span.until_ns - kept.stays_ns;
+        let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
+        let excursions = seen.excursions(span.cpu_ns).filter(|share| is_followed && *share <= MOST_ELSEWHERE);
+        if excursions.is_some() {
+            return excursions;
+        }
+        if kept.steady && beyond_ns <= 0.0 && share <= MOST_AROUND {
             return Some(if share <= MOST_ELSEWHERE { share } else { 0.0 });
         }
         // Longer phases than a sample's readings show.
@@ -80,7 +97,7 @@ impl Rates {
             same += u32::from(other.region == kept.region);
         }
         let is_alone = f64::from(same) >= (1.0 - MOST_ELSEWHERE) * f64::from(around);
-        (all >= FEWEST_SEEN && share <= MOST_ELSEWHERE && is_alone).then_some(share)
+        (seen.all >= FEWEST_SEEN && share <= MOST_ELSEWHERE && is_alone).then_some(share)
     }
 
     /// The rate between two touches, and the standard deviation of its logarithm.
@@ -101,17 +118,107 @@ impl Rates {
     }
 }
 
-/// CPU time behind the stop in which a thread that kept its CPU was read.
-pub(super) fn reach_ns(readings: &[Reading]) -> f64 {
-    match readings {
-        [first, .., last] if first.switches == last.switches => {
-            FROM_STOP * last.time_ns.saturating_sub(first.time_ns) as f64
+/// Where the readings of a place's samples found the thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    /// At the place.
+    here: u32,
+    all: u32,
+    /// Those between two others that found it there, by the time between these two: at other work, and all.
+    between: [(u32, u32); BRACKETS],
+}
+
+impl Seen {
+    /// Takes a sample's readings: whether each found it at the place.
+    pub fn add(&mut self, readings: &[Reading], here: &[bool]) {
+        self.here += here.iter().filter(|here| **here).count() as u32;
+        self.all += here.len() as u32;
+        for (readings, here) in readings.windows(3).zip(here.windows(3)) {
+            let ([from, _, to], [true, middle, true]) = (readings, here) else { continue };
+            let bracket = to.time_ns.saturating_sub(from.time_ns) / BRACKET_NS;
+            if let Some((left, all)) =
+                self.between.get_mut(bracket as usize).filter(|_| from.switches == to.switches)
+            {
+                *left += u32::from(!middle);
+                *all += 1;
+            }
         }
-        _ => 0.0,
     }
+
+    /// Share of the time behind its samples that it spends elsewhere.
+    fn elsewhere(&self) -> f64 {
+        1.0 - f64::from(self.here) / f64::from(self.all.max(1))
+    }
+
+    /// The same of the time between two moments so far apart at which it is there, where that is known: a loop that calls functions has such
+    /// excursions, one that is left for good after a while has none.
+    fn excursions(&self, apart_ns: f64) -> Option<f64> {
+        let brackets = (apart_ns / BRACKET_NS as f64) as usize;
+        let short = self.between.iter().take(brackets.max(FEWEST_BRACKETS));
+        let (left, all) = short.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        (all >= FEWEST_SEEN).then(|| f64::from(left) / f64::from(all))
+    }
+}
+
+/// CPU time from the stop to the first reading at other work, or to the last one; 0 for a thread that did not keep its CPU.
+pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
+    let [first, .., last] = readings else { return 0.0 };
+    if first.switches != last.switches {
+        return 0.0;
+    }
+    let until = readings.iter().zip(here).find(|(_, here)| !**here).map_or(last, |(reading, _)| reading);
+    let since_first = |reading: &Reading| reading.time_ns.saturating_sub(first.time_ns) as f64;
+    since_first(until) + (FROM_STOP - 1.0) * since_first(last)
 }
 
 /// An address within the instruction that touched: a trap comes behind it.
 fn accessing(moment: &Moment) -> u64 {
     moment.ip.saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::WORDS;
+
+    /// After five, seven, ten, fourteen and fifteen fifths of a millisecond, as a meter reads.
+    fn readings() -> Vec<Reading> {
+        let reading = |fifths: u64| Reading {
+            time_ns: 1_000_000 + fifths * 200_000,
+            switches: 3,
+            accesses: None,
+            ip: 0,
+            registers: [0; 16],
+            words: [0; WORDS],
+            read: 0,
+            wanted: 0,
+        };
+        [5, 7, 10, 14, 15].map(reading).into()
+    }
+
+    #[test]
+    fn a_thread_stays_until_it_is_read_elsewhere() {
+        let mut readings = readings();
+        assert_eq!(stays_ns(&readings, &[true; 5]), 3e6);
+        assert_eq!(stays_ns(&readings, &[true, true, false, true, false]), 2e6);
+        assert_eq!(stays_ns(&readings, &[false; 5]), 1e6);
+        readings[4].switches = 4;
+        assert_eq!(stays_ns(&readings, &[true; 5]), 0.0);
+        assert_eq!(stays_ns(&[], &[]), 0.0);
+    }
+
+    /// Half of the time is spent elsewhere in both programs; only in one does the loop come and go.
+    #[test]
+    fn a_loop_that_is_left_for_good_has_no_excursions() {
+        let (mut leaves, mut calls) = (Seen::default(), Seen::default());
+        for number in 0..40 {
+            leaves.add(&readings(), &[true, true, number % 2 == 0, false, false]);
+            calls.add(&readings(), &[true, number % 2 == 0, true, false, false]);
+        }
+        assert_eq!((leaves.excursions(2e6), leaves.elsewhere()), (Some(0.0), 0.5));
+        assert_eq!((calls.excursions(2e6), calls.elsewhere()), (Some(0.5), 0.5));
+        // They are longer than what is asked for, or never were in between.
+        assert_eq!(calls.excursions(0.5e6), None);
+        assert_eq!(Seen::default().excursions(2e6), None);
+    }
 }
