@@ -21,7 +21,7 @@ const CLEAR: f64 = 3.0;
 const LEAST: f64 = 4.5;
 /// Relative standard deviation of a rate beyond which time says too little to tell one round from three, and of what a step is worth beyond which
 /// a register says nothing.
-pub(crate) const MOST_UNSURE: f64 = 0.4;
+pub(crate) const MOST_UNSURE: f64 = 0.48;
 /// Relative standard deviation of the difference of registers that agree.
 const ROUGH: f64 = 0.03;
 /// Relative error from which counting is no better than time.
@@ -32,7 +32,7 @@ const SECOND_ROUND: f64 = 4.0;
 /// In parts of a round.
 const NEARLY: f64 = 0.01;
 /// CPU time by which a thread may come later because the stop left its caches cold: standard deviation.
-pub(crate) const COLD_NS: f64 = 150_000.0;
+pub(crate) const COLD_NS: f64 = 60_000.0;
 /// Numbers of rounds tried to each side of what the time says.
 const ROUNDS: i32 = 2;
 
