@@ -22,6 +22,10 @@ use crate::{
     ring::{room_for_site, submit_site},
 };
 
+/// The kernel's word for a key that is in a map already.
+#[doc(alias = "EEXIST")]
+const IS_THERE: i32 = -17;
+
 /// Who calls, and when.
 pub struct Call {
     /// Process.
@@ -57,8 +61,10 @@ pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_addre
     // SAFETY: two threads of one process read the same value.
     let text = unsafe { HEAP_TEXT.get(call.tgid) }.map_or(TextRange::default(), |text| text.program);
     let name = named(call.tgid, rsp, return_address, text);
-    // Of threads that come to a new site at the same time, one tells of it.
-    if HEAP_SITES.get_ptr(name).is_some() || HEAP_SITES.insert(name, 1, u64::from(BPF_NOEXIST)).is_err() {
+    // Of threads that come to a new site at the same time, one tells of it; where the map has no room, each call.
+    if HEAP_SITES.get_ptr(name).is_some()
+        || HEAP_SITES.insert(name, 1, u64::from(BPF_NOEXIST)).is_err_and(|error| error == IS_THERE)
+    {
         return name;
     }
     // Without a closure: its name would depend on where it was compiled.

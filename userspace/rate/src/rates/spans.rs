@@ -1,7 +1,7 @@
 //! Accesses between two touches of a watched word: which registers may count them, and what time × rate expects.
 
 use super::{Kept, Rates};
-use crate::progress::{self, Advance, COLD_NS, Expected, MOST_UNSURE};
+use crate::progress::{self, Advance, COLD_NS, Expected, MOST_ROUGH};
 use crate::sequence::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
@@ -46,12 +46,11 @@ impl Rates {
                 [span.from, span.to].map(|moment| moment.registers.get(usize::from(register)).copied());
             let steps = difference(a?, b?, quantity.bits).wrapping_mul(quantity.sign.into()) as f64;
             let slope = quantity.regular_slope().or_else(|| self.slope(number, index, 0.0))?;
-            if slope.sigma > MOST_UNSURE {
+            if slope.sigma > MOST_ROUGH {
                 return None;
             }
-            // Two instructions of one visit, or of visits that are rounds apart: such that come in this order, or where the word was left alone
-            // for longer than a visit.
-            if steps == 0.0 && from < to && span.without as f64 * slope.value <= quantity.largest as f64 {
+            // Two instructions of one visit or of two that follow each other, or of visits that are rounds apart: the word was left alone for longer.
+            if steps == 0.0 && from != to && span.without as f64 * slope.value <= quantity.largest as f64 {
                 return None;
             }
             Some(Advance { steps, period, slope, slack: quantity.largest as f64 / 2.0 })
@@ -62,7 +61,8 @@ impl Rates {
             accesses: rate * span.cpu_ns,
             sigma,
             clock: rate * span.error_ns,
-            cold: rate * COLD_NS,
+            // Behind a reuse the thread is warm.
+            cold: if span.until_ns <= span.cpu_ns { rate * COLD_NS } else { 0.0 },
             more_than: span.without as f64,
         };
         let (accesses, error) = progress::accesses(&advances, expected, elsewhere)?;
@@ -83,12 +83,20 @@ impl Rates {
         // The place makes the second touch too: it is seen there at both ends of what lies between that and the last reading.
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
-        let excursions = seen.excursions(span.cpu_ns).filter(|share| is_followed && *share <= MOST_ELSEWHERE);
-        if excursions.is_some() {
-            return excursions;
+        let excursions = seen.excursions(span.cpu_ns);
+        if let Some(few) = excursions.filter(|share| is_followed && *share <= MOST_ELSEWHERE) {
+            return Some(few);
         }
-        if kept.steady && beyond_ns <= 0.0 && share <= MOST_AROUND {
-            return Some(if share <= MOST_ELSEWHERE { share } else { 0.0 });
+        let is_covered = kept.steady && beyond_ns <= 0.0;
+        if is_covered && share <= MOST_ELSEWHERE {
+            return Some(share);
+        }
+        // That the sample's own few readings met none of its excursions would be chance.
+        if excursions.is_some_and(|share| share > MOST_ELSEWHERE) {
+            return None;
+        }
+        if is_covered && share <= MOST_AROUND {
+            return Some(0.0);
         }
         // Longer phases than a sample's readings show.
         let (mut same, mut around) = (0, 0);
@@ -150,13 +158,18 @@ impl Seen {
         1.0 - f64::from(self.here) / f64::from(self.all.max(1))
     }
 
-    /// The same of the time between two moments so far apart at which it is there, where that is known: a loop that calls functions has such
-    /// excursions, one that is left for good after a while has none.
+    /// The same of the time between two moments at which it is there, up to so far apart: of the longest that are known well. A loop that calls
+    /// functions has such excursions, one that is left for good after a while has none.
     fn excursions(&self, apart_ns: f64) -> Option<f64> {
-        let brackets = (apart_ns / BRACKET_NS as f64) as usize;
-        let short = self.between.iter().take(brackets.max(FEWEST_BRACKETS));
-        let (left, all) = short.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        (all >= FEWEST_SEEN).then(|| f64::from(left) / f64::from(all))
+        let brackets = ((apart_ns / BRACKET_NS as f64) as usize).max(FEWEST_BRACKETS);
+        let (mut left, mut all) = (0, 0);
+        for of in self.between.iter().take(brackets).rev() {
+            (left, all) = (left + of.0, all + of.1);
+            if all >= FEWEST_SEEN {
+                return Some(f64::from(left) / f64::from(all));
+            }
+        }
+        None
     }
 }
 
