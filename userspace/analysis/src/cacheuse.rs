@@ -14,7 +14,7 @@
 //! A cache is fully associative with LRU, and is filled after as many accesses as touch as many distinct lines as it has, by stretch of
 //! the run (`Stretches::fill_times`); each level sees all accesses.
 //!
-//! Intervals (`spread`): what bootstrap draws of samples and rates show; of shares, with the model's own error on average, and Wilson's at
+//! Intervals (`spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of shares, with the model's own error on average, and Wilson's at
 //! Kish's effective number at least; of means, with one more first touch at least.
 //!
 //! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are not modelled; threads share what
@@ -22,6 +22,7 @@
 
 mod arrivals;
 mod fates;
+mod fills;
 mod spread;
 mod study;
 
@@ -29,15 +30,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::context::{ContextId, Contexts};
-use crate::convert::scale;
 use crate::estimate::Estimate;
 use crate::estimator::{Estimator, Mass};
 use crate::model::{AccessKind, FieldId, FrameId, ObjectId, Profile};
 use crate::objects;
 use crate::rates::{Rates, Unit};
-use crate::reuse::Case;
+use crate::reuse::{Case, normal};
 
-use fates::LINE;
+use fills::Fills;
 use spread::Spread;
 use study::{Cost, Study, Sums};
 
@@ -50,7 +50,7 @@ const FEWEST: f64 = 1.0;
 const DRAWS: usize = if cfg!(test) { 10 } else { 60 };
 /// Fewer tell little of how much they differ.
 const FEWEST_DRAWS: usize = if cfg!(test) { 2 } else { 16 };
-/// Draws are made for so many first touches in all where that leaves enough of them, so that a long trace is reported quickly.
+/// Draws are made for so many first touches and uses in all where that leaves enough of them, so that a long trace is reported quickly.
 const DRAWN: usize = 400_000;
 const SEED: u64 = 0x10CA_CACE;
 
@@ -183,12 +183,13 @@ impl CacheUse {
         let masses = lines.masses(estimator);
         let study = Study::of(profile, contexts, rates, cases, estimator);
         let levels = objects::levels(profile);
+        let fills = Fills::of(lines, estimator, &masses, levels.iter().map(|(_, bytes)| *bytes));
+        let draws = study.draws(lines, &fills);
         let of_level = |(index, (_, bytes)): (usize, &(u8, u64))| {
-            let fills = lines.stretches().fill_times(&masses, *bytes as f64 / LINE);
-            let fills: Vec<u64> = fills.into_iter().map(middle).collect();
             let last = index > 0 && index + 1 == levels.len();
             let name = if last { "LL".to_owned() } else { format!("L{}", index + 1) };
-            study.level(lines, &fills, index == 0, LevelUse { name, bytes: *bytes, ..LevelUse::default() })
+            let level = LevelUse { name, bytes: *bytes, ..LevelUse::default() };
+            study.level(index, fills.seen(index), &draws, level)
         };
         let n = study.firsts.len() as u64;
         let touches = study.missed * masses.iter().map(Mass::total).sum::<f64>();
@@ -197,18 +198,24 @@ impl CacheUse {
     }
 }
 
-/// The distance in the middle of equally likely bins; the largest where there is none.
-fn middle(mut bins: Vec<usize>) -> u64 {
-    bins.sort_unstable();
-    bins.get(bins.len() / 2).map_or(u64::MAX, |bin| scale::low(*bin))
+/// Other samples, other rates and another model of what fills a cache.
+struct Drawn {
+    /// How often each sample is there.
+    weights: Vec<f64>,
+    /// Fill times by cache.
+    fills: Vec<Vec<u64>>,
 }
 
 impl Study<'_> {
-    fn level(&self, case: &Case<'_>, fills: &[u64], is_first: bool, level: LevelUse) -> LevelUse {
+    fn level(&self, index: usize, fills: &[u64], draws: &[Drawn], level: LevelUse) -> LevelUse {
         let costs = self.costs(fills, &|_| 1.0);
         let sums = self.sums(&costs);
-        let draws = self.draws(case, fills);
-        let spread = Spread::new(is_first, &draws, &sums, self.by_sample(&costs));
+        let drawn = |Drawn { weights, fills }: &Drawn| {
+            let fills = fills.get(index).map_or(&[][..], Vec::as_slice);
+            self.sums(&self.costs(fills, &|sample| weights.get(sample as usize).copied().unwrap_or(0.0)))
+        };
+        let draws: Vec<Sums> = draws.iter().map(drawn).collect();
+        let spread = Spread::new(index == 0, &draws, &sums, self.by_sample(&costs));
         let whole = |sums: &Sums| sums.whole;
         let lines = Ranked::of(&sums.places, |_, _| Ordering::Equal);
         let functions = Ranked::of(&sums.functions, |a, b| {
@@ -245,19 +252,21 @@ impl Study<'_> {
         }
     }
 
-    /// What other samples and other rates would have given.
-    fn draws(&self, case: &Case<'_>, fills: &[u64]) -> Vec<Sums> {
+    fn draws(&self, case: &Case<'_>, fills: &Fills<'_>) -> Vec<Drawn> {
         let samples = case.samples();
         if samples.is_empty() {
             return Vec::new();
         }
         let mut random = fastrand::Rng::with_seed(SEED);
-        let (mut weights, mut clocks) = (Vec::new(), Vec::new());
+        let mut clocks = Vec::new();
         let draw = |number| {
+            let mut weights = Vec::new();
             case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
-            self.sums(&self.costs(fills, &|sample| weights.get(sample as usize).copied().unwrap_or(0.0)))
+            let fills = fills.drawn(&weights, normal(&mut random));
+            Drawn { weights, fills }
         };
-        (0..(DRAWN / self.firsts.len().max(1)).clamp(FEWEST_DRAWS, DRAWS)).map(draw).collect()
+        let each = self.firsts.len() + case.subjects().len();
+        (0..(DRAWN / each.max(1)).clamp(FEWEST_DRAWS, DRAWS)).map(draw).collect()
     }
 
     /// Call paths and bytes lost by object of some places.

@@ -203,6 +203,11 @@ impl<'a> Case<'a> {
         &self.fine
     }
 
+    /// The run in few stretches, for draws, and what is known of them.
+    pub(crate) fn few_stretches(&self) -> (&Stretches, Study<'_>) {
+        (&self.coarse, self.study(&self.coarse, self.coarse.ends()))
+    }
+
     /// Weight by time distance for each stretch.
     pub(crate) fn masses(&self, estimator: Estimator) -> Vec<Mass> {
         self.study(&self.fine, self.fine.ends()).estimate(estimator, Draw::SEEN)
@@ -259,9 +264,8 @@ impl<'a> Case<'a> {
     }
 
     fn draws(&self, estimator: Estimator, replicates: usize, sizes: &[(u64, Option<u8>)]) -> Vec<Numbers> {
-        let ends = self.coarse.ends();
-        let same = ends.iter().all(Option::is_some);
-        let study = self.study(&self.coarse, ends);
+        let (coarse, study) = self.few_stretches();
+        let same = coarse.ends().iter().all(Option::is_some);
         let within = self.study(&self.coarse, self.coarse.trace_ends());
         let samples = self.samples();
         let mut random = fastrand::Rng::with_seed(SEED);
@@ -559,7 +563,7 @@ fn widest(value: f64, draws: impl Iterator<Item = (bool, f64)> + Clone) -> f64 {
 }
 
 /// Normal, by Irwin & Hall: the sum of twelve uniform ones, less six.
-fn normal(random: &mut fastrand::Rng) -> f64 {
+pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 

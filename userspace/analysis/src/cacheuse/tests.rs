@@ -449,3 +449,24 @@ fn parts_come_to_the_whole() {
         assert!(level.by_object.iter().all(|object| sure(&object.loaded)), "{level:?}");
     }
 }
+
+/// Draws in which each sample is there once and the cache has the size that it has are as the trace; smaller caches are full sooner, larger ones later.
+#[test]
+fn fill_times_of_draws_vary_with_the_size_in_effect() {
+    let profile = profile(&trace(3_000_000), 120, 3_000);
+    let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
+    let case = Case::new(&profile, &contexts, &rates, 64, None);
+    let masses = case.masses(Estimator::default());
+    let fills = Fills::of(&case, Estimator::default(), &masses, [1 << 15, 1 << 20].into_iter());
+    let once = vec![1.0; profile.samples.len()];
+    let [smaller, same, larger] = [-2.0, 0.0, 2.0].map(|deviations| fills.drawn(&once, deviations));
+    for cache in 0..2 {
+        assert_eq!(same[cache], fills.seen(cache));
+        assert!(same[cache].len() > 1 && same[cache].iter().all(|fill| *fill < u64::MAX));
+        let ordered = smaller[cache].iter().zip(&same[cache]).zip(&larger[cache]);
+        assert!(
+            ordered.clone().all(|((less, fill), more)| less < fill && fill < more),
+            "{smaller:?} {same:?} {larger:?}"
+        );
+    }
+}
