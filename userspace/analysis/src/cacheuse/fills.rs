@@ -24,18 +24,23 @@ pub(super) struct Fills<'a> {
     few: &'a Stretches,
     study: Study<'a>,
     estimator: Estimator,
-    /// Lines of each cache.
-    lines: Vec<f64>,
-    /// By cache and stretch; `u64::MAX` where it is never full.
-    seen: Vec<Vec<u64>>,
-    /// The same of few stretches.
-    of_few: Vec<Vec<u64>>,
+    caches: Vec<Cache>,
     /// Which of the few each stretch lies in.
     within: Vec<usize>,
 }
 
+/// Fill times of one cache by stretch; `u64::MAX` where it is never full.
+struct Cache {
+    lines: f64,
+    seen: Vec<u64>,
+    /// The same of few stretches.
+    of_few: Vec<u64>,
+    /// As [`MODEL`].
+    model: f64,
+}
+
 impl<'a> Fills<'a> {
-    /// Of caches of so many bytes, with the weights of the case's stretches by distance.
+    /// Of caches of so many bytes, smallest first, with the weights of the case's stretches by distance.
     pub fn of(
         case: &'a Case<'_>,
         estimator: Estimator,
@@ -52,32 +57,33 @@ impl<'a> Fills<'a> {
         }
         let middle = |part: Vec<usize>| part.get(part.len() / 2).copied().unwrap_or_default();
         let within = parts.into_iter().map(middle).collect();
-        let lines: Vec<f64> = bytes.map(|bytes| bytes as f64 / LINE).collect();
-        let seen = lines.iter().map(|lines| fills(all, masses, *lines)).collect();
-        let masses = study.estimate(estimator, Draw::SEEN);
-        let of_few = lines.iter().map(|lines| fills(few, &masses, *lines)).collect();
-        Self { few, study, estimator, lines, seen, of_few, within }
+        let of_few = study.estimate(estimator, Draw::SEEN);
+        let cache = |(index, bytes): (usize, u64)| {
+            let lines = bytes as f64 / LINE;
+            let (seen, of_few) = (fills(all, masses, lines), fills(few, &of_few, lines));
+            Cache { lines, seen, of_few, model: MODEL[usize::from(index > 0)] }
+        };
+        let caches = bytes.enumerate().map(cache).collect();
+        Self { few, study, estimator, caches, within }
     }
 
     /// As the trace has them.
     pub fn seen(&self, cache: usize) -> &[u64] {
-        self.seen.get(cache).map_or(&[], Vec::as_slice)
+        self.caches.get(cache).map_or(&[], |cache| &cache.seen)
     }
 
     /// As they would be, by cache, had each sample been there so many times, and with the model's error `deviations` standard deviations large.
     pub fn drawn(&self, weights: &[f64], deviations: f64) -> Vec<Vec<u64>> {
-        let draw = Draw { weights, ..Draw::SEEN };
-        let masses = self.study.estimate(self.estimator, draw);
-        let of_cache = |(cache, ((lines, seen), before)): (usize, ((&f64, &Vec<u64>), &Vec<u64>))| {
-            let model = (MODEL[usize::from(cache > 0)] * deviations).exp();
-            let now = fills(self.few, &masses, *lines * model);
+        let masses = self.study.estimate(self.estimator, Draw { weights, ..Draw::SEEN });
+        let of_cache = |cache: &Cache| {
+            let now = fills(self.few, &masses, cache.lines * (cache.model * deviations).exp());
             let of_stretch = |(seen, within): (&u64, &usize)| {
                 let few = |of: &[u64]| of.get(*within).copied().unwrap_or(u64::MAX);
-                varied(*seen, few(before), few(&now))
+                varied(*seen, few(&cache.of_few), few(&now))
             };
-            seen.iter().zip(&self.within).map(of_stretch).collect()
+            cache.seen.iter().zip(&self.within).map(of_stretch).collect()
         };
-        self.lines.iter().zip(&self.seen).zip(&self.of_few).enumerate().map(of_cache).collect()
+        self.caches.iter().map(of_cache).collect()
     }
 }
 
