@@ -25,7 +25,7 @@ func run() float64 {
 	for i := range table {
 		one := &table[i]
 		sum += one.X
-		counts[i] = uint64(i)
+		sum += float64(counts[i])
 		one.X = 2
 		sum += one.Mass
 	}

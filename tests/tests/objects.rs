@@ -544,8 +544,8 @@ fn go_package_variables() {
     let (table, counts) = (row(&live.report, "main.table"), row(&live.report, "main.counts"));
     assert_eq!((&table["kind"], &counts["kind"]), (&json!("static"), &json!("static")));
     assert!(number(&table["access_share"]) > number(&counts["access_share"]), "{:#}", names(&live.report));
-    // Time goes by at what is waited for: of a store next to nothing, on some processors (.006 on an AMD EPYC).
-    assert!(number(&counts["access_share"]) > 0.001, "{:#}", names(&live.report));
+    // Go handles the signals of stops, so there are no windows: time goes by at what is waited for, which a load is (.34) and a store hardly.
+    assert!(number(&counts["access_share"]) > 0.1, "{:#}", names(&live.report));
     let fields: Vec<&str> =
         table["fields"].as_array().unwrap().iter().filter_map(|field| field["path"].as_str()).collect();
     assert!(fields.contains(&"[].X") && fields.contains(&"[].Mass"), "{fields:?}");
