@@ -55,8 +55,8 @@ impl<'a> Fills<'a> {
                 part.push(*coarse);
             }
         }
-        let middle = |part: Vec<usize>| part.get(part.len() / 2).copied().unwrap_or_default();
-        let within = parts.into_iter().map(middle).collect();
+        let of_middle = |part: Vec<usize>| part.get(part.len() / 2).copied().unwrap_or_default();
+        let within = parts.into_iter().map(of_middle).collect();
         let of_few = study.estimate(estimator, Draw::SEEN);
         let cache = |(index, bytes): (usize, u64)| {
             let lines = bytes as f64 / LINE;

@@ -463,9 +463,9 @@ fn fill_times_of_draws_vary_with_the_size_in_effect() {
     for cache in 0..2 {
         assert_eq!(same[cache], fills.seen(cache));
         assert!(same[cache].len() > 1 && same[cache].iter().all(|fill| *fill < u64::MAX));
-        let ordered = smaller[cache].iter().zip(&same[cache]).zip(&larger[cache]);
+        let mut ordered = smaller[cache].iter().zip(&same[cache]).zip(&larger[cache]);
         assert!(
-            ordered.clone().all(|((less, fill), more)| less < fill && fill < more),
+            ordered.all(|((less, fill), more)| less < fill && fill < more),
             "{smaller:?} {same:?} {larger:?}"
         );
     }
