@@ -10,9 +10,9 @@
 //! A line's outcome is the window's, else that of the watched words of the line, the use's own and companions: reused at
 //! the first trap, and not seen again as long as the last of them was watched, though others were withdrawn before.
 //!
-//! Sources of error: with at most four words of it watched, a line is reused as late as they are, so that line distances
-//! beyond the windows are too long (`Followed::part`; up to the reach of the longest windows estimators take them from
-//! windows alone); accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
+//! Sources of error: with at most four words of it watched, a line is reused as late as they are (`Followed::part`): estimators make
+//! up for what came by others (module `parts`), and up to the reach of the longest windows take line distances from windows alone;
+//! accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
 //! others.
 
 use std::collections::BTreeMap;
@@ -21,6 +21,10 @@ use crate::context::{ContextId, Contexts};
 use crate::interval::{Measured, RESOLUTIONS};
 use crate::model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
 use crate::rates::{Rates, Unit};
+
+mod parts;
+
+use parts::Visits;
 
 /// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,6 +48,8 @@ pub struct Followed {
     pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
+    /// First touches after the use that this one stands for, where it watched a part: those by words that were not watched.
+    pub stands_for: f64,
     /// Chance to be watched for a use that was open at its window's end; 1 without a window.
     pub p_choice: f64,
     /// Chance to be chosen and armed at all.
@@ -135,7 +141,8 @@ impl Subjects {
                 }
             }
         }
-        let maker = Maker { profile, contexts, rates, granule };
+        let visits = Visits::of(profile);
+        let maker = Maker { profile, contexts, rates, granule, visits };
         for (index, sample) in (0..).zip(&profile.samples) {
             let here = rates.at(index as usize).value * sample.period_ns as f64;
             let mut add = |subject: Option<Subject>| match subject {
@@ -167,6 +174,7 @@ struct Maker<'a> {
     contexts: &'a Contexts,
     rates: &'a Rates,
     granule: u32,
+    visits: Visits,
 }
 
 impl Maker<'_> {
@@ -191,13 +199,21 @@ impl Maker<'_> {
         let (mut followed, mut row) = (None, None);
         if !shown.reused && used.address != 0 {
             // At 8 bytes a watch of one to eight bytes in the word is the word's.
+            let mut words = Vec::new();
             for (number, watch) in watches.iter().filter(mine) {
                 let (next, context) = self.follow(sample, watch, used.address, shown)?;
+                words.push((watch.address / 8, next.exit));
                 let (so_far, first) = earlier(followed, next);
                 followed = Some(so_far);
                 if first {
                     (reuse_context, row) = (context, Some(*number));
                 }
+            }
+            if let Some(followed) = followed.as_mut().filter(|followed| followed.part) {
+                let rate = self.rates.at(sample as usize).value;
+                let resolution = self.profile.run.distance_resolution_ns as f64 * rate;
+                let frame = reuse_context.and_then(|context| self.contexts.frames(context).first().copied());
+                followed.stands_for = self.visits.stands_for(used.address / 8, &words, resolution, frame);
             }
         }
         Some(Subject {
@@ -294,6 +310,7 @@ impl Maker<'_> {
             measured,
             counted,
             part: self.granule > 8,
+            stands_for: 1.0,
             p_choice: if watch.of_use.is_some() { watch.p_arm } else { 1.0 },
             p_arm: watch.p_arm,
             p_survive: watch.p_survive,

@@ -173,12 +173,12 @@ fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
             let line = own & !63;
             let mut words = vec![own];
             if next(used, 64).is_none_or(|after| skip + after >= length) {
-                let other = line + 8 * random.u64(..8);
-                words.extend(
-                    [own + 8, own.saturating_sub(8), other].into_iter().filter(|word| word & !63 == line),
-                );
-                words.sort_unstable();
-                words.dedup();
+                let (near, others): (Vec<u64>, Vec<u64>) = (0..8)
+                    .map(|word| line + 8 * word)
+                    .filter(|word| *word != own)
+                    .partition(|word| word.abs_diff(own) == 8);
+                words.extend(near);
+                words.extend(random.choice(others));
             }
             let watches: Vec<Watch> = words.into_iter().map(&mut watch).collect();
             make.profile.watches.extend(watches);
@@ -213,7 +213,7 @@ fn found(profile: &Profile) -> Option<CacheUse> {
 fn rows_are_those_of_a_simulated_cache() {
     let trace = trace(900_000);
     for length in [6_000, 2_000] {
-        let profile = profile(&trace, 200, length);
+        let profile = profile(&trace, 400, length);
         let found = found(&profile).unwrap();
         assert_eq!(found.levels.iter().map(|level| level.name.as_str()).collect::<Vec<_>>(), ["L1", "LL"]);
         for (level, near) in found.levels.iter().zip([0.03, 0.2]) {
