@@ -94,8 +94,6 @@ pub(crate) struct Quantity {
     pub largest: u64,
     /// Where its block begins, of a register.
     pub block: Option<u64>,
-    /// The place of the last sample whose readings followed it there.
-    pub place: Option<u64>,
     /// Period in value, where windows saw it wrap, always alike.
     pub wrap: Option<u64>,
     /// Wraps of other kinds were seen.
@@ -119,7 +117,8 @@ pub(crate) struct Quantity {
     records: Vec<Record>,
     /// How often half of them were forgotten.
     thinned: u32,
-    intervals: Vec<Interval>,
+    /// With the places of the samples whose readings followed it there.
+    intervals: Vec<(u64, Interval)>,
     /// How many there were.
     noted: u32,
 }
@@ -168,7 +167,6 @@ impl Quantity {
             stride: steps.stride,
             largest: steps.largest,
             block: None,
-            place: None,
             wrap: None,
             wraps_vary: false,
             good: 0,
@@ -242,22 +240,41 @@ impl Quantity {
     }
 
     /// Notes how far it went between readings.
-    pub fn note_intervals(&mut self, intervals: &[Interval]) {
+    pub fn note_intervals(&mut self, place: u64, intervals: &[Interval]) {
         for interval in intervals {
+            let interval = (place, *interval);
             self.noted += 1;
             if self.intervals.len() < MOST_INTERVALS {
-                self.intervals.push(*interval);
+                self.intervals.push(interval);
             } else if let Some(old) = self.intervals.get_mut(mixed(self.noted, 0) as usize % MOST_INTERVALS) {
-                *old = *interval;
+                *old = interval;
             }
         }
     }
 
-    /// The speed on which its samples agree, within bounds, where it comes round so often that most of them fit several.
-    pub fn common_speed(&self, bounds: (f64, f64)) -> Option<Common> {
-        let period = self.period().filter(|_| self.intervals.len() >= FEWEST_INTERVALS)?;
-        common_speed(&self.intervals, period, self.step(), bounds)
-            .or_else(|| mean_speed(&self.intervals, period.0, bounds))
+    /// The places whose samples' readings followed it often enough to agree on a speed.
+    pub fn places(&self) -> Vec<u64> {
+        let mut places: Vec<u64> = self.intervals.iter().map(|(place, _)| *place).collect();
+        places.sort_unstable();
+        let is_often = |same: &&[u64]| same.len() >= FEWEST_INTERVALS;
+        places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
+    }
+
+    /// The speed on which the samples of a place agree, within bounds, where it comes round so often that most of them fit several.
+    pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
+        let period = self.period()?;
+        let there = self.intervals.iter().filter(|(of, _)| *of == place);
+        let intervals: Vec<Interval> = there.map(|(_, interval)| *interval).collect();
+        common_speed(&intervals, period, self.step(), bounds)
+            .or_else(|| mean_speed(&intervals, period.0, bounds))
+    }
+
+    /// What a step is worth in the windows of some samples, all together.
+    pub fn slope_of(&self, is_one: impl Fn(u32) -> bool) -> Option<Slope> {
+        let records: Vec<&Record> = self.records.iter().filter(|record| is_one(record.sample)).collect();
+        let between = || records.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between);
+        if is_regular(&records) { pool(between().collect(), FEWEST) } else { total(&records) }
+            .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
     /// True while it may be used: it counted in nearly all windows.
@@ -503,6 +520,33 @@ mod tests {
             }
         }
         assert!(quantity.records.len() <= MOST_RECORDS);
+    }
+
+    /// A loop whose windows begin now in one block most often, now in another: the index that both advance, by .1 and .025 an access, has a speed
+    /// and a worth in each.
+    #[test]
+    fn places_of_one_loop_have_speeds_of_their_own() {
+        let moving = |apart: u32| motion(&(0..9).map(|n| (n * apart, u64::from(n))).collect::<Vec<_>>(), 64);
+        let Motion::Moving(steps) = moving(10) else { panic!() };
+        let mut quantity = Quantity::new(&steps, 64);
+        quantity.wrap = Some(100_000);
+        let mut random = fastrand::Rng::with_seed(3);
+        for sample in 0..120 {
+            let (place, apart, speed) = if sample % 3 > 0 { (1, 10, 0.05) } else { (2, 40, 0.02) };
+            quantity.observe(sample, &moving(apart), (0, 8 * apart), 1.0);
+            let (ns, from) = (5e5 + 4e6 * random.f64(), random.f64() * 1e5);
+            quantity
+                .note_intervals(place, &[Interval { step: ((from + speed * ns) % 1e5 - from) as i64, ns }]);
+        }
+        quantity.note_intervals(3, &[Interval { step: 1, ns: 1e6 }]);
+        assert_eq!(quantity.places(), [1, 2]);
+        for (place, speed, worth) in [(1, 0.05, 0.1), (2, 0.02, 0.025)] {
+            let told = quantity.common_speed(place, (speed / 4.0, speed * 4.0)).unwrap();
+            assert!((told.speed / speed - 1.0).abs() < 0.03, "{told:?}");
+            let slope = quantity.slope_of(|sample| (sample % 3 > 0) == (place == 1)).unwrap();
+            assert!((slope.value / worth - 1.0).abs() < 1e-9 && slope.sigma < 0.05, "{slope:?}");
+        }
+        assert_eq!(quantity.slope_of(|_| false), None);
     }
 
     /// A word that counts in every second window, in each at the same speed by the readings, which follow the window: those that

@@ -30,6 +30,8 @@ const ROUNDS: usize = 3;
 const FIRST_REVISION: usize = 8;
 /// Relative error of a step's worth from which it is looked for elsewhere.
 const IMPRECISE: f64 = 0.05;
+/// … up to which it tells a rate on which samples agree.
+const STILL_OF_USE: f64 = 0.15;
 /// Readings at another place than the window's from which they are looked at.
 const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
@@ -301,17 +303,23 @@ impl Rates {
     /// The rates of places by registers that come round so often that a sample's few readings fit several.
     fn common(&self, scale: &Scale) -> BTreeMap<u64, Agreed> {
         let mut best: BTreeMap<u64, Agreed> = BTreeMap::new();
-        for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
+        let all = self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound());
+        let places = all.flat_map(|(quantity, index)| {
+            quantity.places().into_iter().map(move |place| (quantity, index, place))
+        });
+        for (quantity, index, place) in places {
             let told = || {
-                let place = quantity.place?;
                 let shape = self.shapes.get(&place)?;
                 let (low, high) = scale.prior(*shape)?.bracket(shape.most());
-                let slope =
-                    self.slope(quantity.last_seen, index, 0.0).filter(|slope| slope.sigma <= IMPRECISE)?;
-                let common = quantity.common_speed((low * slope.value, high * slope.value))?;
-                Some((place, Agreed::new(common, slope)))
+                // Where steps come as the work goes, the last window tells of itself only.
+                let is_there =
+                    |sample| self.samples.get(sample as usize).is_some_and(|kept| kept.region == place);
+                let slopes = [quantity.slope_of(is_there), self.slope(quantity.last_seen, index, 0.0)];
+                let slope = slopes.into_iter().flatten().find(|slope| slope.sigma <= STILL_OF_USE)?;
+                let common = quantity.common_speed(place, (low * slope.value, high * slope.value))?;
+                Some(Agreed::new(common, slope))
             };
-            let Some((place, told)) = told() else { continue };
+            let Some(told) = told() else { continue };
             let known = best.entry(place).or_insert(told);
             // One that varies little says more than the mean of one that varies.
             let rank = |agreed: &Agreed| (-agreed.scatter, agreed.score);
@@ -438,8 +446,7 @@ impl Rates {
             quantity.still += 1;
         }
         if !is_word {
-            quantity.place = Some(kept.region);
-            quantity.note_intervals(&reckoned.intervals);
+            quantity.note_intervals(kept.region, &reckoned.intervals);
         }
         if let Some((track, _)) = reckoned.tracks.first() {
             if reckoned.tracks.len() == 1 {
