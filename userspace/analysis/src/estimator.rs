@@ -255,8 +255,7 @@ impl<'a> Study<'a> {
         for (index, (subject, &group)) in self.subjects.iter().zip(&self.group_of).enumerate() {
             let weight = draw.weight(subject);
             let exit = bin(subject.shown.at);
-            let shown =
-                Spell { group, weight, entry: None, exit, reused: subject.shown.reused, stands_for: 1.0 };
+            let shown = Spell { group, weight, entry: None, exit, reused: subject.shown.reused };
             if shown.reused || shown.exit > 0 {
                 spells.push((index, shown));
             }
@@ -267,12 +266,9 @@ impl<'a> Study<'a> {
                     entry = Some(self.reach);
                     weight *= left.get(group).map_or(1.0, |left| left.from(shown.exit));
                 }
-                let (reused, stands_for) = (followed.exit.reused, followed.stands_for);
+                let reused = followed.exit.reused;
                 for (exit, share) in draw.places(subject, followed.exit.at, self.spreads.get(index)) {
-                    spells.push((
-                        index,
-                        Spell { weight: weight * share, entry, exit, reused, stands_for, ..shown },
-                    ));
+                    spells.push((index, Spell { weight: weight * share, entry, exit, reused, ..shown }));
                 }
             }
         }
@@ -290,7 +286,6 @@ impl<'a> Study<'a> {
             entry: None,
             exit: bin(subject.shown.at),
             reused: subject.shown.reused,
-            stands_for: 1.0,
         };
         let spells: Vec<Spell> = self.subjects.iter().zip(&self.group_of).map(shown).collect();
         let curves = Curves::fit(spells.iter(), self.groups);
@@ -356,11 +351,11 @@ impl<'a> Study<'a> {
         let mut seen: HashMap<(usize, usize), f64> = HashMap::new();
         let reuses = || spells.iter().filter(|(_, spell)| spell.reused);
         for (_, spell) in reuses() {
-            *seen.entry((spell.group, spell.exit)).or_default() += spell.weight * spell.stands_for;
+            *seen.entry((spell.group, spell.exit)).or_default() += spell.weight;
         }
         let mut pooled: HashMap<usize, (f64, f64)> = HashMap::new();
         for (_, spell) in reuses() {
-            pooled.entry(spell.exit).or_default().1 += spell.weight * spell.stands_for;
+            pooled.entry(spell.exit).or_default().1 += spell.weight;
         }
         for (group, arrives) in arrives.iter().enumerate() {
             for (bin, weight) in arrives.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
@@ -375,12 +370,11 @@ impl<'a> Study<'a> {
             self.subjects.iter().map(|s| if s.shown.reused { s.weight } else { 0.0 }).collect();
         for (index, spell) in reuses() {
             let own = arrives.get(spell.group).and_then(|arrives| arrives.get(spell.exit)).copied();
-            let worth = spell.weight * spell.stands_for;
-            let share = seen.get(&(spell.group, spell.exit)).map_or(0.0, |seen| worth / seen);
+            let share = seen.get(&(spell.group, spell.exit)).map_or(0.0, |seen| spell.weight / seen);
             let (extra, all) = pooled.get(&spell.exit).copied().unwrap_or_default();
             if let Some(weight) = weights.get_mut(*index) {
                 *weight += own.unwrap_or(0.0) * share;
-                *weight += if all > 0.0 { extra * worth / all } else { 0.0 };
+                *weight += if all > 0.0 { extra * spell.weight / all } else { 0.0 };
             }
         }
         weights

@@ -163,7 +163,7 @@ impl Spreads {
         let alike: Vec<Unsure> = classes
             .iter()
             .map(|(&(group, entry, last, _), &(weight, measured, _))| Unsure {
-                spell: Spell { group, weight, entry, exit: last, reused: true, stands_for: 1.0 },
+                spell: Spell { group, weight, entry, exit: last, reused: true },
                 last,
                 measured,
             })

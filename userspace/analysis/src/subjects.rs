@@ -10,9 +10,8 @@
 //! A line's outcome is the window's, else that of the watched words of the line, the use's own and companions: reused at
 //! the first trap, and not seen again as long as the last of them was watched, though others were withdrawn before.
 //!
-//! Sources of error: with at most four words of it watched, a line is reused as late as they are (`Followed::part`): estimators make
-//! up for what came by others (module `parts`), and up to the reach of the longest windows take line distances from windows alone;
-//! accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
+//! Sources of error: with at most four words of it watched, a line is reused as late as they are (`Followed::part`), which is made up for as far as the
+//! word that stands for the others was watched (module `parts`); up to the reach of the longest windows estimators take line distances from windows alone; accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
 //! others.
 
 use std::collections::BTreeMap;
@@ -24,7 +23,7 @@ use crate::rates::{Rates, Unit};
 
 mod parts;
 
-use parts::Visits;
+use parts::{Line, Visits};
 
 /// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,8 +47,6 @@ pub struct Followed {
     pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
-    /// First touches after the use that this one stands for, where it watched a part: those by words that were not watched.
-    pub stands_for: f64,
     /// Chance to be watched for a use that was open at its window's end; 1 without a window.
     pub p_choice: f64,
     /// Chance to be chosen and armed at all.
@@ -141,7 +138,7 @@ impl Subjects {
                 }
             }
         }
-        let visits = Visits::of(profile);
+        let visits = Visits::of(profile, contexts);
         let maker = Maker { profile, contexts, rates, granule, visits };
         for (index, sample) in (0..).zip(&profile.samples) {
             let here = rates.at(index as usize).value * sample.period_ns as f64;
@@ -199,21 +196,21 @@ impl Maker<'_> {
         let (mut followed, mut row) = (None, None);
         if !shown.reused && used.address != 0 {
             // At 8 bytes a watch of one to eight bytes in the word is the word's.
-            let mut words = Vec::new();
+            let mut seen = Vec::new();
             for (number, watch) in watches.iter().filter(mine) {
                 let (next, context) = self.follow(sample, watch, used.address, shown)?;
-                words.push((watch.address / 8, next.exit));
+                seen.push((watch.address / 8, next, context, *number));
                 let (so_far, first) = earlier(followed, next);
                 followed = Some(so_far);
                 if first {
                     (reuse_context, row) = (context, Some(*number));
                 }
             }
-            if let Some(followed) = followed.as_mut().filter(|followed| followed.part) {
-                let rate = self.rates.at(sample as usize).value;
-                let resolution = self.profile.run.distance_resolution_ns as f64 * rate;
-                let frame = reuse_context.and_then(|context| self.contexts.frames(context).first().copied());
-                followed.stands_for = self.visits.stands_for(used.address / 8, &words, resolution, frame);
+            if self.granule > 8
+                && let Some((sooner, context, number)) = self.hidden(sample, used.address / 8, &seen, shown)
+                && followed.is_none_or(|so_far| !so_far.exit.reused || sooner.exit.at < so_far.exit.at)
+            {
+                (followed, reuse_context, row) = (Some(sooner), context, Some(number));
             }
         }
         Some(Subject {
@@ -227,6 +224,30 @@ impl Maker<'_> {
             shown,
             followed,
         })
+    }
+
+    /// What words that nobody watched saw of a line, by the one that stands for them: that watch, ended sooner.
+    fn hidden(
+        &self,
+        sample: u32,
+        own: u64,
+        seen: &[(u64, Followed, Option<ContextId>, u32)],
+        shown: Exit,
+    ) -> Option<(Followed, Option<ContextId>, u32)> {
+        let watched: Vec<(u64, Exit)> =
+            seen.iter().map(|(word, followed, ..)| (*word, followed.exit)).collect();
+        let rate = self.rates.at(sample as usize).value;
+        let resolution = self.profile.run.distance_resolution_ns as f64 * rate;
+        let line = Line { own, watched: &watched, open: shown.at, resolution };
+        let frame = |watch: usize| {
+            let (.., context, _) = seen.get(watch)?;
+            context.and_then(|context| self.contexts.frames(context).first().copied())
+        };
+        let (at, watch) = self.visits.hidden(line, frame)?;
+        let (_, followed, context, number) = *seen.get(watch)?;
+        // No clock measured that.
+        let exit = Exit { at, reused: true };
+        Some((Followed { exit, within: None, measured: None, counted: false, ..followed }, context, number))
     }
 
     fn of_sample(&self, index: u32, watch: Option<(u32, &Watch)>, weight: f64) -> Option<Subject> {
@@ -310,7 +331,6 @@ impl Maker<'_> {
             measured,
             counted,
             part: self.granule > 8,
-            stands_for: 1.0,
             p_choice: if watch.of_use.is_some() { watch.p_arm } else { 1.0 },
             p_arm: watch.p_arm,
             p_survive: watch.p_survive,

@@ -36,8 +36,6 @@ pub struct Spell {
     pub exit: usize,
     /// Reused there.
     pub reused: bool,
-    /// Reuses that this one stands for: those that could not be seen of granules that were watched in part; else 1.
-    pub stands_for: f64,
 }
 
 /// Hazards by group and distance.
@@ -65,7 +63,7 @@ impl Curves {
             change[row + first] += spell.weight;
             change[row + spell.exit + 1] -= spell.weight;
             if spell.reused {
-                events[row + spell.exit] += spell.weight * spell.stands_for;
+                events[row + spell.exit] += spell.weight;
             }
         };
         for spell in spells {

@@ -177,7 +177,7 @@ impl Agreed {
         let Common { speed, score, scatter } = common;
         let half = 2.0 * scatter.max(COMMON).hypot(slope.sigma);
         let rate = Estimate::within(speed / slope.value, half);
-        Self { rate, scatter: scatter.max(SAME_SPEED), score }
+        Self { rate, scatter: scatter.max(SAME_SPEED).hypot(slope.sigma), score }
     }
 }
 
@@ -311,11 +311,17 @@ impl Rates {
             let told = || {
                 let shape = self.shapes.get(&place)?;
                 let (low, high) = scale.prior(*shape)?.bracket(shape.most());
-                // Where steps come as the work goes, the last window tells of itself only.
-                let is_there =
-                    |sample| self.samples.get(sample as usize).is_some_and(|kept| kept.region == place);
-                let slopes = [quantity.slope_of(is_there), self.slope(quantity.last_seen, index, 0.0)];
-                let slope = slopes.into_iter().flatten().find(|slope| slope.sigma <= STILL_OF_USE)?;
+                // A window by itself tells of itself only where steps come as the work goes.
+                let is_there = |kept: &Kept| kept.region == place;
+                let last = self.samples.iter().rposition(is_there)? as u32;
+                let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
+                let of_all =
+                    quantity.slope_of(|sample| self.samples.get(sample as usize).is_some_and(is_there));
+                let slopes = of_all.into_iter().chain(of_last);
+                let slope = slopes.min_by(|a, b| a.sigma.total_cmp(&b.sigma))?;
+                if slope.sigma > STILL_OF_USE {
+                    return None;
+                }
                 let common = quantity.common_speed(place, (low * slope.value, high * slope.value))?;
                 Some(Agreed::new(common, slope))
             };

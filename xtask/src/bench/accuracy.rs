@@ -86,7 +86,7 @@ const TRUE_RATE: &str = "true rate";
 /// As a recipe: the beginning of the live trace, where that is longer.
 const FIRST: &str = "first 30 s";
 const FIRST_S: u32 = 30;
-/// Of longer traces the repetitions of some programs no longer fit into one command.
+/// Of much longer traces the repetitions of some programs do not fit into one command.
 const MOST_SECONDS: u32 = 200;
 
 /// What a run of the bench works with.
@@ -354,11 +354,17 @@ impl<'a> Bench<'a> {
     /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in one process.
     fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Option<process::Progress>> {
         let seconds = self.options.seconds();
-        // Traced, on a machine that does other things too, and with a start: three times as much work as there is time.
-        let repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
-        let ready = self.ready(entry, repetitions)?;
-        let working =
-            process::Working::start(&ready, if entry.repeat == Repeat::Process { repetitions } else { 1 })?;
+        // Traced, on a machine that does other things too, and with a start: three times as much work as there is time, or as much as
+        // a command can be told.
+        let mut repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
+        let working = loop {
+            let ready = self.ready(entry, repetitions)?;
+            let processes = if entry.repeat == Repeat::Process { repetitions } else { 1 };
+            match process::Working::start(&ready, processes) {
+                Err(error) if repetitions > 1 && is_too_long(&error) => repetitions = repetitions * 3 / 4,
+                started => break started?,
+            }
+        };
         let (profile, report) = (self.kept(entry, recipe, "locality"), self.kept(entry, recipe, "json"));
         std::fs::create_dir_all(profile.parent().unwrap_or(&self.folder))?;
         let derived = [TRUE_RATE, FIRST, "native"].map(|what| self.kept(entry, recipe, what));
@@ -401,6 +407,12 @@ impl<'a> Bench<'a> {
         let progress = before.zip(working.progress()).map(|(before, after)| after.since(before));
         Ok(progress.filter(|_| entry.repeat != Repeat::Process))
     }
+}
+
+/// Whether a program could not be run because it was told too much.
+fn is_too_long(error: &anyhow::Error) -> bool {
+    let error = error.root_cause().downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::ArgumentListTooLong)
 }
 
 impl Options {

@@ -95,7 +95,6 @@ mod tests {
                     measured: None,
                     counted: false,
                     part: false,
-                    stands_for: 1.0,
                     p_choice: 0.5,
                     p_arm: 0.5,
                     p_survive: 1.0,

@@ -22,7 +22,6 @@ fn follow(subject: &mut Subject, at: u64, reused: bool, p: f64) {
     let ended_ns = subject.time_ns + 1_000;
     subject.followed = Some(Followed {
         part: false,
-        stands_for: 1.0,
         exit,
         within: None,
         measured: None,

@@ -72,7 +72,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn as_likely_as_the_naive_answer(all in proptest::collection::vec(known(), 2..25)) {
-        let spell = |one: &Known, entry, exit, reused| Spell { group: 0, weight: one.weight, entry, exit, reused, stands_for: 1.0 };
+        let spell = |one: &Known, entry, exit, reused| Spell { group: 0, weight: one.weight, entry, exit, reused };
         let exact: Vec<Spell> = all
             .iter()
             .filter_map(|one| match one.high {
@@ -108,12 +108,12 @@ proptest! {
 }
 
 fn shown(group: usize, exit: usize, reused: bool) -> Spell {
-    Spell { group, weight: 1.0, entry: None, exit, reused, stands_for: 1.0 }
+    Spell { group, weight: 1.0, entry: None, exit, reused }
 }
 
 fn unsure(group: usize, entry: usize, last: usize) -> Unsure {
     Unsure {
-        spell: Spell { group, weight: 4.0, entry: Some(entry), exit: 0, reused: true, stands_for: 1.0 },
+        spell: Spell { group, weight: 4.0, entry: Some(entry), exit: 0, reused: true },
         last,
         measured: None,
     }

@@ -25,7 +25,6 @@ fn a_drawn_word_stands_for_the_granules_of_its_access() {
 fn the_first_watched_word_of_a_line_to_be_reused_decides() {
     let end = |at, reused| Followed {
         part: false,
-        stands_for: 1.0,
         exit: Exit { at, reused },
         within: None,
         measured: None,

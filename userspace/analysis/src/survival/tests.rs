@@ -27,7 +27,6 @@ fn spells() -> impl Strategy<Value = Vec<Spell>> {
         entry,
         exit: entry.map_or(exit, |entry| entry + 1 + exit),
         reused,
-        stands_for: 1.0,
     });
     proptest::collection::vec(spell, 1..30)
 }
@@ -65,8 +64,7 @@ proptest! {
 
 #[test]
 fn a_group_without_anybody_at_risk_follows_the_pooled_curve() {
-    let spell =
-        |group, exit, reused| Spell { group, weight: 1.0, entry: None, exit, reused, stands_for: 1.0 };
+    let spell = |group, exit, reused| Spell { group, weight: 1.0, entry: None, exit, reused };
     let spells = [spell(1, 5, false), spell(1, 5, true), spell(2, 9, true), spell(2, 9, false)];
     let curves = Curves::fit(spells.iter(), 3);
     let mut to = Vec::new();
