@@ -2,15 +2,18 @@
 //!
 //! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random. What touches own or
 //! neighbours is always seen; what touches u of the R others is seen with the chance u / R. So the others are touched R / u times as often as the drawn one,
-//! and for the first time, if touches come independently of each other, after u / R of the time: that holds of each line, however often it is visited, and
-//! so of any mixture of busy and idle ones. The line's distance is the earlier of that and the own or a neighbour's.
+//! and for the first time, if touches come independently of each other, after u / R of its time: that holds of each line, however often it is visited, and
+//! so of any mixture of busy and idle ones.
 //!
-//! Where the drawn word is touched together with own or neighbour, by a sweep, nothing is hidden. u is the mean over the first touches of lines that windows show
-//! at the same line of code ([`crate::model::Load`]), of those that may miss own and neighbours.
+//! Not so where touches depend on each other: a sweep touches all words of a line within a small part of the distance, and a walk by columns one
+//! after the other at equal distances, the neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
+//! u is the mean over the first touches of lines that windows show at the same line of code ([`crate::model::Load`]), of those that
+//! may miss own and neighbours.
 //!
-//! Sources of error: touches in turn, each word's once a round, come for the first time after more than that (of five words a third of
-//! a round, taken for a fifth of a half); the others may have favourites, and those that the window shows touched before the use are never drawn; a drawn word that was given up untouched
-//! says nothing, so that distances beyond the next sample are the own word's.
+//! Sources of error: independent touches that look like a sweep or a walk by chance; walks by every second word, whose lines are told too near, or by so few
+//! columns that a line's words come far apart in the next round too; the others may have favourites, and those that the window
+//! shows touched before the use are never drawn; a drawn word that was given up untouched says nothing, so that distances beyond the next
+//! sample are the own word's.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +24,7 @@ use crate::model::{FrameId, Profile};
 /// Words of a line.
 const WORDS: f64 = 8.0;
 /// Share of the earlier distance within which two words' touches are one visit.
-const TOGETHER: f64 = 0.1;
-/// Words that visits touch on average, from which two of them may be touched by one.
-const SEVERAL: f64 = 1.5;
+const TOGETHER: f64 = 0.25;
 /// Fewer first touches at a line of code say less of it than those of the whole program.
 const FEWEST: usize = 3;
 
@@ -81,14 +82,17 @@ impl Visits {
     ) -> Option<(u64, usize)> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
-        let at = line.watched.get(drawn)?.1.at;
+        let (word, Exit { at, .. }) = *line.watched.get(drawn)?;
         let near = || line.watched.iter().filter(|(word, _)| is_near(*word));
-        let is_together = |exit: &Exit| {
-            let (first, second) = (at.min(exit.at), at.max(exit.at));
-            second as f64 <= first as f64 * (1.0 + TOGETHER) + line.resolution
-        };
+        let is_same = |a: f64, b: f64| a.max(b) <= a.min(b) * (1.0 + TOGETHER) + line.resolution;
         // One that was given up at about that time may have been touched with it.
-        if self.words(frame(drawn), WORDS) >= SEVERAL && near().any(|(_, exit)| is_together(exit)) {
+        let is_swept = |exit: &Exit| is_same(at as f64, exit.at as f64);
+        let is_on_the_way = |near: u64| near != line.own && (near > line.own) == (word > line.own);
+        let steps = word.abs_diff(line.own) as f64;
+        let is_walked = |near: u64, exit: &Exit| {
+            exit.reused && is_on_the_way(near) && is_same(at as f64, exit.at as f64 * steps)
+        };
+        if near().any(|(word, exit)| is_swept(exit) || is_walked(*word, exit)) {
             return None;
         }
         let others = WORDS - near().count() as f64;
@@ -120,24 +124,24 @@ mod tests {
     fn the_drawn_word_tells_of_the_others() {
         let one = visits(1.0);
         let line = |own, drawn| [(3, touch(own)), (4, touch(90_000)), (2, touch(80_000)), (7, touch(drawn))];
-        // Five others, whoever came first.
+        // Five others.
         assert_eq!(hidden(&one, &line(50_000, 11_000), 0.0), Some((3_000, 3)));
         assert_eq!(hidden(&one, &line(10_000, 51_000), 0.0), Some((11_000, 3)));
-        // What comes touches two words: others, or the own one too, or a neighbour; a trap's cost apart.
-        let two = visits(2.0);
-        assert_eq!(hidden(&two, &line(50_000, 11_000), 0.0), Some((5_000, 3)));
-        assert_eq!(hidden(&two, &line(10_000, 10_900), 0.0), None);
-        assert_eq!(hidden(&two, &line(50_000, 75_000), 0.0), None);
-        assert_eq!(hidden(&two, &line(3_000, 100), 2_900.0), None);
-        assert_eq!(hidden(&one, &line(10_000, 10_500), 0.0), Some((2_900, 3)));
-        // Or all, so that it cannot miss the own one.
+        // With the own word, or with a neighbour; a trap's cost apart; the fourth word of a walk.
+        assert_eq!(hidden(&one, &line(10_000, 12_000), 0.0), None);
+        assert_eq!(hidden(&one, &line(12_000, 10_000), 0.0), None);
+        assert_eq!(hidden(&one, &line(90_000, 75_000), 0.0), None);
+        assert_eq!(hidden(&one, &line(3_000, 100), 2_900.0), None);
+        assert_eq!(hidden(&one, &line(500_000, 340_000), 0.0), None);
+        // What comes touches two words; or all, so that it cannot miss the own one.
+        assert_eq!(hidden(&visits(2.0), &line(50_000, 11_000), 0.0), Some((5_000, 3)));
         assert_eq!(hidden(&visits(8.0), &line(50_000, 11_000), 0.0), Some((11_000, 3)));
         // The window shows the line untouched so far.
         assert_eq!(hidden(&one, &line(50_000, 1_002), 0.0), Some((1_001, 3)));
         // Given up untouched: the drawn one; the own one at about that time, or long before it, when the other was not touched either.
         let given_up = |at| Exit { at, reused: false };
         assert_eq!(hidden(&one, &[(3, touch(5_000)), (7, given_up(9_000))], 0.0), None);
-        assert_eq!(hidden(&two, &[(3, given_up(10_500)), (7, touch(11_000))], 0.0), None);
+        assert_eq!(hidden(&one, &[(3, given_up(9_000)), (7, touch(8_000))], 0.0), None);
         assert_eq!(hidden(&one, &[(3, given_up(2_000)), (7, touch(8_000))], 0.0), Some((2_000, 1)));
     }
 
@@ -233,8 +237,11 @@ mod tests {
             (8, 0.0, false),
         ] {
             for [truth, told, seen] in shares(words, favourite, alike) {
-                let what = format!("{words} {favourite} {alike}: {told} {truth} ({seen})");
-                assert!((told - truth).abs() < 0.03, "{what}");
+                let what = format!("{words} {favourite} {alike}: {told} of {truth} ({seen})");
+                assert!(
+                    (seen..truth + 0.01).contains(&told) && truth - told <= 0.8 * (truth - seen) + 0.01,
+                    "{what}"
+                );
             }
         }
         let [[truth, _, seen], _] = shares(1, 0.0, true);
