@@ -98,7 +98,7 @@ impl Visits {
         let others = WORDS - near().count() as f64;
         let share = self.words(frame(drawn), others) / others;
         let first = line.open as f64 + at.saturating_sub(line.open) as f64 * share;
-        Some(((first.round() as u64).max(line.open + 1), drawn))
+        Some(((first.round() as u64).max(line.open.saturating_add(1)), drawn))
     }
 }
 
