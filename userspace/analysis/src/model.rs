@@ -367,6 +367,11 @@ pub struct Burst {
 impl Burst {
     /// No cache of 32 KiB or more loses a line in so few accesses: they touch too few others, two lines each at most.
     pub const GAP: u64 = 256;
+
+    /// Words of eight bytes of a line of which any is among these bytes, a bit each.
+    pub fn words(bytes: u64) -> f64 {
+        (0..64).step_by(8).filter(|first| bytes >> first & 0xff != 0).count() as f64
+    }
 }
 
 /// What a window showed of a granule after its use.

@@ -138,7 +138,7 @@ impl Subjects {
                 }
             }
         }
-        let visits = Visits::of(profile, contexts);
+        let visits = (granule > 8).then(|| Visits::of(profile, contexts));
         let maker = Maker { profile, contexts, rates, granule, visits };
         for (index, sample) in (0..).zip(&profile.samples) {
             let here = rates.at(index as usize).value * sample.period_ns as f64;
@@ -171,7 +171,8 @@ struct Maker<'a> {
     contexts: &'a Contexts,
     rates: &'a Rates,
     granule: u32,
-    visits: Visits,
+    /// Where granules are watched in part.
+    visits: Option<Visits>,
 }
 
 impl Maker<'_> {
@@ -206,8 +207,7 @@ impl Maker<'_> {
                     (reuse_context, row) = (context, Some(*number));
                 }
             }
-            if self.granule > 8
-                && let Some((sooner, context, number)) = self.hidden(sample, used.address / 8, &seen, shown)
+            if let Some((sooner, context, number)) = self.hidden(sample, used.address / 8, &seen, shown)
                 && followed.is_none_or(|so_far| !so_far.exit.reused || sooner.exit.at < so_far.exit.at)
             {
                 (followed, reuse_context, row) = (Some(sooner), context, Some(number));
@@ -234,6 +234,7 @@ impl Maker<'_> {
         seen: &[(u64, Followed, Option<ContextId>, u32)],
         shown: Exit,
     ) -> Option<(Followed, Option<ContextId>, u32)> {
+        let visits = self.visits.as_ref()?;
         let watched: Vec<(u64, Exit)> =
             seen.iter().map(|(word, followed, ..)| (*word, followed.exit)).collect();
         let rate = self.rates.at(sample as usize).value;
@@ -243,7 +244,7 @@ impl Maker<'_> {
             let (.., context, _) = seen.get(watch)?;
             context.and_then(|context| self.contexts.frames(context).first().copied())
         };
-        let (at, watch) = self.visits.hidden(line, frame)?;
+        let (at, watch) = visits.hidden(line, frame)?;
         let (_, followed, context, number) = *seen.get(watch)?;
         // No clock measured that.
         let exit = Exit { at, reused: true };

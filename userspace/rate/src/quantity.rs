@@ -272,8 +272,7 @@ impl Quantity {
     /// What a step is worth in the windows of some samples, all together.
     pub fn slope_of(&self, is_one: impl Fn(u32) -> bool) -> Option<Slope> {
         let records: Vec<&Record> = self.records.iter().filter(|record| is_one(record.sample)).collect();
-        let between = || records.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between);
-        if is_regular(&records) { pool(between().collect(), FEWEST) } else { total(&records) }
+        if is_regular(&records) { between(&records, FEWEST) } else { total(&records) }
             .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
@@ -404,7 +403,7 @@ impl Quantity {
                 sigma: own.sigma,
                 windows: 1,
             });
-            own.or_else(|| pool(near.iter().filter(|r| r.between.1 > 0.0).map(|r| r.between).collect(), 1))
+            own.or_else(|| between(&near, 1))
         } else {
             // A window is a few microseconds: of what comes and goes, none of them stands for milliseconds.
             let all = total(&near);
@@ -421,8 +420,7 @@ impl Quantity {
     /// What a step is worth where steps come at equal distances, which all windows together tell more exactly than one.
     pub fn regular_slope(&self) -> Option<Slope> {
         let all: Vec<&Record> = self.records.iter().collect();
-        let between = || all.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between);
-        is_regular(&all).then(|| pool(between().collect(), FEWEST))?
+        is_regular(&all).then(|| between(&all, FEWEST))?
     }
 
     /// Accesses in a round of a loop whose register this is, with the relative error, where both are known well.
@@ -469,6 +467,14 @@ fn is_regular(records: &[&Record]) -> bool {
     });
     let still = records.iter().map(|record| record.still).fold(0.0, f64::max);
     gaps >= 2.0 && still <= LONGEST_GAP * accesses / gaps
+}
+
+/// The slope between the first and last steps of at least so many of these windows.
+fn between(records: &[&Record], fewest: usize) -> Option<Slope> {
+    pool(
+        records.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between).collect(),
+        fewest,
+    )
 }
 
 /// The slope of all that these windows show; steps that were not seen are taken for as large as the others, if they are not most.

@@ -311,7 +311,7 @@ impl Rates {
             let told = || {
                 let shape = self.shapes.get(&place)?;
                 let (low, high) = scale.prior(*shape)?.bracket(shape.most());
-                // A window by itself tells of itself only where steps come as the work goes.
+                // Where steps come as the work goes, one window's worth of a step is its own, not the place's.
                 let is_there = |kept: &Kept| kept.region == place;
                 let last = self.samples.iter().rposition(is_there)? as u32;
                 let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);

@@ -48,7 +48,7 @@ pub struct Options {
     /// Only these programs, measured even if they were
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Length of a trace [default: 30; with --samples at most 200]
+    /// Length of a trace [default: 30; with --samples at most 600]
     #[arg(long)]
     seconds: Option<u32>,
     /// End a trace when it has this many samples
@@ -86,8 +86,6 @@ const TRUE_RATE: &str = "true rate";
 /// As a recipe: the beginning of the live trace, where that is longer.
 const FIRST: &str = "first 30 s";
 const FIRST_S: u32 = 30;
-/// Of much longer traces the repetitions of some programs do not fit into one command.
-const MOST_SECONDS: u32 = 200;
 
 /// What a run of the bench works with.
 struct Bench<'a> {
@@ -417,7 +415,7 @@ fn is_too_long(error: &anyhow::Error) -> bool {
 
 impl Options {
     fn seconds(&self) -> u32 {
-        self.seconds.unwrap_or(if self.samples.is_some() { MOST_SECONDS } else { 30 })
+        self.seconds.unwrap_or(if self.samples.is_some() { 600 } else { 30 })
     }
 }
 

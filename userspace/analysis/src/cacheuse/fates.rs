@@ -67,8 +67,12 @@ pub(super) fn follow(load: &Load, fill: u64, mut used_at: impl FnMut(u64, f64)) 
         true => State::Open { age: load.shown, idle },
         false => State::Evicted(last.saturating_add(fill)),
     });
-    let words = (0..64).step_by(8).filter(|first| mask >> first & 0xff != 0).count() as f64;
-    Shown { used: f64::from(mask.count_ones()), words, touches: touches.max(1) as f64, state }
+    Shown {
+        used: f64::from(mask.count_ones()),
+        words: Burst::words(mask),
+        touches: touches.max(1) as f64,
+        state,
+    }
 }
 
 /// Whether a load's bursts are in order, as they are but in a damaged file.

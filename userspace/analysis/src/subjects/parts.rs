@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use super::Exit;
 use crate::context::Contexts;
-use crate::model::{FrameId, Profile};
+use crate::model::{Burst, FrameId, Profile};
 
 /// Words of a line.
 const WORDS: f64 = 8.0;
@@ -51,8 +51,7 @@ impl Visits {
     pub(super) fn of(profile: &Profile, contexts: &Contexts) -> Self {
         let mut visits = Self { at: BTreeMap::new(), all: Vec::new() };
         for load in &profile.loads {
-            let bytes = load.bursts.iter().fold(0, |bytes, burst| bytes | burst.bytes);
-            let words = (0..64).step_by(8).filter(|first| bytes >> first & 0xff != 0).count() as f64;
+            let words = Burst::words(load.bursts.iter().fold(0, |bytes, burst| bytes | burst.bytes));
             if words == 0.0 {
                 continue;
             }
@@ -105,7 +104,7 @@ impl Visits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Access, Burst, Load, SampleId};
+    use crate::model::{Access, Load, SampleId};
     use crate::testing::Maker;
 
     fn touch(at: u64) -> Exit {
