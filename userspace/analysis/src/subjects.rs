@@ -23,7 +23,7 @@ use crate::rates::{Rates, Unit};
 
 mod parts;
 
-use parts::{Line, Visits};
+use parts::{Line, Part};
 
 /// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -138,31 +138,37 @@ impl Subjects {
                 }
             }
         }
-        let visits = (granule > 8).then(|| Visits::of(profile, contexts));
-        let maker = Maker { profile, contexts, rates, granule, visits };
+        let maker = Maker { profile, contexts, rates, granule };
+        let mut parts = Vec::new();
         for (index, sample) in (0..).zip(&profile.samples) {
             let here = rates.at(index as usize).value * sample.period_ns as f64;
-            let mut add = |subject: Option<Subject>| match subject {
-                Some(subject) if subject.weight > 0.0 && subject.weight.is_finite() => {
-                    found.all.push(subject)
-                }
-                _ => found.unusable += 1,
-            };
             match uses.get(&index) {
                 Some(uses) => {
                     let weight = here / uses.len() as f64;
                     for (id, used) in uses {
                         let watches = of_use.get(id).map_or(&[][..], Vec::as_slice);
-                        add(maker.of_use(index, (*id, used), watches, weight));
+                        let (subject, part) = maker.of_use(index, (*id, used), watches, weight).unzip();
+                        parts.extend(found.add(subject).zip(part.flatten()));
                     }
                 }
                 None if sample.access.is_ok() => {
-                    add(maker.of_sample(index, of_sample.get(&index).copied(), here));
+                    found.add(maker.of_sample(index, of_sample.get(&index).copied(), here));
                 }
                 None => {}
             }
         }
+        parts::reveal(profile, contexts, &parts, &mut found.all);
         found
+    }
+
+    /// Takes one in; its index.
+    fn add(&mut self, subject: Option<Subject>) -> Option<usize> {
+        let usable = subject.filter(|subject| subject.weight > 0.0 && subject.weight.is_finite());
+        match usable {
+            Some(subject) => self.all.push(subject),
+            None => self.unusable += 1,
+        }
+        usable.map(|_| self.all.len() - 1)
     }
 }
 
@@ -171,8 +177,6 @@ struct Maker<'a> {
     contexts: &'a Contexts,
     rates: &'a Rates,
     granule: u32,
-    /// Where granules are watched in part.
-    visits: Option<Visits>,
 }
 
 impl Maker<'_> {
@@ -182,7 +186,7 @@ impl Maker<'_> {
         (id, used): (u32, &Use),
         watches: &[(u32, &Watch)],
         weight: f64,
-    ) -> Option<Subject> {
+    ) -> Option<(Subject, Option<Part>)> {
         let mut reuse_context = None;
         let shown = match seen(used, self.granule) {
             Some(Seen::Reused { distance, stack, .. }) => {
@@ -194,26 +198,26 @@ impl Maker<'_> {
         };
         let granule = u64::from(self.granule);
         let mine = |watch: &&(u32, &Watch)| watch.1.address / granule == used.address / granule;
-        let (mut followed, mut row) = (None, None);
+        let (mut followed, mut row, mut part) = (None, None, None);
         if !shown.reused && used.address != 0 {
             // At 8 bytes a watch of one to eight bytes in the word is the word's.
-            let mut seen = Vec::new();
+            let (mut watched, mut ends) = (Vec::new(), Vec::new());
             for (number, watch) in watches.iter().filter(mine) {
                 let (next, context) = self.follow(sample, watch, used.address, shown)?;
-                seen.push((watch.address / 8, next, context, *number));
+                watched.push((watch.address / 8, next.exit));
+                ends.push((next, context, *number));
                 let (so_far, first) = earlier(followed, next);
                 followed = Some(so_far);
                 if first {
                     (reuse_context, row) = (context, Some(*number));
                 }
             }
-            if let Some((sooner, context, number)) = self.hidden(sample, used.address / 8, &seen, shown)
-                && followed.is_none_or(|so_far| !so_far.exit.reused || sooner.exit.at < so_far.exit.at)
-            {
-                (followed, reuse_context, row) = (Some(sooner), context, Some(number));
-            }
+            let resolution =
+                self.profile.run.distance_resolution_ns as f64 * self.rates.at(sample as usize).value;
+            let line = Line { own: used.address / 8, watched, open: shown.at, resolution };
+            part = (self.granule > 8).then_some(Part { line, ends });
         }
-        Some(Subject {
+        let subject = Subject {
             sample,
             used: Some(id),
             watch: row,
@@ -223,32 +227,8 @@ impl Maker<'_> {
             weight: weight * granules(&used.access, used.address, self.granule),
             shown,
             followed,
-        })
-    }
-
-    /// What words that nobody watched saw of a line, by the one that stands for them: that watch, ended sooner.
-    fn hidden(
-        &self,
-        sample: u32,
-        own: u64,
-        seen: &[(u64, Followed, Option<ContextId>, u32)],
-        shown: Exit,
-    ) -> Option<(Followed, Option<ContextId>, u32)> {
-        let visits = self.visits.as_ref()?;
-        let watched: Vec<(u64, Exit)> =
-            seen.iter().map(|(word, followed, ..)| (*word, followed.exit)).collect();
-        let rate = self.rates.at(sample as usize).value;
-        let resolution = self.profile.run.distance_resolution_ns as f64 * rate;
-        let line = Line { own, watched: &watched, open: shown.at, resolution };
-        let frame = |watch: usize| {
-            let (.., context, _) = seen.get(watch)?;
-            context.and_then(|context| self.contexts.frames(context).first().copied())
         };
-        let (at, watch) = visits.hidden(line, frame)?;
-        let (_, followed, context, number) = *seen.get(watch)?;
-        // No clock measured that.
-        let exit = Exit { at, reused: true };
-        Some((Followed { exit, within: None, measured: None, counted: false, ..followed }, context, number))
+        Some((subject, part))
     }
 
     fn of_sample(&self, index: u32, watch: Option<(u32, &Watch)>, weight: f64) -> Option<Subject> {

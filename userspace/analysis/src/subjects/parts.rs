@@ -5,27 +5,31 @@
 //! and for the first time, if touches come independently of each other, after u / R of its time: that holds of each line, however often it is visited, and
 //! so of any mixture of busy and idle ones.
 //!
-//! Not so where touches depend on each other: a sweep touches all words of a line within a small part of the distance, and a walk by columns one
-//! after the other at equal distances, the neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
 //! u is the mean over the first touches of lines that windows show at the same line of code ([`crate::model::Load`]), of those that
 //! may miss own and neighbours.
 //!
-//! Sources of error: independent touches that look like a sweep or a walk by chance; walks by every second word, whose lines are told too near, or by so few
+//! Not so where touches depend on each other: a sweep touches all words of a line within a small part of the distance, and a walk by columns one
+//! after the other at equal distances, the neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
+//! Touches that are independent look so by chance: of two words of one line that are touched equally often the second's time is below r of the first's
+//! with the chance r / (1 + r), whatever the rate. So the lines that are used at one line of code are looked at together. What share e of
+//! them is bound to look so follows from how many do and how many would by chance, c of them each; of those that do, e / (e + (1 - e) c) hide nothing.
+//!
+//! Sources of error: which of the lines that look so are bound to is not known, only how many; walks by every second word, whose lines are told too near, or by so few
 //! columns that a line's words come far apart in the next round too; the others may have favourites, and those that the window
 //! shows touched before the use are never drawn; a drawn word that was given up untouched says nothing, so that distances beyond the next
 //! sample are the own word's.
 
 use std::collections::BTreeMap;
 
-use super::Exit;
-use crate::context::Contexts;
+use super::{Exit, Followed, Subject};
+use crate::context::{ContextId, Contexts};
 use crate::model::{Burst, FrameId, Profile};
 
 /// Words of a line.
 const WORDS: f64 = 8.0;
 /// Share of the earlier distance within which two words' touches are one visit.
 const TOGETHER: f64 = 0.25;
-/// Fewer first touches at a line of code say less of it than those of the whole program.
+/// Fewer first touches at a line of code say less of it than those of the whole program; and for as many lines used there stands what the program's are like.
 const FEWEST: usize = 3;
 
 /// How many words of a line are touched by what comes to it, by the line of code where that begins.
@@ -35,20 +39,112 @@ pub(super) struct Visits {
 }
 
 /// What was seen of a line's words.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+#[derive(Debug, Clone)]
+pub(super) struct Line {
     /// Number of the use's own word.
     pub own: u64,
     /// The watched words' numbers and ends, in accesses.
-    pub watched: &'a [(u64, Exit)],
+    pub watched: Vec<(u64, Exit)>,
     /// Accesses behind the use in which the window shows no touch.
     pub open: u64,
     /// How exactly ends are known, in accesses.
     pub resolution: f64,
 }
 
+/// A line that is watched in part.
+pub(super) struct Part {
+    /// What was seen.
+    pub line: Line,
+    /// Of each of the watched words: all that its watch saw, the context of the reuse, the watch's row.
+    pub ends: Vec<(Followed, Option<ContextId>, u32)>,
+}
+
+/// What a drawn word that was touched tells of the others.
+struct Look {
+    /// Distance to the first touch of one of them.
+    at: u64,
+    /// Which of the watched words it is.
+    drawn: usize,
+    /// It looks as if a sweep or a walk touched it.
+    is_bound: bool,
+    /// How often it would look so if touches were independent of each other.
+    by_chance: f64,
+}
+
+/// How many lines look as if a sweep or a walk touched their words.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    lines: f64,
+    bound: f64,
+    by_chance: f64,
+}
+
+impl Tally {
+    fn add(&mut self, look: &Look) {
+        self.lines += 1.0;
+        self.bound += f64::from(u8::from(look.is_bound));
+        self.by_chance += look.by_chance;
+    }
+
+    /// The share of lines that are bound to look so, if `before` is believed of as many as [`FEWEST`].
+    fn share(&self, before: f64) -> f64 {
+        let prior = FEWEST as f64;
+        let share = (self.bound - self.by_chance + before * prior) / (self.lines - self.by_chance + prior);
+        share.clamp(0.0, 1.0)
+    }
+}
+
+/// Ends lines sooner where words that nobody watched were touched before those that were; each of the parts with the index of its subject.
+pub(super) fn reveal(
+    profile: &Profile,
+    contexts: &Contexts,
+    parts: &[(usize, Part)],
+    subjects: &mut [Subject],
+) {
+    let visits = Visits::of(profile, contexts);
+    let innermost = |context| contexts.frames(context).first().copied();
+    let looks = parts.iter().filter_map(|(subject, part)| {
+        let frame = |watched: usize| part.ends.get(watched)?.1.and_then(innermost);
+        let look = visits.look(&part.line, frame)?;
+        Some((*subject, part.ends.get(look.drawn)?, innermost(subjects.get(*subject)?.context), look))
+    });
+    let looks: Vec<_> = looks.collect();
+    let hides = hide(looks.iter().map(|(.., at, look)| (*at, look)));
+    for ((subject, (followed, context, row), _, look), hides) in looks.iter().zip(hides) {
+        let Some(subject) = subjects.get_mut(*subject) else { continue };
+        let is_sooner = subject.followed.is_none_or(|so_far| !so_far.exit.reused || look.at < so_far.exit.at);
+        if hides && is_sooner {
+            // No clock measured that.
+            let exit = Exit { at: look.at, reused: true };
+            subject.followed =
+                Some(Followed { exit, within: None, measured: None, counted: false, ..*followed });
+            (subject.reuse_context, subject.watch) = (*context, Some(*row));
+        }
+    }
+}
+
+/// Which of the lines hide something, each with the line of code where it is used.
+fn hide<'a>(looks: impl Iterator<Item = (Option<FrameId>, &'a Look)> + Clone) -> Vec<bool> {
+    let (mut all, mut at) = (Tally::default(), BTreeMap::<_, (Tally, f64)>::new());
+    for (frame, look) in looks.clone() {
+        all.add(look);
+        at.entry(frame).or_default().0.add(look);
+    }
+    let of_all = all.share(0.0);
+    let is_hidden = looks.map(|(frame, look)| {
+        let Some((tally, bound)) = at.get_mut(&frame).filter(|_| look.is_bound) else { return true };
+        let share = tally.share(of_all);
+        // That many of them, one after the other.
+        *bound += share / (share + (1.0 - share) * look.by_chance).max(f64::MIN_POSITIVE);
+        let hides = *bound < 0.5;
+        *bound -= f64::from(u8::from(!hides));
+        hides
+    });
+    is_hidden.collect()
+}
+
 impl Visits {
-    pub(super) fn of(profile: &Profile, contexts: &Contexts) -> Self {
+    fn of(profile: &Profile, contexts: &Contexts) -> Self {
         let mut visits = Self { at: BTreeMap::new(), all: Vec::new() };
         for load in &profile.loads {
             let words = Burst::words(load.bursts.iter().fold(0, |bytes, burst| bytes | burst.bytes));
@@ -64,41 +160,54 @@ impl Visits {
         visits
     }
 
-    /// The mean of those that touch `most` words at most, which itself stands for none.
-    fn words(&self, frame: Option<FrameId>, most: f64) -> f64 {
+    /// The chance that a visit touches a given word over that of one that misses all `near` words, 1 at most.
+    fn share(&self, frame: Option<FrameId>, near: usize) -> f64 {
         let own = frame.and_then(|frame| self.at.get(&frame)).filter(|visits| visits.len() >= FEWEST);
-        let few = own.unwrap_or(&self.all).iter().filter(|words| **words <= most);
-        let (sum, count) = few.fold((0.0, 0.0), |(sum, count), words| (sum + words, count + 1.0));
-        if count > 0.0 { sum / count } else { most }
+        let (mut touched, mut missed) = (0.0, 0.0);
+        for words in own.unwrap_or(&self.all) {
+            let all_are_missed: f64 =
+                (0..near).map(|k| (WORDS - words - k as f64).max(0.0) / (WORDS - k as f64)).product();
+            if all_are_missed > 0.0 {
+                (touched, missed) = (touched + words / WORDS, missed + all_are_missed);
+            }
+        }
+        if touched < missed { touched / missed } else { 1.0 }
     }
 
-    /// The distance to the first touch of words that nobody watched and the drawn one, and which of the watched is that; `None`
-    /// where the watches hide nothing. `frame` tells of a watch the line of code that ended it.
-    pub(super) fn hidden(
-        &self,
-        line: Line<'_>,
-        frame: impl Fn(usize) -> Option<FrameId>,
-    ) -> Option<(u64, usize)> {
+    /// What the drawn word tells; `None` where it was not touched. `frame` tells of a watched word the line of code that ended it.
+    fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
         let (word, Exit { at, .. }) = *line.watched.get(drawn)?;
-        let near = || line.watched.iter().filter(|(word, _)| is_near(*word));
-        let is_same = |a: f64, b: f64| a.max(b) <= a.min(b) * (1.0 + TOGETHER) + line.resolution;
-        // One that was given up at about that time may have been touched with it.
-        let is_swept = |exit: &Exit| is_same(at as f64, exit.at as f64);
+        let near: Vec<(u64, Exit)> =
+            line.watched.iter().filter(|(word, _)| is_near(*word)).copied().collect();
+        let behind = at.saturating_sub(line.open) as f64;
+        let first = line.open as f64 + behind * self.share(frame(drawn), near.len());
         let is_on_the_way = |near: u64| near != line.own && (near > line.own) == (word > line.own);
-        let steps = word.abs_diff(line.own) as f64;
-        let is_walked = |near: u64, exit: &Exit| {
-            exit.reused && is_on_the_way(near) && is_same(at as f64, exit.at as f64 * steps)
-        };
-        if near().any(|(word, exit)| is_swept(exit) || is_walked(*word, exit)) {
-            return None;
+        let (mut is_bound, mut not_by_chance) = (false, 1.0);
+        for (number, exit) in near {
+            // One that was given up at about that time may have been touched with it.
+            let sweep = about(at as f64, line.resolution);
+            let walk = about(at as f64 / word.abs_diff(line.own) as f64, line.resolution);
+            let walk = Some(walk).filter(|_| is_on_the_way(number));
+            let looks_so = |around: &(f64, f64)| (around.0..=around.1).contains(&(exit.at as f64));
+            is_bound |= looks_so(&sweep) || (exit.reused && walk.as_ref().is_some_and(looks_so));
+            for around in [Some(sweep), walk].into_iter().flatten() {
+                let below = |edge: f64| {
+                    let edge = (edge - line.open as f64).max(0.0);
+                    edge / (edge + behind.max(1.0))
+                };
+                not_by_chance *= 1.0 - (below(around.1) - below(around.0));
+            }
         }
-        let others = WORDS - near().count() as f64;
-        let share = self.words(frame(drawn), others) / others;
-        let first = line.open as f64 + at.saturating_sub(line.open) as f64 * share;
-        Some(((first.round() as u64).max(line.open.saturating_add(1)), drawn))
+        let at = (first.round() as u64).max(line.open.saturating_add(1));
+        Some(Look { at, drawn, is_bound, by_chance: 1.0 - not_by_chance })
     }
+}
+
+/// The times that one visit's touch may have besides one at `at`.
+fn about(at: f64, resolution: f64) -> (f64, f64) {
+    ((at - resolution) / (1.0 + TOGETHER), at * (1.0 + TOGETHER) + resolution)
 }
 
 #[cfg(test)]
@@ -115,33 +224,92 @@ mod tests {
         Visits { at: BTreeMap::new(), all: vec![words] }
     }
 
-    fn hidden(visits: &Visits, watched: &[(u64, Exit)], resolution: f64) -> Option<(u64, usize)> {
-        visits.hidden(Line { own: 3, watched, open: 1_000, resolution }, |_| None)
+    /// The drawn word's look, with five others.
+    fn look(visits: &Visits, watched: &[(u64, Exit)], resolution: f64) -> Option<Look> {
+        let line = Line { own: 3, watched: watched.to_vec(), open: 1_000, resolution };
+        visits.look(&line, |_| None)
+    }
+
+    fn line(own: u64, drawn: u64) -> [(u64, Exit); 4] {
+        [(3, touch(own)), (4, touch(90_000)), (2, touch(80_000)), (7, touch(drawn))]
     }
 
     #[test]
     fn the_drawn_word_tells_of_the_others() {
         let one = visits(1.0);
-        let line = |own, drawn| [(3, touch(own)), (4, touch(90_000)), (2, touch(80_000)), (7, touch(drawn))];
-        // Five others.
-        assert_eq!(hidden(&one, &line(50_000, 11_000), 0.0), Some((3_000, 3)));
-        assert_eq!(hidden(&one, &line(10_000, 51_000), 0.0), Some((11_000, 3)));
-        // With the own word, or with a neighbour; a trap's cost apart; the fourth word of a walk.
-        assert_eq!(hidden(&one, &line(10_000, 12_000), 0.0), None);
-        assert_eq!(hidden(&one, &line(12_000, 10_000), 0.0), None);
-        assert_eq!(hidden(&one, &line(90_000, 75_000), 0.0), None);
-        assert_eq!(hidden(&one, &line(3_000, 100), 2_900.0), None);
-        assert_eq!(hidden(&one, &line(500_000, 340_000), 0.0), None);
+        let at = |visits: &Visits, watched: &[(u64, Exit)]| {
+            let look = look(visits, watched, 0.0)?;
+            Some((look.at, look.drawn))
+        };
+        assert_eq!(at(&one, &line(50_000, 11_000)), Some((3_000, 3)));
+        assert_eq!(at(&one, &line(10_000, 51_000)), Some((11_000, 3)));
         // What comes touches two words; or all, so that it cannot miss the own one.
-        assert_eq!(hidden(&visits(2.0), &line(50_000, 11_000), 0.0), Some((5_000, 3)));
-        assert_eq!(hidden(&visits(8.0), &line(50_000, 11_000), 0.0), Some((11_000, 3)));
+        assert_eq!(at(&visits(2.0), &line(50_000, 11_000)), Some((8_000, 3)));
+        assert_eq!(at(&visits(8.0), &line(50_000, 11_000)), Some((11_000, 3)));
         // The window shows the line untouched so far.
-        assert_eq!(hidden(&one, &line(50_000, 1_002), 0.0), Some((1_001, 3)));
-        // Given up untouched: the drawn one; the own one at about that time, or long before it, when the other was not touched either.
+        assert_eq!(at(&one, &line(50_000, 1_002)), Some((1_001, 3)));
+        // Given up untouched: the drawn one; the own one long before it, when the other was not touched either.
         let given_up = |at| Exit { at, reused: false };
-        assert_eq!(hidden(&one, &[(3, touch(5_000)), (7, given_up(9_000))], 0.0), None);
-        assert_eq!(hidden(&one, &[(3, given_up(9_000)), (7, touch(8_000))], 0.0), None);
-        assert_eq!(hidden(&one, &[(3, given_up(2_000)), (7, touch(8_000))], 0.0), Some((2_000, 1)));
+        assert_eq!(at(&one, &[(3, touch(5_000)), (7, given_up(9_000))]), None);
+        assert_eq!(at(&one, &[(3, given_up(2_000)), (7, touch(8_000))]), Some((2_000, 1)));
+    }
+
+    #[test]
+    fn sweeps_and_walks_look_so() {
+        let one = visits(1.0);
+        let is_bound =
+            |watched: &[(u64, Exit)], resolution| look(&one, watched, resolution).unwrap().is_bound;
+        // With the own word, or with a neighbour; a trap's cost apart; the fourth word of a walk.
+        assert!(is_bound(&line(10_000, 12_000), 0.0));
+        assert!(is_bound(&line(12_000, 10_000), 0.0));
+        assert!(is_bound(&line(90_000, 75_000), 0.0));
+        assert!(is_bound(&line(3_000, 100), 2_900.0));
+        assert!(is_bound(&line(500_000, 340_000), 0.0));
+        assert!(!is_bound(&line(50_000, 11_000), 0.0));
+        assert!(!is_bound(&line(500_000, 240_000), 0.0));
+        // Given up untouched at about that time.
+        let given_up = Exit { at: 9_000, reused: false };
+        assert!(is_bound(&[(3, given_up), (7, touch(8_000))], 0.0));
+        // By chance: a word after 8/10 to 10/8 of the other's time, and after a fourth of that.
+        let alone = look(&one, &[(3, touch(10)), (7, touch(1_001_000))], 0.0).unwrap();
+        assert!((alone.by_chance - (5.0 / 9.0 - 4.0 / 9.0)).abs() < 0.01, "{}", alone.by_chance);
+        let next = look(&one, &[(4, touch(10)), (7, touch(1_001_000))], 0.0).unwrap();
+        let walk = 5.0 / 21.0 - 1.0 / 6.0;
+        assert!((next.by_chance - (1.0 - 8.0 / 9.0 * (1.0 - walk))).abs() < 0.01, "{}", next.by_chance);
+    }
+
+    /// Of 1,000 lines at each of two lines of code the share that hides nothing: where touches are independent, and where `bound` of the lines of the
+    /// second are bound to look like a sweep.
+    #[test]
+    fn what_looks_so_by_chance_hides_something() {
+        for bound in [0.0, 0.5, 1.0] {
+            let mut random = fastrand::Rng::with_seed(7);
+            let mut looks = Vec::new();
+            for number in 0..2_000 {
+                let at = FrameId(number % 2);
+                let is_swept = at.0 == 1 && random.f64() < bound;
+                let is_bound = is_swept || random.f64() < 0.3;
+                looks.push((Some(at), is_swept, Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 }));
+            }
+            let hides = hide(looks.iter().map(|(at, _, look)| (*at, look)));
+            let share = |at: u32, of: &dyn Fn(usize) -> bool| {
+                let mine = (0..looks.len()).filter(|number| looks[*number].0 == Some(FrameId(at)));
+                mine.filter(|number| of(*number)).count() as f64 / 1_000.0
+            };
+            for at in [0, 1] {
+                let swept = share(at, &|number| looks[number].1);
+                let told = share(at, &|number| !hides[number]);
+                assert!((told - swept).abs() < 0.05, "{bound} {at}: {told} of {swept}");
+            }
+        }
+        // Few say what the program's are like.
+        let look = |is_bound| Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 };
+        let (one, other) = (look(true), look(false));
+        let few = |common| {
+            let looks = [(Some(FrameId(1)), &one)].into_iter();
+            hide(looks.chain((0..100).map(|_| (Some(FrameId(0)), common)))).first().copied()
+        };
+        assert_eq!((few(&one), few(&other)), (Some(false), Some(true)));
     }
 
     #[test]
@@ -174,9 +342,18 @@ mod tests {
         };
         let visits = Visits::of(&make.profile, &contexts);
         // By whatever path; a row that was lost says nothing.
-        assert_eq!((visits.words(frame(1), 8.0), visits.words(frame(2), 8.0)), (1.5, 1.5));
-        assert_eq!((visits.words(frame(0), 8.0), visits.words(frame(0), 5.0)), (8.0, 5.0));
-        assert_eq!((visits.words(frame(3), 8.0), visits.words(None, 5.0)), (4.0, 8.0 / 6.0));
+        assert_eq!(visits.share(frame(1), 3), visits.share(frame(2), 3));
+        let [one, two] =
+            [1.0, 2.0].map(|words| (words / 8.0, if words == 1.0 { 5.0 / 8.0 } else { 5.0 / 14.0 }));
+        let is = |frame, ones: f64, twos: f64| {
+            let share = (ones * one.0 + twos * two.0) / (ones * one.1 + twos * two.1);
+            assert!((visits.share(frame, 3) - share).abs() < 1e-12, "{ones} {twos}: {share}");
+        };
+        is(frame(1), 2.0, 2.0);
+        // Seldom seen, and unknown: the program's that can miss three words. All can miss none.
+        is(frame(3), 4.0, 2.0);
+        is(None, 4.0, 2.0);
+        assert_eq!((visits.share(frame(0), 3), visits.share(frame(1), 0)), (1.0, 1.5 / 8.0));
     }
 
     /// Of 20,000 lines, visited every 1,000 accesses on average (or a third of them twenty times more rarely, a third never), of each `words`
@@ -186,7 +363,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         let mut shares = [[0.0; 3]; 2];
         let visits = visits(words as f64);
-        let n = 20_000;
+        let (n, mut seen, mut looks) = (20_000, Vec::new(), Vec::new());
         for sample in 0..n {
             let every = match sample % 3 {
                 _ if alike => 1_000.0,
@@ -210,9 +387,14 @@ mod tests {
             }
             let end = |word: &u64| touched[*word as usize].map_or(Exit { at: 1 << 40, reused: false }, touch);
             let ends: Vec<(u64, Exit)> = watched.iter().map(|word| (*word, end(word))).collect();
-            let seen = ends.iter().map(|(_, exit)| exit.at).min().unwrap();
-            let line = Line { own, watched: &ends, open: 0, resolution: 0.0 };
-            let told = visits.hidden(line, |_| None).map_or(seen, |(at, _)| at.min(seen));
+            seen.push((first, ends.iter().map(|(_, exit)| exit.at).min().unwrap()));
+            let line = Line { own, watched: ends, open: 0, resolution: 0.0 };
+            looks.push(visits.look(&line, |_| None));
+        }
+        let mut hides = hide(looks.iter().flatten().map(|look| (None, look))).into_iter();
+        for ((first, seen), look) in seen.into_iter().zip(looks) {
+            let hidden = look.filter(|_| hides.next().unwrap());
+            let told = hidden.map_or(seen, |look| look.at.min(seen));
             for (within, shares) in [300, 3_000].into_iter().zip(&mut shares) {
                 let is_within =
                     [first.is_some_and(|first| first < within as f64), told < within, seen < within];
