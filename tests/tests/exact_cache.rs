@@ -93,6 +93,36 @@ fn the_transpositions_loads_are_found_below_the_openmp_runtime() {
     assert!(number(cache_use, "/levels/1/lost_share") < 0.1, "{cache_use:#}");
 }
 
+/// A stripped program's functions have the addresses where they start for names, also what is jumped to. Callgrind knows calls only.
+#[test]
+fn functions_without_symbols_are_told_by_where_they_start() {
+    requires!(command("qemu-x86_64"));
+    let whole = build("exact_tail");
+    let folder = tempfile::tempdir().expect("a folder");
+    let stripped = folder.path().join("stripped");
+    let status = Command::new("strip").arg("-o").args([&stripped, &whole]).status().expect("strip");
+    assert!(status.success());
+    let symbols = Command::new("nm").arg(&whole).output().expect("nm").stdout;
+    let symbols = String::from_utf8(symbols).expect("text");
+    let start = |function: &str| {
+        let line = symbols.lines().find(|line| line.ends_with(&format!(" t {function}")));
+        let address = line.and_then(|line| line.split(' ').next()).expect("its address");
+        format!("stripped+{:#x}", u64::from_str_radix(address, 16).expect("an address"))
+    };
+    let file = folder.path().join("report");
+    let to = ["--format", "json", "--report", file.to_str().expect("a path")];
+    for (options, loads) in [(&[][..], "strided"), (&["--compatible", "callgrind"], "outer")] {
+        exact(&[&to, &SIZES[..], options].concat(), &stripped, &[], "1");
+        let report: Value =
+            serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON");
+        std::fs::remove_file(&file).expect("removing it");
+        let rows = rows(&report, "by_function", "L1");
+        let most = rows.iter().max_by(|a, b| number(a, "/self").total_cmp(&number(b, "/self")));
+        assert_eq!(most.expect("rows")["function"], start(loads), "{options:?}: {rows:#?}");
+        assert_eq!(report["cache_use"]["balanced"], true);
+    }
+}
+
 /// Each array's lines, and what is lost of each: the program's arrays are larger than all caches.
 #[test]
 fn what_is_lost_is_told_of_the_array_that_was_loaded() {

@@ -16,7 +16,8 @@ pub struct ModuleInfo {
 /// that really exists in the code, and has [`SourceFrame::inlined`] false.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceFrame {
-    /// Demangled.
+    /// Demangled; where no table has a name, the file's name and the address where the function starts, as "zstd+0x3a580", if
+    /// unwind tables tell (`unknown` says so).
     pub function: Option<String>,
     /// Source file, absolute where the debug information says so.
     pub file: Option<String>,
@@ -44,6 +45,8 @@ pub enum Unknown {
     Stripped,
     /// No table has a name for the address.
     NoSymbols,
+    /// No table has a name for the address, but the unwind table has the function's start.
+    OnlyStart,
     /// The debug information is there but cannot be read.
     BadDebugInfo,
     /// Nothing executable is mapped there, or the process was never seen.
@@ -71,6 +74,7 @@ impl Unknown {
             }
             Self::Stripped => "stripped: name from dynamic symbols",
             Self::NoSymbols => "no symbols",
+            Self::OnlyStart => "no symbols: named by where the function starts",
             Self::BadDebugInfo => "debug info unreadable",
             Self::Unmapped => "unmapped",
             Self::FileGone => "file gone",

@@ -1,7 +1,7 @@
 //! Turns code addresses into source frames.
 //!
 //! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol tables, names of generated
-//! code from perf maps. Each address of a file is resolved once, whatever process it is seen in, and answers stay valid
+//! code from perf maps. A function that none of them names is told by its start, from the unwind table. Each address of a file is resolved once, whatever process it is seen in, and answers stay valid
 //! when the process has ended. Limits: zstd-compressed debug sections are not read;
 //! the cache holds every address that was ever asked for.
 
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use blazesym::helper::ElfResolver;
 use blazesym::symbolize::{CodeInfo, FindSymOpts, SrcLang, Symbolize};
 
+use crate::cfi;
 use crate::demangle::{demangle, is_mangled};
 use crate::elf::Bytes;
 use crate::frame::{ModuleInfo, SourceFrame, Unknown};
@@ -164,17 +165,20 @@ impl Resolved {
             }
         }
         let symbol = self.module.function(inside);
+        let by_start = || {
+            let start = cfi::entry_start(&self.module.elf, inside)?;
+            let path = &self.module.info.path;
+            Some(format!("{}+{start:#x}", path.rsplit('/').next().unwrap_or(path)))
+        };
+        let function = symbol.map(|(_, name, _)| demangle(name)).or_else(by_start);
         let unknown = match symbol {
             _ if broken => Unknown::BadDebugInfo,
+            None if function.is_some() => Unknown::OnlyStart,
             None => Unknown::NoSymbols,
             Some((_, _, true)) => Unknown::NoDebugInfo,
             Some((_, _, false)) => Unknown::Stripped,
         };
-        vec![SourceFrame {
-            function: symbol.map(|(_, name, _)| demangle(name)),
-            unknown: Some(unknown),
-            ..blank
-        }]
+        vec![SourceFrame { function, unknown: Some(unknown), ..blank }]
     }
 
     fn resolve_by_dwarf(

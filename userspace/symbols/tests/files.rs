@@ -124,7 +124,7 @@ fn debug_file_by_link() {
         bytes.push(0);
         fs::write(debug, bytes).unwrap();
         let without = walk(&Target::start(&program, &[]));
-        assert_eq!(without.frames()[0].unknown, Some(Unknown::NoSymbols));
+        assert_eq!(without.frames()[0].unknown, Some(Unknown::OnlyStart));
     }
 }
 

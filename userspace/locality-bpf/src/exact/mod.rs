@@ -78,7 +78,8 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     let folder = Folder::create()?;
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
     // Callgrind runs one thread at a time, and all have the same caches.
-    let one_order = args.one_order || machine.as_ref().is_some_and(|machine| machine.compatible);
+    let compatible = machine.as_ref().is_some_and(|machine| machine.compatible);
+    let one_order = args.one_order || compatible;
     let settings = Settings {
         qemu: qemu.file,
         plugin,
@@ -107,7 +108,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     let (ended, total) = std::thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         let folder = &folder;
-        let collector = scope.spawn(move || collect(folder, &told));
+        let collector = scope.spawn(move || collect(folder, Names::new(!compatible), &told));
         let ended = running.wait();
         // The collector ends with the command, or by itself on an error.
         let _ = tell.send(());
@@ -161,9 +162,8 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
 }
 
 /// Takes the results of processes as they end, so that long runs of many processes need little memory.
-fn collect(folder: &Folder, told: &mpsc::Receiver<()>) -> Total {
+fn collect(folder: &Folder, mut names: Names, told: &mpsc::Receiver<()>) -> Total {
     let mut total = Total::default();
-    let mut names = Names::new();
     let mut told_to_stop = HashSet::new();
     let mut until = None;
     loop {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
-use locality_symbols::{ModuleInfo, Processes, Symbolizer};
+use locality_symbols::{ModuleInfo, Processes, Symbolizer, Unknown};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ pub struct Names {
     symbolizer: Symbolizer,
     files: HashMap<String, Option<File>>,
     places: HashMap<(String, u64), Arc<[Frame]>>,
+    by_start: bool,
 }
 
 /// What addresses of a file are computed from.
@@ -31,9 +32,10 @@ struct File {
 }
 
 impl Names {
-    /// For any number of images.
-    pub fn new() -> Self {
-        Self { symbolizer: Symbolizer::new(Processes::new()), files: HashMap::new(), places: HashMap::new() }
+    /// For any number of images. `by_start`: functions that no symbol table names are named by where they start.
+    pub fn new(by_start: bool) -> Self {
+        let symbolizer = Symbolizer::new(Processes::new());
+        Self { symbolizer, files: HashMap::new(), places: HashMap::new(), by_start }
     }
 
     /// The source frames of an instruction, innermost first; more than one where calls were inlined.
@@ -87,15 +89,17 @@ impl Names {
         frames
             .iter()
             .map(|frame| {
+                let is_named = self.by_start || frame.unknown != Some(Unknown::OnlyStart);
+                let unknown = if is_named { frame.unknown } else { Some(Unknown::NoSymbols) };
                 let mut value = json!({
-                    "function": frame.function,
+                    "function": frame.function.as_ref().filter(|_| is_named),
                     "file": frame.file,
                     "line": frame.line,
                     "module": path,
                     "address": inside,
                     "inlined": frame.inlined,
                 });
-                if let Some(unknown) = frame.unknown {
+                if let Some(unknown) = unknown {
                     value["unknown"] = json!(unknown.as_str());
                 }
                 Arc::new(value)
