@@ -14,6 +14,7 @@ use locality_analysis::{
 };
 
 use super::lock;
+use crate::kernel::sys;
 
 /// Bootstrap draws: enough for a width, not for a report.
 const DRAWS: usize = 60;
@@ -74,6 +75,7 @@ impl Precision {
         let (file, estimator, latest) = (self.file.clone(), self.estimator, Arc::clone(&self.latest));
         let (began, seconds) = (Instant::now(), self.started.elapsed().as_secs_f64());
         let looked = std::thread::Builder::new().name("precision".into()).spawn(move || {
+            sys::make_thread_modest();
             let width = width(&file, estimator);
             let look = Look { width, seconds, took: began.elapsed() };
             *lock(&latest) = Some(look);

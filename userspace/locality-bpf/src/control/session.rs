@@ -162,7 +162,10 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             launched.go().map_err(|error| launch::CannotRun::new(words, error))?;
         }
         let ended_by = trace.follow(&mut signals).await?;
-        trace.close(command, &before, &ended_by, file).await
+        let outcome = trace.close(command, &before, &ended_by, file).await;
+        // The report takes all CPUs for a second, and the targets run on beside it.
+        sys::make_thread_modest();
+        outcome
     })
 }
 

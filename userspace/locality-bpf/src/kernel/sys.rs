@@ -297,6 +297,13 @@ pub fn make_thread_patient(patient: bool) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, if patient { 19 } else { 0 }) };
 }
 
+/// A tenth of the CPU for this thread, and those that it starts, where others want it too: what it does may take its time, but must come to
+/// an end on a machine that is busy for hours.
+pub fn make_thread_modest() {
+    // SAFETY: a system call with plain arguments, for this thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+}
+
 /// A higher share of the CPU for this thread, until it is dropped: a start beside hundreds of runnable threads must not
 /// take long, and takes a tenth of a second in all.
 #[derive(Debug)]
