@@ -172,8 +172,8 @@ impl Resolved {
         };
         let function = symbol.map(|(_, name, _)| demangle(name)).or_else(by_start);
         let unknown = match symbol {
-            _ if broken => Unknown::BadDebugInfo,
             None if function.is_some() => Unknown::OnlyStart,
+            _ if broken => Unknown::BadDebugInfo,
             None => Unknown::NoSymbols,
             Some((_, _, true)) => Unknown::NoDebugInfo,
             Some((_, _, false)) => Unknown::Stripped,
