@@ -57,6 +57,9 @@ pub struct Unsure {
 /// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten. Traps of shared machines
 /// differ more from each other: a trace says by how much its own readings of their cost scatter, and the deviation is no less. An error that all of
 /// them share (a tenth of a trap was seen on one machine) is not in it.
+///
+/// Walks are of few instructions. Programs of much code come back to it cold, and traps in it are later and differ more, by
+/// the lines of code that a use needs ([`Measured::code`]): how much was fitted to distances of real programs against exact ones (docs/accuracy.md).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
@@ -67,18 +70,24 @@ pub struct Measured {
     pub scatter: f64,
     /// It is that of the interval behind the reuse, in which caches are warm again (`Maker::again` in module `subjects`).
     pub is_warm: bool,
+    /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to .77 in real programs.
+    pub code: f64,
 }
 
 /// How measured distances differ from true ones: each a share of a trap and of the distance.
 struct Errors {
     late: (f64, f64),
     deviation: (f64, f64),
+    /// What a line of code for each use adds to both, as a share of a trap.
+    by_code: (f64, f64),
     /// Share of those that are late by anything up to [`STRAGGLE`].
     stragglers: f64,
 }
 
-const COLD: Errors = Errors { late: (0.05, 1.08), deviation: (0.15, 0.07), stragglers: 0.2 };
-const WARM: Errors = Errors { late: (0.0, 1.0), deviation: (0.03, 0.05), stragglers: 0.3 };
+const COLD: Errors =
+    Errors { late: (0.05, 1.08), deviation: (0.15, 0.07), by_code: (0.6, 0.11), stragglers: 0.2 };
+const WARM: Errors =
+    Errors { late: (0.0, 1.0), deviation: (0.03, 0.05), by_code: (0.0, 0.23), stragglers: 0.3 };
 /// Traps.
 const STRAGGLE: f64 = 2.0;
 /// Deviations of a normal distribution in the median of what it differs by.
@@ -92,10 +101,12 @@ impl Measured {
 
     /// Density of what was measured, at a true distance.
     fn likelihood(self, distance: f64) -> f64 {
-        let Errors { late, deviation, stragglers } = if self.is_warm { WARM } else { COLD };
+        let Errors { late, deviation, by_code, stragglers } = if self.is_warm { WARM } else { COLD };
         let resolution = self.resolution.max(1.0);
-        let sigma = (deviation.0 * resolution).max(SIGMAS * self.scatter) + deviation.1 * distance;
-        let off = (self.at - late.0 * resolution - late.1 * distance) / sigma;
+        let deviation_0 = (deviation.0 + by_code.1 * self.code) * resolution;
+        let sigma = deviation_0.max(SIGMAS * self.scatter) + deviation.1 * distance;
+        let late_0 = (late.0 + by_code.0 * self.code) * resolution;
+        let off = (self.at - late_0 - late.1 * distance) / sigma;
         let core = (-off * off / 2.0).exp() / (sigma * std::f64::consts::TAU.sqrt());
         let straggles = self.at >= distance && self.at <= distance + STRAGGLE * resolution;
         let tail = if straggles { 1.0 / (STRAGGLE * resolution) } else { 0.0 };
@@ -103,11 +114,15 @@ impl Measured {
     }
 
     /// Measured ones that are as good as the same.
-    fn class(self) -> (usize, i32, bool) {
+    fn class(self) -> Class {
         let coarse = if self.is_warm { FINE } else { COARSE };
-        (scale::index(self.at as u64) / coarse, (self.resolution.max(1.0).log2() * 4.0) as i32, self.is_warm)
+        let resolution = (self.resolution.max(1.0).log2() * 4.0) as i32;
+        (scale::index(self.at as u64) / coarse, resolution, (self.code * 16.0) as i32, self.is_warm)
     }
 }
+
+/// Place on the scale, resolution, code, whether warm.
+type Class = (usize, i32, i32, bool);
 
 /// Where a reuse may have been, with what share.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -150,7 +165,7 @@ impl Spreads {
     /// known end.
     pub fn find(shown: &[Spell], followed: &[Spell], unsure: &[(usize, Unsure)], groups: usize) -> Self {
         // By group, entry and end: weight, and who.
-        type Key = (usize, Option<usize>, usize, Option<(usize, i32, bool)>);
+        type Key = (usize, Option<usize>, usize, Option<Class>);
         let mut classes: BTreeMap<Key, (f64, Option<Measured>, Vec<usize>)> = BTreeMap::new();
         for (key, one) in unsure {
             let first = one.spell.entry.map_or(1, |entry| entry + 1);

@@ -14,7 +14,7 @@
 //! word that stands for the others was watched (module `parts`); up to the reach of the longest windows estimators take line distances from windows alone; accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
 //! others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::context::{ContextId, Contexts};
 use crate::interval::{Measured, RESOLUTIONS};
@@ -24,6 +24,11 @@ use crate::rates::{Rates, Unit};
 mod parts;
 
 use parts::{Line, Part};
+
+/// Lines of code are counted for as many uses of a window, as more uses have fewer lines each. The first windows of a trace draw 64.
+const USES_TELL: usize = 32;
+/// Bytes of a line of code.
+const CODE_LINE: u64 = 64;
 
 /// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -138,7 +143,8 @@ impl Subjects {
                 }
             }
         }
-        let maker = Maker { profile, contexts, rates, granule };
+        let code = Code::of_windows(&uses);
+        let maker = Maker { profile, contexts, rates, granule, code };
         let mut parts = Vec::new();
         for (index, sample) in (0..).zip(&profile.samples) {
             let here = rates.at(index as usize).value * sample.period_ns as f64;
@@ -172,11 +178,36 @@ impl Subjects {
     }
 }
 
+/// Lines of code for each use of a window, by sample.
+struct Code {
+    by_sample: BTreeMap<u32, f64>,
+    /// Where windows have too few uses to tell.
+    mean: f64,
+}
+
+impl Code {
+    fn of_windows(uses: &BTreeMap<u32, Vec<(u32, &Use)>>) -> Self {
+        let lines = uses.iter().filter(|(_, uses)| uses.len() >= USES_TELL).map(|(sample, uses)| {
+            let drawn = (0..USES_TELL).filter_map(|number| uses.get(number * uses.len() / USES_TELL));
+            let lines: BTreeSet<u64> = drawn.map(|(_, used)| used.access.ip / CODE_LINE).collect();
+            (*sample, lines.len() as f64 / USES_TELL as f64)
+        });
+        let by_sample: BTreeMap<u32, f64> = lines.collect();
+        let mean = by_sample.values().sum::<f64>() / by_sample.len().max(1) as f64;
+        Self { by_sample, mean }
+    }
+
+    fn of(&self, sample: u32) -> f64 {
+        self.by_sample.get(&sample).copied().unwrap_or(self.mean)
+    }
+}
+
 struct Maker<'a> {
     profile: &'a Profile,
     contexts: &'a Contexts,
     rates: &'a Rates,
     granule: u32,
+    code: Code,
 }
 
 impl Maker<'_> {
@@ -215,7 +246,7 @@ impl Maker<'_> {
             let resolution =
                 self.profile.run.distance_resolution_ns as f64 * self.rates.at(sample as usize).value;
             let line = Line { own: used.address / 8, watched, open: shown.at, resolution };
-            part = (self.granule > 8).then_some(Part { line, ends });
+            part = (self.granule > 8 && !ends.is_empty()).then_some(Part { line, ends });
         }
         let subject = Subject {
             sample,
@@ -290,6 +321,7 @@ impl Maker<'_> {
                         at: distance_ns as f64 * rate,
                         resolution: resolution_ns * rate,
                         scatter: self.profile.run.distance_scatter_ns.unwrap_or(0) as f64 * rate,
+                        code: self.code.of(sample),
                         // Of another word of the line the first touch is all that was measured, and what a window
                         // excludes is not believed so far.
                         is_warm: watch.address / 8 == word / 8

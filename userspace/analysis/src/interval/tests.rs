@@ -164,7 +164,8 @@ fn measured_distances_sharpen_each_other() {
         .iter()
         .enumerate()
         .map(|(key, late)| {
-            let measured = Measured { at: true_distance + late, resolution, scatter: 0.0, is_warm: false };
+            let measured =
+                Measured { at: true_distance + late, resolution, scatter: 0.0, is_warm: false, code: 0.0 };
             let last = scale::index(measured.longest() as u64);
             (key, Unsure { measured: Some(measured), ..unsure(0, 120, last) })
         })
@@ -189,8 +190,13 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
             .into_iter()
             .enumerate()
             .map(|(key, off)| {
-                let measured =
-                    Measured { at: truth * off, resolution: 25_000.0, scatter: 0.0, is_warm: true };
+                let measured = Measured {
+                    at: truth * off,
+                    resolution: 25_000.0,
+                    scatter: 0.0,
+                    is_warm: true,
+                    code: 0.0,
+                };
                 let last = scale::index(measured.longest() as u64);
                 (key, Unsure { measured: Some(measured), ..unsure(0, 300, last) })
             })
@@ -207,8 +213,9 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
 fn nothing_measured_is_likelier_at_a_quite_other_distance() {
     for (is_warm, expected) in [(false, 40_000.0..=50_000.0), (true, 49_000.0..=51_000.0)] {
         let resolution = 10_000.0;
-        let likelihood =
-            |at: f64, distance| Measured { at, resolution, scatter: 0.0, is_warm }.likelihood(distance);
+        let likelihood = |at: f64, distance| {
+            Measured { at, resolution, scatter: 0.0, is_warm, code: 0.0 }.likelihood(distance)
+        };
         let distances = (1..100).map(|n| f64::from(n) * 1_000.0);
         let best = distances.max_by(|a, b| likelihood(50_000.0, *a).total_cmp(&likelihood(50_000.0, *b)));
         assert!(best.is_some_and(|best| expected.contains(&best)), "{best:?}");
@@ -222,10 +229,38 @@ fn nothing_measured_is_likelier_at_a_quite_other_distance() {
 #[test]
 fn what_traps_scatter_by_is_not_believed_away() {
     let believed = |scatter: f64| {
-        let measured = Measured { at: 9_000.0, resolution: 30_000.0, scatter, is_warm: true };
+        let measured = Measured { at: 9_000.0, resolution: 30_000.0, scatter, is_warm: true, code: 0.0 };
         measured.likelihood(6_000.0) / measured.likelihood(9_000.0)
     };
     assert!(believed(0.0) < 0.1, "{}", believed(0.0));
     assert_eq!(believed(500.0), believed(0.0), "less than the constants allow for");
     assert!(believed(3_000.0) > 0.5, "{}", believed(3_000.0));
+}
+
+/// A stop leaves much code cold: what was measured a third of a trap long is near there and far in a loop; of warm touches it is believed less.
+#[test]
+fn much_code_makes_traps_late() {
+    let ratio = |is_warm, code| {
+        let measured = Measured { at: 12_000.0, resolution: 30_000.0, scatter: 0.0, is_warm, code };
+        measured.likelihood(2_000.0) / measured.likelihood(10_000.0)
+    };
+    assert!(
+        ratio(false, 0.02) < 0.6 && ratio(false, 0.55) > 1.3,
+        "{} {}",
+        ratio(false, 0.02),
+        ratio(false, 0.55)
+    );
+    assert!(
+        ratio(true, 0.02) < 0.1 && ratio(true, 0.75) > 0.3,
+        "{} {}",
+        ratio(true, 0.02),
+        ratio(true, 0.75)
+    );
+    let sum = |code: f64| -> f64 {
+        let of = |at| {
+            Measured { at, resolution: 10_000.0, scatter: 0.0, is_warm: false, code }.likelihood(50_000.0)
+        };
+        (-1_000..2_000).map(|n| of(f64::from(n) * 100.0) * 100.0).sum()
+    };
+    assert!((sum(0.7) - 1.0).abs() < 0.01, "not a density: {}", sum(0.7));
 }

@@ -1,12 +1,12 @@
 //! Lines that are watched in part: when one was touched first, if the words that nobody watched count too.
 //!
 //! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random. What touches own or
-//! neighbours is always seen; what touches u of the R others is seen with the chance u / R. So the others are touched R / u times as often as the drawn one,
-//! and for the first time, if touches come independently of each other, after u / R of its time: that holds of each line, however often it is visited, and
-//! so of any mixture of busy and idle ones.
+//! neighbours is always seen. A visit of u words touches the drawn one with the chance u / 8, and misses all watched near ones with the chance that u of 8 words
+//! do. If visits come independently of each other, the first that misses the near words comes after the first chance over the second of the drawn word's time, on
+//! average: that holds of each line, however often it is visited, and so of any mixture of busy and idle ones.
 //!
-//! u is the mean over the first touches of lines that windows show at the same line of code ([`crate::model::Load`]), of those that
-//! may miss own and neighbours.
+//! Both chances are means over the first touches of lines that windows show at the same line of code ([`crate::model::Load`]), of those
+//! that may miss the near words.
 //!
 //! Not so where touches depend on each other: a sweep touches all words of a line within a small part of the distance, and a walk by columns one
 //! after the other at equal distances, the neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
@@ -29,6 +29,8 @@ use crate::model::{Burst, FrameId, Profile};
 const WORDS: f64 = 8.0;
 /// Share of the earlier distance within which two words' touches are one visit.
 const TOGETHER: f64 = 0.25;
+/// Where more would look like a sweep by chance, as times near the clock's resolution do, looks tell nothing.
+const TELLING: f64 = 0.9;
 /// Fewer first touches at a line of code say less of it than those of the whole program; and for as many lines used there stands what the program's are like.
 const FEWEST: usize = 3;
 
@@ -80,10 +82,22 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, look: &Look) {
-        self.lines += 1.0;
-        self.bound += f64::from(u8::from(look.is_bound));
-        self.by_chance += look.by_chance;
+    fn of(look: &Look) -> Self {
+        Self { lines: 1.0, bound: f64::from(u8::from(look.is_bound)), by_chance: look.by_chance }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.lines += other.lines;
+        self.bound += other.bound;
+        self.by_chance += other.by_chance;
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self {
+            lines: self.lines - other.lines,
+            bound: self.bound - other.bound,
+            by_chance: self.by_chance - other.by_chance,
+        }
     }
 
     /// The share of lines that are bound to look so, if `before` is believed of as many as [`FEWEST`].
@@ -125,19 +139,23 @@ pub(super) fn reveal(
 
 /// Which of the lines hide something, each with the line of code where it is used.
 fn hide<'a>(looks: impl Iterator<Item = (Option<FrameId>, &'a Look)> + Clone) -> Vec<bool> {
-    let (mut all, mut at) = (Tally::default(), BTreeMap::<_, (Tally, f64)>::new());
+    let (mut all, mut at) = (Tally::default(), BTreeMap::<_, Tally>::new());
     for (frame, look) in looks.clone() {
-        all.add(look);
-        at.entry(frame).or_default().0.add(look);
+        all.add(Tally::of(look));
+        at.entry(frame).or_default().add(Tally::of(look));
     }
-    let of_all = all.share(0.0);
+    let mut bound = 0.0;
     let is_hidden = looks.map(|(frame, look)| {
-        let Some((tally, bound)) = at.get_mut(&frame).filter(|_| look.is_bound) else { return true };
-        let share = tally.share(of_all);
+        if !look.is_bound {
+            return true;
+        }
+        // By the others: the line itself looks so.
+        let others = |of: Tally| of.without(Tally::of(look));
+        let share = others(at.get(&frame).copied().unwrap_or_default()).share(others(all).share(0.0));
         // That many of them, one after the other.
-        *bound += share / (share + (1.0 - share) * look.by_chance).max(f64::MIN_POSITIVE);
-        let hides = *bound < 0.5;
-        *bound -= f64::from(u8::from(!hides));
+        bound += share / (share + (1.0 - share) * look.by_chance).max(f64::MIN_POSITIVE);
+        let hides = bound < 0.5;
+        bound -= f64::from(u8::from(!hides));
         hides
     });
     is_hidden.collect()
@@ -160,7 +178,7 @@ impl Visits {
         visits
     }
 
-    /// The chance that a visit touches a given word over that of one that misses all `near` words, 1 at most.
+    /// The chance that a visit touches a given word over that of one that misses all `near` words, 1 at most; of visits that may miss them.
     fn share(&self, frame: Option<FrameId>, near: usize) -> f64 {
         let own = frame.and_then(|frame| self.at.get(&frame)).filter(|visits| visits.len() >= FEWEST);
         let (mut touched, mut missed) = (0.0, 0.0);
@@ -184,7 +202,8 @@ impl Visits {
         let behind = at.saturating_sub(line.open) as f64;
         let first = line.open as f64 + behind * self.share(frame(drawn), near.len());
         let is_on_the_way = |near: u64| near != line.own && (near > line.own) == (word > line.own);
-        let (mut is_bound, mut not_by_chance) = (false, 1.0);
+        let mut is_bound = false;
+        let mut together = Vec::new();
         for (number, exit) in near {
             // One that was given up at about that time may have been touched with it.
             let sweep = about(at as f64, line.resolution);
@@ -192,17 +211,36 @@ impl Visits {
             let walk = Some(walk).filter(|_| is_on_the_way(number));
             let looks_so = |around: &(f64, f64)| (around.0..=around.1).contains(&(exit.at as f64));
             is_bound |= looks_so(&sweep) || (exit.reused && walk.as_ref().is_some_and(looks_so));
-            for around in [Some(sweep), walk].into_iter().flatten() {
-                let below = |edge: f64| {
-                    let edge = (edge - line.open as f64).max(0.0);
-                    edge / (edge + behind.max(1.0))
-                };
-                not_by_chance *= 1.0 - (below(around.1) - below(around.0));
-            }
+            together.push(Together { sweep, walk });
         }
+        let by_chance = by_chance(&together, line.open as f64, behind);
         let at = (first.round() as u64).max(line.open.saturating_add(1));
-        Some(Look { at, drawn, is_bound, by_chance: 1.0 - not_by_chance })
+        (by_chance <= TELLING).then_some(Look { at, drawn, is_bound, by_chance })
     }
+}
+
+/// When a near word is touched by the sweep or, before that, by the walk that touches the drawn one: first and last, counted from the use.
+struct Together {
+    sweep: (f64, f64),
+    walk: Option<(f64, f64)>,
+}
+
+/// The chance that one of the near words is touched then, where all words are touched independently of each other, equally often, and the drawn one `behind` accesses after `open`.
+fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
+    // How often is known by that one touch: the rate times its time is exponential, here by as many places of it.
+    const RATES: u32 = 16;
+    let missed = |place: u32| -> f64 {
+        let rate = -((f64::from(place) + 0.5) / f64::from(RATES)).ln() / behind.max(1.0);
+        let touched = |from: f64, to: f64| {
+            let until = |edge: f64| (-rate * (edge - open).max(0.0)).exp();
+            (until(from) - until(to)).max(0.0)
+        };
+        let missed = |&Together { sweep, walk }: &Together| {
+            1.0 - touched(sweep.0, sweep.1) - walk.map_or(0.0, |walk| touched(walk.0, walk.1.min(sweep.0)))
+        };
+        near.iter().map(missed).product()
+    };
+    1.0 - (0..RATES).map(missed).sum::<f64>() / f64::from(RATES)
 }
 
 /// The times that one visit's touch may have besides one at `at`.
@@ -246,8 +284,9 @@ mod tests {
         // What comes touches two words; or all, so that it cannot miss the own one.
         assert_eq!(at(&visits(2.0), &line(50_000, 11_000)), Some((8_000, 3)));
         assert_eq!(at(&visits(8.0), &line(50_000, 11_000)), Some((11_000, 3)));
-        // The window shows the line untouched so far.
-        assert_eq!(at(&one, &line(50_000, 1_002)), Some((1_001, 3)));
+        // The window shows the line untouched so far; right behind it all is as good as one.
+        assert_eq!(at(&one, &[(3, touch(50_000)), (7, touch(1_900))]), Some((1_129, 1)));
+        assert_eq!(at(&one, &line(50_000, 1_002)), None);
         // Given up untouched: the drawn one; the own one long before it, when the other was not touched either.
         let given_up = |at| Exit { at, reused: false };
         assert_eq!(at(&one, &[(3, touch(5_000)), (7, given_up(9_000))]), None);
@@ -263,19 +302,41 @@ mod tests {
         assert!(is_bound(&line(10_000, 12_000), 0.0));
         assert!(is_bound(&line(12_000, 10_000), 0.0));
         assert!(is_bound(&line(90_000, 75_000), 0.0));
-        assert!(is_bound(&line(3_000, 100), 2_900.0));
+        assert!(is_bound(&line(30_000, 22_000), 6_000.0) && !is_bound(&line(30_000, 22_000), 0.0));
         assert!(is_bound(&line(500_000, 340_000), 0.0));
         assert!(!is_bound(&line(50_000, 11_000), 0.0));
         assert!(!is_bound(&line(500_000, 240_000), 0.0));
         // Given up untouched at about that time.
         let given_up = Exit { at: 9_000, reused: false };
         assert!(is_bound(&[(3, given_up), (7, touch(8_000))], 0.0));
-        // By chance: a word after 8/10 to 10/8 of the other's time, and after a fourth of that.
-        let alone = look(&one, &[(3, touch(10)), (7, touch(1_001_000))], 0.0).unwrap();
-        assert!((alone.by_chance - (5.0 / 9.0 - 4.0 / 9.0)).abs() < 0.01, "{}", alone.by_chance);
-        let next = look(&one, &[(4, touch(10)), (7, touch(1_001_000))], 0.0).unwrap();
-        let walk = 5.0 / 21.0 - 1.0 / 6.0;
-        assert!((next.by_chance - (1.0 - 8.0 / 9.0 * (1.0 - walk))).abs() < 0.01, "{}", next.by_chance);
+    }
+
+    /// Against draws of words that are touched equally often, however often that is.
+    #[test]
+    fn what_looks_like_a_sweep_by_chance() {
+        for (near, resolution, open) in
+            [(&[3][..], 0.0, 0.0), (&[2, 3, 4], 0.0, 0.0), (&[2, 3, 4], 50_000.0, 20_000.0)]
+        {
+            let drawn = 100_000.0;
+            let line = |ends: &[f64]| {
+                let near = near.iter().zip(ends).map(|(word, at)| (*word, touch(*at as u64)));
+                let watched = near.chain([(7, touch(drawn as u64))]).collect();
+                let line = Line { own: 3, watched, open: open as u64, resolution };
+                visits(1.0).look(&line, |_| None).unwrap()
+            };
+            let mut random = fastrand::Rng::with_seed(5);
+            let n = 20_000;
+            let looks_so = (0..n).filter(|_| {
+                let rate = -random.f64().ln() / (drawn - open);
+                let ends: Vec<f64> = near.iter().map(|_| open - random.f64().ln() / rate).collect();
+                line(&ends).is_bound
+            });
+            let (seen, told) = (looks_so.count() as f64 / f64::from(n), line(&[1e9; 3]).by_chance);
+            assert!((seen - told).abs() < 0.02, "{near:?} {resolution}: {told}, {seen} of draws");
+        }
+        // Close to the resolution everything does.
+        let line = Line { own: 3, watched: line(2_000, 2_500).to_vec(), open: 0, resolution: 50_000.0 };
+        assert!(visits(1.0).look(&line, |_| None).is_none());
     }
 
     /// Of 1,000 lines at each of two lines of code the share that hides nothing: where touches are independent, and where `bound` of the lines of the
@@ -302,6 +363,17 @@ mod tests {
                 assert!((told - swept).abs() < 0.05, "{bound} {at}: {told} of {swept}");
             }
         }
+        // Of many lines of code with a look or two each, of which a tenth is bound to look so.
+        let mut random = fastrand::Rng::with_seed(8);
+        let (mut swept, mut looks) = (0.0, Vec::new());
+        for number in 0..1_000 {
+            let is_swept = random.f64() < 0.1;
+            swept += f64::from(u8::from(is_swept));
+            let is_bound = is_swept || random.f64() < 0.3;
+            looks.push((Some(FrameId(number / 3 * 2)), Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 }));
+        }
+        let told = hide(looks.iter().map(|(at, look)| (*at, look))).iter().filter(|hides| !**hides).count();
+        assert!((told as f64 - swept).abs() < 50.0, "{told} of {swept}");
         // Few say what the program's are like.
         let look = |is_bound| Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 };
         let (one, other) = (look(true), look(false));

@@ -80,3 +80,26 @@ fn the_clock_is_trusted_between_touches_by_one_instruction() {
     let all: Vec<bool> = subjects.all.iter().map(warm).collect();
     assert_eq!(all, [true, true, false, false, false, true, false, false]);
 }
+
+/// Lines of code are counted for as many uses, whatever the window has; windows with too few are like the others.
+#[test]
+fn code_is_counted_for_as_many_uses() {
+    let used = |ip| Use {
+        sample: crate::model::SampleId(0),
+        skip: 0,
+        access: Access { ip, address: 0, size: 8, kind: AccessKind::Load },
+        address: 0,
+        stack: StackId(0),
+        seen: Vec::new(),
+    };
+    // Uses of a loop of four lines, and of code that never comes back.
+    let uses: Vec<Use> = (0..64).map(|n| used(n % 4 * 64)).chain((0..64).map(|n| used(n * 64))).collect();
+    let some = |from: usize, n: usize| uses.iter().skip(from).take(n).map(|used| (0, used)).collect();
+    let windows = BTreeMap::from([(1, some(0, 64)), (2, some(0, 32)), (3, some(64, 64)), (4, some(64, 31))]);
+    let code = Code::of_windows(&windows);
+    let all = [1, 2, 3, 4, 5].map(|sample| code.of(sample));
+    let mean = (2.0 * all[1] + 1.0) / 3.0;
+    assert!(all[0] <= all[1] && all[1] == 4.0 / 32.0 && all[2] == 1.0, "{all:?}");
+    assert!((all[3] - mean).abs() < 0.03 && all[3] == all[4], "{all:?}");
+    assert_eq!(Code::of_windows(&BTreeMap::new()).of(0), 0.0);
+}
