@@ -4,8 +4,8 @@
 //! are whole, or cut for the same reason. The place of a context is the innermost frame of the program's own source: an access inside `memcpy` or inside an inlined
 //! iterator counts for the line that asked for it.
 //!
-//! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames without symbols are told apart
-//! by module address only.
+//! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames that have no name, not even by where
+//! their function starts, are told apart by module address only.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! Cache use of a trace against exact runs of the same work: which lines of code lose how much of what they load.
 //!
 //! The two sides name code differently, so loading lines are matched by the base name of the file and the line; code
-//! without lines by its function, code without names by where its function starts, as the exact runs' calls told. What the
+//! without lines by its function, code without names by where its function starts; older traces have addresses in it. What the
 //! dynamic linker loads is left out on both sides. As for reuses, the shorter exact run is taken from the longer one.
 //! Sources of error: exact reports name a hundred lines a level; libraries take other variants of a function under QEMU,
 //! and those count as different code; lines that stand in several files of one name are taken for one.
