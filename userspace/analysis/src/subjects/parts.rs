@@ -192,7 +192,7 @@ impl Visits {
         if touched < missed { touched / missed } else { 1.0 }
     }
 
-    /// What the drawn word tells; `None` where it was not touched. `frame` tells of a watched word the line of code that ended it.
+    /// What the drawn word tells; `None` where it was not touched, or so near that all would look like a sweep ([`TELLING`]). `frame` tells of a watched word the line of code that ended it.
     fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
