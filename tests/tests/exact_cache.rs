@@ -22,10 +22,14 @@ fn exact(options: &[&str], program: &Path, arguments: &[&str], threads: &str) ->
 }
 
 fn report(options: &[&str], program: &str, arguments: &[&str], threads: &str) -> Value {
+    report_of(options, &build(program), arguments, threads)
+}
+
+fn report_of(options: &[&str], program: &Path, arguments: &[&str], threads: &str) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
     let to = ["--format", "json", "--report", file.to_str().expect("a path")];
-    exact(&[&to, options].concat(), &build(program), arguments, threads);
+    exact(&[&to, options].concat(), program, arguments, threads);
     serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON")
 }
 
@@ -109,13 +113,8 @@ fn functions_without_symbols_are_told_by_where_they_start() {
         let address = line.and_then(|line| line.split(' ').next()).expect("its address");
         format!("stripped+{:#x}", u64::from_str_radix(address, 16).expect("an address"))
     };
-    let file = folder.path().join("report");
-    let to = ["--format", "json", "--report", file.to_str().expect("a path")];
     for (options, loads) in [(&[][..], "strided"), (&["--compatible", "callgrind"], "outer")] {
-        exact(&[&to, &SIZES[..], options].concat(), &stripped, &[], "1");
-        let report: Value =
-            serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON");
-        std::fs::remove_file(&file).expect("removing it");
+        let report = report_of(&[&SIZES[..], options].concat(), &stripped, &[], "1");
         let rows = rows(&report, "by_function", "L1");
         let most = rows.iter().max_by(|a, b| number(a, "/self").total_cmp(&number(b, "/self")));
         assert_eq!(most.expect("rows")["function"], start(loads), "{options:?}: {rows:#?}");

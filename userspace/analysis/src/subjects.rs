@@ -163,7 +163,9 @@ impl Subjects {
                 None => {}
             }
         }
-        parts::reveal(profile, contexts, &parts, &mut found.all);
+        if !parts.is_empty() {
+            parts::reveal(profile, contexts, &parts, &mut found.all);
+        }
         found
     }
 

@@ -293,15 +293,19 @@ pub fn make_ordinary(tid: u32) -> io::Result<()> {
 
 /// Lets every other thread go before this one, or ends that. Without the right to it, nothing changes.
 pub fn make_thread_patient(patient: bool) {
-    // SAFETY: a system call with plain arguments, for this thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, if patient { 19 } else { 0 }) };
+    renice(if patient { 19 } else { 0 });
 }
 
 /// A tenth of the CPU for this thread, and those that it starts, where others want it too: what it does may take its time, but must come to
 /// an end on a machine that is busy for hours.
 pub fn make_thread_modest() {
-    // SAFETY: a system call with plain arguments, for this thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+    renice(10);
+}
+
+/// For this thread. Without the right to it, nothing changes.
+fn renice(nice: i32) {
+    // SAFETY: a system call with plain arguments.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
 /// A higher share of the CPU for this thread, until it is dropped: a start beside hundreds of runnable threads must not
@@ -312,19 +316,16 @@ pub struct Hurry(i32);
 impl Hurry {
     /// From now on; without the right to it, nothing changes.
     pub fn begin() -> Self {
-        // SAFETY: system calls with plain arguments, for this thread. An error leaves the share as it is.
-        unsafe {
-            let before = libc::getpriority(libc::PRIO_PROCESS, 0);
-            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
-            Self(before)
-        }
+        // SAFETY: a system call with plain arguments, for this thread.
+        let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        renice(-20);
+        Self(before)
     }
 }
 
 impl Drop for Hurry {
     fn drop(&mut self) {
-        // SAFETY: a system call with plain arguments.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, self.0) };
+        renice(self.0);
     }
 }
 
