@@ -171,13 +171,13 @@ impl Resolver {
     }
 
     fn region(&mut self, address: u64) -> Option<usize> {
-        let found = self.space.find(address);
-        if found.is_none() {
+        match self.space.find(address) {
             // Also where it cannot be done again: somebody else may have had them read before the process ended.
-            let _ = self.refresh();
-            return self.space.find(address);
+            None => _ = self.refresh(),
+            Some(region) if self.space.may_be_loading(region) => self.take_mappings(),
+            found => return found,
         }
-        found
+        self.space.find(address)
     }
 
     fn in_module(&mut self, index: u32, address: u64) -> Option<Named> {

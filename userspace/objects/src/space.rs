@@ -5,7 +5,7 @@
 //! name in the maps; it belongs to the module as far as its segment reaches.
 //!
 //! Limit: the snapshot is read again when an address is not in it, not when a mapping is replaced by another in place
-//! ([`crate::Resolver::refresh`] does that).
+//! ([`crate::Resolver::refresh`] does that, and what others read is taken for files that are no module's).
 
 use std::sync::Arc;
 
@@ -186,6 +186,13 @@ impl Space {
             let heap = &*mapping.path == "[heap]" || mapping.path.starts_with("[anon:");
             mapping.inode == 0 && mapping.writable && (!named || heap)
         })
+    }
+
+    /// True for a mapping of a file that is no module's as far as is known: it may be a library's that had been mapped whole, for its
+    /// segments to be mapped over it.
+    pub(crate) fn may_be_loading(&self, index: usize) -> bool {
+        let region = self.regions.get(index);
+        region.is_some_and(|region| region.mapping.inode != 0 && !matches!(region.slot, Slot::Module(_)))
     }
 
     /// True for a mapping of a file that somebody reads.

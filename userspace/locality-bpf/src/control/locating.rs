@@ -166,7 +166,7 @@ struct Known {
     reading: u64,
     /// Stacks that threads were met on; one whose thread has ended may have become something else.
     stacks: Vec<(u64, u64)>,
-    /// Starts of mappings whose file was opened, or cannot be.
+    /// Starts of mappings that were read after a touch and whose file was opened, or cannot be.
     opened: HashSet<u64>,
     /// The files, so that they stay open.
     files: Vec<ModuleFile>,
@@ -276,9 +276,8 @@ impl Work {
         };
         let code = question.frames.iter().map(|frame| frame.at.lookup());
         let sp = Some(question.sp).filter(|sp| *sp != 0);
-        for address in [question.address, question.ip].into_iter().chain(code).chain(sp) {
-            known.open(&processes, pid, address);
-        }
+        let addresses: Vec<u64> = [question.address, question.ip].into_iter().chain(code).chain(sp).collect();
+        known.open(&processes, pid, &addresses);
         known.meet_stack(question.sp);
         known.waiting.push(question);
         self.waiting += 1;
@@ -310,24 +309,33 @@ impl Work {
 }
 
 impl Known {
-    /// Opens the file that an address lies in, unless that was tried.
-    fn open(&mut self, processes: &Processes, pid: u32, address: u64) {
-        let mut found = self.mappings.find(address).cloned();
-        if found.is_none() {
-            // Reads them again only now and then, and not at all when the process is gone or runs another program, which is
-            // told later than it happens.
-            let _ = processes.refresh(pid);
-            let reading = processes.readings(pid);
-            if reading != self.reading {
-                self.reading = reading;
-                self.mappings = processes.mappings(pid).unwrap_or_default();
-            }
-            found = self.mappings.find(address).cloned();
+    /// Opens the files that touched addresses lie in, unless that was tried.
+    fn open(&mut self, processes: &Processes, pid: u32, addresses: &[u64]) {
+        let is_met = |address: &u64| {
+            let mapping = self.mappings.find(*address);
+            mapping.is_some_and(|mapping| mapping.inode == 0 || self.opened.contains(&mapping.start))
+        };
+        if addresses.iter().all(is_met) {
+            return;
         }
-        let Some(mapping) = found else { return };
-        if self.opened.insert(mapping.start) && mapping.inode != 0 {
+        // A library's file is mapped whole at first, and then its segments over that: what was read of it before somebody touched it
+        // need not be true any more. Reads them again only now and then, and not at all when the process is gone or runs another
+        // program, which is told later than it happens.
+        let is_sure = !matches!(processes.refresh(pid), Ok(false));
+        let reading = processes.readings(pid);
+        if reading != self.reading {
+            self.reading = reading;
+            self.mappings = processes.mappings(pid).unwrap_or_default();
+        }
+        for mapping in addresses.iter().filter_map(|address| self.mappings.find(*address)) {
+            if mapping.inode == 0 || self.opened.contains(&mapping.start) {
+                continue;
+            }
             // A file that cannot be opened is no module; the resolver says what it is.
-            self.files.extend(processes.open_module(pid, &mapping));
+            self.files.extend(processes.open_module(pid, mapping));
+            if is_sure {
+                self.opened.insert(mapping.start);
+            }
         }
     }
 
@@ -470,13 +478,15 @@ fn record(layout: &Layout) -> Record {
 mod tests {
     use super::*;
     use locality_analysis::model::SampleId;
+    use locality_symbols::Mapping;
+    use std::os::fd::AsRawFd;
 
     fn question(pid: u32, address: u64) -> Told {
         Told::Asked(Box::new(Question {
             of: Accessed::Sample(SampleId(7)),
             pid,
             address,
-            ip: 0,
+            ip: address,
             frames: Arc::from([]),
             sp: 0,
             fs_base: None,
@@ -508,6 +518,116 @@ mod tests {
         assert_eq!(objects.len(), 1);
         assert_eq!((objects[0].0, objects[0].1.kind), (ObjectId(0), ObjectKind::Unknown));
         assert!(objects[0].1.unknown.as_ref().is_some_and(|why| why.contains("nothing is mapped")));
+    }
+
+    /// A library's file as a loader maps it: whole at first, then its segments, in a child that stops before them and behind.
+    struct Loading {
+        child: u32,
+        whole: u64,
+        bytes: usize,
+        /// Of the last segment, which is data.
+        data: u64,
+    }
+
+    impl Loading {
+        /// With the C library that this process has loaded, whose segments tell where they belong.
+        fn start() -> Self {
+            let mappings = Mappings::read(std::process::id()).unwrap();
+            let is_library = |mapping: &&Mapping| mapping.path.ends_with("/libc.so.6");
+            let segments: Vec<_> = mappings.iter().filter(is_library).cloned().collect();
+            let (first, last) = (segments[0].start, segments.last().unwrap());
+            let bytes = (last.end - first) as usize;
+            assert!(last.writable);
+            let file = std::fs::File::open(&*last.path).unwrap();
+            let map = |at: *mut libc::c_void, bytes, protection, flags, offset| {
+                let (flags, offset) = (flags | libc::MAP_PRIVATE, offset as i64);
+                // SAFETY: a mapping of its own or, in the child, one over that.
+                unsafe { libc::mmap(at, bytes, protection, flags, file.as_raw_fd(), offset) }
+            };
+            let whole = map(std::ptr::null_mut(), bytes, libc::PROT_READ, 0, 0);
+            assert_ne!(whole, libc::MAP_FAILED);
+            let (whole, data) = (whole as u64, whole as u64 + (last.start - first));
+            // SAFETY: the child makes system calls only, and does not outlive us.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::raise(libc::SIGSTOP);
+                }
+                for segment in &segments {
+                    let flag = |is_set, flag| if is_set { flag } else { 0 };
+                    let protection = flag(segment.readable, libc::PROT_READ)
+                        | flag(segment.writable, libc::PROT_WRITE)
+                        | flag(segment.executable, libc::PROT_EXEC);
+                    let at = (whole + (segment.start - first)) as *mut libc::c_void;
+                    let bytes = (segment.end - segment.start) as usize;
+                    map(at, bytes, protection, libc::MAP_FIXED, segment.offset);
+                }
+                // SAFETY: as above.
+                unsafe {
+                    libc::raise(libc::SIGSTOP);
+                    libc::_exit(0)
+                }
+            }
+            let this = Self { child: child as u32, whole, bytes, data };
+            this.wait();
+            this
+        }
+
+        /// Until it has stopped or ended.
+        fn wait(&self) {
+            // SAFETY: a status that nobody asks for need not be written.
+            let waited = unsafe { libc::waitpid(self.child as i32, std::ptr::null_mut(), libc::WUNTRACED) };
+            assert_eq!(waited, self.child as i32);
+        }
+
+        fn signal(&self, signal: i32) {
+            // SAFETY: plain system call; the child was not waited for since its last stop.
+            assert_eq!(unsafe { libc::kill(self.child as i32, signal) }, 0);
+            self.wait();
+        }
+    }
+
+    impl Drop for Loading {
+        fn drop(&mut self) {
+            // SAFETY: mapped in `start`, and nobody looks into it.
+            unsafe { libc::munmap(self.whole as *mut libc::c_void, self.bytes) };
+        }
+    }
+
+    /// Its mappings were read while it was being loaded, by the resolver and for a question about something else.
+    #[test]
+    fn a_library_that_was_met_while_it_was_loaded() {
+        let loading = Loading::start();
+        let (answer, answers) = mpsc::channel();
+        let mut work = Work::new(answer, None);
+        work.take(Told::Started(loading.child));
+        let elsewhere = Mappings::read(loading.child).unwrap().iter().next().unwrap().start;
+        work.take(question(loading.child, elsewhere));
+        loading.signal(libc::SIGCONT);
+        for _ in 0..10 {
+            // Mappings are not read again at once.
+            std::thread::sleep(Duration::from_millis(20));
+            work.take(question(loading.child, loading.data));
+        }
+        loading.signal(libc::SIGKILL);
+        work.take(Told::Ended(loading.child));
+        let mut objects = HashMap::new();
+        let mut located = Vec::new();
+        for answer in answers.try_iter() {
+            match answer {
+                Answer::Object(id, object, module, _) => _ = objects.insert(id, (object.kind, module)),
+                Answer::Located(found) => located.push(found.object),
+                Answer::Record(..) | Answer::Field(..) => {}
+            }
+        }
+        assert_eq!(located.len(), 11);
+        for id in &located[1..] {
+            let (kind, module) = &objects[id];
+            assert_eq!(*kind, ObjectKind::Static);
+            assert!(module.as_ref().is_some_and(|path| path.ends_with("/libc.so.6")), "{module:?}");
+        }
     }
 
     #[test]
