@@ -1,10 +1,10 @@
 //! The thread that finds out which data object an address lies in, so that reading a program's debug information delays neither
 //! the assembler nor, in its first moments, the program.
 //!
-//! It runs at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything but mappings; what it is asked
-//! until then waits. What could vanish is taken at once: the files that addresses and code lie in are opened (not read), heap blocks come
-//! with the question. Questions about a process that ends or runs another program are answered before it is forgotten, from the mappings
-//! that it had.
+//! It reads at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything but mappings; what it is asked
+//! until then waits. What could vanish is taken at once, and at ordinary priority, or on a busy machine it would be gone: the files that
+//! addresses and code lie in are opened (not read), heap blocks come with the question. Questions about a process that ends or runs another
+//! program are answered before it is forgotten, from the mappings that it had; at ordinary priority, too, for the next one is waiting.
 //!
 //! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the assembler gives out.
 //! Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes accesses stay without an object, and are counted as such.
@@ -102,7 +102,6 @@ impl Locator {
         let (tell, told) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         let thread = std::thread::Builder::new().name("objects".into()).spawn(move || {
-            sys::make_thread_patient(true);
             Work::new(answer, heap).run(&told);
         })?;
         Ok(Self { tell: Some(tell), answers, thread: Some(thread) })
@@ -205,18 +204,21 @@ impl Work {
     fn run(&mut self, told: &mpsc::Receiver<Told>) {
         loop {
             match told.recv_timeout(PATIENCE) {
-                Ok(what) => self.take(what),
+                Ok(what) => {
+                    self.take(what);
+                    told.try_iter().for_each(|what| self.take(what));
+                }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
             if self.waiting > 0 && self.first.is_some_and(|first| first.elapsed() >= HEAD_START) {
+                sys::make_thread_patient(true);
                 for pid in self.known.keys().copied().collect::<Vec<_>>() {
                     self.answer_all(pid);
                 }
+                sys::make_thread_patient(false);
             }
         }
-        // The trace is over: now somebody waits for us.
-        sys::make_thread_patient(false);
         for pid in self.known.keys().copied().collect::<Vec<_>>() {
             self.forget(pid);
         }
