@@ -4,7 +4,7 @@
 
 use locality_stream::{Code, InstructionRecord};
 
-use crate::state::Model;
+use crate::state::{Model, NONE};
 
 /// Set in the recorded address of an instruction whose function's costs go to its caller.
 pub const SKIPPED: u64 = 1 << 62;
@@ -47,37 +47,71 @@ pub(crate) struct Facts {
     runs: Vec<Run>,
     /// By block: whether it is a stub.
     stubs: Vec<Option<bool>>,
-    /// Nodes entered lately.
+    /// Calls of late.
     pub(crate) children: Children,
 }
 
-/// Guesses which node a call leads to, by the caller's node and the block at which it arrives.
+/// Where a call led: all that is to be known of it, so that no table has to be asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Child {
+    /// The caller's node; 0 for nobody's.
+    parent: u32,
+    /// The call instruction, and the block at which the call arrived.
+    site: u32,
+    block: u32,
+    /// The function's node; 0 where the block is a stub.
+    pub(crate) node: u32,
+    /// The function; of a stub the cell that pays for it.
+    pub(crate) function: u32,
+    pub(crate) arc: u32,
+}
+
+/// The calls of late, by the caller's node, the call instruction and the block at which they arrived.
 #[derive(Debug)]
-pub(crate) struct Children(Box<[u32; Children::COUNT]>);
+pub(crate) struct Children(Box<[Child; Children::COUNT]>);
 
 impl Default for Children {
     fn default() -> Self {
-        Children(Box::new([0; Children::COUNT]))
+        Children(Box::new([Child::NONE; Children::COUNT]))
     }
+}
+
+impl Child {
+    const NONE: Child = Child { parent: 0, site: 0, block: NONE, node: 0, function: 0, arc: 0 };
 }
 
 impl Children {
     const COUNT: usize = 1 << 12;
 
     #[inline(always)]
-    fn slot(node: u32, block: u32) -> usize {
+    fn slot(node: u32, site: u32, block: u32) -> usize {
         let mixed = (u64::from(node) << 32 | u64::from(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = mixed.wrapping_add(u64::from(site).wrapping_mul(0xd1b5_4a32_d192_ed03));
         (mixed >> 52) as usize & (Self::COUNT - 1)
     }
 
-    /// The node; 0, which nothing leads to, where nobody knows.
+    /// Where the call led the last time, if that is known.
     #[inline(always)]
-    pub(crate) fn get(&self, node: u32, block: u32) -> u32 {
-        self.0[Self::slot(node, block)]
+    pub(crate) fn get(&self, node: u32, site: u32, block: u32) -> Option<&Child> {
+        let known = &self.0[Self::slot(node, site, block)];
+        ((known.parent, known.site, known.block) == (node, site, block)).then_some(known)
     }
 
-    pub(crate) fn set(&mut self, node: u32, block: u32, child: u32) {
-        self.0[Self::slot(node, block)] = child;
+    /// Remembers a call whose block is known.
+    pub(crate) fn set(&mut self, parent: u32, site: u32, block: u32, [node, function, arc]: [u32; 3]) {
+        if block != NONE {
+            self.0[Self::slot(parent, site, block)] = Child { parent, site, block, node, function, arc };
+        }
+    }
+
+    /// Forgets what leads to nodes that are not there any more, or from them.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
+        for child in self.0.iter_mut() {
+            // A node that is there has its parent.
+            if child.parent != 0 && !is_there(if child.node == 0 { child.parent } else { child.node }) {
+                *child = Child::NONE;
+            }
+        }
     }
 }
 

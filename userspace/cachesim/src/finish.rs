@@ -27,7 +27,7 @@ impl<A: Arena + ?Sized> CacheSim<'_, A> {
         sim.fetch_rest();
         sim.s.settle(arena);
         // The last count of needed nodes.
-        sim.s.prune(arena);
+        sim.s.prune(arena, sim.facts);
         let threads = sim.s.threads.values(arena);
         // In Callgrind's model all threads have the same caches, which are empty after the first.
         for thread in threads {

@@ -155,7 +155,7 @@ impl<A: Arena + ?Sized> Analysis for CacheSim<'_, A> {
         }
         #[cfg(not(target_arch = "x86_64"))]
         sim.take_all(events);
-        sim.s.prune_sometimes(sim.arena);
+        sim.s.prune_sometimes(sim.arena, sim.facts);
         compiler_fence(Ordering::SeqCst);
         sim.s.consumed += sim.s.busy;
         sim.s.busy = 0;

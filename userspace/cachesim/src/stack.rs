@@ -130,18 +130,22 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let Some(record) = self.code.blocks.get(block as usize) else { return };
         if matches!(self.s.now.pending, PENDING_CALL | PENDING_BEHIND) && self.facts.is_stub(self.code, block)
         {
-            return self.pass_through();
+            return self.pass_through(block);
         }
         self.enter(block, record.first);
     }
 
     /// A stub costs its caller; where it jumps to is still open.
     #[cold]
-    fn pass_through(&mut self) {
+    fn pass_through(&mut self, block: u32) {
         let Some(top) = self.s.now.depth.checked_sub(1).filter(|top| *top > 0) else { return };
         // SAFETY: below the depth; a copy is taken.
         let above = unsafe { *self.s.now.frame(self.arena, top - 1) };
-        let instead = self.instead(&above, self.s.now.pending_site);
+        let site = self.s.now.pending_site;
+        let instead = self.instead(&above, site);
+        if above.instead == 0 {
+            self.facts.children.set(above.node, site, block, [0, instead, 0]);
+        }
         // SAFETY: as above, and no other reference.
         unsafe { self.s.now.frame(self.arena, top).instead = instead };
         self.s.now.pending = PENDING_BEHIND;

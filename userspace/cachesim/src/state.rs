@@ -10,7 +10,7 @@ use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x05");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x06");
 /// Frames kept per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
@@ -80,21 +80,15 @@ pub(crate) struct Node {
     pub(crate) parent: u32,
     pub(crate) function: u32,
     pub(crate) arc: u32,
-    /// The call instruction.
-    pub(crate) site: u32,
-    /// The block at which control arrived; [`NONE`] where the source did not tell.
-    pub(crate) block: u32,
-    pub(crate) unused: u32,
-    /// Functions on the path, as bits of their numbers' hashes.
-    pub(crate) path: u64,
-    pub(crate) costs: Costs,
     /// Lines that it loaded and that are resident, at any level.
     pub(crate) lines: u32,
     pub(crate) children: u32,
     pub(crate) flags: u32,
-    pub(crate) reserved: u32,
+    /// Functions on the path, as bits of their numbers' hashes.
+    pub(crate) path: u64,
+    pub(crate) costs: Costs,
 }
-const _: () = assert!(size_of::<Node>() == 216);
+const _: () = assert!(size_of::<Node>() == 200);
 // SAFETY: integers without padding.
 unsafe impl Plain for Node {}
 
@@ -430,15 +424,11 @@ impl State {
             parent: 0,
             function: UNKNOWN_CALLER,
             arc: 0,
-            site: NO_INSTRUCTION,
-            block: NONE,
-            unused: 0,
-            path: 0,
-            costs: Costs::default(),
             lines: 0,
             children: 0,
             flags: 0,
-            reserved: 0,
+            path: 0,
+            costs: Costs::default(),
         };
         nodes.push(arena, free)?;
         nodes.push(arena, Node { flags: flag::ROOT | flag::FIRST_OF_FUNCTION, path: 1, ..free })?;

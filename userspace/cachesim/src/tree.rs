@@ -15,7 +15,7 @@
 use locality_stream::{Arena, NO_INSTRUCTION};
 
 use crate::columns::{Column, Costs};
-use crate::facts;
+use crate::facts::{self, Facts};
 use crate::sim::Sim;
 use crate::stack::{PENDING_BEHIND, PENDING_CALL, PENDING_SIGNAL};
 use crate::state::{
@@ -77,7 +77,7 @@ impl State {
     }
 
     /// Prunes what is not needed.
-    pub(crate) fn prune<A: Arena + ?Sized>(&mut self, arena: &A) {
+    pub(crate) fn prune<A: Arena + ?Sized>(&mut self, arena: &A, facts: &mut Facts) {
         self.hold_stacks(arena, 1);
         for first in UNKNOWN_NODE + 1..self.nodes.len() as u32 {
             let mut number = first;
@@ -91,8 +91,7 @@ impl State {
                 self.hand_up(arena, number);
                 if let Some(node) = self.nodes.get_mut(arena, number) {
                     // Nothing finds a free node by its parent, which is the next free one.
-                    (node.flags, node.block, node.site) = (flag::FREE, NONE, NO_INSTRUCTION);
-                    node.arc = 0;
+                    (node.flags, node.arc) = (flag::FREE, 0);
                     node.parent = self.free;
                 }
                 self.free = number;
@@ -116,6 +115,9 @@ impl State {
                 let _has_room = self.node_numbers.set(arena, node_key(node.parent, node.arc), number);
             }
         }
+        let nodes = self.nodes.values(arena);
+        let is_free = |node: &Node| node.flags & flag::FREE != 0;
+        facts.children.retain(|node| nodes.get(node as usize).is_some_and(|node| !is_free(node)));
         self.prunings += 1;
         self.nodes_sum += u64::from(self.used);
         self.nodes_most = self.nodes_most.max(self.used.into());
@@ -125,9 +127,9 @@ impl State {
 
     /// Prunes when it is time for it.
     #[inline(always)]
-    pub(crate) fn prune_sometimes<A: Arena + ?Sized>(&mut self, arena: &A) {
+    pub(crate) fn prune_sometimes<A: Arena + ?Sized>(&mut self, arena: &A, facts: &mut Facts) {
         if self.loads.saturating_sub(self.pruned_at) >= LOADS.0.max(LOADS.1 * u64::from(self.used)) {
-            self.prune(arena);
+            self.prune(arena, facts);
         }
     }
 
@@ -222,7 +224,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             known
         } else {
             if self.s.used >= self.s.limit {
-                self.s.prune(self.arena);
+                self.s.prune(self.arena, self.facts);
             }
             let nodes = self.s.nodes.values(self.arena);
             let path = nodes.get(parent as usize)?.path;
@@ -245,24 +247,17 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 parent,
                 function,
                 arc,
-                site,
-                block,
-                unused: 0,
-                path: path | bit(function),
-                costs: Costs::default(),
                 lines: 0,
                 children: 0,
                 flags: of(first_of_function, flag::FIRST_OF_FUNCTION) | of(first_of_arc, flag::FIRST_OF_ARC),
-                reserved: 0,
+                path: path | bit(function),
+                costs: Costs::default(),
             })?;
             self.s.nodes.get_mut(self.arena, parent)?.children += 1;
             self.s.node_numbers.set(self.arena, node_key(parent, arc), number)?;
             number
         };
-        let node = self.s.nodes.get_mut(self.arena, number)?;
-        // The same function may be entered by several blocks, as code is translated again.
-        node.block = block;
-        self.facts.children.set(parent, block, number);
+        self.facts.children.set(parent, site, block, [number, function, arc]);
         Some(number)
     }
 
@@ -282,15 +277,11 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             parent: 0,
             function,
             arc: root,
-            site: NO_INSTRUCTION,
-            block: NONE,
-            unused: 0,
-            path: bit(function),
-            costs: Costs::default(),
             lines: 0,
             children: 0,
             flags: flag::ROOT | flag::FIRST_OF_FUNCTION | flag::FIRST_OF_ARC,
-            reserved: 0,
+            path: bit(function),
+            costs: Costs::default(),
         })
     }
 
@@ -308,17 +299,18 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         if above.instead != 0 {
             return false;
         }
-        let latest = self.facts.children.get(above.node, block);
-        // SAFETY: only numbers of nodes are remembered, and nodes are not taken away from the list.
-        let guess = unsafe { self.s.nodes.at(self.arena, latest) };
-        let site = self.s.now.pending_site;
-        if guess.parent != above.node || guess.site != site || guess.block != block || block == NONE {
+        let Some(child) = self.facts.children.get(above.node, self.s.now.pending_site, block).copied() else {
             return false;
+        };
+        if child.node == 0 {
+            frame.instead = child.function;
+            self.s.now.pending = PENDING_BEHIND;
+        } else {
+            // SAFETY: remembered were numbers of the list, of which nothing is taken away.
+            unsafe { self.s.arcs.at(self.arena, child.arc) }.calls += 1;
+            (frame.node, frame.function, frame.instead) = (child.node, child.function, 0);
+            self.s.now.pending = 0;
         }
-        let Some(arc) = self.s.arcs.get_mut(self.arena, guess.arc) else { return false };
-        arc.calls += 1;
-        (frame.node, frame.function, frame.instead) = (latest, guess.function, 0);
-        self.s.now.pending = 0;
         self.stand();
         true
     }
@@ -340,15 +332,11 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             // SAFETY: frames have cells of the list.
             site = unsafe { self.s.cells.list.at(self.arena, above.instead).index };
         }
-        let latest = self.facts.children.get(above.node, block);
-        // SAFETY: only numbers of nodes are remembered, and nodes are not taken away from the list.
-        let guess = unsafe { self.s.nodes.at(self.arena, latest) };
-        if guess.parent == above.node && guess.site == site && guess.block == block && block != NONE {
-            let (arc, function) = (guess.arc, guess.function);
-            if let Some(arc) = self.s.arcs.get_mut(self.arena, arc) {
-                arc.calls += 1;
-            }
-            (frame.node, frame.function, frame.instead) = (latest, function, 0);
+        if let Some(child) = self.facts.children.get(above.node, site, block).filter(|child| child.node != 0)
+        {
+            // SAFETY: remembered were numbers of the list, of which nothing is taken away.
+            unsafe { self.s.arcs.at(self.arena, child.arc) }.calls += 1;
+            (frame.node, frame.function, frame.instead) = (child.node, child.function, 0);
             return self.stand();
         }
         self.enter_slowly(block, first, site);

@@ -111,7 +111,7 @@ proptest! {
         for events in events.chunks(batch) {
             sim.observe(events, &text.code()).unwrap();
             if prune {
-                sim.values().prune(&heap);
+                sim.values().prune(&heap, &mut sim.facts);
             }
         }
         prop_assert_eq!(sim.consumed(), events.len() as u64);
