@@ -215,10 +215,14 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             let mut number = hot.instead;
             if number == 0 {
                 let latest = *hot.latest.add(event.index as usize);
-                if latest >> 32 != hot.function {
-                    return false;
-                }
                 number = latest as u32;
+                if latest >> 32 != hot.function {
+                    // Code of several functions: what they jump to.
+                    match self.s.cells.known(self.arena, self.s.function, event.index) {
+                        Some(known) => number = known,
+                        None => return false,
+                    }
+                }
             }
             // Reads and writes stand next to each other.
             let cell = &mut *hot.cells.add(number as usize);

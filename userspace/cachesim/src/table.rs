@@ -181,6 +181,17 @@ impl<T: Plain> Keyed<T> {
         self.look_up(arena, function, index, value)
     }
 
+    /// As [`Keyed::find`], of an index that `parts` has; `None` where there is no such record. No table moves.
+    #[inline(never)]
+    pub(crate) fn known<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32) -> Option<u32> {
+        let number = self.numbers.get(arena, (u64::from(function) + 1) << 32 | u64::from(index));
+        if number == 0 {
+            return None;
+        }
+        *self.latest.get_mut(arena, index)? = (u64::from(function) + 1) << 32 | u64::from(number);
+        Some(number)
+    }
+
     #[inline(never)]
     fn look_up<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32, value: T) -> Option<u32> {
         /// Indices above are not kept by index: code has no such.
