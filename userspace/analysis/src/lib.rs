@@ -20,6 +20,7 @@ pub mod survival;
 pub mod interval;
 
 pub mod estimator;
+pub mod regions;
 pub mod stretches;
 
 pub mod convergence;

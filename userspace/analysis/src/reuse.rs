@@ -26,6 +26,7 @@ use crate::estimator::{Draw, Estimator, Mass, Study};
 use crate::interval::Spreads;
 use crate::model::{Profile, ThreadId};
 use crate::rates::{Rates, Unit};
+use crate::regions::Code;
 use crate::stretches::{MOST, Stretches, distances};
 use crate::subjects::{Followed, Subject, Subjects};
 
@@ -161,8 +162,9 @@ impl<'a> Case<'a> {
         granule: u32,
         thread: Option<ThreadId>,
     ) -> Self {
-        let fine = Stretches::of(profile, rates, granule, thread, MOST);
-        let coarse = Stretches::of(profile, rates, granule, thread, FEW_STRETCHES);
+        let code = Code::of(profile, thread);
+        let stretches = |most| Stretches::of(profile, rates, &code, granule, thread, most);
+        let (fine, coarse) = (stretches(MOST), stretches(FEW_STRETCHES));
         let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
         subjects
             .retain(|subject| fine.of_sample.get(subject.sample as usize).is_some_and(|s| *s != usize::MAX));

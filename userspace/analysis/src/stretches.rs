@@ -1,4 +1,7 @@
-//! A run cut into stretches by time, and the conversion of their time distances to stack distances.
+//! A run cut into stretches by region of code and time, and the conversion of their time distances to stack distances.
+//!
+//! What runs together is told from other work by its code (module `regions`). Behind a use comes its own region's work for as long as the
+//! program stays there, then what the program does on average around that time ([`Around`]).
 //!
 //! `convert::phases` puts a distance into the phase of its reuse and first touches into theirs. Samples are uses: what is
 //! known is how long after the use the reuse comes. Read backwards, a use is a reuse and a last touch a first one, and the
@@ -10,11 +13,12 @@
 use std::collections::BTreeMap;
 
 use crate::convert::distances::{Bar, Distances};
-use crate::convert::phases::{self, Phase, Reach};
+use crate::convert::phases::{self, Around, Phase, Reach};
 use crate::convert::scale;
 use crate::estimator::Mass;
 use crate::model::{Profile, ThreadId};
 use crate::rates::Rates;
+use crate::regions::{Code, Regions};
 
 /// Samples in a stretch, at least (but for runs with fewer).
 pub const FEWEST: usize = 16;
@@ -34,20 +38,33 @@ pub struct Stretch {
     pub left: f64,
     /// Whether the process was seen to end with it.
     pub ended: bool,
+    /// Region of code.
+    pub region: usize,
+    /// Accesses for which the process stays there on average, at least and at most; infinite where it does nothing else.
+    pub stays: (f64, f64),
+    /// Times of its first and last sample.
+    pub span_ns: (u64, u64),
 }
 
 /// A run in stretches.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Stretches {
-    /// In order of process and time.
+    /// In order of process, region and time.
     pub all: Vec<Stretch>,
     /// Stretch of each sample; `usize::MAX` for samples of other threads.
     pub of_sample: Vec<usize>,
 }
 
 impl Stretches {
-    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a process at most.
-    pub fn of(profile: &Profile, rates: &Rates, granule: u32, thread: Option<ThreadId>, most: usize) -> Self {
+    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a process and one more a region at most.
+    pub fn of(
+        profile: &Profile,
+        rates: &Rates,
+        code: &Code,
+        granule: u32,
+        thread: Option<ThreadId>,
+        most: usize,
+    ) -> Self {
         let mut of_process: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
         for (index, sample) in profile.samples.iter().enumerate() {
             if thread.is_none_or(|thread| thread == sample.thread) {
@@ -65,39 +82,57 @@ impl Stretches {
             }
         }
         let mut found = Self { all: Vec::new(), of_sample: vec![usize::MAX; profile.samples.len()] };
+        let here = |index: usize| {
+            let period = profile.samples.get(index).map_or(0, |sample| sample.period_ns);
+            rates.at(index).value * period as f64
+        };
         for (pid, mut samples) in of_process {
             samples.sort_unstable();
-            let n = (samples.len() / FEWEST).clamp(1, most.max(1));
-            let mut from_ns = None;
-            for part in 0..n {
-                let cut = |part: usize| part * samples.len() / n;
-                let members = samples.get(cut(part)..cut(part + 1)).unwrap_or_default();
-                let (mut accesses, mut touches, mut counted) = (0.0, 0.0, 0.0);
-                for &(_, index) in members {
-                    let period = profile.samples.get(index).map_or(0, |sample| sample.period_ns);
-                    let here = rates.at(index).value * period as f64;
-                    accesses += here;
-                    if let Some(Some(per_access)) = per_access.get(index) {
-                        touches += here * per_access;
-                        counted += here;
+            let weighed: Vec<(usize, f64)> =
+                samples.iter().map(|(_, index)| (*index, here(*index))).collect();
+            let regions = Regions::of(code, &weighed, FEWEST);
+            let mut of_region: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
+            for (sample, region) in samples.iter().zip(&regions.of) {
+                of_region.entry(*region).or_default().push(*sample);
+            }
+            let (everything, alone) = (samples.len(), of_region.len() == 1);
+            for (region, samples) in of_region {
+                let stays = regions.stays.get(region).copied().unwrap_or((f64::INFINITY, f64::INFINITY));
+                let most = (most * samples.len()).div_ceil(everything.max(1));
+                let n = (samples.len() / FEWEST).clamp(1, most.max(1));
+                let mut from_ns = None;
+                for part in 0..n {
+                    let cut = |part: usize| part * samples.len() / n;
+                    let members = samples.get(cut(part)..cut(part + 1)).unwrap_or_default();
+                    let (mut accesses, mut touches, mut counted) = (0.0, 0.0, 0.0);
+                    for &(_, index) in members {
+                        let here = here(index);
+                        accesses += here;
+                        if let Some(Some(per_access)) = per_access.get(index) {
+                            touches += here * per_access;
+                            counted += here;
+                        }
+                        if let Some(place) = found.of_sample.get_mut(index) {
+                            *place = found.all.len();
+                        }
                     }
-                    if let Some(place) = found.of_sample.get_mut(index) {
-                        *place = found.all.len();
+                    let (Some(first), Some(last)) = (members.first(), members.last()) else { continue };
+                    if thread.is_some() && alone {
+                        accesses = rates.accesses(first.1, from_ns.unwrap_or(0), last.0).max(accesses);
                     }
+                    from_ns = Some(last.0);
+                    let middle = members.get(members.len() / 2).unwrap_or(first);
+                    found.all.push(Stretch {
+                        pid,
+                        accesses,
+                        touches_per_access: if counted > 0.0 { touches / counted } else { 0.0 },
+                        left: rates.left(middle.1, middle.0),
+                        ended: rates.ended(middle.1),
+                        region,
+                        stays,
+                        span_ns: (first.0, last.0),
+                    });
                 }
-                let (Some(first), Some(last)) = (members.first(), members.last()) else { continue };
-                if thread.is_some() {
-                    accesses = rates.accesses(first.1, from_ns.unwrap_or(0), last.0).max(accesses);
-                }
-                from_ns = Some(last.0);
-                let middle = members.get(members.len() / 2).unwrap_or(first);
-                found.all.push(Stretch {
-                    pid,
-                    accesses,
-                    touches_per_access: if counted > 0.0 { touches / counted } else { 0.0 },
-                    left: rates.left(middle.1, middle.0),
-                    ended: rates.ended(middle.1),
-                });
             }
         }
         found
@@ -115,8 +150,10 @@ impl Stretches {
 
     /// Stack distances, from the weight by time distance of each stretch.
     pub fn stack_distances(&self, masses: &[Mass]) -> Distances {
-        let parts: Vec<Distances> =
-            self.phases(masses).iter().map(|phases| phases::stack_distances(phases, Reach::All)).collect();
+        let stack = |(phases, around): &(Vec<Phase>, Vec<Around>)| {
+            phases::stack_distances(phases, around, Reach::All)
+        };
+        let parts: Vec<Distances> = self.phases(masses).iter().map(stack).collect();
         match parts.as_slice() {
             [only] => only.clone(),
             _ => Distances::union(&parts.iter().collect::<Vec<_>>()),
@@ -126,37 +163,55 @@ impl Stretches {
     /// For each stretch the time distances, as bins of the fine scale, from which on so many granules lie between use and reuse
     /// ([`phases::fill_times`]).
     pub fn fill_times(&self, masses: &[Mass], granules: f64) -> Vec<Vec<usize>> {
-        let of_process = |phases: Vec<Phase>| phases::fill_times(&phases, granules).into_iter().rev();
-        self.phases(masses).into_iter().flat_map(of_process).collect()
+        let of_region = |(phases, around): (Vec<Phase>, Vec<Around>)| {
+            phases::fill_times(&phases, &around, granules).into_iter().rev()
+        };
+        self.phases(masses).into_iter().flat_map(of_region).collect()
     }
 
-    /// The stretches of each process as phases, the last first.
-    fn phases(&self, masses: &[Mass]) -> Vec<Vec<Phase>> {
+    /// The stretches of each process and region as phases, the last first, each with what lies around it; with nothing where the process does nothing else.
+    fn phases(&self, masses: &[Mass]) -> Vec<(Vec<Phase>, Vec<Around>)> {
         let mut whole = Mass::default();
         masses.iter().for_each(|mass| whole.add(mass));
+        let phase = |(stretch, mass): &(&Stretch, &Mass)| {
+            let seen = if mass.total() > 0.0 { mass } else { &whole };
+            let touches = if stretch.touches_per_access > 0.0 {
+                stretch.touches_per_access * stretch.accesses
+            } else {
+                mass.total()
+            };
+            Phase { time: distances(seen, touches / seen.total()), accesses: stretch.accesses }
+        };
+        let all: Vec<(&Stretch, &Mass)> = self.all.iter().zip(masses).collect();
         let mut parts = Vec::new();
-        let mut rest: Vec<(&Stretch, &Mass)> = self.all.iter().zip(masses).collect();
-        while let Some(pid) = rest.first().map(|(stretch, _)| stretch.pid) {
-            let until = rest.iter().position(|(stretch, _)| stretch.pid != pid).unwrap_or(rest.len());
-            let of_process: Vec<(&Stretch, &Mass)> = rest.drain(..until).collect();
-            let phases = of_process
-                .iter()
-                .rev()
-                .map(|(stretch, mass)| {
-                    let seen = if mass.total() > 0.0 { mass } else { &whole };
-                    let touches = if stretch.touches_per_access > 0.0 {
-                        stretch.touches_per_access * stretch.accesses
-                    } else {
-                        mass.total()
-                    };
-                    let time = distances(seen, touches / seen.total());
-                    Phase { time, accesses: stretch.accesses }
-                })
-                .collect();
-            parts.push(phases);
+        for of_process in all.chunk_by(|a, b| a.0.pid == b.0.pid) {
+            let process: Vec<(&Stretch, Phase)> =
+                of_process.iter().map(|part| (part.0, phase(part))).collect();
+            for of_region in process.chunk_by(|a, b| a.0.region == b.0.region) {
+                let phases = of_region.iter().rev().map(|(_, phase)| phase.clone()).collect();
+                let shared = of_region.iter().filter(|(stretch, _)| stretch.stays.1.is_finite());
+                let around = shared.rev().map(|(stretch, _)| around(stretch, &process)).collect();
+                parts.push((phases, around));
+            }
         }
         parts
     }
+}
+
+/// What the process does around a stretch: the part of each that lies within its time.
+fn around(stretch: &Stretch, process: &[(&Stretch, Phase)]) -> Around {
+    let (from, to) = stretch.span_ns;
+    let within = |(other, phase): &(&Stretch, Phase)| {
+        let (first, last) = other.span_ns;
+        let both = last.min(to).saturating_sub(first.max(from)) as f64;
+        let part = match last - first {
+            0 => f64::from(u8::from(from <= first && first <= to)),
+            whole => both / whole as f64,
+        };
+        (part > 0.0).then(|| phase.part(part))
+    };
+    let run = process.iter().map(|(_, phase)| phase.accesses).sum();
+    Around::of(&process.iter().filter_map(within).collect::<Vec<_>>(), stretch.stays, run)
 }
 
 /// Weights as a histogram, scaled.

@@ -21,8 +21,8 @@ use locality_analysis::similarity::{self, Similarity, curve};
 type Method = (&'static str, fn(&[Phase]) -> Distances);
 
 const METHODS: [Method; 5] = [
-    ("phases, all that a reuse spans", |phases| phases::stack_distances(phases, Reach::All)),
-    ("phases, own only", |phases| phases::stack_distances(phases, Reach::Own)),
+    ("phases, all that a reuse spans", |phases| phases::stack_distances(phases, &[], Reach::All)),
+    ("phases, own only", |phases| phases::stack_distances(phases, &[], Reach::Own)),
     ("StatStack/AET", |phases| mean::stack_distances(&whole(phases).time, tau(phases))),
     ("HOTL", hotl),
     ("Shen (RDX)", |phases| {

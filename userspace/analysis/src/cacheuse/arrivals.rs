@@ -6,6 +6,9 @@
 //! accesses and in a stretch of the run whose T is more than i, F(i), that of those of them that span the T accesses of their
 //! stretch, and N, that of its touches of lines never touched before,
 //!
+//! A place is told apart by the kind of memory that it touches there too (heap, stack, mapped, …): of a line that two places touch one after the other
+//! reuses arrive at the second one as well, and if that touches other lines first, it would take those for the lines of both.
+//!
 //! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) where i < T, else 1.
 //!
 //! Loads of lines and far reuses of their words are held against each other ([`Gaps::words`]), so both are far by the T of their

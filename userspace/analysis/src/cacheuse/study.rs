@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use crate::context::{ContextId, Contexts, function_name};
 use crate::estimator::Estimator;
 use crate::model::{
-    AccessKind, Accessed, FieldId, FrameId, Load, LoadId, Located, ModuleId, ObjectId, Profile,
+    AccessKind, Accessed, FieldId, FrameId, Load, LoadId, Located, ModuleId, ObjectId, ObjectKind, Profile,
 };
-use crate::objects::{Rows, reuse_kind};
+use crate::objects::{Locations, Rows, reuse_kind};
 use crate::rates::Rates;
 use crate::reuse::Case;
 use crate::subjects::Subject;
@@ -53,6 +53,8 @@ pub(super) struct First<'a> {
     pub path: usize,
     /// That of its path.
     pub place: usize,
+    /// That of the place and the kind of memory that it touches: what arrives there, and what is used of its lines, is its own.
+    pub spot: usize,
     pub object: usize,
     pub stretch: usize,
     pub weight: f64,
@@ -79,13 +81,13 @@ pub(super) struct Study<'a> {
     pub objects: Vec<Option<ObjectId>>,
     /// Where first touches lie.
     pub located: HashMap<LoadId, (ObjectId, Option<FieldId>)>,
-    /// Reuses by the place where they arrive, and by that of their use.
+    /// Reuses by the spot where they arrive, and by that of their use.
     pub arrivals: Vec<Arrivals>,
     pub departures: Vec<Arrivals>,
     pub all: Arrivals,
-    /// Weight of uses without a reuse, by place.
+    /// Weight of uses without a reuse, by spot.
     pub never: Vec<f64>,
-    /// Reuses of words by the place where they arrive.
+    /// Reuses of words by the spot where they arrive.
     pub words: Vec<Arrivals>,
     /// Words that are never reused for each line that is not: those used of a new line.
     pub words_of_new: f64,
@@ -96,7 +98,7 @@ pub(super) struct Study<'a> {
     pub missed: f64,
     /// Innermost frame of each place, and whether it stores.
     pub places: Vec<(Option<FrameId>, bool)>,
-    /// Function of each place.
+    /// Function and kind of memory of each spot.
     groups: Vec<usize>,
     /// Places with enough first touches for curves of their own.
     pub busy: Vec<usize>,
@@ -206,6 +208,8 @@ impl<'a> Study<'a> {
             let place = (frames(context).first().copied(), kind == AccessKind::Store);
             places.number(place, place)
         };
+        let mut spots = Numbers::new();
+        let mut spot_of = |place: usize, kind: Option<ObjectKind>| spots.number((place, kind), (place, kind));
         let mut functions = Numbers::new();
         let mut path_of = |context: Option<ContextId>, place: usize| {
             let known =
@@ -236,6 +240,11 @@ impl<'a> Study<'a> {
         let located: HashMap<LoadId, (ObjectId, Option<FieldId>)> =
             profile.located.iter().filter_map(of_load).collect();
         let (rows, mut objects, mut paths) = (Rows::of(profile, contexts), Numbers::new(), Numbers::new());
+        let locations = Locations::of(profile, &rows);
+        let kind_of = |row: Option<usize>| {
+            let object = profile.objects.get(rows.object(row?)?.0 as usize)?;
+            Some(object.kind)
+        };
         let mut firsts = Vec::with_capacity(profile.loads.len());
         for (id, load) in (0..).map(LoadId).zip(&profile.loads) {
             let weight = here(load.sample.0) * load.stands_for;
@@ -246,7 +255,8 @@ impl<'a> Study<'a> {
             let path = paths.number_with((context, place), || path_of(context, place));
             let row = located.get(&id).and_then(|(object, _)| rows.row(*object));
             let object = objects.number(row, row.and_then(|row| rows.object(row)));
-            firsts.push(First { id, load, path, place, object, stretch, weight, share_of_sample: 1.0 });
+            let spot = spot_of(place, kind_of(row));
+            firsts.push(First { id, load, path, place, spot, object, stretch, weight, share_of_sample: 1.0 });
         }
         let mut alike: HashMap<(u32, usize), f64> = HashMap::new();
         firsts.iter().for_each(|first| *alike.entry((first.load.sample.0, first.place)).or_default() += 1.0);
@@ -257,25 +267,29 @@ impl<'a> Study<'a> {
             let weights = case.weights(estimator);
             let reuse = |(subject, weight): (&Subject, f64)| {
                 let reused = subject.reuse_context.filter(|_| subject.reused());
-                let arrives = reused.map(|context| place_of(Some(context), reuse_kind(profile, subject)));
+                // Of the use, whose line it is.
+                let row = locations.of_subject(subject).map(|at| at.row);
+                let mut spot_of = |context, kind| spot_of(place_of(Some(context), kind), kind_of(row));
+                let arrives = reused.map(|context| spot_of(context, reuse_kind(profile, subject)));
                 let arrival = Arrival { distance: subject.distance(), sample: subject.sample, weight };
                 let of_use = subject.used.and_then(|row| profile.uses.get(row as usize));
                 let kind = of_use.map(|of_use| of_use.access.kind).unwrap_or_default();
-                (place_of(Some(subject.context), kind), subject.weight, arrives, arrival)
+                (spot_of(subject.context, kind), subject.weight, arrives, arrival)
             };
             case.subjects().iter().zip(weights).map(reuse).collect()
         };
         let (of_lines, of_words) = (reuses_of(lines), reuses_of(words));
-        let places = places.values;
+        let (places, spots) = (places.values, spots.values);
         let mut groups = Numbers::new();
-        let group_of = |(frame, _): &(Option<FrameId>, bool)| {
-            groups.number(frame.and_then(|frame| function(profile, frame)), ())
+        let group_of = |(place, kind): &(usize, Option<ObjectKind>)| {
+            let frame = places.get(*place).and_then(|place| place.0);
+            groups.number((frame.and_then(|frame| function(profile, frame)), *kind), ())
         };
-        let groups = places.iter().map(group_of).collect();
-        let mut arrivals = vec![Arrivals::default(); places.len()];
+        let groups = spots.iter().map(group_of).collect();
+        let mut arrivals = vec![Arrivals::default(); spots.len()];
         let (mut departures, mut word_arrivals) = (arrivals.clone(), arrivals.clone());
         let mut all = Arrivals::default();
-        let mut never: Vec<f64> = vec![0.0; places.len()];
+        let mut never: Vec<f64> = vec![0.0; spots.len()];
         for (used, weight, arrives, arrival) in of_lines {
             never[used] += weight;
             if let Some(place) = arrives {
@@ -330,9 +344,9 @@ impl<'a> Study<'a> {
         let drawn = |of: &[Arrivals]| of.iter().map(draw).collect::<Vec<_>>();
         let (all, never) = (draw(&self.all), self.never.iter().sum());
         let mut arrivals = drawn(&self.arrivals);
-        let mut shown = vec![0.0; self.places.len()];
+        let mut shown = vec![0.0; self.groups.len()];
         for first in self.firsts.iter().filter(|first| first.load.gap.is_none()) {
-            shown[first.place] += first.weight * times(first.load.sample.0);
+            shown[first.spot] += first.weight * times(first.load.sample.0);
         }
         rearrange(&mut arrivals, &shown, &self.groups, &self.reach, never);
         let new = new_data(&arrivals, &shown, &self.reach, never);
@@ -353,7 +367,7 @@ impl<'a> Study<'a> {
             let fill = fill(first.stretch);
             let loads = match first.load.gap {
                 Some(gap) => f64::from(u8::from(gap >= fill)),
-                None => before.lasts(first.place, first.load.skip, fill),
+                None => before.lasts(first.spot, first.load.skip, fill),
             };
             let weight = first.weight * times(first.load.sample.0) * loads;
             let mut spell = |until, end, bytes: f64| {
@@ -386,11 +400,11 @@ impl<'a> Study<'a> {
         let words: Vec<f64> = self.words.iter().map(|place| place.far(times, fill_at)).collect();
         let shares = self.shares_used_later(&words, &before, &known);
         let cost = |(first, (weight, seen, used, open)): (&First<'_>, (f64, Shown, f64, f64))| {
-            let share = shares[first.place];
+            let share = shares[first.spot];
             let reciprocal = match seen.state {
                 State::Evicted(_) => 1.0,
                 State::Open { idle, .. } => {
-                    mean_reciprocal(after.lasts(first.place, idle, fill(first.stretch)))
+                    mean_reciprocal(after.lasts(first.spot, idle, fill(first.stretch)))
                 }
             };
             let weight = weight * self.missed;
@@ -422,9 +436,9 @@ impl<'a> Study<'a> {
         let bytes =
             sum(|(weight, seen, ..)| weight * seen.used) / sum(|(weight, seen, ..)| weight * seen.words);
         let bytes = if bytes.is_finite() { bytes } else { 0.0 };
-        let mut rooms = vec![Room::default(); self.places.len()];
+        let mut rooms = vec![Room::default(); self.groups.len()];
         for (first, (weight, _, used, open)) in self.firsts.iter().zip(known) {
-            let room = &mut rooms[first.place];
+            let room = &mut rooms[first.spot];
             room.used += weight * used;
             room.open += weight * open;
         }

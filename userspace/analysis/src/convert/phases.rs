@@ -35,20 +35,22 @@ pub enum Reach {
 /// Places within a phase at which a reuse is tried.
 const PLACES: u32 = 4;
 
-/// Stack distances of a run cut into `phases`, in order of time.
-pub fn stack_distances(phases: &[Phase], reach: Reach) -> Distances {
+/// Stack distances of a run cut into `phases`, in order of time; of one of several kinds of work, with what lies around each of them.
+pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Distances {
     let mut sums = Sums::default();
     let timeline = Timeline::of(phases);
     for (index, phase) in phases.iter().enumerate() {
+        let around = around.get(index);
+        let length = around.map_or(phase.accesses, |around| around.stays.0.min(phase.accesses));
         for part in parts(&phase.time) {
             // A window that begins in the phase at any place need not be tried at several.
-            let places = if reach == Reach::Own || part.last * 16.0 < phase.accesses { 1 } else { PLACES };
+            let places = if reach == Reach::Own || part.last * 16.0 < length { 1 } else { PLACES };
             let weight = part.weight / f64::from(places);
             for place in 0..places {
                 let at = (f64::from(place) + 0.5) / f64::from(places);
                 let distance = |window| match reach {
                     Reach::Own => timeline.own(index, window),
-                    Reach::All => timeline.all(index, at, window),
+                    Reach::All => timeline.all(index, at, window, around),
                 };
                 sums.spread(distance(part.low), distance(part.last), weight);
             }
@@ -59,13 +61,15 @@ pub fn stack_distances(phases: &[Phase], reach: Reach) -> Distances {
 
 /// For each phase, as bins of the fine scale, the shortest time distance at which a reuse in it has that many other granules between:
 /// one for each place within the phase that is tried; `usize::MAX` where no window reaches so far. As [`Reach::All`].
-pub fn fill_times(phases: &[Phase], granules: f64) -> Vec<Vec<usize>> {
+pub fn fill_times(phases: &[Phase], around: &[Around], granules: f64) -> Vec<Vec<usize>> {
     let timeline = Timeline::of(phases);
-    let run: f64 = phases.iter().map(|phase| phase.accesses).sum();
+    let all: f64 = phases.iter().map(|phase| phase.accesses).sum();
+    let run = around.first().map_or(all, |around| around.run);
     let last = scale::index(run.min(9e18) as u64) + 1;
     let fill = |index: usize, place: u32| {
         let at = (f64::from(place) + 0.5) / f64::from(PLACES);
-        let fills = |bin: usize| timeline.all(index, at, scale::low(bin) as f64) >= granules;
+        let fills =
+            |bin: usize| timeline.all(index, at, scale::low(bin) as f64, around.get(index)) >= granules;
         let (mut low, mut high) = (0, last);
         while low < high {
             let middle = low.midpoint(high);
@@ -76,9 +80,40 @@ pub fn fill_times(phases: &[Phase], granules: f64) -> Vec<Vec<usize>> {
     (0..phases.len()).map(|index| (0..PLACES).map(|place| fill(index, place)).collect()).collect()
 }
 
+/// What a program does around a phase, where it turns to the phase's kind of work again and again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Around {
+    mean: Option<Survival>,
+    stays: (f64, f64),
+    run: f64,
+}
+
+impl Around {
+    /// All kinds of work in their proportion, of a run of so many accesses that stays with one for `stays` accesses on average, at least and at most.
+    pub fn of(phases: &[Phase], stays: (f64, f64), run: f64) -> Self {
+        let time = Distances::union(&phases.iter().map(|phase| &phase.time).collect::<Vec<_>>());
+        let accesses: f64 = phases.iter().map(|phase| phase.accesses).sum();
+        let mean = (accesses > 0.0).then(|| Survival::of(&time, time.touches() / accesses)).flatten();
+        Self { mean, stays, run }
+    }
+
+    /// Accesses for which such a share of stays is over at most: they are exponential, of all orders of magnitude that their mean may have.
+    fn stays_until(&self, share: f64) -> f64 {
+        let (low, high) = self.stays;
+        -(1.0 - share).ln() * low.powf(1.0 - share) * high.powf(share)
+    }
+}
+
 struct Timeline {
     /// Position of each phase's first access, its end, and what is known of it.
     spans: Vec<(f64, f64, Option<Survival>)>,
+}
+
+impl Phase {
+    /// A part of it.
+    pub fn part(&self, part: f64) -> Self {
+        Self { time: self.time.scaled(part), accesses: self.accesses * part }
+    }
 }
 
 impl Timeline {
@@ -103,21 +138,36 @@ impl Timeline {
     }
 
     /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among the places that it may have in
-    /// its phase.
-    fn all(&self, index: usize, at: f64, window: f64) -> f64 {
-        let Some((from, until, _)) = self.spans.get(index) else { return 0.0 };
+    /// its phase. Where the run turns to other work in between, stays are exponential.
+    fn all(&self, index: usize, at: f64, window: f64, around: Option<&Around>) -> f64 {
+        let turns = around.and_then(|around| Some((around.mean.as_ref()?, around.stays_until(at))));
+        let granules = match turns.filter(|(_, stays)| *stays < window) {
+            None => {
+                let (granules, first) = self.stay(index, at, window, 0.0);
+                granules + first.map_or(0.0, |survival| survival.itself(window))
+            }
+            Some((mean, stays)) => {
+                let others = window - stays;
+                mean.footprint(others) + self.stay(index, at, stays, others).0 + mean.itself(window)
+            }
+        };
+        (granules - 1.0).max(0.0)
+    }
+
+    /// Granules that the last `length` accesses of a window touch for the first time, where so many others lie `before` them; and what is known of the first phase there.
+    fn stay(&self, index: usize, at: f64, length: f64, before: f64) -> (f64, Option<&Survival>) {
+        let Some((from, until, _)) = self.spans.get(index) else { return (0.0, None) };
         // A window cannot begin before the run does.
-        let earliest = from.max(window).min(*until);
+        let earliest = from.max(length).min(*until);
         let end = earliest + at * (until - earliest);
-        let start = (end - window).max(0.0);
+        let start = (end - length).max(0.0);
         let first = self.spans.partition_point(|span| span.1 <= start);
         let spans = self.spans.get(first..=index).unwrap_or_default();
         let part = |(from, until, survival): &(f64, f64, Option<Survival>)| {
             let Some(survival) = survival else { return 0.0 };
             let (a, b) = ((from - start).max(0.0), until.min(end) - start);
-            survival.footprint(b) - survival.footprint(a)
+            survival.footprint(before + b) - survival.footprint(before + a)
         };
-        let itself = spans.first().and_then(|span| span.2.as_ref()).map_or(0.0, |s| s.itself(window));
-        (spans.iter().map(part).sum::<f64>() - 1.0 + itself).max(0.0)
+        (spans.iter().map(part).sum(), spans.first().and_then(|span| span.2.as_ref()))
     }
 }

@@ -71,7 +71,7 @@ fn loops_have_their_closed_form() {
         assert_eq!(stack.at_least(f64::from(granules) - 1.0), f64::from(granules) * 5.0);
         let by_mean = mean::stack_distances(&time, 1.0);
         let by_shen = shen::stack_distances(&time, 1.0, f64::from(granules));
-        let by_phases = phases::stack_distances(&oracle::phases(&trace, 100), Reach::All);
+        let by_phases = phases::stack_distances(&oracle::phases(&trace, 100), &[], Reach::All);
         let hotl = Footprint::of(&time, trace.len() as f64, Some(&oracle::ends(&trace))).unwrap();
         for size in 1..granules + 2 {
             let truth = oracle::lru_misses(&trace, size as usize) as f64 / trace.len() as f64;
@@ -95,7 +95,7 @@ fn long_loops_are_right_to_the_scale() {
     let stacks = [
         mean::stack_distances(&time, 1.0),
         shen::stack_distances(&time, 1.0, 1e6),
-        phases::stack_distances(&[phase], Reach::All),
+        phases::stack_distances(&[phase], &[], Reach::All),
         hotl,
     ];
     for stack in stacks {
@@ -119,8 +119,8 @@ fn random_references_have_their_closed_form() {
         ("mean", mean::stack_distances(&time, 1.0)),
         ("shen", shen::stack_distances(&time, 1.0, granules.into())),
         ("hotl", hotl.stack_distances()),
-        ("own", phases::stack_distances(&oracle::phases(&trace, 1000), Reach::Own)),
-        ("all", phases::stack_distances(&oracle::phases(&trace, 1000), Reach::All)),
+        ("own", phases::stack_distances(&oracle::phases(&trace, 1000), &[], Reach::Own)),
+        ("all", phases::stack_distances(&oracle::phases(&trace, 1000), &[], Reach::All)),
     ];
     for (name, stack) in &found {
         for size in 1..granules {
@@ -160,7 +160,7 @@ fn accesses_of_several_touches() {
     let found = mean::stack_distances(&reuses, 4.0);
     assert!((found.at_least(18.9) - 20_000.0).abs() < 40.0 && found.at_least(20.01) < 1e-9, "{found:?}");
     let phase = phases::Phase { time: reuses, accesses: 5005.0 };
-    let found = phases::stack_distances(&[phase], Reach::All);
+    let found = phases::stack_distances(&[phase], &[], Reach::All);
     assert!((found.at_least(18.9) - 20_000.0).abs() < 40.0, "{found:?}");
 }
 
@@ -182,7 +182,7 @@ fn phases_do_not_mix() {
     let mixed = mean::stack_distances(&oracle::time(&trace), 1.0);
     assert!(worst(&mixed, &stack, 150) > 0.1);
     for reach in [Reach::Own, Reach::All] {
-        let apart = phases::stack_distances(&oracle::phases(&trace, 1000), reach);
+        let apart = phases::stack_distances(&oracle::phases(&trace, 1000), &[], reach);
         assert!(worst(&apart, &stack, 150) < 1e-9, "{reach:?}");
     }
 }
@@ -195,8 +195,8 @@ fn long_reuses_count_the_phases_between() {
     trace.extend(0..300);
     let phases = oracle::phases(&trace, 100);
     let stack = oracle::stack(&trace);
-    let own = phases::stack_distances(&phases, Reach::Own);
-    let all = phases::stack_distances(&phases, Reach::All);
+    let own = phases::stack_distances(&phases, &[], Reach::Own);
+    let all = phases::stack_distances(&phases, &[], Reach::All);
     assert!(worst(&own, &stack, 600) > 0.1);
     // The 300 have stack distance 319. At a wrong place within its phase a window may begin 50 accesses too early or late.
     assert!(stack.at_least(320.0) == 0.0 && stack.at_least(319.0) == 300.0);
@@ -208,7 +208,7 @@ fn nothing_converts_to_nothing() {
     let nothing = Distances::default();
     assert_eq!(mean::stack_distances(&nothing, 1.0), nothing);
     assert_eq!(shen::stack_distances(&nothing, 1.0, 0.0), nothing);
-    assert_eq!(phases::stack_distances(&[phases::Phase::default()], Reach::All), nothing);
+    assert_eq!(phases::stack_distances(&[phases::Phase::default()], &[], Reach::All), nothing);
     assert!(Footprint::of(&nothing, 0.0, None).is_none());
     let cold = Distances::new(vec![], 5.0).unwrap();
     assert_eq!(mean::stack_distances(&cold, 1.0), cold);
@@ -294,8 +294,8 @@ proptest! {
             mean::stack_distances(&time, 1.0),
             shen::stack_distances(&time, 1.0, time.cold()),
             Footprint::of(&time, n, None).unwrap().stack_distances(),
-            phases::stack_distances(&oracle::phases(&trace, length), Reach::Own),
-            phases::stack_distances(&oracle::phases(&trace, length), Reach::All),
+            phases::stack_distances(&oracle::phases(&trace, length), &[], Reach::Own),
+            phases::stack_distances(&oracle::phases(&trace, length), &[], Reach::All),
         ];
         for stack in &stacks {
             prop_assert!((stack.touches() - n).abs() < 1e-6 * n && stack.cold() == time.cold());
@@ -348,4 +348,55 @@ proptest! {
             prop_assert!((whole.at_least(bar.low as f64) - merged.at_least(bar.low as f64)).abs() < 1e-6);
         }
     }
+}
+
+/// Work on 20 granules takes turns with work on 400; stays are exponential, of 1,000 accesses.
+#[test]
+fn work_that_takes_turns_is_not_like_its_mean() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut trace, mut kinds) = (Vec::new(), Vec::new());
+    let (stay, mut kind) = (1_000.0, 0);
+    while trace.len() < 20_000 {
+        for _ in 0..(-stay * (1.0 - random.f64()).ln()) as usize {
+            trace.push(if kind == 0 { random.u32(..20) } else { 20 + random.u32(..400) });
+            kinds.push(kind);
+        }
+        kind = 1 - kind;
+    }
+    let found = oracle::distances(&trace);
+    let of_kind = |kind: u32| {
+        let mine = || found.iter().zip(&kinds).filter(|(_, of)| **of == kind).map(|(found, _)| *found);
+        let cold = mine().filter(|found| found.is_none()).count() as f64;
+        let time = Distances::exact(mine().flatten().map(|(time, _)| (time, 1.0)), cold).unwrap();
+        phases::Phase { time, accesses: mine().count() as f64 }
+    };
+    let kinds = [of_kind(0), of_kind(1)];
+    let told = |stays: (f64, f64)| {
+        let around = phases::Around::of(&kinds, stays, trace.len() as f64);
+        let of_kind = |phase: &phases::Phase| {
+            phases::stack_distances(std::slice::from_ref(phase), std::slice::from_ref(&around), Reach::All)
+        };
+        Distances::union(&[&of_kind(&kinds[0]), &of_kind(&kinds[1])])
+    };
+    let stack = oracle::stack(&trace);
+    let error = |of: &Distances| worst(of, &stack, 450);
+    let mean = error(&mean::stack_distances(&oracle::time(&trace), 1.0));
+    let known = error(&told((stay, stay)));
+    // Within some orders of magnitude that is better than nothing.
+    let guessed = error(&told((stay / 10.0, stay * 10.0)));
+    assert!(known < mean / 3.0, "{known} {mean}");
+    assert!(guessed < mean / 2.0, "{guessed} {mean}");
+    // Turns taken at once are the mean, and a run of one kind alone has nothing around it.
+    assert!((error(&told((0.0, 0.0))) - mean).abs() < 0.01);
+    // What fills 100 granules: the large work soon, the small one when its stay is over.
+    let around = [phases::Around::of(&kinds, (stay, stay), trace.len() as f64)];
+    let fill = |phase: &phases::Phase| {
+        let bins = phases::fill_times(std::slice::from_ref(phase), &around, 100.0);
+        let mut times: Vec<u64> = bins[0].iter().map(|bin| scale::low(*bin)).collect();
+        times.sort_unstable();
+        times
+    };
+    let (small, large) = (fill(&kinds[0]), fill(&kinds[1]));
+    assert!(large.iter().all(|time| (100..300).contains(time)), "{large:?}");
+    assert!(small[0] > 200 && small[2] > 500 && small[3] > 1_500, "{small:?}");
 }

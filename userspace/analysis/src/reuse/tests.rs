@@ -7,11 +7,18 @@ use crate::testing::{Maker, PERIOD_NS};
 /// A loop over `granules` words, a word an access, seen in windows of `window` accesses; what a window does not show a
 /// watch does, 1 access a nanosecond.
 fn looped(granules: u64, window: u64) -> Profile {
+    in_turn(&[granules], window)
+}
+
+/// The same of several loops that take turns, each at a line of its own.
+fn in_turn(loops: &[u64], window: u64) -> Profile {
     let mut make = Maker::new();
     make.profile.run.distance_resolution_ns = 0;
-    for n in 0..40_u32 {
-        let sample = make.sample("main a.c:1", AccessKind::Load);
-        let stack = make.stack("main a.c:1");
+    for n in 0..40 * loops.len() as u32 {
+        let number = n as usize % loops.len();
+        let (granules, line) = (loops[number], format!("main a.c:{}", number + 1));
+        let sample = make.sample(&line, AccessKind::Load);
+        let stack = make.stack(&line);
         let rate = Rate { value: 1.0, low: 0.97, high: 1.03, source: "test".to_owned() };
         make.profile.windows.push(Window {
             sample,
@@ -34,7 +41,7 @@ fn looped(granules: u64, window: u64) -> Profile {
         if granules + 3 >= window {
             let touch = crate::model::Touch {
                 time_ns: u64::from(n) * PERIOD_NS + granules,
-                ..make.touch("main a.c:1", AccessKind::Load)
+                ..make.touch(&line, AccessKind::Load)
             };
             make.profile.watches.push(Watch {
                 sample,
@@ -54,6 +61,35 @@ fn looped(granules: u64, window: u64) -> Profile {
         }
     }
     make.profile
+}
+
+#[test]
+fn loops_that_take_turns_fill_a_cache_each_in_its_own_time() {
+    let profile = in_turn(&[4, 400], 1_000);
+    let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
+    let case = Case::new(&profile, &contexts, &rates, 8, None);
+    let masses = case.masses(Estimator::default());
+    let fills = case.stretches().fill_times(&masses, 100.0);
+    let of_sample = |sample: usize| {
+        let bins = &fills[case.stretches().of_sample[sample]];
+        let mut times: Vec<u64> = bins.iter().map(|bin| scale::low(*bin)).collect();
+        times.sort_unstable();
+        times
+    };
+    // The large loop at once, the small one when the program has left it: after a part of the 40,000 accesses that windows show of it at least.
+    for sample in 0..80 {
+        let times = of_sample(sample);
+        let expected = if sample % 2 == 1 { 98..103 } else { 4_000..u64::MAX };
+        assert!(times.iter().all(|time| expected.contains(time)), "{sample}: {times:?}");
+    }
+    let stack = case.stretches().stack_distances(&masses);
+    assert!((stack.at_least(396.0) / stack.reuses() - 0.5).abs() < 0.01, "{stack:?}");
+    assert!((stack.at_least(4.0) / stack.reuses() - 0.5).abs() < 0.01, "{stack:?}");
+    // One loop alone is a run in stretches of time as before.
+    let profile = in_turn(&[4], 1_000);
+    let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
+    let case = Case::new(&profile, &contexts, &rates, 8, None);
+    assert!(case.stretches().all.iter().all(|stretch| stretch.stays.0.is_infinite() && stretch.region == 0));
 }
 
 fn estimate(profile: &Profile, estimator: Estimator) -> Reuse {
