@@ -87,11 +87,16 @@ impl Mass {
 
     /// Adds another.
     pub fn add(&mut self, other: &Self) {
+        self.add_part(other, 1.0);
+    }
+
+    /// Adds another so many times.
+    pub fn add_part(&mut self, other: &Self, part: f64) {
         if self.reused.len() < other.reused.len() {
             self.reused.resize(other.reused.len(), 0.0);
         }
-        self.reused.iter_mut().zip(&other.reused).for_each(|(sum, more)| *sum += more);
-        self.beyond += other.beyond;
+        self.reused.iter_mut().zip(&other.reused).for_each(|(sum, more)| *sum += part * more);
+        self.beyond += part * other.beyond;
     }
 
     fn put(&mut self, bin: usize, weight: f64) {

@@ -11,7 +11,7 @@
 //! most as what the samples of one region between those of others stand for; all orders of magnitude between are tried.
 //!
 //! Sources of error: loops that take turns within a window are one region only if windows are long enough to show both; stays are
-//! taken to be exponential, all of one region alike.
+//! taken to be exponential, all of one region alike. Threads that run at the same time do not take turns, so regions are told in processes of one thread alone.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,6 +19,8 @@ use crate::model::{FrameId, Profile, ThreadId};
 
 /// Frames of a call path, innermost first, by which code is told apart.
 const FRAMES: usize = 3;
+/// Regions of a process beside that of the rest, at most: those of the code that is used most.
+const MOST: usize = 16;
 /// Times that code and windows are gathered into a region, one after the other.
 const ROUNDS: usize = 4;
 
@@ -38,27 +40,32 @@ impl Code {
         let of_thread = |sample: usize| {
             profile.samples.get(sample).is_some_and(|s| thread.is_none_or(|thread| thread == s.thread))
         };
-        let mut numbers: HashMap<&[FrameId], usize> = HashMap::new();
-        let mut uses = vec![BTreeMap::<usize, f64>::new(); profile.samples.len()];
+        let mut uses = vec![BTreeMap::<&[FrameId], u32>::new(); profile.samples.len()];
         for used in profile.uses.iter().filter(|used| of_thread(used.sample.0 as usize)) {
             let frames = profile.stacks.get(used.stack.0 as usize).map_or(&[][..], |stack| &stack.frames);
-            let next = numbers.len();
-            let number = *numbers.entry(frames.get(..FRAMES).unwrap_or(frames)).or_insert(next);
             if let Some(uses) = uses.get_mut(used.sample.0 as usize) {
-                *uses.entry(number).or_default() += 1.0;
+                *uses.entry(frames.get(..FRAMES).unwrap_or(frames)).or_default() += 1;
             }
         }
-        let shares = |uses: BTreeMap<usize, f64>| {
-            let all: f64 = uses.values().sum();
-            uses.into_iter().map(|(number, uses)| (number, uses / all)).collect()
-        };
+        // By samples, so that the order of uses does not matter.
+        let mut numbers: HashMap<&[FrameId], usize> = HashMap::new();
+        let mut shares = Vec::with_capacity(uses.len());
+        for uses in uses {
+            let all = f64::from(uses.values().sum::<u32>());
+            let mut of_window = Vec::with_capacity(uses.len());
+            for (frames, n) in uses {
+                let next = numbers.len();
+                of_window.push((*numbers.entry(frames).or_insert(next), f64::from(n) / all));
+            }
+            shares.push(of_window);
+        }
         let mut accesses = vec![0.0; profile.samples.len()];
         for window in &profile.windows {
             if let Some(accesses) = accesses.get_mut(window.sample.0 as usize) {
                 *accesses = window.accesses as f64;
             }
         }
-        Self { shares: uses.into_iter().map(shares).collect(), accesses, numbers: numbers.len() }
+        Self { shares, accesses, numbers: numbers.len() }
     }
 
     fn shares(&self, sample: usize) -> &[(usize, f64)] {
@@ -76,23 +83,47 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// Of samples in the order of time, each with the accesses that it stands for; of at least so many samples each.
+    /// A program that does one thing only: of so many samples.
+    pub fn one(samples: usize) -> Self {
+        Self { of: vec![0; samples], stays: vec![(f64::INFINITY, f64::INFINITY)] }
+    }
+
+    /// Of one thread's samples in the order of time, each with the accesses that it stands for; of at least so many samples each.
     pub fn of(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Self {
-        let n = samples.len();
-        let one = Self { of: vec![0; n], stays: vec![(f64::INFINITY, f64::INFINITY)] };
-        if n < 2 * fewest {
+        let one = Self::one(samples.len());
+        if samples.len() < 2 * fewest {
             return one;
         }
         let regions = gather(code, samples, fewest);
         let rest = regions.iter().flatten().max().map_or(0, |last| last + 1);
-        let mut stays = vec![Stay::default(); rest + 1];
-        let (mut of, mut before) = (Vec::with_capacity(n), None);
-        for &(sample, stands_for) in samples {
+        let shares = |sample: usize, of: &dyn Fn(usize) -> usize| {
             let mut shares: BTreeMap<usize, f64> = BTreeMap::new();
             for (number, share) in code.shares(sample) {
-                *shares.entry(regions.get(*number).copied().flatten().unwrap_or(rest)).or_default() += share;
+                let region = of(regions.get(*number).copied().flatten().unwrap_or(rest));
+                *shares.entry(region).or_default() += share;
             }
-            let most = shares.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or(rest, |(region, _)| *region);
+            shares
+        };
+        let largest_share = |shares: &BTreeMap<usize, f64>| {
+            shares.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or(rest, |(region, _)| *region)
+        };
+        let mut members = vec![0; rest + 1];
+        for (sample, _) in samples {
+            members[largest_share(&shares(*sample, &|region| region))] += 1;
+        }
+        let is_small = |region: usize| region == rest || members[region] < fewest;
+        let of_small: usize =
+            (0..=rest).filter(|region| is_small(*region)).map(|region| members[region]).sum();
+        let largest = (0..rest).max_by_key(|region| members[*region]);
+        let Some(largest) = largest.filter(|largest| !is_small(*largest)) else { return one };
+        let of_rest = if of_small < fewest { largest } else { rest };
+        let merged = |region: usize| if is_small(region) { of_rest } else { region };
+
+        let mut stays = vec![Stay::default(); rest + 1];
+        let (mut of, mut before) = (Vec::with_capacity(samples.len()), None);
+        for &(sample, stands_for) in samples {
+            let shares = shares(sample, &merged);
+            let most = merged(largest_share(&shares));
             let accesses = code.accesses.get(sample).copied().unwrap_or(0.0);
             for (region, share) in &shares {
                 let stay = &mut stays[*region];
@@ -100,19 +131,12 @@ impl Regions {
                 stay.left += 1.0 - 1.0 / shares.len() as f64;
             }
             let stay = &mut stays[most];
-            stay.samples += 1;
             stay.stands_for += stands_for;
             stay.runs += f64::from(u8::from(before != Some(most)));
             before = Some(most);
             of.push(most);
         }
-        let is_small = |region: usize| region == rest || stays[region].samples < fewest;
-        let of_small = (0..=rest).filter(|region| is_small(*region)).map(|region| stays[region].samples);
-        let largest = (0..rest).max_by_key(|region| stays[*region].samples);
-        let Some(largest) = largest.filter(|largest| !is_small(*largest)) else { return one };
-        let of_rest = if of_small.sum::<usize>() < fewest { largest } else { rest };
-        of.iter_mut().filter(|region| is_small(**region)).for_each(|region| *region = of_rest);
-        if of.iter().all(|region| *region == largest) {
+        if of.iter().all(|region| *region == of[0]) {
             return one;
         }
         let mut stays: Vec<(f64, f64)> = stays.iter().map(Stay::range).collect();
@@ -124,8 +148,7 @@ impl Regions {
 /// What is known of how long the program stays in a region.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stay {
-    samples: usize,
-    /// Accesses that these stand for, and how often others came between them.
+    /// Accesses that its samples stand for, and how often others came between them.
     stands_for: f64,
     runs: f64,
     /// Accesses that windows show of it.
@@ -165,10 +188,14 @@ fn gather(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Vec<Option<us
         if of_code[first].is_some() || free().count() < fewest {
             continue;
         }
+        if regions == MOST {
+            break;
+        }
         let mut members: Vec<usize> = free().copied().collect();
         members.iter().for_each(|window| is_taken[*window] = true);
         of_code[first] = Some(regions);
         for _ in 0..ROUNDS {
+            let (mut is_new, before) = (false, members.len());
             let mut inside: BTreeMap<usize, f64> = BTreeMap::new();
             for window in &members {
                 for (number, share) in code.shares(samples[*window].0) {
@@ -177,10 +204,13 @@ fn gather(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Vec<Option<us
             }
             for (number, inside) in inside {
                 if of_code[number].is_none() && inside >= weights[number] / 2.0 {
-                    of_code[number] = Some(regions);
+                    (of_code[number], is_new) = (Some(regions), true);
                 }
             }
-            let before = members.len();
+            // The same code would find the same windows.
+            if !is_new {
+                break;
+            }
             for (window, (sample, _)) in samples.iter().enumerate().filter(|(window, _)| !is_taken[*window]) {
                 let own = code.shares(*sample).iter().filter(|(number, _)| of_code[*number] == Some(regions));
                 if own.map(|(_, share)| share).sum::<f64>() >= 0.5 {

@@ -17,7 +17,7 @@ use crate::convert::phases::{self, Around, Phase, Reach};
 use crate::convert::scale;
 use crate::estimator::Mass;
 use crate::model::{Profile, ThreadId};
-use crate::rates::Rates;
+use crate::rates::{Rates, Unit};
 use crate::regions::{Code, Regions};
 
 /// Samples in a stretch, at least (but for runs with fewer).
@@ -90,12 +90,17 @@ impl Stretches {
             samples.sort_unstable();
             let weighed: Vec<(usize, f64)> =
                 samples.iter().map(|(_, index)| (*index, here(*index))).collect();
-            let regions = Regions::of(code, &weighed, FEWEST);
+            let takes_turns =
+                thread.is_none() && of_one_thread(profile, &samples) && rates.unit() == Unit::Accesses;
+            let regions = match takes_turns {
+                true => Regions::of(code, &weighed, FEWEST),
+                false => Regions::one(samples.len()),
+            };
             let mut of_region: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
             for (sample, region) in samples.iter().zip(&regions.of) {
                 of_region.entry(*region).or_default().push(*sample);
             }
-            let (everything, alone) = (samples.len(), of_region.len() == 1);
+            let everything = samples.len();
             for (region, samples) in of_region {
                 let stays = regions.stays.get(region).copied().unwrap_or((f64::INFINITY, f64::INFINITY));
                 let most = (most * samples.len()).div_ceil(everything.max(1));
@@ -117,7 +122,7 @@ impl Stretches {
                         }
                     }
                     let (Some(first), Some(last)) = (members.first(), members.last()) else { continue };
-                    if thread.is_some() && alone {
+                    if thread.is_some() {
                         accesses = rates.accesses(first.1, from_ns.unwrap_or(0), last.0).max(accesses);
                     }
                     from_ns = Some(last.0);
@@ -173,24 +178,22 @@ impl Stretches {
     fn phases(&self, masses: &[Mass]) -> Vec<(Vec<Phase>, Vec<Around>)> {
         let mut whole = Mass::default();
         masses.iter().for_each(|mass| whole.add(mass));
-        let phase = |(stretch, mass): &(&Stretch, &Mass)| {
+        let part = |(stretch, mass): (&'_ Stretch, &'_ Mass)| {
             let seen = if mass.total() > 0.0 { mass } else { &whole };
             let touches = if stretch.touches_per_access > 0.0 {
                 stretch.touches_per_access * stretch.accesses
             } else {
                 mass.total()
             };
-            Phase { time: distances(seen, touches / seen.total()), accesses: stretch.accesses }
+            Part { stretch: *stretch, seen: seen.clone(), factor: touches / seen.total() }
         };
-        let all: Vec<(&Stretch, &Mass)> = self.all.iter().zip(masses).collect();
+        let all: Vec<Part> = self.all.iter().zip(masses).map(part).collect();
         let mut parts = Vec::new();
-        for of_process in all.chunk_by(|a, b| a.0.pid == b.0.pid) {
-            let process: Vec<(&Stretch, Phase)> =
-                of_process.iter().map(|part| (part.0, phase(part))).collect();
-            for of_region in process.chunk_by(|a, b| a.0.region == b.0.region) {
-                let phases = of_region.iter().rev().map(|(_, phase)| phase.clone()).collect();
-                let shared = of_region.iter().filter(|(stretch, _)| stretch.stays.1.is_finite());
-                let around = shared.rev().map(|(stretch, _)| around(stretch, &process)).collect();
+        for process in all.chunk_by(|a, b| a.stretch.pid == b.stretch.pid) {
+            for of_region in process.chunk_by(|a, b| a.stretch.region == b.stretch.region) {
+                let phases = of_region.iter().rev().map(Part::phase).collect();
+                let shared = of_region.iter().filter(|part| part.stretch.stays.1.is_finite());
+                let around = shared.rev().map(|part| around(&part.stretch, process)).collect();
                 parts.push((phases, around));
             }
         }
@@ -198,20 +201,43 @@ impl Stretches {
     }
 }
 
+/// A stretch and its weight by time distance, which counts `factor` times.
+struct Part {
+    stretch: Stretch,
+    seen: Mass,
+    factor: f64,
+}
+
+impl Part {
+    fn phase(&self) -> Phase {
+        Phase { time: distances(&self.seen, self.factor), accesses: self.stretch.accesses }
+    }
+}
+
 /// What the process does around a stretch: the part of each that lies within its time.
-fn around(stretch: &Stretch, process: &[(&Stretch, Phase)]) -> Around {
+fn around(stretch: &Stretch, process: &[Part]) -> Around {
     let (from, to) = stretch.span_ns;
-    let within = |(other, phase): &(&Stretch, Phase)| {
-        let (first, last) = other.span_ns;
+    let (mut mass, mut accesses) = (Mass::default(), 0.0);
+    for other in process {
+        let (first, last) = other.stretch.span_ns;
         let both = last.min(to).saturating_sub(first.max(from)) as f64;
-        let part = match last - first {
+        let part = match last.saturating_sub(first) {
             0 => f64::from(u8::from(from <= first && first <= to)),
             whole => both / whole as f64,
         };
-        (part > 0.0).then(|| phase.part(part))
-    };
-    let run = process.iter().map(|(_, phase)| phase.accesses).sum();
-    Around::of(&process.iter().filter_map(within).collect::<Vec<_>>(), stretch.stays, run)
+        let factor = part * other.factor;
+        if part > 0.0 && factor.is_finite() {
+            mass.add_part(&other.seen, factor);
+            accesses += part * other.stretch.accesses;
+        }
+    }
+    let run = process.iter().map(|part| part.stretch.accesses).sum();
+    Around::of(&Phase { time: distances(&mass, 1.0), accesses }, stretch.stays, run)
+}
+
+fn of_one_thread(profile: &Profile, samples: &[(u64, usize)]) -> bool {
+    let threads = samples.iter().filter_map(|(_, index)| Some(profile.samples.get(*index)?.thread));
+    threads.clone().min() == threads.max()
 }
 
 /// Weights as a histogram, scaled.

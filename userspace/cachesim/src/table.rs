@@ -181,7 +181,7 @@ impl<T: Plain> Keyed<T> {
         self.look_up(arena, function, index, value)
     }
 
-    /// As [`Keyed::find`], of an index that `parts` has; `None` where there is no such record. No table moves.
+    /// As [`Keyed::find`], of an index that `parts` has; `None` where there is no such record. It is the latest one of the index then; no table moves.
     #[inline(never)]
     pub(crate) fn known<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32) -> Option<u32> {
         let number = self.numbers.get(arena, (u64::from(function) + 1) << 32 | u64::from(index));

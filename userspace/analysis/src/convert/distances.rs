@@ -147,12 +147,6 @@ impl Distances {
         Self { bars, cold }
     }
 
-    /// With all weights that many times as large.
-    pub fn scaled(&self, factor: f64) -> Self {
-        let bar = |bar: &Bar| Bar { weight: bar.weight * factor, ..*bar };
-        Self::of_sorted(self.bars().iter().map(bar).collect(), self.cold() * factor)
-    }
-
     /// Bars with weight, ascending.
     pub fn bars(&self) -> &[Bar] {
         &self.bars

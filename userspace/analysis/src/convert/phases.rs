@@ -59,7 +59,7 @@ pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Dis
     sums.finish(phases.iter().map(|phase| phase.time.cold()).sum())
 }
 
-/// For each phase, as bins of the fine scale, the shortest time distance at which a reuse in it has that many other granules between:
+/// For each phase, as bins of the fine scale, a time distance from which on a reuse in it has that many other granules between, the shortest but where stays are over just before:
 /// one for each place within the phase that is tried; `usize::MAX` where no window reaches so far. As [`Reach::All`].
 pub fn fill_times(phases: &[Phase], around: &[Around], granules: f64) -> Vec<Vec<usize>> {
     let timeline = Timeline::of(phases);
@@ -89,15 +89,14 @@ pub struct Around {
 }
 
 impl Around {
-    /// All kinds of work in their proportion, of a run of so many accesses that stays with one for `stays` accesses on average, at least and at most.
-    pub fn of(phases: &[Phase], stays: (f64, f64), run: f64) -> Self {
-        let time = Distances::union(&phases.iter().map(|phase| &phase.time).collect::<Vec<_>>());
-        let accesses: f64 = phases.iter().map(|phase| phase.accesses).sum();
-        let mean = (accesses > 0.0).then(|| Survival::of(&time, time.touches() / accesses)).flatten();
+    /// From all kinds of work in their proportion, of a run of so many accesses that stays with one for `stays` accesses on average, at least and at most.
+    pub fn of(all: &Phase, stays: (f64, f64), run: f64) -> Self {
+        let touches_per_access = all.time.touches() / all.accesses;
+        let mean = (all.accesses > 0.0).then(|| Survival::of(&all.time, touches_per_access)).flatten();
         Self { mean, stays, run }
     }
 
-    /// Accesses for which such a share of stays is over at most: they are exponential, of all orders of magnitude that their mean may have.
+    /// Accesses for which such a share of stays is over at most: they are exponential, of all orders of magnitude that their mean may have, the longest where the mean is.
     fn stays_until(&self, share: f64) -> f64 {
         let (low, high) = self.stays;
         -(1.0 - share).ln() * low.powf(1.0 - share) * high.powf(share)
@@ -107,13 +106,6 @@ impl Around {
 struct Timeline {
     /// Position of each phase's first access, its end, and what is known of it.
     spans: Vec<(f64, f64, Option<Survival>)>,
-}
-
-impl Phase {
-    /// A part of it.
-    pub fn part(&self, part: f64) -> Self {
-        Self { time: self.time.scaled(part), accesses: self.accesses * part }
-    }
 }
 
 impl Timeline {

@@ -371,8 +371,9 @@ fn work_that_takes_turns_is_not_like_its_mean() {
         phases::Phase { time, accesses: mine().count() as f64 }
     };
     let kinds = [of_kind(0), of_kind(1)];
+    let all = phases::Phase { time: oracle::time(&trace), accesses: trace.len() as f64 };
     let told = |stays: (f64, f64)| {
-        let around = phases::Around::of(&kinds, stays, trace.len() as f64);
+        let around = phases::Around::of(&all, stays, trace.len() as f64);
         let of_kind = |phase: &phases::Phase| {
             phases::stack_distances(std::slice::from_ref(phase), std::slice::from_ref(&around), Reach::All)
         };
@@ -386,10 +387,10 @@ fn work_that_takes_turns_is_not_like_its_mean() {
     let guessed = error(&told((stay / 10.0, stay * 10.0)));
     assert!(known < mean / 3.0, "{known} {mean}");
     assert!(guessed < mean / 2.0, "{guessed} {mean}");
-    // Turns taken at once are the mean, and a run of one kind alone has nothing around it.
+    // Turns taken at once are the mean.
     assert!((error(&told((0.0, 0.0))) - mean).abs() < 0.01);
     // What fills 100 granules: the large work soon, the small one when its stay is over.
-    let around = [phases::Around::of(&kinds, (stay, stay), trace.len() as f64)];
+    let around = [phases::Around::of(&all, (stay, stay), trace.len() as f64)];
     let fill = |phase: &phases::Phase| {
         let bins = phases::fill_times(std::slice::from_ref(phase), &around, 100.0);
         let mut times: Vec<u64> = bins[0].iter().map(|bin| scale::low(*bin)).collect();

@@ -31,7 +31,7 @@ const WORDS: f64 = 8.0;
 const TOGETHER: f64 = 0.1;
 /// Where more would look like a sweep by chance, as times near the clock's resolution do, looks tell nothing.
 const TELLING: f64 = 0.9;
-/// Fewer first touches at a line of code say less of it than those of the whole program; and for as many lines used there stands what the program's are like.
+/// Fewer first touches at a line of code say less of it than those of the whole program; and for as many lines used at one and touched next at another stands what the program's are like.
 const FEWEST: usize = 3;
 
 /// How many words of a line are touched by what comes to it, by the line of code where that begins.

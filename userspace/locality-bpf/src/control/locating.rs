@@ -212,11 +212,12 @@ impl Work {
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
             if self.waiting > 0 && self.first.is_some_and(|first| first.elapsed() >= HEAD_START) {
-                sys::make_thread_patient(true);
                 for pid in self.known.keys().copied().collect::<Vec<_>>() {
+                    sys::make_thread_patient(true);
                     self.answer_all(pid);
+                    sys::make_thread_patient(false);
+                    told.try_iter().for_each(|what| self.take(what));
                 }
-                sys::make_thread_patient(false);
             }
         }
         for pid in self.known.keys().copied().collect::<Vec<_>>() {
