@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::model::{FrameId, Profile, ThreadId};
+use crate::model::{FrameId, Profile};
 
 /// Frames of a call path, innermost first, by which code is told apart.
 const FRAMES: usize = 3;
@@ -35,13 +35,10 @@ pub struct Code {
 }
 
 impl Code {
-    /// Of the windows of all threads, or of one.
-    pub fn of(profile: &Profile, thread: Option<ThreadId>) -> Self {
-        let of_thread = |sample: usize| {
-            profile.samples.get(sample).is_some_and(|s| thread.is_none_or(|thread| thread == s.thread))
-        };
+    /// Of all windows.
+    pub fn of(profile: &Profile) -> Self {
         let mut uses = vec![BTreeMap::<&[FrameId], u32>::new(); profile.samples.len()];
-        for used in profile.uses.iter().filter(|used| of_thread(used.sample.0 as usize)) {
+        for used in &profile.uses {
             let frames = profile.stacks.get(used.stack.0 as usize).map_or(&[][..], |stack| &stack.frames);
             if let Some(uses) = uses.get_mut(used.sample.0 as usize) {
                 *uses.entry(frames.get(..FRAMES).unwrap_or(frames)).or_default() += 1;

@@ -162,8 +162,9 @@ impl<'a> Case<'a> {
         granule: u32,
         thread: Option<ThreadId>,
     ) -> Self {
-        let code = Code::of(profile, thread);
-        let stretches = |most| Stretches::of(profile, rates, &code, granule, thread, most);
+        // One thread's accesses are a part of what its process does around them.
+        let code = thread.is_none().then(|| Code::of(profile));
+        let stretches = |most| Stretches::of(profile, rates, code.as_ref(), granule, thread, most);
         let (fine, coarse) = (stretches(MOST), stretches(FEW_STRETCHES));
         let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
         subjects

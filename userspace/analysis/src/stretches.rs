@@ -56,11 +56,12 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a process and one more a region at most.
+    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a process and one more a region at most;
+    /// by time alone without `code`.
     pub fn of(
         profile: &Profile,
         rates: &Rates,
-        code: &Code,
+        code: Option<&Code>,
         granule: u32,
         thread: Option<ThreadId>,
         most: usize,
@@ -88,14 +89,15 @@ impl Stretches {
         };
         for (pid, mut samples) in of_process {
             samples.sort_unstable();
-            let weighed: Vec<(usize, f64)> =
-                samples.iter().map(|(_, index)| (*index, here(*index))).collect();
-            let takes_turns =
-                thread.is_none() && of_one_thread(profile, &samples) && rates.unit() == Unit::Accesses;
-            let regions = match takes_turns {
-                true => Regions::of(code, &weighed, FEWEST),
-                false => Regions::one(samples.len()),
-            };
+            let takes_turns = of_one_thread(profile, &samples) && rates.unit() == Unit::Accesses;
+            let regions = code.filter(|_| takes_turns).map_or_else(
+                || Regions::one(samples.len()),
+                |code| {
+                    let weighed: Vec<(usize, f64)> =
+                        samples.iter().map(|(_, index)| (*index, here(*index))).collect();
+                    Regions::of(code, &weighed, FEWEST)
+                },
+            );
             let mut of_region: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
             for (sample, region) in samples.iter().zip(&regions.of) {
                 of_region.entry(*region).or_default().push(*sample);
@@ -103,7 +105,7 @@ impl Stretches {
             let everything = samples.len();
             for (region, samples) in of_region {
                 let stays = regions.stays.get(region).copied().unwrap_or((f64::INFINITY, f64::INFINITY));
-                let most = (most * samples.len()).div_ceil(everything.max(1));
+                let most = (most * samples.len()).div_ceil(everything);
                 let n = (samples.len() / FEWEST).clamp(1, most.max(1));
                 let mut from_ns = None;
                 for part in 0..n {
@@ -178,22 +180,22 @@ impl Stretches {
     fn phases(&self, masses: &[Mass]) -> Vec<(Vec<Phase>, Vec<Around>)> {
         let mut whole = Mass::default();
         masses.iter().for_each(|mass| whole.add(mass));
-        let part = |(stretch, mass): (&'_ Stretch, &'_ Mass)| {
+        let all = self.all.iter().zip(masses).map(|(stretch, mass)| {
             let seen = if mass.total() > 0.0 { mass } else { &whole };
             let touches = if stretch.touches_per_access > 0.0 {
                 stretch.touches_per_access * stretch.accesses
             } else {
                 mass.total()
             };
-            Part { stretch: *stretch, seen: seen.clone(), factor: touches / seen.total() }
-        };
-        let all: Vec<Part> = self.all.iter().zip(masses).map(part).collect();
+            Part { stretch, seen, factor: touches / seen.total() }
+        });
+        let all: Vec<Part<'_>> = all.collect();
         let mut parts = Vec::new();
         for process in all.chunk_by(|a, b| a.stretch.pid == b.stretch.pid) {
             for of_region in process.chunk_by(|a, b| a.stretch.region == b.stretch.region) {
                 let phases = of_region.iter().rev().map(Part::phase).collect();
                 let shared = of_region.iter().filter(|part| part.stretch.stays.1.is_finite());
-                let around = shared.rev().map(|part| around(&part.stretch, process)).collect();
+                let around = shared.rev().map(|part| around(part.stretch, process)).collect();
                 parts.push((phases, around));
             }
         }
@@ -202,20 +204,20 @@ impl Stretches {
 }
 
 /// A stretch and its weight by time distance, which counts `factor` times.
-struct Part {
-    stretch: Stretch,
-    seen: Mass,
+struct Part<'a> {
+    stretch: &'a Stretch,
+    seen: &'a Mass,
     factor: f64,
 }
 
-impl Part {
+impl Part<'_> {
     fn phase(&self) -> Phase {
-        Phase { time: distances(&self.seen, self.factor), accesses: self.stretch.accesses }
+        Phase { time: distances(self.seen, self.factor), accesses: self.stretch.accesses }
     }
 }
 
 /// What the process does around a stretch: the part of each that lies within its time.
-fn around(stretch: &Stretch, process: &[Part]) -> Around {
+fn around(stretch: &Stretch, process: &[Part<'_>]) -> Around {
     let (from, to) = stretch.span_ns;
     let (mut mass, mut accesses) = (Mass::default(), 0.0);
     for other in process {
@@ -227,7 +229,7 @@ fn around(stretch: &Stretch, process: &[Part]) -> Around {
         };
         let factor = part * other.factor;
         if part > 0.0 && factor.is_finite() {
-            mass.add_part(&other.seen, factor);
+            mass.add_part(other.seen, factor);
             accesses += part * other.stretch.accesses;
         }
     }
