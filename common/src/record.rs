@@ -175,10 +175,12 @@ pub mod touch {
     pub const USE: u32 = 1;
     /// The next touch by any thread: the reuse.
     pub const REUSE: u32 = 2;
-    /// The same, where the next touch of the thread is told too ([`crate::rules::is_measured_again`]).
+    /// The same, where the next touch of the thread is told too ([`crate::rules::behind_reuse`]).
     pub const NEAR_REUSE: u32 = 3;
-    /// The touch behind that.
+    /// The touch that ends the interval behind that.
     pub const AGAIN: u32 = 4;
+    /// The touch behind a near reuse by another instruction, where that of the use comes again: [`AGAIN`] is behind it.
+    pub const USE_AGAIN: u32 = 5;
 }
 
 /// A target's thread or process began, ended or changed its program.
@@ -274,7 +276,7 @@ pub struct WatchState {
     pub reserved: u32,
     /// Of the use, once it came: the instruction pointer of its trap; 0 before.
     pub used_ip: u64,
-    /// [`TouchRecord::enabled_ns`] when the kernel side was done with the use, and then with a near reuse.
+    /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it waits for another.
     pub used_ns: u64,
     /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both were enabled at once, so
     /// that they count alike.

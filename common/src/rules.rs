@@ -8,8 +8,10 @@ pub mod phase {
     pub const USED: u64 = 1;
     /// All was seen.
     pub const DONE: u64 = 2;
-    /// The reuse was seen, and the next touch of the owner is told too.
+    /// The reuse was seen, and the next touch of the owner is told too, which ends the interval that is measured again.
     pub const NEAR: u64 = 3;
+    /// The same, where the next touch of the owner begins that interval, if it is by the instruction of the use.
+    pub const NEAR_PAIR: u64 = 4;
     /// `EARLIER + n`: the thread will touch the word `n` times before the use; the n-th leads to [`ARMED`].
     pub const EARLIER: u64 = 1 << 32;
 }
@@ -19,9 +21,12 @@ pub mod phase {
 pub enum TouchMeaning {
     /// It is the use: go to [`phase::USED`].
     Use,
-    /// It is the reuse: go to [`phase::DONE`], or to [`phase::NEAR`] as [`is_measured_again`] says.
+    /// It is the reuse: go where [`behind_reuse`] says.
     Reuse,
-    /// It is the touch behind a near reuse: go to [`phase::DONE`].
+    /// It is the touch behind a near reuse by another instruction: by the instruction of the use, it is as a use (go to
+    /// [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
+    UseAgain,
+    /// It is the touch that ends the interval behind a near reuse: go to [`phase::DONE`].
     Again,
     /// Another thread came first behind a near reuse, whose own distance stands: go to [`phase::DONE`].
     Forgone,
@@ -43,8 +48,9 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
         LAST.. if owns => TouchMeaning::Before(phase - 1),
         phase::ARMED | phase::EARLIER.. => TouchMeaning::Early,
         phase::USED => TouchMeaning::Reuse,
+        phase::NEAR_PAIR if owner_tid == tid => TouchMeaning::UseAgain,
         phase::NEAR if owner_tid == tid => TouchMeaning::Again,
-        phase::NEAR => TouchMeaning::Forgone,
+        phase::NEAR | phase::NEAR_PAIR => TouchMeaning::Forgone,
         _ => TouchMeaning::Late,
     }
 }
@@ -52,16 +58,36 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
 /// Longest time from a use to a reuse, our traps included, that is measured again: the first milliseconds behind a stop are slower
 /// than others, which made a sweep of .55 ms .53 to .96 ms long.
 pub const NEAR_NS: u64 = 2_000_000;
+/// The same where two instructions take turns, which needs one trap more: reports know a clock's time well from some 100 µs on.
+pub const NEAR_PAIR_NS: u64 = 200_000;
 
-/// Whether the distance to the next touch shall take the place of that from the use at `used` to the reuse at `reuse`, each an
-/// instruction pointer and a time of the thread's clock (`u64::MAX`: unknown).
+/// Where a watch goes behind the reuse that its owner made: to [`phase::NEAR`] or [`phase::NEAR_PAIR`] where a later interval between the
+/// same instructions shall take the place of that from the use at `used` to the reuse at `reuse`, each an instruction pointer and a time of
+/// the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
 ///
 /// Behind a stop, a thread finds its caches and translations cold, which makes short distances longer. The touch after a
-/// uniformly drawn one is uniformly drawn too, so the next interval of the same word stands as well for all of them; it is taken where it
-/// is one between the same instructions.
-pub const fn is_measured_again(used: (u64, u64), reuse: (u64, u64)) -> bool {
-    let (known, same) = (reuse.1 != u64::MAX && used.1 != u64::MAX, used.0 == reuse.0);
-    known && same && reuse.1.wrapping_sub(used.1) < NEAR_NS
+/// uniformly drawn one is uniformly drawn too, and so is the one after that: the next interval of the same word stands as well for all of
+/// them. It is taken where it is one between the same instructions: the next one where one instruction touches the word again and again, the
+/// next but one where two take turns, as where a loop loads a word and stores it.
+pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
+    if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
+        phase::NEAR
+    } else if is_near(used, reuse, NEAR_PAIR_NS) && used.0 != 0 {
+        phase::NEAR_PAIR
+    } else {
+        phase::DONE
+    }
+}
+
+/// Whether the interval between the touches `again`, by the two instructions `pair`, may take the place of theirs; as in [`behind_reuse`].
+pub const fn is_measured_again(pair: (u64, u64), again: [(u64, u64); 2]) -> bool {
+    let [from, to] = again;
+    let longest_ns = if pair.0 == pair.1 { NEAR_NS } else { NEAR_PAIR_NS };
+    from.0 == pair.0 && to.0 == pair.1 && is_near(from, to, longest_ns)
+}
+
+const fn is_near(from: (u64, u64), to: (u64, u64), longest_ns: u64) -> bool {
+    from.1 != u64::MAX && to.1 != u64::MAX && to.1.wrapping_sub(from.1) < longest_ns
 }
 
 /// Signals whose default is to be ignored, in order of preference, for stopping a thread: `SIGURG`, `SIGWINCH`, `SIGCHLD`.
@@ -154,14 +180,34 @@ mod tests {
     }
 
     #[test]
-    fn near_reuses_by_the_same_instruction_are_measured_again() {
-        assert!(is_measured_again((0x1000, 50), (0x1000, 50 + NEAR_NS - 1)));
-        assert!(!is_measured_again((0x1000, 50), (0x1000, 50 + NEAR_NS)));
-        assert!(!is_measured_again((0x1000, 50), (0x1004, 60)));
-        // A watch without a use, and clocks that cannot be read.
-        assert!(!is_measured_again((0, 0), (0x1000, 60)));
-        assert!(!is_measured_again((0x1000, u64::MAX), (0x1000, u64::MAX)));
-        assert!(!is_measured_again((0x1000, 50), (0x1000, u64::MAX)));
+    fn near_reuses_are_measured_again() {
+        assert_eq!(behind_reuse((0x1000, 50), (0x1000, 50 + NEAR_NS - 1)), phase::NEAR);
+        assert_eq!(behind_reuse((0x1000, 50), (0x1000, 50 + NEAR_NS)), phase::DONE);
+        assert_eq!(behind_reuse((0x1000, 50), (0x1004, 50 + NEAR_PAIR_NS - 1)), phase::NEAR_PAIR);
+        assert_eq!(behind_reuse((0x1000, 50), (0x1004, 50 + NEAR_PAIR_NS)), phase::DONE);
+        // A watch without a use of its own, and clocks that cannot be read.
+        assert_eq!(behind_reuse((0, 0), (0x1000, 60)), phase::DONE);
+        assert_eq!(behind_reuse((0x1000, u64::MAX), (0x1000, u64::MAX)), phase::DONE);
+        assert_eq!(behind_reuse((0x1000, 50), (0x1004, u64::MAX)), phase::DONE);
+    }
+
+    #[test]
+    fn an_interval_stands_for_one_between_the_same_instructions() {
+        let (load, store) = (0x1000, 0x1004);
+        assert!(is_measured_again((load, load), [(load, 50), (load, 50 + NEAR_NS - 1)]));
+        assert!(!is_measured_again((load, load), [(load, 50), (load, 50 + NEAR_NS)]));
+        assert!(!is_measured_again((load, load), [(load, 50), (store, 60)]));
+        assert!(is_measured_again((store, load), [(store, 50), (load, 50 + NEAR_PAIR_NS - 1)]));
+        assert!(!is_measured_again((store, load), [(store, 50), (load, 50 + NEAR_PAIR_NS)]));
+        // Loaded twice before it is stored.
+        assert!(!is_measured_again((store, load), [(load, 50), (load, 60)]));
+        assert!(!is_measured_again((store, load), [(store, 50), (load, u64::MAX)]));
+    }
+
+    #[test]
+    fn two_instructions_that_take_turns_end_at_the_second_pair() {
+        assert_eq!(touch_meaning(phase::NEAR_PAIR, 7, 7), TouchMeaning::UseAgain);
+        assert_eq!(touch_meaning(phase::NEAR_PAIR, 7, 8), TouchMeaning::Forgone);
     }
 
     #[test]

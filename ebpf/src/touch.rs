@@ -1,5 +1,5 @@
 //! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the next of any thread is
-//! the reuse; behind a near one, the next of that thread is told too. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
+//! the reuse; behind a near one, the next of that thread are told too. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
 //! disarms itself in the kernel.
 
 use core::arch::asm;
@@ -14,7 +14,7 @@ use aya_ebpf::{
 use locality_common::{
     counter,
     record::{TouchRecord, WatchKey, kind, touch as role},
-    rules::{TouchMeaning, is_measured_again, phase, touch_meaning},
+    rules::{TouchMeaning, behind_reuse, phase, touch_meaning},
 };
 
 use crate::{
@@ -57,11 +57,13 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
             unsafe { (*state).used_ip = touched.0 };
             (phase::USED, role::USE)
         }
-        TouchMeaning::Reuse if owner_tid == tid && is_measured_again(used, touched) => {
-            (phase::NEAR, role::NEAR_REUSE)
-        }
+        TouchMeaning::Reuse if owner_tid == tid => match behind_reuse(used, touched) {
+            phase::DONE => (phase::DONE, role::REUSE),
+            next => (next, role::NEAR_REUSE),
+        },
         TouchMeaning::Reuse => (phase::DONE, role::REUSE),
-        TouchMeaning::Again => (phase::DONE, role::AGAIN),
+        TouchMeaning::UseAgain if used.0 == touched.0 => (phase::NEAR, role::USE_AGAIN),
+        TouchMeaning::UseAgain | TouchMeaning::Again => (phase::DONE, role::AGAIN),
         TouchMeaning::Before(next) => {
             // Only the owner's touches get here, so nobody else changes the phase meanwhile.
             // SAFETY: the lookup returned a live map value.
@@ -105,12 +107,13 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     // Read back, since the verifier would go through all of the above for each role that it knows of.
     // SAFETY: this CPU's map value, of which the record was just made.
     let role = unsafe { (&raw const (*scratch.cast::<TouchRecord>()).role).read_volatile() };
-    if role == role::USE || role == role::NEAR_REUSE {
+    let is_between = role == role::NEAR_REUSE || role == role::USE_AGAIN;
+    if role == role::USE || is_between {
         // How long the record took depends on the stack, so time is counted from here.
         // SAFETY: the lookup returned a live map value.
         unsafe { (*state).used_ns = enabled_ns(data) };
     }
-    if role == role::NEAR_REUSE { IGNORE_TRAP } else { COUNT_TRAP }
+    if is_between { IGNORE_TRAP } else { COUNT_TRAP }
 }
 
 /// [`WatchState::used_ns`] of another watch, if its use was its last touch; else 0.

@@ -1,5 +1,6 @@
-/* Walks over an array again and again, so that the next touch of each word comes after one round: use and reuse are one instruction, and
- * how long a round takes is told at the end. Arguments: seconds, words, and 1 for a walk that waits for floating point at each step. */
+/* Walks over an array again and again, so that the next touch of each word comes after one round, and how long a round takes is told at the
+ * end. Use and reuse are one instruction. Arguments: seconds, words, and 1 for a walk that waits for floating point at each step, 2 for one
+ * that loads and stores each word, so that a store is the use and a load the reuse. */
 // build: gcc -O2 -g -o $BIN $SRC
 #include "target.h"
 
@@ -12,7 +13,7 @@ static double cpu_ns(void) {
 int main(int argc, char **argv) {
     start(argc, argv);
     size_t words = argc > 2 ? (size_t)atol(argv[2]) : 12000;
-    int slow = argc > 3 && atoi(argv[3]);
+    int how = argc > 3 ? atoi(argv[3]) : 0;
     volatile uint64_t *a = new_array(words);
     uint64_t sum = 0, rounds = 0;
     double x = 1;
@@ -20,9 +21,12 @@ int main(int argc, char **argv) {
     double began = cpu_ns();
     for (; more(); rounds += 100)
         for (int round = 0; round < 100; round++)
-            if (slow)
+            if (how == 1)
                 for (size_t i = 0; i < words; i++)
                     sum += a[i], x = (x * 1.0000001 + 1e-9) * 0.9999999 + 1e-9;
+            else if (how == 2)
+                for (size_t i = 0; i < words; i++)
+                    a[i] = a[i] + 1;
             else
                 for (size_t i = 0; i < words; i++)
                     sum += a[i];

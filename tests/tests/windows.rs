@@ -290,14 +290,17 @@ fn the_accesses_of_a_round_are_counted() {
     }
 }
 
-/// A word that a loop touches once a round is told to be touched again after a round: between touches by one instruction, to some
-/// percent. With --nocapture it prints how far measured times are from true ones.
+/// A word that a loop touches once a round is told to be touched again after a round: between touches by one instruction, or by two that
+/// take turns, to some percent. With --nocapture it prints how far measured times are from true ones.
 #[test]
 fn the_time_of_a_round_is_measured() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Rounds of 5, 12 and 38 us, and of 3 us, at 3.8 GHz.
-    for arguments in [["8", "1500", "1"], ["8", "4000", "1"], ["8", "12000", "1"], ["8", "12000", "0"]] {
+    // Rounds of 5, 12 and 38 us, and of 3 us and more, at 3.8 GHz.
+    let rounds =
+        [["1500", "1"], ["4000", "1"], ["12000", "1"], ["12000", "0"], ["12000", "2"], ["40000", "2"]];
+    for [words, how] in rounds {
+        let arguments = ["8", words, how];
         let target = Target::start("rounds", &arguments);
         let live = Live::trace(target.pid(), "6", &["--overhead", "5"]);
         let finished = target.finish(LIMIT);

@@ -68,7 +68,7 @@ pub struct Measured {
     pub resolution: f64,
     /// Accesses in the time by which single traps differ from what was taken off for them, in the median; 0: not known.
     pub scatter: f64,
-    /// It is that of the interval behind the reuse, in which caches are warm again (`Maker::again` in module `subjects`).
+    /// It is that of the interval behind the reuse, in which caches are warm again (`is_measured_again` in module `subjects`).
     pub is_warm: bool,
     /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to .77 in real programs.
     pub code: f64,

@@ -328,7 +328,7 @@ impl Maker<'_> {
                         // excludes is not believed so far.
                         is_warm: watch.address / 8 == word / 8
                             && at > shown.at as f64 + 1.0
-                            && self.again(watch, touch),
+                            && is_measured_again(watch, touch),
                     };
                     within = Some((shown.at, (clock.longest() as u64).max(at as u64)));
                     measured = Some(clock);
@@ -355,13 +355,6 @@ impl Maker<'_> {
         Some((followed, context))
     }
 
-    /// Whether the touch behind a reuse was measured: by the instruction and the thread of the use, while the watch went on.
-    fn again(&self, watch: &Watch, reuse: Touch) -> bool {
-        let at = |touch: Touch| self.profile.stacks.get(touch.stack.0 as usize)?.frames.first().copied();
-        let same = |used: Touch| used.thread == reuse.thread && at(used).is_some() && at(used) == at(reuse);
-        watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(same)
-    }
-
     fn stack(&self, stack: StackId) -> Option<ContextId> {
         self.contexts.of(stack)
     }
@@ -376,6 +369,11 @@ fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
         (_, reused) => reused,
     };
     if second { (next, true) } else { (before, false) }
+}
+
+/// Whether a watch went on behind a near reuse and measured an interval between later touches by the instructions and the thread of both.
+fn is_measured_again(watch: &Watch, reuse: Touch) -> bool {
+    watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(|used| used.thread == reuse.thread)
 }
 
 fn is_reused(watch: &Watch) -> bool {

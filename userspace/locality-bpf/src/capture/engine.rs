@@ -354,7 +354,7 @@ impl Capture {
         };
         if watch.follows.is_none() {
             self.gauge.note_end(match &outcome {
-                EndOutcome::Reused(reuse) => Some(reuse.distance_ns),
+                EndOutcome::Reused(reuse) => Some(reuse.distance.ns),
                 _ => None,
             });
         }

@@ -173,11 +173,18 @@ pub struct WatchEnd {
 pub struct Reuse {
     /// Its trap.
     pub trap: Box<Trap>,
-    /// CPU time from the use to it or, where that was short, from it to the next.
-    pub distance_ns: u64,
-    /// Accesses from the use to it, where they are counted.
+    /// From the use to it or, where that was short, from a later touch to the next (`rules::behind_reuse`).
+    pub distance: Distance,
+}
+
+/// How far apart two touches of a word are.
+#[derive(Debug)]
+pub struct Distance {
+    /// CPU time.
+    pub ns: u64,
+    /// Accesses, where they are counted.
     pub accesses: Option<u64>,
-    /// The touches between which `distance_ns` lies, where one thread made both in user mode.
+    /// The touches, where one thread made both in user mode.
     pub between: Option<Box<[Moment; 2]>>,
 }
 

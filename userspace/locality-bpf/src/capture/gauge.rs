@@ -5,6 +5,8 @@
 //! window shows to be touched for the first time shortly after one another. From when the
 //! kernel side is done with the second trap to the third lies that part of a trap and one access; the first trap
 //! finds the kernel's code cold behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
+//!
+//! Where a loop loads a word and stores it, no stop is needed for that: behind the reuse by the load comes the store's trap (`rules::behind_reuse`).
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
@@ -159,6 +161,18 @@ impl Capture {
         }
     }
 
+    /// Learns from a trap right behind another one.
+    pub(super) fn note_gap(&mut self, trap: &Trap, gap_ns: Option<u64>) {
+        let (header, most_ns) = (trap.record.header, MOST * self.settings.gap_cost_ns);
+        let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= most_ns) else { return };
+        tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
+        let (_, believed_ns) = self.trap_prices(header.time_ns);
+        self.gauge.note(header.time_ns, gap_ns, believed_ns);
+        add(&self.costs.gauges, 1);
+        let scatter_ns = self.gauge.scatter_ns().unwrap_or(0);
+        self.costs.gauge_scatter_ns.store(scatter_ns, Ordering::Relaxed);
+    }
+
     /// A touch of a gauge's word.
     pub(super) fn on_gauge(&mut self, trap: Box<Trap>, ours: Ours) {
         let id = trap.record.watch;
@@ -168,23 +182,15 @@ impl Capture {
                     second.used = Some((trap.clone(), ours));
                 }
             }
-            touch::NEAR_REUSE => {}
+            touch::NEAR_REUSE | touch::USE_AGAIN => {}
             _ => {
                 let Some(mut watch) = self.watches.remove(id) else { return };
-                let header = trap.record.header;
-                let most_ns = MOST * self.settings.gap_cost_ns;
                 // One instruction may touch both, in one trap.
                 if let Some((used, before)) = &watch.used
-                    && used.record.header.tid == header.tid
+                    && used.record.header.tid == trap.record.header.tid
                     && used.record.regs != trap.record.regs
-                    && let Some(gap_ns) = ours.gap_since(&trap, *before).filter(|gap_ns| *gap_ns <= most_ns)
                 {
-                    tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
-                    let (_, believed_ns) = self.trap_prices(header.time_ns);
-                    self.gauge.note(header.time_ns, gap_ns, believed_ns);
-                    add(&self.costs.gauges, 1);
-                    let scatter_ns = self.gauge.scatter_ns().unwrap_or(0);
-                    self.costs.gauge_scatter_ns.store(scatter_ns, Ordering::Relaxed);
+                    self.note_gap(&trap, ours.gap_since(&trap, *before));
                 }
                 if watch.follows.is_some() {
                     self.end_companions(watch.tgid, || EndOutcome::Replaced);

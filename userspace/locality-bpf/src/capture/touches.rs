@@ -5,12 +5,12 @@ use locality_common::{
     record::{LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch},
     rules::is_measured_again,
 };
-
+use locality_isa::Code;
 use locality_rate::Moment;
 
 use super::{
     engine::{Capture, Settings},
-    event::{EndOutcome, Event, Reuse, SampleEvent, Trap, add},
+    event::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
     stops::{Arming, Wish, find_use, model_access, sampled_access},
     watching::Watch,
 };
@@ -113,7 +113,7 @@ impl Capture {
         add(&self.costs.traps, 1 + nested_traps);
         let (trap_cost_ns, gap_cost_ns) = self.trap_prices(header.time_ns);
         let disarm_cost_ns = self.settings.disarm_cost_ns;
-        let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE);
+        let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN);
         let mut ours = Ours::default();
         if let Some(thread) = self.members.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
@@ -146,6 +146,19 @@ impl Capture {
             }
             return;
         }
+        if role == touch::USE_AGAIN {
+            if let Some((reuse, before)) = self.watches.get_mut(id).and_then(|watch| watch.reused.as_ref())
+                && follows_at_once(&reuse.trap, &trap)
+            {
+                let gap_ns = ours.gap_since(&trap, *before);
+                self.note_gap(&trap, gap_ns);
+            }
+            match self.watches.get_mut(id) {
+                Some(watch) => watch.used_again = Some((trap, ours)),
+                None => add(&self.costs.orphan_touches, 1),
+            }
+            return;
+        }
         let Some(mut watch) = self.watches.remove(id) else {
             add(&self.costs.orphan_touches, 1);
             return;
@@ -160,10 +173,15 @@ impl Capture {
             Some(process) => process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0),
             None => 1.0,
         };
-        let ended_ns = header.time_ns;
+        let mut ended_ns = header.time_ns;
         let outcome = match (role, watch.reused.take()) {
-            (touch::AGAIN, Some((reuse, before))) => {
-                EndOutcome::Reused(measured_again(reuse, &trap, before, ours))
+            (touch::AGAIN, Some((mut reuse, before))) => {
+                match measured_again(&watch, &reuse, &trap, before, ours) {
+                    Some(distance) => reuse.distance = distance,
+                    // A later end tells readers that the distance is that of a later interval.
+                    None => ended_ns = reuse.trap.record.header.time_ns,
+                }
+                EndOutcome::Reused(reuse)
             }
             // The record of the reuse was lost.
             (touch::AGAIN, None) => EndOutcome::Replaced,
@@ -227,23 +245,45 @@ impl Ours {
 
 /// The reuse of a watched word.
 fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
-    let distance_ns = distance_ns(watch, &trap, ours);
-    let between = watch.used.as_ref().and_then(|(used, _)| moments(used, &trap));
-    let accesses = watch.used.as_ref().and_then(|(used, _)| counted(&used.record, &trap.record));
-    Reuse { distance_ns, accesses, between, trap }
+    let used = watch.used.as_ref().map(|(used, _)| used);
+    let distance = Distance {
+        ns: distance_ns(watch, &trap, ours),
+        accesses: used.and_then(|used| counted(&used.record, &trap.record)),
+        between: used.and_then(|used| moments(used, &trap)),
+    };
+    Reuse { trap, distance }
 }
 
-/// A near reuse with the distance to the touch behind it in place of its own, where that is near too and by the same
-/// instruction (`rules::is_measured_again`).
-fn measured_again(reuse: Reuse, again: &Trap, before: Ours, ours: Ours) -> Reuse {
+/// What takes the place of a near reuse's own distance, where the interval that ends with `again` is one between the same
+/// instructions and near too (`rules::is_measured_again`).
+fn measured_again(watch: &Watch, reuse: &Reuse, again: &Trap, before: Ours, ours: Ours) -> Option<Distance> {
     let at = |trap: &Trap| (trap.record.trap_ip, trap.record.enabled_ns);
-    match since_touch_ns(again, before, ours).filter(|_| is_measured_again(at(&reuse.trap), at(again))) {
-        Some(distance_ns) => {
-            let accesses = counted(&reuse.trap.record, &again.record);
-            Reuse { distance_ns, accesses, between: moments(&reuse.trap, again), ..reuse }
-        }
-        None => reuse,
-    }
+    let (used, _) = watch.used.as_ref()?;
+    let (from, before) = match &watch.used_again {
+        Some((from, before)) => (from, *before),
+        None => (&reuse.trap, before),
+    };
+    let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
+    let ns = since_touch_ns(again, before, ours);
+    ns.filter(|_| is_measured_again(pair, [at(from), at(again)])).map(|ns| Distance {
+        ns,
+        accesses: counted(&from.record, &again.record),
+        between: moments(from, again),
+    })
+}
+
+/// Whether hardly anything is executed between two traps.
+fn follows_at_once(first: &Trap, second: &Trap) -> bool {
+    const MOST: usize = 8;
+    let code = &first.record.code;
+    let bytes = code.bytes.get(..code.len as usize).unwrap_or_default();
+    let is_own = first.record.kernel == 0 && second.record.kernel == 0;
+    is_own
+        && Code { address: code.start, bytes }.runs_straight(
+            first.record.trap_ip,
+            second.record.trap_ip,
+            MOST,
+        )
 }
 
 /// Where a thread was at two touches, if it made both by itself.

@@ -57,8 +57,10 @@ pub struct Watch {
     pub threads_armed: u32,
     /// The use, once it trapped, and what we had taken of the thread then.
     pub used: Option<(Box<Trap>, Ours)>,
-    /// The reuse, where the touch behind it is waited for, and the same.
+    /// The reuse, where touches behind it are waited for, and the same.
     pub reused: Option<(Reuse, Ours)>,
+    /// Behind that, the next touch by the instruction of the use, where it is not that of the reuse.
+    pub used_again: Option<(Box<Trap>, Ours)>,
     events: Vec<(u32, PerfEvent)>,
 }
 
@@ -80,6 +82,7 @@ impl Watch {
             threads_armed: 0,
             used: None,
             reused: None,
+            used_again: None,
             events: Vec::new(),
         }
     }

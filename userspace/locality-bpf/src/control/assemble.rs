@@ -26,7 +26,7 @@ use super::{
 use crate::{
     capture::{
         choice::{self, GRANULES, Path},
-        event::{EndOutcome, Event, Reuse, SampleEvent, Trap, WatchEnd, WindowTaken},
+        event::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, WatchEnd, WindowTaken},
     },
     heap::Heap,
     kernel::proc,
@@ -435,9 +435,8 @@ impl Assembler {
         let is_stale = self.note_watched(end);
         let outcome = match &end.outcome {
             _ if is_stale => Outcome::Replaced,
-            EndOutcome::Reused(Reuse { trap, distance_ns, accesses, .. }) => {
-                let (distance_ns, accesses) = (*distance_ns, *accesses);
-                Outcome::Reused { touch: self.touch(trap), distance_ns, accesses }
+            EndOutcome::Reused(Reuse { trap, distance: Distance { ns, accesses, .. } }) => {
+                Outcome::Reused { touch: self.touch(trap), distance_ns: *ns, accesses: *accesses }
             }
             EndOutcome::Replaced => Outcome::Replaced,
             EndOutcome::StillArmed => Outcome::StillArmed,
@@ -506,8 +505,8 @@ impl Assembler {
 
     /// Where hardware counts no accesses, registers may.
     fn count(&mut self, id: WatchId, waiting: &Waiting, end: &WatchEnd) {
-        if let EndOutcome::Reused(Reuse { trap, distance_ns, accesses: None, between: Some(between) }) =
-            &end.outcome
+        if let EndOutcome::Reused(Reuse { trap, distance }) = &end.outcome
+            && let Distance { ns: distance_ns, accesses: None, between: Some(between) } = distance
             && end.held
         {
             // Neither of other words of the line nor of what lies behind the reuse.

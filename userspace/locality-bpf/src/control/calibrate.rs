@@ -357,7 +357,7 @@ fn timed_traps(
         times.push(child.ask(0)?);
         while let Some(item) = ring.next() {
             if let Record::Touch(touch, _) = decode(&item)
-                && touch.role == role::REUSE
+                && matches!(touch.role, role::REUSE | role::NEAR_REUSE)
                 && touch.since_ns != u64::MAX
             {
                 gaps.push(touch.enabled_ns.saturating_sub(touch.since_ns));
