@@ -244,7 +244,12 @@ fn calibrate() -> Result<ExitCode> {
     );
     let levels = ["second-level cache", "last-level cache", "memory"];
     let levels: Vec<String> = (levels.iter().zip(machine.levels))
-        .map(|(name, level)| format!("{name} {:.0} ({:.1} in a row)", level.latency, level.between))
+        .map(|(name, level)| {
+            format!(
+                "{name} {:.0} ({:.1} in a row, {:.1} stored to)",
+                level.latency, level.between, level.stored
+            )
+        })
         .collect();
     page += &format!(
         "\nThe processor, for the timing model of rates: {:.2} cycles a nanosecond; in a cycle up to {:.1} instructions, {:.1} loads ({:.1} \

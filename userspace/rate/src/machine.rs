@@ -37,6 +37,8 @@ pub struct Level {
     pub latency: f64,
     /// Cycles between two lines that follow one another.
     pub between: f64,
+    /// The same of lines that are stored to, which come and go back.
+    pub stored: f64,
 }
 
 impl Default for Machine {
@@ -54,9 +56,9 @@ impl Default for Machine {
             add: 3.0,
             multiply: 4.0,
             levels: [
-                Level { from: 750.0, latency: 14.0, between: 2.5 },
-                Level { from: 32e3, latency: 110.0, between: 7.0 },
-                Level { from: 500e3, latency: 280.0, between: 14.0 },
+                Level { from: 750.0, latency: 14.0, between: 2.5, stored: 5.0 },
+                Level { from: 32e3, latency: 110.0, between: 7.0, stored: 14.0 },
+                Level { from: 500e3, latency: 280.0, between: 14.0, stored: 28.0 },
             ],
         }
     }
@@ -77,6 +79,7 @@ impl Machine {
             level.from = from;
             level.latency = within(level.latency, usual.latency, 1.0, 5e3);
             level.between = within(level.between, usual.between, 0.1, 200.0);
+            level.stored = within(level.stored, usual.stored, 0.1, 400.0);
         }
         Self {
             clock: within(self.clock, default.clock, 0.5, 8.0),
@@ -103,11 +106,12 @@ mod tests {
         let default = Machine::default();
         assert_eq!(default.plausible(), default);
         let mut odd = Machine { clock: f64::NAN, width: 7.5, forward: -3.0, ..default };
-        odd.levels[1] = Level { from: 10.0, latency: f64::INFINITY, between: 3.0 };
+        odd.levels[1] = Level { from: 10.0, latency: f64::INFINITY, between: 3.0, stored: f64::NAN };
         let mended = odd.plausible();
         assert_eq!((mended.clock, mended.width, mended.forward), (default.clock, 7.5, default.forward));
         let [second, last, memory] = mended.levels;
-        assert_eq!((last.latency, last.between), (default.levels[1].latency, 3.0));
+        let usual = default.levels[1];
+        assert_eq!((last.latency, last.between, last.stored), (usual.latency, 3.0, usual.stored));
         assert!(second.from <= last.from && last.from <= memory.from);
     }
 }

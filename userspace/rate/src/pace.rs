@@ -14,6 +14,11 @@ const UNSCALED: f64 = 0.45;
 const WAITING: f64 = 0.8;
 /// The same from window to window, at least, where the model is scaled.
 const SCALED: f64 = 0.3;
+/// Difference of [`Shape::waiting`] at which what was measured of other windows says little of one (a standard deviation): what a model
+/// leaves out of code that waits for memory it does not leave out of other code of the program.
+const ALIKE: f64 = 0.25;
+/// Shares of waiting for which the scale is found, evenly from 0 to 1.
+const SCALES: usize = 5;
 /// Samples with rates of their own that weigh as much as the model by itself: so many, and such a share of all, because a few may be
 /// wrong, or all of one place.
 const MODEL_WEIGHS: (f64, f64) = (4.0, 0.1);
@@ -95,37 +100,42 @@ impl Prior {
 /// The model's scale in one process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scale {
-    /// ln(rate ÷ model) of samples that have a rate of their own.
-    ratios: Vec<f64>,
+    /// ln(rate ÷ model) of samples that have a rate of their own, and their shares of waiting.
+    ratios: Vec<(f64, f64)>,
     /// Rate and model of samples whose rate was read at other work than their window shows.
     doubtful: Vec<(f64, f64)>,
     /// ln of the model of all that have a rate of their own.
     models: Vec<f64>,
-    /// Samples with a model.
-    samples: u32,
-    fit: Fit,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Fit {
-    ratio: f64,
-    sigma: f64,
+    /// Samples with a model, by the nearest of [`SCALES`].
+    samples: [u32; SCALES],
+    /// For each of [`SCALES`].
+    fits: [Fit; SCALES],
     /// How different the work of the program is, as the model sees it.
     spread: f64,
     /// There was something to learn from.
     is_scaled: bool,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Fit {
+    ratio: f64,
+    sigma: f64,
+}
+
 impl Default for Fit {
     fn default() -> Self {
-        Fit { ratio: LEFT_OUT, sigma: UNSCALED, spread: 0.0, is_scaled: false }
+        Fit { ratio: LEFT_OUT, sigma: UNSCALED }
     }
 }
 
 impl Scale {
     /// Takes a sample, whether it has a rate of its own or not.
     pub fn count(&mut self, shape: Shape) {
-        self.samples += u32::from(shape.model > 0.0);
+        if shape.model > 0.0
+            && let Some(samples) = self.samples.get_mut(nearest(shape.waiting))
+        {
+            *samples += 1;
+        }
     }
 
     /// Takes the rate that a sample's own readings gave.
@@ -133,7 +143,7 @@ impl Scale {
         if shape.model > 0.0 && rate.is_precise() {
             self.models.push(shape.model.ln());
             if steady {
-                self.ratios.push((rate.value / shape.model).ln());
+                self.ratios.push(((rate.value / shape.model).ln(), shape.waiting));
             } else {
                 self.doubtful.push((rate.value, shape.model));
             }
@@ -142,40 +152,65 @@ impl Scale {
 
     /// Makes it ready after all is learnt.
     pub fn fit(&mut self) {
-        self.fit.spread = deviation(&self.models);
+        self.spread = deviation(&self.models);
+        self.is_scaled = !self.ratios.is_empty() || !self.doubtful.is_empty();
         let few = self.ratios.len() * 4 < self.doubtful.len();
-        let (n, fit) = if few {
-            // Each of them is a mean over several places' work, so what fits it is the mean of the models.
+        // Each of them is a mean over several places' work, so what fits it is the mean of the models.
+        let of_doubtful = || {
             let rates: Vec<f64> = self.doubtful.iter().map(|(rate, _)| rate.ln()).collect();
             let model = self.doubtful.iter().map(|(_, model)| model).sum::<f64>() / rates.len() as f64;
-            (rates.len(), median(&rates).map(|(rate, scatter)| (rate - model.ln(), scatter)))
-        } else {
-            (self.ratios.len(), median(&self.ratios))
+            median(&rates).map(|(rate, scatter)| (rates.len() as f64, rate - model.ln(), scatter))
         };
-        let Some((middle, scatter)) = fit else { return };
-        let model = MODEL_WEIGHS.0 + MODEL_WEIGHS.1 * f64::from(self.samples);
-        let share = n as f64 / (n as f64 + model);
-        let variance = (1.0 - share) * UNSCALED.powi(2) + share * SCALED.max(scatter).powi(2);
-        (self.fit.ratio, self.fit.sigma) = (middle * share + LEFT_OUT * (1.0 - share), variance.sqrt());
-        self.fit.is_scaled = true;
+        let doubtful = if few { of_doubtful() } else { None };
+        let fits = std::array::from_fn(|number| {
+            let alike = |waiting: f64| (-((waiting - share(number)) / ALIKE).powi(2) / 2.0).exp();
+            let of_ratios = || {
+                let weighed: Vec<(f64, f64)> =
+                    self.ratios.iter().map(|(ratio, waiting)| (*ratio, alike(*waiting))).collect();
+                let (middle, scatter) = weighed_median(&weighed)?;
+                Some((weighed.iter().map(|(_, weight)| weight).sum(), middle, scatter))
+            };
+            let Some((n, middle, scatter)): Option<(f64, f64, f64)> = doubtful.or_else(of_ratios) else {
+                return Fit::default();
+            };
+            let all = (0..).zip(self.samples);
+            let samples: f64 = match few {
+                true => all.map(|(_, samples)| f64::from(samples)).sum(),
+                false => all.map(|(other, samples)| f64::from(samples) * alike(share(other))).sum(),
+            };
+            let share = n / (n + MODEL_WEIGHS.0 + MODEL_WEIGHS.1 * samples);
+            let variance = (1.0 - share) * UNSCALED.powi(2) + share * SCALED.max(scatter).powi(2);
+            Fit { ratio: middle * share + LEFT_OUT * (1.0 - share), sigma: variance.sqrt() }
+        });
+        self.fits = fits;
     }
 
     /// By how much a rate may be that of other work (standard deviation of ln), if it was read elsewhere than the window was.
     pub fn doubt(&self, steady: bool) -> f64 {
-        if steady { 0.0 } else { self.fit.spread }
+        if steady { 0.0 } else { self.spread }
     }
 
     /// Whether anything but the model speaks.
     pub fn is_scaled(&self) -> bool {
-        self.fit.is_scaled
+        self.is_scaled
     }
 
     /// What is known without the readings.
     pub fn prior(&self, shape: Shape) -> Option<Prior> {
-        let Fit { ratio, sigma, .. } = self.fit;
+        let Fit { ratio, sigma } = self.fits.get(nearest(shape.waiting)).copied().unwrap_or_default();
         let sigma = sigma.hypot(WAITING * shape.waiting);
         (shape.model > 0.0).then(|| Prior { centre: shape.model.ln() + ratio, sigma })
     }
+}
+
+/// Which of [`SCALES`] is nearest to a share of waiting.
+fn nearest(waiting: f64) -> usize {
+    (waiting.clamp(0.0, 1.0) * (SCALES - 1) as f64).round() as usize
+}
+
+/// The share of waiting of one of [`SCALES`].
+fn share(number: usize) -> f64 {
+    number as f64 / (SCALES - 1) as f64
 }
 
 /// Standard deviation.
@@ -194,6 +229,22 @@ pub(crate) fn median(values: &[f64]) -> Option<(f64, f64)> {
     let centre = middle(values.to_vec())?;
     let deviation = middle(values.iter().map(|value| (value - centre).abs()).collect())?;
     Some((centre, deviation * 1.4826))
+}
+
+/// The same of values with weights, which must not all be 0.
+fn weighed_median(weighed: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let middle = |mut weighed: Vec<(f64, f64)>| {
+        weighed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let half = weighed.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;
+        let mut below = 0.0;
+        weighed.iter().find_map(|(value, weight)| {
+            below += weight;
+            (below > half).then_some(*value)
+        })
+    };
+    let centre = middle(weighed.to_vec())?;
+    let off = |(value, weight): &(f64, f64)| ((value - centre).abs(), *weight);
+    Some((centre, middle(weighed.iter().map(off).collect())? * 1.4826))
 }
 
 #[cfg(test)]
@@ -247,6 +298,39 @@ mod tests {
         assert!((3.4..4.2).contains(&fast) && (0.9..1.4).contains(&slow), "{fast} {slow}");
         // What was read where its window was is believed.
         assert!((told(8.0, true) - 2.8).abs() < 0.1 && (told(2.0, true) - 2.8).abs() < 0.1);
+    }
+
+    /// A walk that waits for memory is slower than the model says; what the program does besides is not for that.
+    #[test]
+    fn code_that_waits_for_memory_scales_its_like_only() {
+        let shape = |waiting| Shape { waiting, ..shape(2.0) };
+        let mut scale = Scale::default();
+        for n in 0..100 {
+            scale.count(shape(1.0));
+            scale.learn(shape(0.9 + 0.001 * f64::from(n)), Estimate::within(0.8, 0.1), true);
+        }
+        scale.fit();
+        let centre = |scale: &Scale, waiting| scale.prior(shape(waiting)).unwrap().centre.exp();
+        assert!((centre(&scale, 1.0) - 0.8).abs() < 0.15 && (centre(&scale, 0.8) - 0.8).abs() < 0.15);
+        let alone = 2.0 * LEFT_OUT.exp();
+        assert!((centre(&scale, 0.0) / alone - 1.0).abs() < 0.02);
+        assert!((0.7 * alone..alone).contains(&centre(&scale, 0.25)), "{}", centre(&scale, 0.25));
+        assert!(scale.is_scaled());
+        for _ in 0..20 {
+            scale.count(shape(0.0));
+            scale.learn(shape(0.0), Estimate::within(3.0, 0.1), true);
+        }
+        scale.fit();
+        assert!((2.6..3.0).contains(&centre(&scale, 0.0)), "{}", centre(&scale, 0.0));
+        assert!((centre(&scale, 1.0) - 0.8).abs() < 0.15);
+    }
+
+    #[test]
+    fn medians_go_by_weight() {
+        assert_eq!(weighed_median(&[(1.0, 1.0), (5.0, 0.4), (3.0, 0.5)]), Some((1.0, 0.0)));
+        assert_eq!(weighed_median(&[(1.0, 0.3), (5.0, 0.4), (3.0, 0.5)]), Some((3.0, 2.0 * 1.4826)));
+        assert_eq!(weighed_median(&[(1.0, 1.0), (5.0, 0.4), (3.0, 0.7)]).map(|found| found.0), Some(3.0));
+        assert_eq!(weighed_median(&[]), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! An instruction starts when its inputs are there, so many in a cycle, not before all but some hundred instructions
 //! ahead of it are done; behind a branch that the predictor does not foresee, the next ones wait. A line that the window touches for the
-//! first time costs what the program's footprint says, and one that it stores to goes back as well. Clock, widths, the latencies of loads and of floating point, and what memory
+//! first time costs what the program's footprint says, and one that it stores to comes and goes back. Clock, widths, the latencies of loads and of floating point, and what memory
 //! costs are those of a [`Machine`]; other latencies are round numbers that server processors share.
 //!
 //! Sources of error: units are counted over the window as a whole, not cycle by cycle; code is taken to be decoded already; a
@@ -44,8 +44,11 @@ struct Memory {
     near: u32,
     /// Latency of another.
     far: u32,
-    /// Time between two lines.
+    /// Time between two lines, and between two that are stored to.
+    /// Time between two lines that are loaded from only.
     between: f64,
+    /// Time between two others.
+    stored: f64,
 }
 
 /// How much memory a program goes through, by how many of a window's lines were in windows before (capture and recapture).
@@ -75,6 +78,7 @@ impl Footprint {
             near: (level.latency * foreseen).round() as u32,
             far: level.latency.round() as u32,
             between: level.between,
+            stored: level.stored,
         })
     }
 }
@@ -301,8 +305,8 @@ struct Data {
     sites: Table,
     /// For each of `sites`: last address, and the step to it.
     steps: Vec<(u64, u64)>,
-    /// Loads of up to 8 bytes, wider ones, stores, lines that come and lines that go back because they were stored to.
-    counts: [u32; 4],
+    /// Loads of up to 8 bytes, wider ones, stores, lines that are loaded from only, and others.
+    counts: [u32; 5],
     /// Lines that no prefetcher foresees.
     far: u32,
 }
@@ -318,13 +322,13 @@ impl Data {
         stores.clear();
         sites.clear();
         steps.clear();
-        *counts = [0; 4];
+        *counts = [0; 5];
         self.far = 0;
     }
 
     /// When an access whose address is known at `addressed` has its value.
     fn touch(&mut self, access: &Event, addressed: u32) -> u32 {
-        let [loads, wide_loads, stores, lines] = &mut self.counts;
+        let [loads, wide_loads, stores, lines, stored_lines] = &mut self.counts;
         *match (access.kind.is_store(), access.size > 8) {
             (true, _) => stores,
             (false, true) => wide_loads,
@@ -350,7 +354,8 @@ impl Data {
         }
         let Some((arrival, is_stored)) = self.arrivals.get_mut(place) else { return addressed };
         if access.kind.is_store() && !std::mem::replace(is_stored, true) {
-            *lines += 1;
+            *lines -= 1;
+            *stored_lines += 1;
         }
         let stored = self.words.get(access.value >> 3).and_then(|word| self.stores.get(word as usize));
         (addressed + self.load).max(*arrival).max(stored.map_or(0, |at| at + self.forward))
@@ -366,12 +371,12 @@ impl Data {
 
     /// Cycles that each kind of unit needs at least.
     fn bounds(&self, machine: &Machine, floats: u32) -> [f64; 4] {
-        let [loads, wide_loads, stores, lines] = self.counts.map(f64::from);
+        let [loads, wide_loads, stores, lines, stored_lines] = self.counts.map(f64::from);
         [
             loads / machine.loads + wide_loads / machine.wide_loads,
             stores / machine.stores,
             f64::from(floats) / machine.floats,
-            lines * self.memory.between,
+            lines * self.memory.between + stored_lines * self.memory.stored,
         ]
     }
 }
@@ -545,20 +550,21 @@ mod tests {
         let far = Footprint::default().memory(&machine).far;
         let load = machine.load as u32;
         let mut data = Data::default();
-        data.clear(&machine, Memory { near: 1, far: 100, between: 0.0 });
+        data.clear(&machine, Memory { near: 1, far: 100, between: 2.0, stored: 3.0 });
         let access = |address| Event::access(Kind::LOAD, NO_INSTRUCTION, address, 8);
         assert_eq!((far, data.touch(&access(0x10_0000), 7)), (0, 7 + load + 100));
         // The same line is not there earlier, and its neighbour was foreseen.
         assert_eq!(data.touch(&access(0x10_0008), 7), 7 + load + 100);
         assert_eq!(data.touch(&access(0x10_0040), 200), 200 + load + 1);
         assert_eq!(data.touch(&access(0x90_0000), 200), 200 + load + 100);
-        assert_eq!(data.counts, [4, 0, 0, 3]);
-        // A line that is stored to, however often, goes back once.
+        assert_eq!(data.counts, [4, 0, 0, 3, 0]);
+        // A line that is stored to, however often, goes back once; another one comes to be stored to.
         let store = |address| Event::access(Kind::STORE, NO_INSTRUCTION, address, 8);
         for address in [0x10_0000, 0x10_0008, 0x20_0000] {
             data.touch(&store(address), 300);
         }
-        assert_eq!(data.counts, [4, 0, 3, 6]);
+        assert_eq!(data.counts, [4, 0, 3, 2, 2]);
+        assert_eq!(data.bounds(&machine, 0)[3], 2.0 * 2.0 + 2.0 * 3.0);
     }
 
     #[test]
