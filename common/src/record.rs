@@ -177,9 +177,9 @@ pub mod touch {
     pub const REUSE: u32 = 2;
     /// The same, where the next touch of the thread is told too ([`crate::rules::behind_reuse`]).
     pub const NEAR_REUSE: u32 = 3;
-    /// The touch that ends the interval behind that.
+    /// The touch behind that, or behind [`USE_AGAIN`]: all is seen.
     pub const AGAIN: u32 = 4;
-    /// The touch behind a near reuse by another instruction, where that of the use comes again: [`AGAIN`] is behind it.
+    /// Behind a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
     pub const USE_AGAIN: u32 = 5;
 }
 
@@ -272,8 +272,8 @@ pub struct WatchState {
     pub phase: u64,
     /// The thread whose touch is the use, or 0 for any.
     pub owner_tid: u32,
-    /// Explicit padding.
-    pub reserved: u32,
+    /// 1 where no later interval may take the place of that to the reuse ([`crate::rules::behind_reuse`]).
+    pub only_reuse: u32,
     /// Of the use, once it came: the instruction pointer of its trap; 0 before.
     pub used_ip: u64,
     /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it waits for another.

@@ -58,7 +58,8 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
 /// Longest time from a use to a reuse, our traps included, that is measured again: the first milliseconds behind a stop are slower
 /// than others, which made a sweep of .55 ms .53 to .96 ms long.
 pub const NEAR_NS: u64 = 2_000_000;
-/// The same where two instructions take turns, which needs one trap more: reports know a clock's time well from some 100 µs on.
+/// The same where two instructions take turns, which needs one trap more: reports know a clock's time well from some 100 µs on, and our traps
+/// may be half of this. Also the longest time from the reuse to the next touch by the instruction of the use.
 pub const NEAR_PAIR_NS: u64 = 200_000;
 
 /// Where a watch goes behind the reuse that its owner made: to [`phase::NEAR`] or [`phase::NEAR_PAIR`] where a later interval between the
@@ -66,9 +67,13 @@ pub const NEAR_PAIR_NS: u64 = 200_000;
 /// the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
 ///
 /// Behind a stop, a thread finds its caches and translations cold, which makes short distances longer. The touch after a
-/// uniformly drawn one is uniformly drawn too, and so is the one after that: the next interval of the same word stands as well for all of
+/// uniformly drawn one is uniformly drawn too, and so is the one after that: a later interval of the same word stands as well for all of
 /// them. It is taken where it is one between the same instructions: the next one where one instruction touches the word again and again, the
 /// next but one where two take turns, as where a loop loads a word and stores it.
+///
+/// Watched uses are drawn among those that their window does not show reused, so this holds only where one instruction's uses of a word are
+/// all alike: [`crate::record::WatchState::only_reuse`] is for those whose window shows the instruction at the word before (elements smaller
+/// than a word), and [`stands_for`] looks again.
 pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
         phase::NEAR
@@ -80,10 +85,22 @@ pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
 }
 
 /// Whether the interval between the touches `again`, by the two instructions `pair`, may take the place of theirs; as in [`behind_reuse`].
-pub const fn is_measured_again(pair: (u64, u64), again: [(u64, u64); 2]) -> bool {
+pub const fn stands_for(pair: (u64, u64), again: [(u64, u64); 2]) -> bool {
     let [from, to] = again;
     let longest_ns = if pair.0 == pair.1 { NEAR_NS } else { NEAR_PAIR_NS };
     from.0 == pair.0 && to.0 == pair.1 && is_near(from, to, longest_ns)
+}
+
+/// Whether it may, by CPU times of both without our traps: cold caches make the first one longer by up to two traps (`trap_ns`), or half; one
+/// that is longer by more is one of another kind.
+pub const fn is_alike(first_ns: u64, later_ns: u64, trap_ns: u64) -> bool {
+    first_ns <= later_ns.saturating_mul(2).saturating_add(trap_ns.saturating_mul(2))
+}
+
+/// Whether a touch is one by the instruction of the use, soon enough behind the reuse. `used`: that instruction, and when the kernel side
+/// was done with the reuse.
+pub const fn is_use_again(used: (u64, u64), touched: (u64, u64)) -> bool {
+    used.0 == touched.0 && is_near(used, touched, NEAR_PAIR_NS)
 }
 
 const fn is_near(from: (u64, u64), to: (u64, u64), longest_ns: u64) -> bool {
@@ -194,14 +211,30 @@ mod tests {
     #[test]
     fn an_interval_stands_for_one_between_the_same_instructions() {
         let (load, store) = (0x1000, 0x1004);
-        assert!(is_measured_again((load, load), [(load, 50), (load, 50 + NEAR_NS - 1)]));
-        assert!(!is_measured_again((load, load), [(load, 50), (load, 50 + NEAR_NS)]));
-        assert!(!is_measured_again((load, load), [(load, 50), (store, 60)]));
-        assert!(is_measured_again((store, load), [(store, 50), (load, 50 + NEAR_PAIR_NS - 1)]));
-        assert!(!is_measured_again((store, load), [(store, 50), (load, 50 + NEAR_PAIR_NS)]));
+        assert!(stands_for((load, load), [(load, 50), (load, 50 + NEAR_NS - 1)]));
+        assert!(!stands_for((load, load), [(load, 50), (load, 50 + NEAR_NS)]));
+        assert!(!stands_for((load, load), [(load, 50), (store, 60)]));
+        assert!(stands_for((store, load), [(store, 50), (load, 50 + NEAR_PAIR_NS - 1)]));
+        assert!(!stands_for((store, load), [(store, 50), (load, 50 + NEAR_PAIR_NS)]));
         // Loaded twice before it is stored.
-        assert!(!is_measured_again((store, load), [(load, 50), (load, 60)]));
-        assert!(!is_measured_again((store, load), [(store, 50), (load, u64::MAX)]));
+        assert!(!stands_for((store, load), [(load, 50), (load, 60)]));
+        assert!(!stands_for((store, load), [(store, 50), (load, u64::MAX)]));
+    }
+
+    #[test]
+    fn a_later_interval_is_hardly_shorter() {
+        let trap_ns = 10_000;
+        assert!(is_alike(25_000, 10_000, trap_ns) && is_alike(20_000, 0, trap_ns));
+        assert!(is_alike(500_000, 300_000, trap_ns) && is_alike(10_000, 1_000_000, trap_ns));
+        assert!(!is_alike(50_000, 10, trap_ns) && !is_alike(700_000, 300_000, trap_ns));
+    }
+
+    #[test]
+    fn the_use_comes_again_soon_or_not_at_all() {
+        assert!(is_use_again((0x1000, 50), (0x1000, 50 + NEAR_PAIR_NS - 1)));
+        assert!(!is_use_again((0x1000, 50), (0x1000, 50 + NEAR_PAIR_NS)));
+        assert!(!is_use_again((0x1000, 50), (0x1004, 60)));
+        assert!(!is_use_again((0x1000, u64::MAX), (0x1000, 60)));
     }
 
     #[test]

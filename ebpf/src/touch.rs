@@ -14,7 +14,7 @@ use aya_ebpf::{
 use locality_common::{
     counter,
     record::{TouchRecord, WatchKey, kind, touch as role},
-    rules::{TouchMeaning, behind_reuse, phase, touch_meaning},
+    rules::{TouchMeaning, behind_reuse, is_use_again, phase, touch_meaning},
 };
 
 use crate::{
@@ -57,12 +57,15 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
             unsafe { (*state).used_ip = touched.0 };
             (phase::USED, role::USE)
         }
-        TouchMeaning::Reuse if owner_tid == tid => match behind_reuse(used, touched) {
-            phase::DONE => (phase::DONE, role::REUSE),
-            next => (next, role::NEAR_REUSE),
-        },
+        // SAFETY: the lookup returned a live map value.
+        TouchMeaning::Reuse if owner_tid == tid && unsafe { (*state).only_reuse } == 0 => {
+            match behind_reuse(used, touched) {
+                phase::DONE => (phase::DONE, role::REUSE),
+                next => (next, role::NEAR_REUSE),
+            }
+        }
         TouchMeaning::Reuse => (phase::DONE, role::REUSE),
-        TouchMeaning::UseAgain if used.0 == touched.0 => (phase::NEAR, role::USE_AGAIN),
+        TouchMeaning::UseAgain if is_use_again(used, touched) => (phase::NEAR, role::USE_AGAIN),
         TouchMeaning::UseAgain | TouchMeaning::Again => (phase::DONE, role::AGAIN),
         TouchMeaning::Before(next) => {
             // Only the owner's touches get here, so nobody else changes the phase meanwhile.
@@ -72,7 +75,7 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
             return COUNT_TRAP;
         }
         TouchMeaning::Forgone => {
-            // SAFETY: the lookup returned a live map value. The owner may be here at the same moment, with the same aim.
+            // SAFETY: the lookup returned a live map value. The owner may be here at the same moment; the reuse's own distance stands then too.
             unsafe { (&raw mut (*state).phase).write_volatile(phase::DONE) };
             count(counter::FILTERED_LATE_TOUCH);
             return COUNT_TRAP;

@@ -1,6 +1,6 @@
 /* Walks over an array again and again, so that the next touch of each word comes after one round, and how long a round takes is told at the
  * end. Use and reuse are one instruction. Arguments: seconds, words, and 1 for a walk that waits for floating point at each step, 2 for one
- * that loads and stores each word, so that a store is the use and a load the reuse. */
+ * that loads and stores each word, so that a store is the use and a load the reuse; 3 for one that does so with halves of words and waits. */
 // build: gcc -O2 -g -o $BIN $SRC
 #include "target.h"
 
@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
     size_t words = argc > 2 ? (size_t)atol(argv[2]) : 12000;
     int how = argc > 3 ? atoi(argv[3]) : 0;
     volatile uint64_t *a = new_array(words);
+    volatile uint32_t *halves = (volatile uint32_t *)a;
     uint64_t sum = 0, rounds = 0;
     double x = 1;
     ready();
@@ -27,6 +28,9 @@ int main(int argc, char **argv) {
             else if (how == 2)
                 for (size_t i = 0; i < words; i++)
                     a[i] = a[i] + 1;
+            else if (how == 3)
+                for (size_t i = 0; i < 2 * words; i++)
+                    halves[i] = halves[i] + 1, x = (x * 1.0000001 + 1e-9) * 0.9999999 + 1e-9;
             else
                 for (size_t i = 0; i < words; i++)
                     sum += a[i];

@@ -89,12 +89,22 @@ impl Word {
 
 /// Watches a word while `run` touches it; what the kernel side told.
 fn watched(object: &mut Object, ring: &mut Ring, run: impl FnOnce(&Word)) -> Vec<TouchRecord> {
+    watched_as(WatchState::default(), object, ring, run)
+}
+
+/// The same by a watch that begins so.
+fn watched_as(
+    state: WatchState,
+    object: &mut Object,
+    ring: &mut Ring,
+    run: impl FnOnce(&Word),
+) -> Vec<TouchRecord> {
     let word = Word(Box::new(0));
     let address = &raw const *word.0 as u64;
     // SAFETY: a system call without arguments.
     let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let key = WatchKey { address, tgid, reserved: 0 };
-    object.add_watch(key, WatchState { watch: 1, owner_tid: tid, ..WatchState::default() }).unwrap();
+    object.add_watch(key, WatchState { watch: 1, owner_tid: tid, ..state }).unwrap();
     let event = Event::watchpoint(tid, address, 8, None).unwrap();
     event.set_program(object.program_fd("touch").unwrap().as_fd()).unwrap();
     event.enable_for(2).unwrap();
@@ -176,8 +186,41 @@ fn two_instructions_that_take_turns_are_told_until_the_second_pair() {
         word.read();
     });
     assert_eq!(roles(&without), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
+    // Nor does it soon enough; then another instruction comes in place of the reuse's.
+    let late = watched(&mut object, &mut ring, |word| {
+        word.read();
+        word.read_elsewhere();
+        let until = std::time::Instant::now() + Duration::from_nanos(2 * NEAR_PAIR_NS);
+        while std::time::Instant::now() < until {}
+        word.read();
+    });
+    assert_eq!(roles(&late), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
+    let other = watched(&mut object, &mut ring, |word| {
+        word.read();
+        word.read_elsewhere();
+        word.read();
+        word.read();
+    });
+    assert_eq!(roles(&other), [touch::USE, touch::NEAR_REUSE, touch::USE_AGAIN, touch::AGAIN]);
+    assert_ne!(other[1].trap_ip, other[3].trap_ip);
     let far = watched(&mut object, &mut ring, turns(Duration::from_nanos(2 * NEAR_PAIR_NS)));
     assert_eq!(roles(&far), [touch::USE, touch::REUSE]);
+}
+
+#[test]
+fn no_later_interval_is_told_where_none_is_wanted() {
+    requires!(root, btf, watchpoints(1));
+    let _alone = alone();
+    let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets().unwrap()).unwrap();
+    let only = WatchState { only_reuse: 1, ..WatchState::default() };
+    let by_one = watched_as(only, &mut object, &mut ring, |word| (0..4).for_each(|_| word.read()));
+    assert_eq!(roles(&by_one), [touch::USE, touch::REUSE]);
+    let by_two = watched_as(only, &mut object, &mut ring, |word| {
+        word.read();
+        word.read_elsewhere();
+        word.read();
+    });
+    assert_eq!(roles(&by_two), [touch::USE, touch::REUSE]);
 }
 
 #[test]

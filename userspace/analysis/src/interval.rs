@@ -12,8 +12,8 @@
 //!
 //! Sources of error: the likelihood prefers the few places where exact distances were seen to the many where none was; a start
 //! that is too thin is found in [`ROUNDS`] rounds only in part; where the log-uniform decides, the place is a guess, and
-//! intervals take it for one ([`Spread::guess`]); a touch behind a reuse that was too late or by another instruction was not measured, and
-//! the profile does not say so.
+//! intervals take it for one ([`Spread::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that
+//! was too late or by another instruction was not measured, and they do not say so.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -68,7 +68,7 @@ pub struct Measured {
     pub resolution: f64,
     /// Accesses in the time by which single traps differ from what was taken off for them, in the median; 0: not known.
     pub scatter: f64,
-    /// It is that of the interval behind the reuse, in which caches are warm again (`is_measured_again` in module `subjects`).
+    /// It is that of a later interval, in which caches are warm again (`is_measured_again` in module `subjects`).
     pub is_warm: bool,
     /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to .77 in real programs.
     pub code: f64,

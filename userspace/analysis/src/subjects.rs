@@ -371,7 +371,8 @@ fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
     if second { (next, true) } else { (before, false) }
 }
 
-/// Whether a watch went on behind a near reuse and measured an interval between later touches by the instructions and the thread of both.
+/// Whether a watch went on behind a near reuse and measured an interval between later touches by the instructions and the thread of both
+/// (`rules::behind_reuse`).
 fn is_measured_again(watch: &Watch, reuse: Touch) -> bool {
     watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(|used| used.thread == reuse.thread)
 }

@@ -2,8 +2,6 @@
 
 use iced_x86::{self as x86, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction};
 
-use crate::memory::is_repeated_string;
-
 /// Code bytes with the address of the first one.
 #[derive(Debug, Clone, Copy)]
 pub struct Code<'a> {
@@ -23,23 +21,6 @@ pub(crate) enum Undecoded {
 }
 
 impl<'a> Code<'a> {
-    /// Whether at most `most` instructions lead from `from` to `to`, none of them a branch, a system call or a repeated string instruction.
-    pub fn runs_straight(&self, from: u64, to: u64, most: usize) -> bool {
-        let mut decoder = self.decoder();
-        let mut at = from;
-        for _ in 0..most {
-            if at == to {
-                return true;
-            }
-            let Ok(instruction) = self.decode(&mut decoder, at) else { return false };
-            if instruction.flow_control() != FlowControl::Next || is_repeated_string(&instruction) {
-                return false;
-            }
-            at = instruction.next_ip();
-        }
-        at == to
-    }
-
     /// Index of the byte at `address`.
     pub(crate) fn index(&self, address: u64) -> Option<usize> {
         let index = usize::try_from(address.wrapping_sub(self.address)).ok()?;
@@ -88,25 +69,6 @@ pub fn is_ambiguous(bytes: &[u8], instruction: &Instruction) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_straight_run_has_no_branch_and_few_instructions() {
-        // mov (%rax),%rcx; add $8,%rax; add $1,%rcx; mov %rcx,-8(%rax); jne; rep movsb; nop
-        let bytes = [
-            0x48, 0x8b, 0x08, 0x48, 0x83, 0xc0, 0x08, 0x48, 0x83, 0xc1, 0x01, 0x48, 0x89, 0x48, 0xf8, 0x75,
-            0xee, 0xf3, 0xa4, 0x90,
-        ];
-        let code = Code { address: 0x1000, bytes: &bytes };
-        assert!(code.runs_straight(0x1003, 0x100f, 3));
-        assert!(code.runs_straight(0x1003, 0x1003, 0));
-        assert!(!code.runs_straight(0x1003, 0x100f, 2));
-        // Into the middle of an instruction; over a branch; over a string instruction; backwards; outside.
-        assert!(!code.runs_straight(0x1003, 0x100c, 8));
-        assert!(!code.runs_straight(0x1003, 0x1011, 8));
-        assert!(!code.runs_straight(0x1011, 0x1013, 8));
-        assert!(!code.runs_straight(0x1007, 0x1003, 8));
-        assert!(!code.runs_straight(0x0ff0, 0x1003, 8));
-    }
 
     #[test]
     fn what_processors_of_two_makers_take_for_different_instructions() {

@@ -22,6 +22,8 @@ const SCALES: usize = 5;
 /// Samples with rates of their own that weigh as much as the model by itself: so many, and such a share of all, because a few may be
 /// wrong, or all of one place.
 const MODEL_WEIGHS: (f64, f64) = (4.0, 0.1);
+/// Share of a scale that is learnt below which the model speaks by itself: four samples of a thousand.
+const LEARNT: f64 = 0.04;
 /// Standard deviations beyond which a track is an alias.
 const WIDTH: f64 = 2.3;
 /// How much slower than the model code may be, and how much faster, as differences of logarithms: page faults, system calls and memory
@@ -112,19 +114,19 @@ pub(crate) struct Scale {
     fits: [Fit; SCALES],
     /// How different the work of the program is, as the model sees it.
     spread: f64,
-    /// There was something to learn from.
-    is_scaled: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Fit {
     ratio: f64,
     sigma: f64,
+    /// How much of it is learnt, 0 to 1; the rest is the model by itself.
+    learnt: f64,
 }
 
 impl Default for Fit {
     fn default() -> Self {
-        Fit { ratio: LEFT_OUT, sigma: UNSCALED }
+        Fit { ratio: LEFT_OUT, sigma: UNSCALED, learnt: 0.0 }
     }
 }
 
@@ -153,7 +155,6 @@ impl Scale {
     /// Makes it ready after all is learnt.
     pub fn fit(&mut self) {
         self.spread = deviation(&self.models);
-        self.is_scaled = !self.ratios.is_empty() || !self.doubtful.is_empty();
         let few = self.ratios.len() * 4 < self.doubtful.len();
         // Each of them is a mean over several places' work, so what fits it is the mean of the models.
         let of_doubtful = || {
@@ -178,9 +179,9 @@ impl Scale {
                 true => all.map(|(_, samples)| f64::from(samples)).sum(),
                 false => all.map(|(other, samples)| f64::from(samples) * alike(share(other))).sum(),
             };
-            let share = n / (n + MODEL_WEIGHS.0 + MODEL_WEIGHS.1 * samples);
-            let variance = (1.0 - share) * UNSCALED.powi(2) + share * SCALED.max(scatter).powi(2);
-            Fit { ratio: middle * share + LEFT_OUT * (1.0 - share), sigma: variance.sqrt() }
+            let learnt = n / (n + MODEL_WEIGHS.0 + MODEL_WEIGHS.1 * samples);
+            let variance = (1.0 - learnt) * UNSCALED.powi(2) + learnt * SCALED.max(scatter).powi(2);
+            Fit { ratio: middle * learnt + LEFT_OUT * (1.0 - learnt), sigma: variance.sqrt(), learnt }
         });
         self.fits = fits;
     }
@@ -190,14 +191,18 @@ impl Scale {
         if steady { 0.0 } else { self.spread }
     }
 
-    /// Whether anything but the model speaks.
-    pub fn is_scaled(&self) -> bool {
-        self.is_scaled
+    /// Whether anything but the model speaks of such code.
+    pub fn is_scaled(&self, shape: Shape) -> bool {
+        self.fit_of(shape).learnt >= LEARNT
+    }
+
+    fn fit_of(&self, shape: Shape) -> Fit {
+        self.fits.get(nearest(shape.waiting)).copied().unwrap_or_default()
     }
 
     /// What is known without the readings.
     pub fn prior(&self, shape: Shape) -> Option<Prior> {
-        let Fit { ratio, sigma } = self.fits.get(nearest(shape.waiting)).copied().unwrap_or_default();
+        let Fit { ratio, sigma, .. } = self.fit_of(shape);
         let sigma = sigma.hypot(WAITING * shape.waiting);
         (shape.model > 0.0).then(|| Prior { centre: shape.model.ln() + ratio, sigma })
     }
@@ -263,7 +268,7 @@ mod tests {
         let mut scale = Scale::default();
         scale.fit();
         assert!(
-            !scale.is_scaled()
+            !scale.is_scaled(shape(2.0))
                 && (centre(&scale).0 / (2.0 * LEFT_OUT.exp()) - 1.0).abs() < 1e-9
                 && centre(&scale).1 == UNSCALED
                 && scale.prior(Shape::default()).is_none()
@@ -315,12 +320,13 @@ mod tests {
         let alone = 2.0 * LEFT_OUT.exp();
         assert!((centre(&scale, 0.0) / alone - 1.0).abs() < 0.02);
         assert!((0.7 * alone..alone).contains(&centre(&scale, 0.25)), "{}", centre(&scale, 0.25));
-        assert!(scale.is_scaled());
+        assert!(scale.is_scaled(shape(1.0)) && !scale.is_scaled(shape(0.0)));
         for _ in 0..20 {
             scale.count(shape(0.0));
             scale.learn(shape(0.0), Estimate::within(3.0, 0.1), true);
         }
         scale.fit();
+        assert!(scale.is_scaled(shape(0.0)));
         assert!((2.6..3.0).contains(&centre(&scale, 0.0)), "{}", centre(&scale, 0.0));
         assert!((centre(&scale, 1.0) - 0.8).abs() < 0.15);
     }

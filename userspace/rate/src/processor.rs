@@ -44,7 +44,6 @@ struct Memory {
     near: u32,
     /// Latency of another.
     far: u32,
-    /// Time between two lines, and between two that are stored to.
     /// Time between two lines that are loaded from only.
     between: f64,
     /// Time between two others.

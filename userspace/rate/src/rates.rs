@@ -578,7 +578,7 @@ impl Learnt {
             Some((refine(Estimate::within(middle.exp(), half), steady), Source::Region))
         };
         let of_model = || {
-            let source = if self.scale.is_scaled() { Source::Model } else { Source::Unknown };
+            let source = if self.scale.is_scaled(kept.shape) { Source::Model } else { Source::Unknown };
             Some((prior?.estimate(), source))
         };
         let most = if kept.string.is_some() { f64::INFINITY } else { kept.shape.most() };

@@ -134,7 +134,7 @@ pub enum Source {
     Slopes,
     /// The median of other samples of the same place, or the one speed that all its readings together fit.
     Region,
-    /// A timing model of the window, scaled to samples of the process that have a source of their own; never unscaled.
+    /// A timing model of the window, scaled to samples of the process that have a source of their own and whose code waits for memory about as much; never unscaled.
     Model,
     /// None but the timing model as it is, or nothing at all; the interval is a bracket.
     Unknown,

@@ -111,6 +111,8 @@ pub struct Candidate {
     pub word: u64,
     /// Executed instructions that touch the word before the use.
     pub earlier: u32,
+    /// One of these is the use's own.
+    pub repeats: bool,
     /// Words of its line, if the window does not show that again, that were not touched so far: the next, the one before, any.
     pub companions: [Option<u64>; COMPANIONS],
 }
@@ -171,8 +173,12 @@ impl Choice {
                 return None;
             }
             let earlier = touches_before(events().take(draft.event + 1), word);
+            let used = events().nth(draft.event);
+            let repeats = events().take(draft.event).any(|event| {
+                used.is_some_and(|used| used.index == event.index) && touches(&event, word, WORD)
+            });
             let companions = companions(events(), draft.event, word, random);
-            Some(Candidate { index, word, earlier, companions })
+            Some(Candidate { index, word, earlier, repeats, companions })
         })
     }
 

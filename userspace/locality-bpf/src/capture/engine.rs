@@ -347,7 +347,7 @@ impl Capture {
             self.tell(Event::Gauged(watch.tgid, watch.address));
             return;
         }
-        // It was waiting for the touch behind its reuse only.
+        // It was waiting for touches behind its reuse only.
         let (ended_ns, outcome) = match watch.reused.take() {
             Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
             None => (ended_ns, outcome),

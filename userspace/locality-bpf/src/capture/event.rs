@@ -182,6 +182,8 @@ pub struct Reuse {
 pub struct Distance {
     /// CPU time.
     pub ns: u64,
+    /// CPU time from the use to the second one, about.
+    pub until_ns: u64,
     /// Accesses, where they are counted.
     pub accesses: Option<u64>,
     /// The touches, where one thread made both in user mode.

@@ -149,7 +149,7 @@ impl Capture {
         let mut before = None;
         for (n, word) in words.into_iter().enumerate() {
             let mut watch = Watch::new(self.watches.next_id(), tgid, word, 0, tid);
-            watch.is_gauge = true;
+            (watch.is_gauge, watch.only_reuse) = (true, true);
             watch.follows = before.filter(|_| n == 2);
             before = Some(Followed { id: watch.id, word });
             // The others stay armed, for disarming would take time in between.
@@ -161,16 +161,16 @@ impl Capture {
         }
     }
 
-    /// Learns from a trap right behind another one.
-    pub(super) fn note_gap(&mut self, trap: &Trap, gap_ns: Option<u64>) {
+    /// Learns from a trap right behind another one; whether it could.
+    pub(super) fn note_gap(&mut self, trap: &Trap, gap_ns: Option<u64>) -> bool {
         let (header, most_ns) = (trap.record.header, MOST * self.settings.gap_cost_ns);
-        let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= most_ns) else { return };
+        let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= most_ns) else { return false };
         tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
         let (_, believed_ns) = self.trap_prices(header.time_ns);
         self.gauge.note(header.time_ns, gap_ns, believed_ns);
-        add(&self.costs.gauges, 1);
         let scatter_ns = self.gauge.scatter_ns().unwrap_or(0);
         self.costs.gauge_scatter_ns.store(scatter_ns, Ordering::Relaxed);
+        true
     }
 
     /// A touch of a gauge's word.
@@ -182,7 +182,6 @@ impl Capture {
                     second.used = Some((trap.clone(), ours));
                 }
             }
-            touch::NEAR_REUSE | touch::USE_AGAIN => {}
             _ => {
                 let Some(mut watch) = self.watches.remove(id) else { return };
                 // One instruction may touch both, in one trap.
@@ -190,7 +189,8 @@ impl Capture {
                     && used.record.header.tid == trap.record.header.tid
                     && used.record.regs != trap.record.regs
                 {
-                    self.note_gap(&trap, ours.gap_since(&trap, *before));
+                    let told = self.note_gap(&trap, ours.gap_since(&trap, *before));
+                    add(&self.costs.gauges, u64::from(told));
                 }
                 if watch.follows.is_some() {
                     self.end_companions(watch.tgid, || EndOutcome::Replaced);

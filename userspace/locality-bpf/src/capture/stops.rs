@@ -61,6 +61,8 @@ pub(super) struct Wish {
     word: u64,
     /// Executed instructions that touch it before the use.
     earlier: u32,
+    /// One of these is the use's own: its intervals are not all alike (`rules::behind_reuse`).
+    repeats: bool,
     /// Which use of the window it is; `None`: the sample's own access.
     of_use: Option<usize>,
     /// Other words of its line.
@@ -75,14 +77,15 @@ impl Wish {
     pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
         let words = access.words().count() as u64;
         let word = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
-        Some(Self { word, earlier: 0, of_use: None, companions: [None; COMPANIONS], chance: 1.0 })
+        let companions = [None; COMPANIONS];
+        Some(Self { word, earlier: 0, repeats: false, of_use: None, companions, chance: 1.0 })
     }
 }
 
 impl From<Candidate> for Wish {
     fn from(candidate: Candidate) -> Self {
-        let Candidate { index, word, earlier, companions } = candidate;
-        Self { word, earlier, of_use: Some(index), companions, chance: 1.0 }
+        let Candidate { index, word, earlier, repeats, companions } = candidate;
+        Self { word, earlier, repeats, of_use: Some(index), companions, chance: 1.0 }
     }
 }
 
@@ -162,6 +165,7 @@ impl Capture {
             }
         };
         let starter = PerfEvent::starter(tid).ok().filter(|_| in_time);
+        self.end_waiting(record.header.tgid);
         let gauge = taken.as_ref().and_then(|taken| self.gaugeable(&record, taken));
         let share = self.gauge.share();
         let armed = match (gauge, wish) {
@@ -284,7 +288,7 @@ impl Capture {
         wish: Wish,
         starter: Option<&PerfEvent>,
     ) -> Option<Arming> {
-        let Wish { word: address, earlier, of_use, companions, chance } = wish;
+        let Wish { word: address, earlier, repeats, of_use, companions, chance } = wish;
         let tgid = record.header.tgid;
         self.end_companions(tgid, || EndOutcome::Replaced);
         if !self.may_watch(owner) {
@@ -313,6 +317,7 @@ impl Capture {
         let mut watch =
             // Only a thread that stands still is known to make the next use.
             Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
+        watch.only_reuse = repeats;
         watch.p_arm = decision.p_arm * chance;
         watch.threads_alive = alive;
         watch.armed_ns = sys::monotonic_ns();

@@ -3,12 +3,13 @@
 use locality_analysis::arbiter::WatchKey as ArbiterKey;
 use locality_common::{
     record::{LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch},
-    rules::is_measured_again,
+    rules::{is_alike, stands_for},
 };
-use locality_isa::Code;
+use locality_isa::{Code, first_access};
 use locality_rate::Moment;
 
 use super::{
+    choice::WORD,
     engine::{Capture, Settings},
     event::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
     stops::{Arming, Wish, find_use, model_access, sampled_access},
@@ -176,7 +177,7 @@ impl Capture {
         let mut ended_ns = header.time_ns;
         let outcome = match (role, watch.reused.take()) {
             (touch::AGAIN, Some((mut reuse, before))) => {
-                match measured_again(&watch, &reuse, &trap, before, ours) {
+                match measured_again(&watch, &reuse, &trap, (before, ours, gap_cost_ns)) {
                     Some(distance) => reuse.distance = distance,
                     // A later end tells readers that the distance is that of a later interval.
                     None => ended_ns = reuse.trap.record.header.time_ns,
@@ -246,8 +247,10 @@ impl Ours {
 /// The reuse of a watched word.
 fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
     let used = watch.used.as_ref().map(|(used, _)| used);
+    let ns = distance_ns(watch, &trap, ours);
     let distance = Distance {
-        ns: distance_ns(watch, &trap, ours),
+        ns,
+        until_ns: ns,
         accesses: used.and_then(|used| counted(&used.record, &trap.record)),
         between: used.and_then(|used| moments(used, &trap)),
     };
@@ -255,8 +258,13 @@ fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
 }
 
 /// What takes the place of a near reuse's own distance, where the interval that ends with `again` is one between the same
-/// instructions and near too (`rules::is_measured_again`).
-fn measured_again(watch: &Watch, reuse: &Reuse, again: &Trap, before: Ours, ours: Ours) -> Option<Distance> {
+/// instructions, near too, and no shorter than cold caches explain (`rules::stands_for`, `rules::is_alike`).
+fn measured_again(
+    watch: &Watch,
+    reuse: &Reuse,
+    again: &Trap,
+    (before, ours, trap_ns): (Ours, Ours, u64),
+) -> Option<Distance> {
     let at = |trap: &Trap| (trap.record.trap_ip, trap.record.enabled_ns);
     let (used, _) = watch.used.as_ref()?;
     let (from, before) = match &watch.used_again {
@@ -264,26 +272,28 @@ fn measured_again(watch: &Watch, reuse: &Reuse, again: &Trap, before: Ours, ours
         None => (&reuse.trap, before),
     };
     let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
-    let ns = since_touch_ns(again, before, ours);
-    ns.filter(|_| is_measured_again(pair, [at(from), at(again)])).map(|ns| Distance {
+    let ns = since_touch_ns(again, before, ours)?;
+    let stands = stands_for(pair, [at(from), at(again)]) && is_alike(reuse.distance.ns, ns, trap_ns);
+    stands.then(|| Distance {
         ns,
+        until_ns: again.record.enabled_ns.saturating_sub(used.record.enabled_ns),
         accesses: counted(&from.record, &again.record),
         between: moments(from, again),
     })
 }
 
-/// Whether hardly anything is executed between two traps.
+/// Whether the access behind the first trap is that of the second one: hardly anything is executed in between.
 fn follows_at_once(first: &Trap, second: &Trap) -> bool {
-    const MOST: usize = 8;
-    let code = &first.record.code;
+    const LONGEST_INSTRUCTION: u64 = 15;
+    let TouchRecord { code, regs, address, .. } = &first.record;
     let bytes = code.bytes.get(..code.len as usize).unwrap_or_default();
     let is_own = first.record.kernel == 0 && second.record.kernel == 0;
+    let next = first_access(&Code { address: code.start, bytes }, &registers(regs));
     is_own
-        && Code { address: code.start, bytes }.runs_straight(
-            first.record.trap_ip,
-            second.record.trap_ip,
-            MOST,
-        )
+        && next.is_ok_and(|next| {
+            (1..=LONGEST_INSTRUCTION).contains(&second.record.trap_ip.wrapping_sub(next.ip))
+                && next.address / WORD == address / WORD
+        })
 }
 
 /// Where a thread was at two touches, if it made both by itself.

@@ -506,16 +506,14 @@ impl Assembler {
     /// Where hardware counts no accesses, registers may.
     fn count(&mut self, id: WatchId, waiting: &Waiting, end: &WatchEnd) {
         if let EndOutcome::Reused(Reuse { trap, distance }) = &end.outcome
-            && let Distance { ns: distance_ns, accesses: None, between: Some(between) } = distance
+            && let Distance { ns, until_ns, accesses: None, between: Some(between) } = distance
             && end.held
         {
             // Neither of other words of the line nor of what lies behind the reuse.
             let LeftAlone { word, accesses } = waiting.left_alone;
             let is_direct = end.ended_ns == trap.record.header.time_ns;
             let without = if is_direct && word == end.address { accesses } else { 0 };
-            // The touch behind the reuse comes as long after it as it after the use.
-            let until_ns = if is_direct { *distance_ns } else { distance_ns.saturating_mul(2) };
-            self.pace.touched(end.tgid, (id, waiting.id), between.clone(), (*distance_ns, until_ns, without));
+            self.pace.touched(end.tgid, (id, waiting.id), between.clone(), (*ns, *until_ns, without));
         }
     }
 

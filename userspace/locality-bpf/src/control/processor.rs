@@ -69,8 +69,8 @@ fn levels(caches: &[CacheLevel], clock: f64) -> [Level; 3] {
         let nearer = if flushed { 0.0 } else { (from / f64::from(1 << bits)).min(0.5) };
         let latency = (mean - nearer * before) / (1.0 - nearer);
         let between = stream_ns(&words, flushed) * clock;
-        // A line comes and one goes back. In a cache so little took no longer than loads (2.3 cycles here) where a program's stores took 6.2.
-        let stored = if flushed { store_ns(&mut words) * clock } else { 2.0 * between };
+        // A line comes and one goes back. Stores to so few lines of a cache took no longer than loads (2.3 cycles a line), a program's took 6.2.
+        let stored = if flushed { (store_ns(&mut words) * clock).max(between) } else { 2.0 * between };
         Level { from, latency, between, stored }
     };
     let nearest = level(first, bits(first, second), false, 0.0);
@@ -289,6 +289,9 @@ mod tests {
         assert!(
             second.latency < memory.latency && last.latency <= memory.latency,
             "{second:?} {last:?} {memory:?}"
+        );
+        assert!(
+            [second, last, memory].iter().all(|level| level.stored >= level.between && level.stored < 200.0)
         );
         assert_eq!([second.from, last.from, memory.from], USUAL_LINES);
     }
