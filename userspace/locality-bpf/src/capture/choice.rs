@@ -174,9 +174,7 @@ impl Choice {
             }
             let earlier = touches_before(events().take(draft.event + 1), word);
             let used = events().nth(draft.event);
-            let repeats = events().take(draft.event).any(|event| {
-                used.is_some_and(|used| used.index == event.index) && touches(&event, word, WORD)
-            });
+            let repeats = used.is_some_and(|used| is_repeated(events().take(draft.event), used, word));
             let companions = companions(events(), draft.event, word, random);
             Some(Candidate { index, word, earlier, repeats, companions })
         })
@@ -346,16 +344,31 @@ fn touches_before(until: impl Iterator<Item = Event>, word: u64) -> u32 {
     let mut before: Option<Event> = None;
     for event in until {
         if touches(&event, word, WORD) {
-            // The store of an instruction that loaded from the same place just before: one execution.
-            let completes = event.kind == Kind::STORE
-                && before.is_some_and(|before| {
-                    before.kind == Kind::LOAD && (before.index, before.value) == (event.index, event.value)
-                });
-            executions += u32::from(!completes);
+            executions += u32::from(!completes(before, event));
         }
         before = Some(event);
     }
     executions.saturating_sub(1)
+}
+
+/// Whether the instruction of a use touches the word in an earlier execution too.
+fn is_repeated(earlier: impl Iterator<Item = Event>, used: Event, word: u64) -> bool {
+    let is_by_it = |event: &Event| event.index == used.index && touches(event, word, WORD);
+    let mut last = None;
+    for event in earlier.filter(is_by_it) {
+        if last.replace(event).is_some() {
+            return true;
+        }
+    }
+    last.is_some_and(|last| !completes(Some(last), used))
+}
+
+/// Whether it is the store of an instruction that loaded from the same place just before: one execution.
+fn completes(before: Option<Event>, event: Event) -> bool {
+    let loaded = |before: Event| {
+        before.kind == Kind::LOAD && (before.index, before.value) == (event.index, event.value)
+    };
+    event.kind == Kind::STORE && before.is_some_and(loaded)
 }
 
 /// Tells most accesses that touch none of some words, without a search: a set of hashes (Bloom, "Space/time trade-offs in hash coding with

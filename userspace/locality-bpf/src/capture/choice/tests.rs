@@ -45,6 +45,22 @@ fn a_read_and_write_of_one_instruction_is_one_trap() {
     );
 }
 
+#[test]
+fn an_instruction_that_touched_the_word_before_is_told() {
+    let store = |index, address, size| Event::access(Kind::STORE, index, address, size);
+    let is_repeated = |earlier: &[Event], used| super::is_repeated(earlier.iter().copied(), used, 0x100);
+    // A word is loaded and stored; by one instruction; its first half, then its second.
+    assert!(!is_repeated(&[load(1, 0x100, 8)], store(2, 0x100, 8)));
+    assert!(!is_repeated(&[load(1, 0x100, 8)], store(1, 0x100, 8)));
+    let half = [load(1, 0x100, 4), store(2, 0x100, 4), load(1, 0x104, 4)];
+    assert!(is_repeated(&half, store(2, 0x104, 4)));
+    let half = [load(1, 0x100, 4), store(1, 0x100, 4), load(1, 0x104, 4)];
+    assert!(is_repeated(&half, store(1, 0x104, 4)));
+    assert!(is_repeated(&[load(1, 0x100, 4)], load(1, 0x104, 4)));
+    // Another word, and no access.
+    assert!(!is_repeated(&[load(1, 0xf8, 8), Event::new(Kind::BLOCK, 1, 0)], load(1, 0x100, 8)));
+}
+
 proptest! {
     #[test]
     fn uses_and_reuses_are_those_of_the_window(
