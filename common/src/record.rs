@@ -272,8 +272,8 @@ pub struct WatchState {
     pub phase: u64,
     /// The thread whose touch is the use, or 0 for any.
     pub owner_tid: u32,
-    /// 1 where no later interval may take the place of that to the reuse ([`crate::rules::behind_reuse`]).
-    pub only_reuse: u32,
+    /// 1 where none of two instructions that take turns may take the place of the interval to the reuse ([`crate::rules::behind_reuse`]).
+    pub no_turns: u32,
     /// Of the use, once it came: the instruction pointer of its trap; 0 before.
     pub used_ip: u64,
     /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it waits for another.

@@ -57,13 +57,12 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
             unsafe { (*state).used_ip = touched.0 };
             (phase::USED, role::USE)
         }
-        // SAFETY: the lookup returned a live map value.
-        TouchMeaning::Reuse if owner_tid == tid && unsafe { (*state).only_reuse } == 0 => {
-            match behind_reuse(used, touched) {
-                phase::DONE => (phase::DONE, role::REUSE),
-                next => (next, role::NEAR_REUSE),
-            }
-        }
+        TouchMeaning::Reuse if owner_tid == tid => match behind_reuse(used, touched) {
+            phase::DONE => (phase::DONE, role::REUSE),
+            // SAFETY: the lookup returned a live map value.
+            phase::NEAR_PAIR if unsafe { (*state).no_turns } != 0 => (phase::DONE, role::REUSE),
+            next => (next, role::NEAR_REUSE),
+        },
         TouchMeaning::Reuse => (phase::DONE, role::REUSE),
         TouchMeaning::UseAgain if is_use_again(used, touched) => (phase::NEAR, role::USE_AGAIN),
         TouchMeaning::UseAgain | TouchMeaning::Again => (phase::DONE, role::AGAIN),

@@ -208,13 +208,13 @@ fn two_instructions_that_take_turns_are_told_until_the_second_pair() {
 }
 
 #[test]
-fn no_later_interval_is_told_where_none_is_wanted() {
+fn turns_are_not_told_where_none_are_wanted() {
     requires!(root, btf, watchpoints(1));
     let _alone = alone();
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets().unwrap()).unwrap();
-    let only = WatchState { only_reuse: 1, ..WatchState::default() };
+    let only = WatchState { no_turns: 1, ..WatchState::default() };
     let by_one = watched_as(only, &mut object, &mut ring, |word| (0..4).for_each(|_| word.read()));
-    assert_eq!(roles(&by_one), [touch::USE, touch::REUSE]);
+    assert_eq!(roles(&by_one), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
     let by_two = watched_as(only, &mut object, &mut ring, |word| {
         word.read();
         word.read_elsewhere();

@@ -149,7 +149,7 @@ impl Capture {
         let mut before = None;
         for (n, word) in words.into_iter().enumerate() {
             let mut watch = Watch::new(self.watches.next_id(), tgid, word, 0, tid);
-            (watch.is_gauge, watch.only_reuse) = (true, true);
+            (watch.is_gauge, watch.no_turns) = (true, true);
             watch.follows = before.filter(|_| n == 2);
             before = Some(Followed { id: watch.id, word });
             // The others stay armed, for disarming would take time in between.
@@ -182,6 +182,7 @@ impl Capture {
                     second.used = Some((trap.clone(), ours));
                 }
             }
+            touch::NEAR_REUSE => {}
             _ => {
                 let Some(mut watch) = self.watches.remove(id) else { return };
                 // One instruction may touch both, in one trap.

@@ -317,7 +317,7 @@ impl Capture {
         let mut watch =
             // Only a thread that stands still is known to make the next use.
             Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
-        watch.only_reuse = repeats;
+        watch.no_turns = repeats;
         watch.p_arm = decision.p_arm * chance;
         watch.threads_alive = alive;
         watch.armed_ns = sys::monotonic_ns();

@@ -258,7 +258,7 @@ fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
 }
 
 /// What takes the place of a near reuse's own distance, where the interval that ends with `again` is one between the same
-/// instructions, near too, and no shorter than cold caches explain (`rules::stands_for`, `rules::is_alike`).
+/// instructions, near too, and of two no shorter than cold caches explain (`rules::stands_for`, `rules::is_alike`).
 fn measured_again(
     watch: &Watch,
     reuse: &Reuse,
@@ -273,7 +273,9 @@ fn measured_again(
     };
     let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
     let ns = since_touch_ns(again, before, ours)?;
-    let stands = stands_for(pair, [at(from), at(again)]) && is_alike(reuse.distance.ns, ns, trap_ns);
+    let is_one = pair.0 == pair.1;
+    let stands =
+        stands_for(pair, [at(from), at(again)]) && (is_one || is_alike(reuse.distance.ns, ns, trap_ns));
     stands.then(|| Distance {
         ns,
         until_ns: again.record.enabled_ns.saturating_sub(used.record.enabled_ns),

@@ -41,8 +41,8 @@ pub struct Watch {
     pub earlier: u32,
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
-    /// No later interval may take the place of that to the reuse.
-    pub only_reuse: bool,
+    /// None of two instructions that take turns may take the place of the interval to the reuse.
+    pub no_turns: bool,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
     pub follows: Option<Followed>,
     /// It tells what a trap costs (`gauge`), and nothing of the program.
@@ -75,7 +75,7 @@ impl Watch {
             address,
             earlier,
             owner,
-            only_reuse: false,
+            no_turns: false,
             follows: None,
             is_gauge: false,
             armed_ns: 0,
@@ -110,7 +110,7 @@ impl Watch {
                 (None, earlier) => phase::EARLIER + u64::from(earlier),
             },
             owner_tid: self.owner,
-            only_reuse: u32::from(self.only_reuse),
+            no_turns: u32::from(self.no_turns),
             follows: self.follows.map_or(0, |followed| followed.word),
             ..WatchState::default()
         }
