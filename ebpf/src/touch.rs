@@ -1,5 +1,5 @@
 //! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the next of any thread is
-//! the reuse; behind a near one, the next of that thread are told too. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
+//! the reuse; behind a near one, the next ones of that thread are told too. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
 //! disarms itself in the kernel.
 
 use core::arch::asm;

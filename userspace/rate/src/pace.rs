@@ -227,13 +227,7 @@ fn deviation(values: &[f64]) -> f64 {
 
 /// Median, and the median absolute deviation as a standard deviation.
 pub(crate) fn median(values: &[f64]) -> Option<(f64, f64)> {
-    let middle = |mut values: Vec<f64>| {
-        let half = values.len() / 2;
-        (half < values.len()).then(|| *values.select_nth_unstable_by(half, f64::total_cmp).1)
-    };
-    let centre = middle(values.to_vec())?;
-    let deviation = middle(values.iter().map(|value| (value - centre).abs()).collect())?;
-    Some((centre, deviation * 1.4826))
+    weighed_median(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>())
 }
 
 /// The same of values with weights, which must not all be 0.

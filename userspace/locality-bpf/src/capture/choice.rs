@@ -173,8 +173,10 @@ impl Choice {
                 return None;
             }
             let earlier = touches_before(events().take(draft.event + 1), word);
-            let used = events().nth(draft.event);
-            let repeats = used.is_some_and(|used| is_repeated(events().take(draft.event), used, word));
+            let repeats = earlier > 0
+                && events()
+                    .nth(draft.event)
+                    .is_some_and(|used| is_repeated(events().take(draft.event), used, word));
             let companions = companions(events(), draft.event, word, random);
             Some(Candidate { index, word, earlier, repeats, companions })
         })
