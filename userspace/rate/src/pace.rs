@@ -231,7 +231,7 @@ pub(crate) fn median(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The same of values with weights, which must not all be 0.
-fn weighed_median(weighed: &[(f64, f64)]) -> Option<(f64, f64)> {
+pub(crate) fn weighed_median(weighed: &[(f64, f64)]) -> Option<(f64, f64)> {
     let middle = |mut weighed: Vec<(f64, f64)>| {
         weighed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let half = weighed.iter().map(|(_, weight)| weight).sum::<f64>() / 2.0;

@@ -39,6 +39,9 @@ const DOUBT: f64 = 2.5;
 /// Share of steps that were not seen beyond which the others do not stand for them.
 const MOST_UNSEEN: f64 = 0.5;
 
+/// Share of a round by which the range of values at readings may differ from it.
+const WHOLE: f64 = 0.05;
+
 /// One window's share.
 #[derive(Debug, Clone, Copy)]
 struct Record {
@@ -234,6 +237,20 @@ impl Quantity {
             })
     }
 
+    /// How far it has come from where it starts to where it comes round, and how far it has to go; `None` where these are not known, or it is not
+    /// between them.
+    pub fn position(&self, value: u64) -> Option<(f64, f64)> {
+        let (period, _) = self.period()?;
+        let Range { low, high, .. } = self.range;
+        let span = self.span();
+        let is_whole = (period - span).abs() <= WHOLE * period + self.step();
+        if self.stride.is_none() || !is_whole || value < low || value > high {
+            return None;
+        }
+        let (below, above) = ((value - low) as f64, (high - value) as f64);
+        Some(if self.sign > 0 { (below, above) } else { (above, below) })
+    }
+
     /// The size of its steps, at most.
     pub fn step(&self) -> f64 {
         self.stride.unwrap_or(self.largest) as f64
@@ -260,13 +277,15 @@ impl Quantity {
         places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
     }
 
-    /// The speed on which the samples of a place agree, within bounds, where it comes round so often that most of them fit several.
-    pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
+    /// The speed on which the samples of places agree, within bounds, where it comes round so often that most of them fit several.
+    pub fn common_speed(&self, places: &[u64], bounds: (f64, f64)) -> Option<Common> {
         let period = self.period()?;
-        let there = self.intervals.iter().filter(|(of, _)| *of == place);
+        let there = self.intervals.iter().filter(|(place, _)| places.contains(place));
         let intervals: Vec<Interval> = there.map(|(_, interval)| *interval).collect();
-        common_speed(&intervals, period, self.step(), bounds)
-            .or_else(|| mean_speed(&intervals, period.0, bounds))
+        let common = common_speed(&intervals, period, self.step(), bounds);
+        // A loop whose pace changes has the pace of most of its time too, but that is not its mean.
+        let mean = mean_speed(&intervals, period.0, bounds);
+        common.into_iter().chain(mean).max_by(|a, b| a.score.total_cmp(&b.score))
     }
 
     /// What a step is worth in the windows of some samples, all together.
@@ -547,12 +566,41 @@ mod tests {
         quantity.note_intervals(3, &[Interval { step: 1, ns: 1e6 }]);
         assert_eq!(quantity.places(), [1, 2]);
         for (place, speed, worth) in [(1, 0.05, 0.1), (2, 0.02, 0.025)] {
-            let told = quantity.common_speed(place, (speed / 4.0, speed * 4.0)).unwrap();
+            let told = quantity.common_speed(&[place], (speed / 4.0, speed * 4.0)).unwrap();
             assert!((told.speed / speed - 1.0).abs() < 0.03, "{told:?}");
             let slope = quantity.slope_of(|sample| (sample % 3 > 0) == (place == 1)).unwrap();
             assert!((slope.value / worth - 1.0).abs() < 1e-9 && slope.sigma < 0.05, "{slope:?}");
         }
         assert_eq!(quantity.slope_of(|_| false), None);
+    }
+
+    /// A search goes through the first half of what it finds at a third of the pace of the second, and at neither evenly: three quarters of its
+    /// time have the slow one.
+    #[test]
+    fn a_loop_whose_pace_changes_has_the_mean() {
+        let Motion::Moving(steps) = motion(&[(0, 0), (10, 1), (20, 2), (30, 3)], 64) else { panic!() };
+        let mut quantity = Quantity::new(&steps, 64);
+        quantity.wrap = Some(150_000);
+        let (slow, fast, period) = (0.05, 0.15, 150_000.0);
+        let (first, round) = (period / slow / 2.0, period / slow / 2.0 + period / fast / 2.0);
+        let at = |ns: f64| {
+            let (rounds, ns) = ((ns / round).floor(), ns % round);
+            rounds * period + if ns < first { ns * slow } else { period / 2.0 + (ns - first) * fast }
+        };
+        let mut random = fastrand::Rng::with_seed(9);
+        for _ in 0..MOST_INTERVALS {
+            let (from, ns) = (10.0 * round * random.f64(), 1e5 + 4e5 * random.f64());
+            let until = from + ns * (1.0 + 0.75 * (2.0 * random.f64() - 1.0));
+            let step = (at(until) % period - at(from) % period) as i64;
+            quantity.note_intervals(1, &[Interval { step, ns }]);
+        }
+        let bounds = (0.02, 0.3);
+        let told = quantity.common_speed(&[1], bounds).unwrap();
+        assert!((told.speed / (period / round) - 1.0).abs() < 0.2 && told.scatter > 0.3, "{told:?}");
+        // Most of them fit a slower one.
+        let intervals: Vec<Interval> = quantity.intervals.iter().map(|(_, interval)| *interval).collect();
+        let most = common_speed(&intervals, (period, 0.0), 1.0, bounds).unwrap();
+        assert!(most.speed < 0.85 * told.speed && most.score < told.score, "{most:?}");
     }
 
     /// A word that counts in every second window, in each at the same speed by the readings, which follow the window: those that

@@ -11,7 +11,7 @@ use crate::combine::{Candidate, combine};
 use crate::counted;
 use crate::digest::Digester;
 use crate::machine::Machine;
-use crate::pace::{Prior, Scale, Shape, median};
+use crate::pace::{Prior, Scale, Shape, median, weighed_median};
 use crate::quantity::{Quantity, Slope};
 use crate::strings;
 use crate::track::{Common, Point, Track, reckon};
@@ -90,6 +90,8 @@ struct Kept {
     steady: bool,
     /// CPU time behind the stop in which no reading found it at other work, as far as it was read.
     stays_ns: f64,
+    /// The first part of that, up to the first reading.
+    unread_ns: f64,
     shape: Shape,
     evidence: Vec<Evidence>,
     /// Accesses per nanosecond inside a repeated string instruction.
@@ -107,6 +109,7 @@ impl Kept {
             region,
             steady: true,
             stays_ns: 0.0,
+            unread_ns: 0.0,
             shape,
             evidence: Vec::new(),
             string: None,
@@ -168,16 +171,18 @@ struct Agreed {
     rate: Estimate,
     /// Standard deviation of ln of each sample's around it.
     scatter: f64,
-    /// Log likelihood.
-    score: f64,
+    /// What it says beside others of the place: less, the more speeds and windows' worths of a step differ.
+    weight: f64,
 }
 
 impl Agreed {
     fn new(common: Common, slope: Slope) -> Self {
-        let Common { speed, score, scatter } = common;
+        let Common { speed, scatter, .. } = common;
         let half = 2.0 * scatter.max(COMMON).hypot(slope.sigma);
         let rate = Estimate::within(speed / slope.value, half);
-        Self { rate, scatter: scatter.max(SAME_SPEED).hypot(slope.sigma), score }
+        let speeds = scatter.max(SAME_SPEED);
+        let steps = slope.sigma * f64::from(slope.windows).sqrt();
+        Self { rate, scatter: speeds.hypot(slope.sigma), weight: speeds.hypot(steps).powi(-2) }
     }
 }
 
@@ -243,6 +248,7 @@ impl Rates {
             }
         }
         kept.stays_ns = spans::stays_ns(sample.readings, &here);
+        kept.unread_ns = spans::unread_ns(sample.readings);
         self.seen.entry(kept.region).or_default().add(sample.readings, &here);
         self.read_words(number, sample.readings, &mut kept);
         self.read_registers(number, sample.readings, &here, &mut kept);
@@ -302,17 +308,18 @@ impl Rates {
 
     /// The rates of places by registers that come round so often that a sample's few readings fit several.
     fn common(&self, scale: &Scale) -> BTreeMap<u64, Agreed> {
-        let mut best: BTreeMap<u64, Agreed> = BTreeMap::new();
-        let all = self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound());
-        let places = all.flat_map(|(quantity, index)| {
-            quantity.places().into_iter().map(move |place| (quantity, index, place))
-        });
-        for (quantity, index, place) in places {
+        let mut agreed: BTreeMap<u64, Vec<Agreed>> = BTreeMap::new();
+        for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
+            let places = quantity.places();
             let told = || {
-                let shape = self.shapes.get(&place)?;
-                let (low, high) = scale.prior(*shape)?.bracket(shape.most());
-                // Where steps come as the work goes, one window's worth of a step is its own, not the place's.
-                let is_there = |kept: &Kept| kept.region == place;
+                let bracket = |place| {
+                    let shape: &Shape = self.shapes.get(place)?;
+                    Some(scale.prior(*shape)?.bracket(shape.most()))
+                };
+                let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+                let (low, high) = places.iter().filter_map(bracket).reduce(wider)?;
+                // Where steps come as the work goes, one window's worth of a step is its own, not the loop's.
+                let is_there = |kept: &Kept| places.contains(&kept.region);
                 let last = self.samples.iter().rposition(is_there)? as u32;
                 let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
                 let of_all =
@@ -322,18 +329,14 @@ impl Rates {
                 if slope.sigma > STILL_OF_USE {
                     return None;
                 }
-                let common = quantity.common_speed(place, (low * slope.value, high * slope.value))?;
+                let common = quantity.common_speed(&places, (low * slope.value, high * slope.value))?;
                 Some(Agreed::new(common, slope))
             };
-            let Some(told) = told() else { continue };
-            let known = best.entry(place).or_insert(told);
-            // One that varies little says more than the mean of one that varies.
-            let rank = |agreed: &Agreed| (-agreed.scatter, agreed.score);
-            if rank(&told) > rank(known) {
-                *known = told;
+            if let Some(told) = told() {
+                places.iter().for_each(|place| agreed.entry(*place).or_default().push(told));
             }
         }
-        best
+        agreed.into_iter().filter_map(|(place, agreed)| Some((place, middle(agreed)?))).collect()
     }
 
     /// Takes away rates that rest on quantities that come round where these are too few of their place's. (Of another place than the
@@ -600,6 +603,15 @@ impl Learnt {
     }
 }
 
+/// The one in the middle, by weight.
+fn middle(mut agreed: Vec<Agreed>) -> Option<Agreed> {
+    let weighed: Vec<(f64, f64)> = agreed.iter().map(|one| (one.rate.value.ln(), one.weight)).collect();
+    let (middle, _) = weighed_median(&weighed)?;
+    let off = |one: &Agreed| (one.rate.value.ln() - middle).abs();
+    agreed.sort_by(|a, b| off(a).total_cmp(&off(b)));
+    agreed.into_iter().next()
+}
+
 /// Whether rates, by their logarithms, lie too near to each other for chance.
 fn agree(rates: &[f64]) -> bool {
     let Some((middle, _)) = median(rates) else { return false };
@@ -662,6 +674,24 @@ mod tests {
     fn kept(region: u64, steady: bool) -> Kept {
         let shape = Shape { model: 1.0, instructions: 2.0, waiting: 0.0 };
         Kept { steady, ..Kept::new(region, shape) }
+    }
+
+    /// The tail of a queue has a steady speed while a search finds much, but what a step is worth differs from window to window; the head's
+    /// registers differ less in the sum of both.
+    #[test]
+    fn what_counts_finds_does_not_speak_for_the_rounds() {
+        let agreed = |rate: f64, scatter: f64, off: f64| {
+            let common = Common { speed: rate / 10.0, score: 20.0, scatter };
+            Agreed::new(common, Slope { value: 0.1, sigma: off / 10.0, windows: 100 })
+        };
+        let tail = agreed(0.4, 0.16, 0.45);
+        let middle = |agreed: &[Agreed]| middle(agreed.to_vec()).map(|one| one.rate.value);
+        let told = middle(&[tail, agreed(1.0, 0.3, 0.3), agreed(1.2, 0.4, 0.35)]);
+        assert!(told.is_some_and(|rate| (rate - 1.0).abs() < 1e-9), "{told:?}");
+        // An index that is exact outweighs them all.
+        let index = agreed(2.0, 0.03, 0.0);
+        assert_eq!(middle(&[tail, index, agreed(1.0, 0.3, 0.3)]), Some(index.rate.value));
+        assert_eq!(middle(&[]), None);
     }
 
     /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of place 1 that were read in

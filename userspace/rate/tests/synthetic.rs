@@ -136,6 +136,63 @@ fn a_round_is_counted_whatever_the_clock_says() {
     }
 }
 
+/// Two loops take turns, at 2 and 5 accesses a nanosecond: between touches by one and by the other lies what was left of the first and what was
+/// done of the second.
+#[test]
+fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
+    let first = nest(800_000, 0.5);
+    let mut second = nest(1, 0.2);
+    second.levels.push(Level { trips: 300_000, accesses: 6, instructions: 10 });
+    second.variables[0] = Variable { level: 2, place: Place::Register(4), ..second.variables[0] };
+    let (round, next_round) = (3 + 4 * 800_000, 7 + 6 * 300_000);
+    let (mut sampler, mut rng) = (Sampler::new(5), Rng::with_seed(6));
+    let mut rates = Rates::new(15_000.0, Machine::default());
+    let mut spans = Vec::new();
+    for number in 0..120 {
+        let stop = 2e9 + f64::from(number) * 3e7 + sampler.rng.f64() * 2e7;
+        let program = if number % 2 == 0 { &first } else { &second };
+        let taken = sampler.take(program, stop, rates.words(), 3000);
+        rates.observe(&taken.sample());
+        if number % 2 == 0 {
+            let (done, then) =
+                (rng.u64(round / 9..round / 9 * 8), rng.u64(next_round / 9..next_round / 9 * 8));
+            let (from, to) = (first.moment(7 * round + done), second.moment(9 * next_round + then));
+            let cpu_ns = (round - done) as f64 * 0.5 + then as f64 * 0.2;
+            let span = Span {
+                sample: number as usize,
+                from,
+                to,
+                cpu_ns,
+                error_ns: 8_000.0,
+                until_ns: 2.0 * cpu_ns,
+                without: 700,
+            };
+            spans.push((span, (round - done + then) as f64));
+        }
+    }
+    let told = rates.rates();
+    // The time between them, in parts of what the loops take.
+    let counted = |times: f64| -> Vec<f64> {
+        let one = |(span, truth): &(Span, f64)| {
+            let span = Span { cpu_ns: span.cpu_ns * times, ..*span };
+            Some(rates.between(&span, &told)?.value / truth)
+        };
+        spans.iter().filter_map(one).collect()
+    };
+    for times in [0.95, 1.0, 1.05] {
+        let counted = counted(times);
+        assert!(counted.len() >= 50, "{} with {times}", counted.len());
+        assert!(counted.iter().all(|ratio| (ratio - 1.0).abs() < 0.03), "{counted:?}");
+    }
+    // A fifth of the time was spent elsewhere, at what is the mean of both rates.
+    let late = counted(1.3);
+    assert!(late.len() >= 40 && late.iter().all(|ratio| (1.05..1.6).contains(ratio)), "{late:?}");
+    // Several rounds, or not those loops at all; and times that say nothing because a trap costs as much.
+    assert!([0.5, 2.5].into_iter().all(|times| counted(times).is_empty()));
+    let unclear = |(span, _): &(Span, f64)| Span { error_ns: 0.2 * span.cpu_ns, ..*span };
+    assert!(spans.iter().all(|span| rates.between(&unclear(span), &told).is_none()));
+}
+
 #[test]
 fn equal_intervals_do_not_alias() {
     for (seed, trips) in [20_000, 40_000, 90_000, 130_000].into_iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Accesses between two touches of a watched word: which registers may count them, and what time × rate expects.
 
-use super::{Kept, Rates};
+use super::{Kept, NEAREST, Rates};
+use crate::pace::median;
 use crate::progress::{self, Advance, COLD_NS, Expected, MOST_ROUGH};
 use crate::sequence::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
@@ -19,6 +20,10 @@ const BRACKETS: usize = 16;
 const FEWEST_BRACKETS: usize = 5;
 /// As long as between the shortest two readings that have one between them.
 const BEYOND_NS: f64 = 400_000.0;
+/// Relative error of a loop's time, and of what a step is worth, where registers count to its end and from the start of the next; and the most
+/// that may be spent in neither, in parts of the whole.
+const MOST_OFF: f64 = 0.1;
+const MOST_REST: f64 = 0.4;
 /// From the stop to the last reading, in parts of the time from the first to the last (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
@@ -26,10 +31,15 @@ impl Rates {
     /// Accesses between two touches, where registers count them better than time × rate. `rates`: [`Rates::rates`].
     pub fn between(&self, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
         let kept = self.samples.get(span.sample)?;
-        let (from, to) = (accessing(&span.from), accessing(&span.to));
-        if self.blocks.place(from) != Some(kept.region) {
+        if self.blocks.place(accessing(&span.from)) != Some(kept.region) {
             return None;
         }
+        self.within(kept, span, rates).or_else(|| self.across(kept, span, rates))
+    }
+
+    /// Those of one loop.
+    fn within(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
+        let (from, to) = (accessing(&span.from), accessing(&span.to));
         let elsewhere = self.elsewhere(kept, span)?;
         let number = span.sample as u32;
         let at_reuse = self.blocks.at(to);
@@ -69,6 +79,48 @@ impl Rates {
         Some(Estimate::within(accesses, 2.0 * error))
     }
 
+    /// Those of one loop up to its end and of another from its start, where these take about the time that there was.
+    fn across(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
+        let known = |number: usize| Some(rates.get(number)?.accesses_per_ns?.value);
+        let (from, to) = (accessing(&span.from), accessing(&span.to));
+        let is_timed = span.error_ns <= MOST_OFF * span.cpu_ns;
+        let place = self.blocks.place(to).filter(|place| is_timed && *place != kept.region)?;
+        let first_rate = known(span.sample)?;
+        let outwards = (1..self.samples.len()).flat_map(|apart| {
+            [span.sample.checked_sub(apart), Some(span.sample + apart)].into_iter().flatten()
+        });
+        let is_there = |number: &usize| self.samples.get(*number).is_some_and(|other| other.region == place);
+        let there: Vec<f64> = outwards.filter(is_there).take(NEAREST).filter_map(known).collect();
+        let (last_rate, _) = median(&there)?;
+        let around: Vec<f64> =
+            self.neighbours(kept, span.sample).filter_map(|(number, _)| known(number)).collect();
+        let rest_rate = around.iter().sum::<f64>() / around.len().max(1) as f64;
+        let parts = |moment: &Moment, ip: u64, is_left: bool| -> Vec<f64> {
+            let part = |(register, index): &(u8, u32)| {
+                let quantity = self.quantities.get(*index as usize).filter(|quantity| quantity.is_sound())?;
+                let slope = quantity.regular_slope().filter(|slope| slope.sigma <= MOST_OFF)?;
+                let value = *moment.registers.get(usize::from(*register))?;
+                let (done, left) = quantity.position(value)?;
+                Some(if is_left { left } else { done } / slope.value)
+            };
+            self.blocks.at(ip).iter().filter_map(part).collect()
+        };
+        let (lefts, dones) = (parts(&span.from, from, true), parts(&span.to, to, false));
+        let told = |left: f64, done: f64| {
+            let rest_ns = span.cpu_ns - left / first_rate - done / last_rate;
+            let off_ns = MOST_OFF * span.cpu_ns;
+            let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS } else { 0.0 };
+            let rest = (rest_ns - off_ns - cold_ns).max(0.0) * rest_rate;
+            let is_told = (-2.0 * off_ns..=MOST_REST * span.cpu_ns).contains(&rest_ns);
+            // Registers that are reused for two arrays have ranges that are nobody's round: the others agree.
+            let support = agreeing(&lefts, left) + agreeing(&dones, done);
+            is_told.then_some((support, rest_ns.abs(), left + done + rest))
+        };
+        let all = lefts.iter().flat_map(|left| dones.iter().filter_map(|done| told(*left, *done)));
+        let (_, rest_ns, accesses) = all.max_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))?;
+        (accesses > span.without as f64).then(|| Estimate::within(accesses, rest_ns / span.cpu_ns))
+    }
+
     /// Samples around one whose thread it shares, with their numbers.
     fn neighbours(&self, kept: &Kept, number: usize) -> impl Iterator<Item = (usize, &Kept)> {
         let thread = kept.thread;
@@ -83,7 +135,9 @@ impl Rates {
         // The place makes the second touch too: it is seen there at both ends of what lies between that and the last reading.
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
-        let excursions = seen.excursions(span.cpu_ns);
+        // A reading between the touches makes it half as likely that the thread was elsewhere.
+        let is_read = beyond_ns <= 0.0 && span.until_ns >= kept.unread_ns;
+        let excursions = seen.excursions(span.cpu_ns).map(|share| if is_read { share / 2.0 } else { share });
         if let Some(few) = excursions.filter(|share| is_followed && *share <= MOST_ELSEWHERE) {
             return Some(few);
         }
@@ -173,6 +227,12 @@ impl Seen {
     }
 }
 
+/// CPU time from the stop to the first reading.
+pub(super) fn unread_ns(readings: &[Reading]) -> f64 {
+    let [first, .., last] = readings else { return 0.0 };
+    (FROM_STOP - 1.0) * last.time_ns.saturating_sub(first.time_ns) as f64
+}
+
 /// CPU time from the stop to the first reading at other work, or to the last one; 0 for a thread that did not keep its CPU.
 pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
     let [first, .., last] = readings else { return 0.0 };
@@ -180,8 +240,12 @@ pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
         return 0.0;
     }
     let until = readings.iter().zip(here).find(|(_, here)| !**here).map_or(last, |(reading, _)| reading);
-    let since_first = |reading: &Reading| reading.time_ns.saturating_sub(first.time_ns) as f64;
-    since_first(until) + (FROM_STOP - 1.0) * since_first(last)
+    unread_ns(readings) + until.time_ns.saturating_sub(first.time_ns) as f64
+}
+
+/// How many say about as much.
+fn agreeing(all: &[f64], one: f64) -> usize {
+    all.iter().filter(|other| (*other - one).abs() <= MOST_OFF * one).count()
 }
 
 /// An address within the instruction that touched: a trap comes behind it.
@@ -217,7 +281,8 @@ mod tests {
         assert_eq!(stays_ns(&readings, &[false; 5]), 1e6);
         readings[4].switches = 4;
         assert_eq!(stays_ns(&readings, &[true; 5]), 0.0);
-        assert_eq!(stays_ns(&[], &[]), 0.0);
+        assert_eq!((stays_ns(&[], &[]), unread_ns(&[])), (0.0, 0.0));
+        assert_eq!(unread_ns(&readings), 1e6);
     }
 
     /// Half of the time is spent elsewhere in both programs; only in one does the loop come and go.
