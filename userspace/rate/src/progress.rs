@@ -21,13 +21,13 @@ const CLEAR: f64 = 3.0;
 const LEAST: f64 = 4.5;
 /// Relative standard deviation of a rate beyond which time says too little to tell one round from three, though more than one is unlikely of a loop
 /// that is where it was.
-const MOST_UNSURE: f64 = 0.48;
+pub(crate) const MOST_UNSURE: f64 = 0.48;
 /// Relative standard deviation of what a step is worth beyond which a register says nothing.
 pub(crate) const MOST_ROUGH: f64 = 0.4;
 /// Relative standard deviation of the difference of registers that agree.
 const ROUGH: f64 = 0.03;
 /// Relative error from which counting is no better than time.
-const GOOD: f64 = 0.05;
+pub(crate) const GOOD: f64 = 0.05;
 /// What makes more than one round less likely where the registers are nearly the same at both touches, as a log likelihood: a loop that comes
 /// by again touches the word again, but where two arrays take turns.
 const SECOND_ROUND: f64 = 4.0;

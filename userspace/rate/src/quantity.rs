@@ -39,7 +39,7 @@ const DOUBT: f64 = 2.5;
 /// Share of steps that were not seen beyond which the others do not stand for them.
 const MOST_UNSEEN: f64 = 0.5;
 
-/// Share of a round by which the range of values at readings may differ from it.
+/// Share of a round that windows saw by which the range of values at readings may differ from it.
 const WHOLE: f64 = 0.05;
 
 /// One window's share.
@@ -238,13 +238,13 @@ impl Quantity {
     }
 
     /// How far it has come from where it starts to where it comes round, and how far it has to go; `None` where these are not known, or it is not
-    /// between them.
+    /// between them. A range that readings do not leave is taken for its round.
     pub fn position(&self, value: u64) -> Option<(f64, f64)> {
         let (period, _) = self.period()?;
         let Range { low, high, .. } = self.range;
-        let span = self.span();
-        let is_whole = (period - span).abs() <= WHOLE * period + self.step();
-        if self.stride.is_none() || !is_whole || value < low || value > high {
+        let is_whole = (period - self.span()).abs() <= WHOLE * period + self.step();
+        let is_known = self.wrap.is_none() || is_whole;
+        if self.stride.is_none() || !is_known || value < low || value > high {
             return None;
         }
         let (below, above) = ((value - low) as f64, (high - value) as f64);
@@ -277,15 +277,23 @@ impl Quantity {
         places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
     }
 
-    /// The speed on which the samples of places agree, within bounds, where it comes round so often that most of them fit several.
-    pub fn common_speed(&self, places: &[u64], bounds: (f64, f64)) -> Option<Common> {
-        let period = self.period()?;
-        let there = self.intervals.iter().filter(|(place, _)| places.contains(place));
-        let intervals: Vec<Interval> = there.map(|(_, interval)| *interval).collect();
-        let common = common_speed(&intervals, period, self.step(), bounds);
+    /// The speed on which the samples of a place agree, within bounds, where it comes round so often that most of them fit several.
+    pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
+        let intervals = self.intervals_at(&[place]);
+        let common = common_speed(&intervals, self.period()?, self.step(), bounds);
         // A loop whose pace changes has the pace of most of its time too, but that is not its mean.
-        let mean = mean_speed(&intervals, period.0, bounds);
+        let mean = self.mean_speed(&[place], bounds);
         common.into_iter().chain(mean).max_by(|a, b| a.score.total_cmp(&b.score))
+    }
+
+    /// The mean speed over the samples of places, within bounds, where most readings leave no doubt how often it came round.
+    pub fn mean_speed(&self, places: &[u64], bounds: (f64, f64)) -> Option<Common> {
+        mean_speed(&self.intervals_at(places), self.period()?.0, bounds)
+    }
+
+    fn intervals_at(&self, places: &[u64]) -> Vec<Interval> {
+        let there = self.intervals.iter().filter(|(place, _)| places.contains(place));
+        there.map(|(_, interval)| *interval).collect()
     }
 
     /// What a step is worth in the windows of some samples, all together.
@@ -566,12 +574,33 @@ mod tests {
         quantity.note_intervals(3, &[Interval { step: 1, ns: 1e6 }]);
         assert_eq!(quantity.places(), [1, 2]);
         for (place, speed, worth) in [(1, 0.05, 0.1), (2, 0.02, 0.025)] {
-            let told = quantity.common_speed(&[place], (speed / 4.0, speed * 4.0)).unwrap();
+            let told = quantity.common_speed(place, (speed / 4.0, speed * 4.0)).unwrap();
             assert!((told.speed / speed - 1.0).abs() < 0.03, "{told:?}");
             let slope = quantity.slope_of(|sample| (sample % 3 > 0) == (place == 1)).unwrap();
             assert!((slope.value / worth - 1.0).abs() < 1e-9 && slope.sigma < 0.05, "{slope:?}");
         }
         assert_eq!(quantity.slope_of(|_| false), None);
+    }
+
+    /// A pointer that goes through 8,000 bytes in steps of 8, up or down, its rounds seen in windows or not.
+    #[test]
+    fn a_position_is_told_between_the_ends_of_a_round() {
+        let position = |falls: bool, wrap: Option<u64>, value: u64| {
+            let at = |n: u64| if falls { 17_992 - n * 8 } else { 10_000 + n * 8 };
+            let points: Vec<(u32, u64)> = (0..9).map(|n| (n * 10, at(u64::from(n)))).collect();
+            let Motion::Moving(steps) = motion(&points, 64) else { panic!() };
+            let mut quantity = Quantity::new(&steps, 64);
+            (quantity.wrap, quantity.backward) = (wrap, 2);
+            (0..1000).for_each(|n| quantity.note_value(at(n * 77 % 1000)));
+            quantity.position(value)
+        };
+        for wrap in [None, Some(8_000)] {
+            assert_eq!(position(false, wrap, 12_000), Some((2_000.0, 5_992.0)));
+            assert_eq!(position(true, wrap, 12_000), Some((5_992.0, 2_000.0)));
+            assert_eq!((position(false, wrap, 9_992), position(true, wrap, 18_000)), (None, None));
+        }
+        // Rounds of 4,000 bytes, in two arrays.
+        assert_eq!(position(false, Some(4_000), 12_000), None);
     }
 
     /// A search goes through the first half of what it finds at a third of the pace of the second, and at neither evenly: three quarters of its
@@ -595,7 +624,7 @@ mod tests {
             quantity.note_intervals(1, &[Interval { step, ns }]);
         }
         let bounds = (0.02, 0.3);
-        let told = quantity.common_speed(&[1], bounds).unwrap();
+        let told = quantity.common_speed(1, bounds).unwrap();
         assert!((told.speed / (period / round) - 1.0).abs() < 0.2 && told.scatter > 0.3, "{told:?}");
         // Most of them fit a slower one.
         let intervals: Vec<Interval> = quantity.intervals.iter().map(|(_, interval)| *interval).collect();

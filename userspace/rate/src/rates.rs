@@ -90,7 +90,7 @@ struct Kept {
     steady: bool,
     /// CPU time behind the stop in which no reading found it at other work, as far as it was read.
     stays_ns: f64,
-    /// The first part of that, up to the first reading.
+    /// CPU time from the stop to the first reading.
     unread_ns: f64,
     shape: Shape,
     evidence: Vec<Evidence>,
@@ -171,18 +171,22 @@ struct Agreed {
     rate: Estimate,
     /// Standard deviation of ln of each sample's around it.
     scatter: f64,
-    /// What it says beside others of the place: less, the more speeds and windows' worths of a step differ.
+    /// What it says beside others of the place: less, the less sure it is, and the more speeds and windows' worths of a step differ.
     weight: f64,
 }
 
 impl Agreed {
-    fn new(common: Common, slope: Slope) -> Self {
-        let Common { speed, scatter, .. } = common;
+    /// `None` where a step's worth is hardly known.
+    fn new(common: Common, slope: Slope) -> Option<Self> {
+        if slope.sigma > STILL_OF_USE {
+            return None;
+        }
+        let Common { speed, score, scatter } = common;
         let half = 2.0 * scatter.max(COMMON).hypot(slope.sigma);
         let rate = Estimate::within(speed / slope.value, half);
         let speeds = scatter.max(SAME_SPEED);
         let steps = slope.sigma * f64::from(slope.windows).sqrt();
-        Self { rate, scatter: speeds.hypot(slope.sigma), weight: speeds.hypot(steps).powi(-2) }
+        Some(Self { rate, scatter: speeds.hypot(slope.sigma), weight: score * speeds.hypot(steps).powi(-2) })
     }
 }
 
@@ -311,29 +315,41 @@ impl Rates {
         let mut agreed: BTreeMap<u64, Vec<Agreed>> = BTreeMap::new();
         for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
             let places = quantity.places();
-            let told = || {
-                let bracket = |place| {
-                    let shape: &Shape = self.shapes.get(place)?;
-                    Some(scale.prior(*shape)?.bracket(shape.most()))
-                };
-                let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
-                let (low, high) = places.iter().filter_map(bracket).reduce(wider)?;
-                // Where steps come as the work goes, one window's worth of a step is its own, not the loop's.
-                let is_there = |kept: &Kept| places.contains(&kept.region);
-                let last = self.samples.iter().rposition(is_there)? as u32;
-                let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
-                let of_all =
-                    quantity.slope_of(|sample| self.samples.get(sample as usize).is_some_and(is_there));
-                let slopes = of_all.into_iter().chain(of_last);
-                let slope = slopes.min_by(|a, b| a.sigma.total_cmp(&b.sigma))?;
-                if slope.sigma > STILL_OF_USE {
-                    return None;
-                }
-                let common = quantity.common_speed(&places, (low * slope.value, high * slope.value))?;
-                Some(Agreed::new(common, slope))
+            let bracket = |place: u64| {
+                let shape: &Shape = self.shapes.get(&place)?;
+                Some(scale.prior(*shape)?.bracket(shape.most()))
             };
-            if let Some(told) = told() {
-                places.iter().for_each(|place| agreed.entry(*place).or_default().push(told));
+            let of_windows = |places: &[u64]| {
+                quantity.slope_of(|sample| {
+                    self.samples.get(sample as usize).is_some_and(|kept| places.contains(&kept.region))
+                })
+            };
+            for place in &places {
+                let told = || {
+                    let (low, high) = bracket(*place)?;
+                    // Where steps come as the work goes, one window's worth of a step is its own, not the place's.
+                    let last = self.samples.iter().rposition(|kept| kept.region == *place)? as u32;
+                    let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
+                    let slopes = of_windows(&[*place]).into_iter().chain(of_last);
+                    let slope = slopes.min_by(|a, b| a.sigma.total_cmp(&b.sigma))?;
+                    let bounds = (low * slope.value, high * slope.value);
+                    Agreed::new(quantity.common_speed(*place, bounds)?, slope)
+                };
+                agreed.entry(*place).or_default().extend(told());
+            }
+            // What its places have in common: between readings a thread is at all of them.
+            let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
+            let pooled = || {
+                let (low, high) = places.iter().filter_map(|place| bracket(*place)).reduce(wider)?;
+                let slope = of_windows(&places)?;
+                Agreed::new(quantity.mean_speed(&places, (low * slope.value, high * slope.value))?, slope)
+            };
+            let pooled = if places.len() > 1 { pooled() } else { None };
+            for place in &places {
+                let is_possible = |told: &Agreed| {
+                    bracket(*place).is_some_and(|(low, high)| (low..=high).contains(&told.rate.value))
+                };
+                agreed.entry(*place).or_default().extend(pooled.filter(is_possible));
             }
         }
         agreed.into_iter().filter_map(|(place, agreed)| Some((place, middle(agreed)?))).collect()
@@ -682,7 +698,7 @@ mod tests {
     fn what_counts_finds_does_not_speak_for_the_rounds() {
         let agreed = |rate: f64, scatter: f64, off: f64| {
             let common = Common { speed: rate / 10.0, score: 20.0, scatter };
-            Agreed::new(common, Slope { value: 0.1, sigma: off / 10.0, windows: 100 })
+            Agreed::new(common, Slope { value: 0.1, sigma: off / 10.0, windows: 100 }).unwrap()
         };
         let tail = agreed(0.4, 0.16, 0.45);
         let middle = |agreed: &[Agreed]| middle(agreed.to_vec()).map(|one| one.rate.value);

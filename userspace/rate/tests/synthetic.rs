@@ -164,7 +164,8 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
                 to,
                 cpu_ns,
                 error_ns: 8_000.0,
-                until_ns: 2.0 * cpu_ns,
+                // Every second one begins at the stop, whose cold caches may delay it.
+                until_ns: if number % 4 == 0 { cpu_ns } else { 2.0 * cpu_ns },
                 without: 700,
             };
             spans.push((span, (round - done + then) as f64));
@@ -179,16 +180,13 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
         };
         spans.iter().filter_map(one).collect()
     };
-    for times in [0.95, 1.0, 1.05] {
+    for times in [0.85, 1.0, 1.15] {
         let counted = counted(times);
-        assert!(counted.len() >= 50, "{} with {times}", counted.len());
+        assert!(counted.len() >= 45, "{} with {times}", counted.len());
         assert!(counted.iter().all(|ratio| (ratio - 1.0).abs() < 0.03), "{counted:?}");
     }
-    // A fifth of the time was spent elsewhere, at what is the mean of both rates.
-    let late = counted(1.3);
-    assert!(late.len() >= 40 && late.iter().all(|ratio| (1.05..1.6).contains(ratio)), "{late:?}");
     // Several rounds, or not those loops at all; and times that say nothing because a trap costs as much.
-    assert!([0.5, 2.5].into_iter().all(|times| counted(times).is_empty()));
+    assert!([0.5, 1.6, 2.5].into_iter().all(|times| counted(times).is_empty()));
     let unclear = |(span, _): &(Span, f64)| Span { error_ns: 0.2 * span.cpu_ns, ..*span };
     assert!(spans.iter().all(|span| rates.between(&unclear(span), &told).is_none()));
 }

@@ -2,7 +2,7 @@
 
 use super::{Kept, NEAREST, Rates};
 use crate::pace::median;
-use crate::progress::{self, Advance, COLD_NS, Expected, MOST_ROUGH};
+use crate::progress::{self, Advance, COLD_NS, Expected, GOOD, MOST_ROUGH, MOST_UNSURE};
 use crate::sequence::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
@@ -20,10 +20,9 @@ const BRACKETS: usize = 16;
 const FEWEST_BRACKETS: usize = 5;
 /// As long as between the shortest two readings that have one between them.
 const BEYOND_NS: f64 = 400_000.0;
-/// Relative error of a loop's time, and of what a step is worth, where registers count to its end and from the start of the next; and the most
-/// that may be spent in neither, in parts of the whole.
+/// Where registers count to a loop's end and from the start of the next: relative error of the time that both take and of the clock, and of numbers that
+/// agree.
 const MOST_OFF: f64 = 0.1;
-const MOST_REST: f64 = 0.4;
 /// From the stop to the last reading, in parts of the time from the first to the last (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
@@ -81,44 +80,60 @@ impl Rates {
 
     /// Those of one loop up to its end and of another from its start, where these take about the time that there was.
     fn across(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
-        let known = |number: usize| Some(rates.get(number)?.accesses_per_ns?.value);
         let (from, to) = (accessing(&span.from), accessing(&span.to));
         let is_timed = span.error_ns <= MOST_OFF * span.cpu_ns;
         let place = self.blocks.place(to).filter(|place| is_timed && *place != kept.region)?;
-        let first_rate = known(span.sample)?;
+        if self.is_one_loop(from, to, place) {
+            return None;
+        }
+        let known = |number: usize| {
+            let rate = rates.get(number)?.accesses_per_ns?;
+            (deviation(rate) <= MOST_UNSURE).then_some(rate.value)
+        };
         let outwards = (1..self.samples.len()).flat_map(|apart| {
             [span.sample.checked_sub(apart), Some(span.sample + apart)].into_iter().flatten()
         });
         let is_there = |number: &usize| self.samples.get(*number).is_some_and(|other| other.region == place);
         let there: Vec<f64> = outwards.filter(is_there).take(NEAREST).filter_map(known).collect();
-        let (last_rate, _) = median(&there)?;
-        let around: Vec<f64> =
-            self.neighbours(kept, span.sample).filter_map(|(number, _)| known(number)).collect();
-        let rest_rate = around.iter().sum::<f64>() / around.len().max(1) as f64;
-        let parts = |moment: &Moment, ip: u64, is_left: bool| -> Vec<f64> {
+        let (first_rate, (last_rate, _)) = (known(span.sample)?, median(&there)?);
+        let parts = |moment: &Moment, ip: u64, is_left: bool| -> Vec<(f64, f64)> {
             let part = |(register, index): &(u8, u32)| {
                 let quantity = self.quantities.get(*index as usize).filter(|quantity| quantity.is_sound())?;
-                let slope = quantity.regular_slope().filter(|slope| slope.sigma <= MOST_OFF)?;
-                let value = *moment.registers.get(usize::from(*register))?;
-                let (done, left) = quantity.position(value)?;
-                Some(if is_left { left } else { done } / slope.value)
+                let slope = quantity.regular_slope().filter(|slope| slope.sigma <= GOOD)?;
+                let (done, left) = quantity.position(*moment.registers.get(usize::from(*register))?)?;
+                Some((if is_left { left } else { done } / slope.value, slope.sigma))
             };
             self.blocks.at(ip).iter().filter_map(part).collect()
         };
         let (lefts, dones) = (parts(&span.from, from, true), parts(&span.to, to, false));
-        let told = |left: f64, done: f64| {
-            let rest_ns = span.cpu_ns - left / first_rate - done / last_rate;
-            let off_ns = MOST_OFF * span.cpu_ns;
-            let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS } else { 0.0 };
-            let rest = (rest_ns - off_ns - cold_ns).max(0.0) * rest_rate;
-            let is_told = (-2.0 * off_ns..=MOST_REST * span.cpu_ns).contains(&rest_ns);
-            // Registers that are reused for two arrays have ranges that are nobody's round: the others agree.
+        let off_ns = 2.0 * MOST_OFF * span.cpu_ns;
+        let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS } else { 0.0 };
+        let told = |left: (f64, f64), done: (f64, f64)| {
+            let over_ns = span.cpu_ns - left.0 / first_rate - done.0 / last_rate;
+            // Registers that are used for two arrays in turn have ranges that are nobody's round: the others agree.
             let support = agreeing(&lefts, left) + agreeing(&dones, done);
-            is_told.then_some((support, rest_ns.abs(), left + done + rest))
+            let accesses = left.0 + done.0;
+            let error = (left.0 * left.1).hypot(done.0 * done.1) / accesses;
+            (-off_ns..=off_ns + cold_ns).contains(&over_ns).then_some((
+                support,
+                over_ns.abs(),
+                accesses,
+                error,
+            ))
         };
         let all = lefts.iter().flat_map(|left| dones.iter().filter_map(|done| told(*left, *done)));
-        let (_, rest_ns, accesses) = all.max_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))?;
-        (accesses > span.without as f64).then(|| Estimate::within(accesses, rest_ns / span.cpu_ns))
+        let (_, _, accesses, error) = all.max_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))?;
+        (accesses > span.without as f64).then(|| Estimate::within(accesses, 2.0 * error))
+    }
+
+    /// Whether instructions that were met at several places are of one loop: a register counts at both, or was followed at both.
+    fn is_one_loop(&self, from: u64, to: u64, place: u64) -> bool {
+        let there = self.blocks.at(to);
+        self.blocks.at(from).iter().any(|(_, index)| {
+            let quantity = self.quantities.get(*index as usize);
+            there.iter().any(|(_, other)| other == index)
+                || quantity.is_some_and(|quantity| quantity.places().contains(&place))
+        })
     }
 
     /// Samples around one whose thread it shares, with their numbers.
@@ -136,7 +151,8 @@ impl Rates {
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
         // A reading between the touches makes it half as likely that the thread was elsewhere.
-        let is_read = beyond_ns <= 0.0 && span.until_ns >= kept.unread_ns;
+        let read = span.until_ns - span.cpu_ns..=span.until_ns;
+        let is_read = beyond_ns <= 0.0 && read.contains(&kept.unread_ns);
         let excursions = seen.excursions(span.cpu_ns).map(|share| if is_read { share / 2.0 } else { share });
         if let Some(few) = excursions.filter(|share| is_followed && *share <= MOST_ELSEWHERE) {
             return Some(few);
@@ -165,16 +181,15 @@ impl Rates {
     /// The rate between two touches, and the standard deviation of its logarithm.
     fn around(&self, kept: &Kept, rates: &[SampleRate], span: &Span) -> Option<(f64, f64)> {
         let estimate = |number: usize| rates.get(number)?.accesses_per_ns;
-        let sigma = |rate: Estimate| (rate.high / rate.value).ln() / 2.0;
         let own = estimate(span.sample)?;
         if span.cpu_ns <= LOCAL_NS {
-            return Some((own.value, sigma(own)));
+            return Some((own.value, deviation(own)));
         }
         let same = self.neighbours(kept, span.sample).filter(|other| other.1.region == kept.region);
         let known: Vec<Estimate> = same.filter_map(|(number, _)| estimate(number)).collect();
         let n = known.len() as f64;
         let mean = known.iter().map(|rate| rate.value).sum::<f64>() / n;
-        let own_errors = known.iter().map(|rate| sigma(*rate)).sum::<f64>() / n;
+        let own_errors = known.iter().map(|rate| deviation(*rate)).sum::<f64>() / n;
         let apart = known.iter().map(|rate| (rate.value / mean).ln().powi(2)).sum::<f64>() / n;
         (mean > 0.0).then(|| (mean, own_errors.hypot(apart.sqrt())))
     }
@@ -244,8 +259,13 @@ pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
 }
 
 /// How many say about as much.
-fn agreeing(all: &[f64], one: f64) -> usize {
-    all.iter().filter(|other| (*other - one).abs() <= MOST_OFF * one).count()
+fn agreeing(all: &[(f64, f64)], (one, _): (f64, f64)) -> usize {
+    all.iter().filter(|(other, _)| (other - one).abs() <= MOST_OFF * one).count()
+}
+
+/// Standard deviation of a rate's logarithm.
+fn deviation(rate: Estimate) -> f64 {
+    (rate.high / rate.value).ln() / 2.0
 }
 
 /// An address within the instruction that touched: a trap comes behind it.
