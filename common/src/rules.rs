@@ -73,8 +73,8 @@ pub const NEAR_PAIR_NS: u64 = 200_000;
 ///
 /// Watched uses are drawn among those that their window does not show reused, so this holds only where one instruction's uses of a word are
 /// all alike. Where two take turns, [`crate::record::WatchState::no_turns`] is for those whose window shows the using instruction at the word
-/// before (elements smaller than a word), and [`is_alike`] looks again. Of one instruction all are believed: in compressors they are drawn from the
-/// same many distances, and to take the longer of two makes them too long.
+/// before (elements smaller than a word), and [`is_alike`] looks again. Of one instruction only those are looked at that have `no_turns`; all others
+/// are believed: in compressors they are drawn from the same many distances, and to take the longer of two makes them too long.
 pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
         phase::NEAR
@@ -92,7 +92,7 @@ pub const fn stands_for(pair: (u64, u64), again: [(u64, u64); 2]) -> bool {
     from.0 == pair.0 && to.0 == pair.1 && is_near(from, to, longest_ns)
 }
 
-/// Whether one of two instructions that take turns may, by CPU times of both without our traps: cold caches make the first one longer by up to two traps (`trap_ns`), or half; one
+/// Whether an interval of two instructions that take turns, or of one at elements smaller than a word, may, by CPU times of both without our traps: cold caches make the first one longer by up to two traps (`trap_ns`), or half; one
 /// that is longer by more is one of another kind.
 pub const fn is_alike(first_ns: u64, later_ns: u64, trap_ns: u64) -> bool {
     first_ns <= later_ns.saturating_mul(2).saturating_add(trap_ns.saturating_mul(2))

@@ -258,7 +258,8 @@ fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
 }
 
 /// What takes the place of a near reuse's own distance, where the interval that ends with `again` is one between the same
-/// instructions, near too, and of two no shorter than cold caches explain (`rules::stands_for`, `rules::is_alike`).
+/// instructions, near too, and of two, or of one with elements smaller than a word, no shorter than cold caches explain (`rules::stands_for`,
+/// `rules::is_alike`).
 fn measured_again(
     watch: &Watch,
     reuse: &Reuse,
@@ -273,9 +274,10 @@ fn measured_again(
     };
     let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
     let ns = since_touch_ns(again, before, ours)?;
-    let is_one = pair.0 == pair.1;
+    // Of one instruction too where its window shows it at the word before.
+    let may_differ = pair.0 != pair.1 || watch.no_turns;
     let stands =
-        stands_for(pair, [at(from), at(again)]) && (is_one || is_alike(reuse.distance.ns, ns, trap_ns));
+        stands_for(pair, [at(from), at(again)]) && (!may_differ || is_alike(reuse.distance.ns, ns, trap_ns));
     stands.then(|| Distance {
         ns,
         until_ns: again.record.enabled_ns.saturating_sub(used.record.enabled_ns),
