@@ -92,8 +92,8 @@ pub const fn stands_for(pair: (u64, u64), again: [(u64, u64); 2]) -> bool {
     from.0 == pair.0 && to.0 == pair.1 && is_near(from, to, longest_ns)
 }
 
-/// Whether an interval of two instructions that take turns, or of one at elements smaller than a word, may, by CPU times of both without our traps: cold caches make the first one longer by up to two traps (`trap_ns`), or half; one
-/// that is longer by more is one of another kind.
+/// Whether an interval of two instructions that take turns, or of one at elements smaller than a word, may, by CPU times of both without our
+/// traps: cold caches make the first one longer by up to two traps (`trap_ns`), or half; one that is longer by more is one of another kind.
 pub const fn is_alike(first_ns: u64, later_ns: u64, trap_ns: u64) -> bool {
     first_ns <= later_ns.saturating_mul(2).saturating_add(trap_ns.saturating_mul(2))
 }

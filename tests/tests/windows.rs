@@ -354,8 +354,9 @@ fn the_time_of_a_round_is_measured() {
 fn the_time_of_a_round_is_measured_where_elements_are_smaller_than_a_word() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    for how in ["3", "4"] {
-        let target = Target::start("rounds", &["8", "6000", how]);
+    // Rounds of one instruction have to be far longer than two traps.
+    for (words, how) in [("6000", "3"), ("24000", "4")] {
+        let target = Target::start("rounds", &["8", words, how]);
         let live = Live::trace(target.pid(), "6", &["--overhead", "5"]);
         let finished = target.finish(LIMIT);
         let told = finished.stdout.iter().find_map(|line| line.strip_prefix("ns a round "));

@@ -48,7 +48,7 @@ pub struct Followed {
     pub within: Option<(u64, u64)>,
     /// What the clock said of a reuse in an interval.
     pub measured: Option<Measured>,
-    /// Accesses were counted by registers: the clock and the rate only told which of several numbers it is.
+    /// Accesses were counted, by hardware counters, or by registers, where clock and rate only say which of several numbers it is.
     pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,

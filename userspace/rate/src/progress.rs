@@ -21,7 +21,7 @@ const CLEAR: f64 = 3.0;
 const LEAST: f64 = 4.5;
 /// Relative standard deviation of a rate beyond which time says too little to tell one round from three, though more than one is unlikely of a loop
 /// that is where it was.
-pub(crate) const MOST_UNSURE: f64 = 0.48;
+const MOST_UNSURE: f64 = 0.48;
 /// Relative standard deviation of what a step is worth beyond which a register says nothing.
 pub(crate) const MOST_ROUGH: f64 = 0.4;
 /// Relative standard deviation of the difference of registers that agree.

@@ -237,10 +237,10 @@ impl Quantity {
             })
     }
 
-    /// How far it has come from where it starts to where it comes round, and how far it has to go; `None` where these are not known, or it is not
-    /// between them. A range that readings do not leave is taken for its round.
-    pub fn position(&self, value: u64) -> Option<(f64, f64)> {
-        let (period, _) = self.period()?;
+    /// How far it has come from where it starts to where it comes round, how far it has to go, and the error of both; `None` where these are not known,
+    /// or it is not between them. A range that readings do not leave is taken for its round.
+    pub fn position(&self, value: u64) -> Option<(f64, f64, f64)> {
+        let (period, error) = self.period()?;
         let Range { low, high, .. } = self.range;
         let is_whole = (period - self.span()).abs() <= WHOLE * period + self.step();
         let is_known = self.wrap.is_none() || is_whole;
@@ -248,7 +248,8 @@ impl Quantity {
             return None;
         }
         let (below, above) = ((value - low) as f64, (high - value) as f64);
-        Some(if self.sign > 0 { (below, above) } else { (above, below) })
+        let (done, left) = if self.sign > 0 { (below, above) } else { (above, below) };
+        Some((done, left, period * error))
     }
 
     /// The size of its steps, at most.
@@ -594,9 +595,10 @@ mod tests {
             (0..1000).for_each(|n| quantity.note_value(at(n * 77 % 1000)));
             quantity.position(value)
         };
-        for wrap in [None, Some(8_000)] {
-            assert_eq!(position(false, wrap, 12_000), Some((2_000.0, 5_992.0)));
-            assert_eq!(position(true, wrap, 12_000), Some((5_992.0, 2_000.0)));
+        // The highest of a thousand values may be one part in a thousand short of the end.
+        for (wrap, error) in [(None, 8.008), (Some(8_000), 0.0)] {
+            assert_eq!(position(false, wrap, 12_000), Some((2_000.0, 5_992.0, error)));
+            assert_eq!(position(true, wrap, 12_000), Some((5_992.0, 2_000.0, error)));
             assert_eq!((position(false, wrap, 9_992), position(true, wrap, 18_000)), (None, None));
         }
         // Rounds of 4,000 bytes, in two arrays.

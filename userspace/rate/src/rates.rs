@@ -685,7 +685,10 @@ fn logs(told: &[Told]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sequence::{Motion, motion};
+    use crate::{
+        sequence::{Motion, motion},
+        track::Interval,
+    };
 
     fn kept(region: u64, steady: bool) -> Kept {
         let shape = Shape { model: 1.0, instructions: 2.0, waiting: 0.0 };
@@ -708,6 +711,35 @@ mod tests {
         let index = agreed(2.0, 0.03, 0.0);
         assert_eq!(middle(&[tail, index, agreed(1.0, 0.3, 0.3)]), Some(index.rate.value));
         assert_eq!(middle(&[]), None);
+    }
+
+    /// An index that two places advance, at 2 and 5 accesses a nanosecond and a tenth of a step an access.
+    #[test]
+    fn places_of_one_index_keep_speeds_that_differ() {
+        let moving = motion(&(0..9).map(|n| (n * 10, u64::from(n))).collect::<Vec<_>>(), 64);
+        let Motion::Moving(steps) = &moving else { panic!() };
+        let mut quantity = Quantity::new(steps, 64);
+        quantity.wrap = Some(1_000_000);
+        let mut rates = Rates::new(0.0, Machine::default());
+        let mut random = fastrand::Rng::with_seed(8);
+        for number in 0..160 {
+            let (place, rate) = if number % 2 == 0 { (1, 2.0) } else { (2, 5.0) };
+            quantity.observe(number, &moving, (0, 80), 1.0);
+            let (ns, from) = (5e4 + 4e5 * random.f64(), random.f64() * 1e6);
+            let went = 0.1 * rate * (0.7 + 0.6 * random.f64()) * ns;
+            quantity.note_intervals(place, &[Interval { step: ((from + went) % 1e6 - from) as i64, ns }]);
+            rates.samples.push(kept(place, true));
+        }
+        for place in [1, 2] {
+            rates.shapes.insert(place, Shape { model: 3.0, ..kept(place, true).shape });
+        }
+        rates.quantities.push(quantity);
+        let mut scale = Scale::default();
+        scale.fit();
+        let common = rates.common(&scale);
+        let told = |place: u64| common.get(&place).map_or(0.0, |agreed| agreed.rate.value);
+        assert!((told(1) / 2.0 - 1.0).abs() < 0.15 && (told(2) / 5.0 - 1.0).abs() < 0.15, "{common:?}");
+        assert_eq!(common.len(), 2);
     }
 
     /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of place 1 that were read in

@@ -172,21 +172,26 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
         }
     }
     let told = rates.rates();
-    // The time between them, in parts of what the loops take.
-    let counted = |times: f64| -> Vec<f64> {
+    // By the time between them, from what the loops take.
+    let counted = |time: &dyn Fn(f64) -> f64| -> Vec<(usize, f64)> {
         let one = |(span, truth): &(Span, f64)| {
-            let span = Span { cpu_ns: span.cpu_ns * times, ..*span };
-            Some(rates.between(&span, &told)?.value / truth)
+            let cpu_ns = time(span.cpu_ns);
+            let span = Span { cpu_ns, until_ns: span.until_ns * cpu_ns / span.cpu_ns, ..*span };
+            Some((span.sample, rates.between(&span, &told)?.value / truth))
         };
         spans.iter().filter_map(one).collect()
     };
     for times in [0.85, 1.0, 1.15] {
-        let counted = counted(times);
+        let counted = counted(&|cpu_ns| cpu_ns * times);
         assert!(counted.len() >= 45, "{} with {times}", counted.len());
-        assert!(counted.iter().all(|ratio| (ratio - 1.0).abs() < 0.03), "{counted:?}");
+        assert!(counted.iter().all(|(_, ratio)| (ratio - 1.0).abs() < 0.03), "{counted:?}");
     }
+    // A little more than a fifth late: only behind the stop may caches be to blame.
+    let late = counted(&|cpu_ns| (cpu_ns + 40_000.0) / 0.8);
+    let cold = late.iter().filter(|(number, _)| number % 4 == 0).count();
+    assert!(cold >= 20 && late.len() - cold <= 3, "{late:?}");
     // Several rounds, or not those loops at all; and times that say nothing because a trap costs as much.
-    assert!([0.5, 1.6, 2.5].into_iter().all(|times| counted(times).is_empty()));
+    assert!([0.5, 1.6, 2.5].into_iter().all(|times| counted(&|cpu_ns| cpu_ns * times).is_empty()));
     let unclear = |(span, _): &(Span, f64)| Span { error_ns: 0.2 * span.cpu_ns, ..*span };
     assert!(spans.iter().all(|span| rates.between(&unclear(span), &told).is_none()));
 }

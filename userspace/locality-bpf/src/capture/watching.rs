@@ -41,7 +41,7 @@ pub struct Watch {
     pub earlier: u32,
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
-    /// None of two instructions that take turns may take the place of the interval to the reuse.
+    /// No later interval of two instructions that take turns may take the place of that to the reuse; of one instruction only one that is alike.
     pub no_turns: bool,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
     pub follows: Option<Followed>,

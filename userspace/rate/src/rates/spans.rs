@@ -2,7 +2,8 @@
 
 use super::{Kept, NEAREST, Rates};
 use crate::pace::median;
-use crate::progress::{self, Advance, COLD_NS, Expected, GOOD, MOST_ROUGH, MOST_UNSURE};
+use crate::progress::{self, Advance, COLD_NS, Expected, GOOD, MOST_ROUGH};
+use crate::quantity::Quantity;
 use crate::sequence::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
@@ -21,8 +22,9 @@ const FEWEST_BRACKETS: usize = 5;
 /// As long as between the shortest two readings that have one between them.
 const BEYOND_NS: f64 = 400_000.0;
 /// Where registers count to a loop's end and from the start of the next: relative error of the time that both take and of the clock, and of numbers that
-/// agree.
+/// agree; and standard deviation of a rate's logarithm beyond which that time is not known.
 const MOST_OFF: f64 = 0.1;
+const MOST_DOUBT: f64 = 0.3;
 /// From the stop to the last reading, in parts of the time from the first to the last (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
@@ -83,12 +85,12 @@ impl Rates {
         let (from, to) = (accessing(&span.from), accessing(&span.to));
         let is_timed = span.error_ns <= MOST_OFF * span.cpu_ns;
         let place = self.blocks.place(to).filter(|place| is_timed && *place != kept.region)?;
-        if self.is_one_loop(from, to, place) {
+        if self.is_one_loop(from, to, [place, kept.region]) {
             return None;
         }
         let known = |number: usize| {
             let rate = rates.get(number)?.accesses_per_ns?;
-            (deviation(rate) <= MOST_UNSURE).then_some(rate.value)
+            (deviation(rate) <= MOST_DOUBT).then_some(rate.value)
         };
         let outwards = (1..self.samples.len()).flat_map(|apart| {
             [span.sample.checked_sub(apart), Some(span.sample + apart)].into_iter().flatten()
@@ -100,39 +102,35 @@ impl Rates {
             let part = |(register, index): &(u8, u32)| {
                 let quantity = self.quantities.get(*index as usize).filter(|quantity| quantity.is_sound())?;
                 let slope = quantity.regular_slope().filter(|slope| slope.sigma <= GOOD)?;
-                let (done, left) = quantity.position(*moment.registers.get(usize::from(*register))?)?;
-                Some((if is_left { left } else { done } / slope.value, slope.sigma))
+                let (done, left, error) =
+                    quantity.position(*moment.registers.get(usize::from(*register))?)?;
+                let steps = if is_left { left } else { done };
+                Some((steps / slope.value, (steps * slope.sigma).hypot(error) / slope.value))
             };
             self.blocks.at(ip).iter().filter_map(part).collect()
         };
         let (lefts, dones) = (parts(&span.from, from, true), parts(&span.to, to, false));
         let off_ns = 2.0 * MOST_OFF * span.cpu_ns;
-        let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS } else { 0.0 };
+        let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS.min(off_ns) } else { 0.0 };
         let told = |left: (f64, f64), done: (f64, f64)| {
             let over_ns = span.cpu_ns - left.0 / first_rate - done.0 / last_rate;
             // Registers that are used for two arrays in turn have ranges that are nobody's round: the others agree.
             let support = agreeing(&lefts, left) + agreeing(&dones, done);
             let accesses = left.0 + done.0;
-            let error = (left.0 * left.1).hypot(done.0 * done.1) / accesses;
-            (-off_ns..=off_ns + cold_ns).contains(&over_ns).then_some((
-                support,
-                over_ns.abs(),
-                accesses,
-                error,
-            ))
+            let is_told = (-off_ns..=off_ns + cold_ns).contains(&over_ns);
+            is_told.then_some((support, over_ns.abs(), accesses, left.1.hypot(done.1) / accesses))
         };
         let all = lefts.iter().flat_map(|left| dones.iter().filter_map(|done| told(*left, *done)));
         let (_, _, accesses, error) = all.max_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))?;
-        (accesses > span.without as f64).then(|| Estimate::within(accesses, 2.0 * error))
+        let is_good = accesses > span.without as f64 && error <= GOOD;
+        is_good.then(|| Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Whether instructions that were met at several places are of one loop: a register counts at both, or was followed at both.
-    fn is_one_loop(&self, from: u64, to: u64, place: u64) -> bool {
-        let there = self.blocks.at(to);
-        self.blocks.at(from).iter().any(|(_, index)| {
-            let quantity = self.quantities.get(*index as usize);
-            there.iter().any(|(_, other)| other == index)
-                || quantity.is_some_and(|quantity| quantity.places().contains(&place))
+    /// Whether two instructions are of one loop whose windows begin now here, now there: a register of one was followed at the other's place.
+    fn is_one_loop(&self, from: u64, to: u64, places: [u64; 2]) -> bool {
+        [from, to].into_iter().zip(places).any(|(ip, other)| {
+            let followed = |index: u32| self.quantities.get(index as usize).map(Quantity::places);
+            self.blocks.at(ip).iter().any(|(_, index)| followed(*index).is_some_and(|at| at.contains(&other)))
         })
     }
 
