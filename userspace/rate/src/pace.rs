@@ -83,7 +83,7 @@ impl Prior {
     /// A rate that was measured, and this. `doubt`: by how much the rate may be that of other work than the window shows (standard
     /// deviation of ln).
     pub fn refine(self, rate: Estimate, doubt: f64) -> Estimate {
-        let sigma = ((rate.high / rate.value).ln() / 2.0).max(1e-3).hypot(doubt);
+        let sigma = rate.deviation().max(1e-3).hypot(doubt);
         let (own, other) = (sigma.powi(-2), self.sigma.powi(-2));
         let ln = (rate.value.ln() * own + self.centre * other) / (own + other);
         Estimate::within(ln.exp(), (2.0 / (own + other).sqrt()).exp_m1())

@@ -620,12 +620,11 @@ impl Learnt {
 }
 
 /// The one in the middle, by weight.
-fn middle(mut agreed: Vec<Agreed>) -> Option<Agreed> {
+fn middle(agreed: Vec<Agreed>) -> Option<Agreed> {
     let weighed: Vec<(f64, f64)> = agreed.iter().map(|one| (one.rate.value.ln(), one.weight)).collect();
     let (middle, _) = weighed_median(&weighed)?;
     let off = |one: &Agreed| (one.rate.value.ln() - middle).abs();
-    agreed.sort_by(|a, b| off(a).total_cmp(&off(b)));
-    agreed.into_iter().next()
+    agreed.into_iter().min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
 /// Whether rates, by their logarithms, lie too near to each other for chance.

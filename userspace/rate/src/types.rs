@@ -114,6 +114,11 @@ impl Estimate {
         self.value > 0.0 && self.high <= self.value * (1.0 + HALF)
     }
 
+    /// Standard deviation of its logarithm.
+    pub(crate) fn deviation(self) -> f64 {
+        (self.high / self.value).ln() / 2.0
+    }
+
     /// Times a factor that is known.
     pub fn times(self, factor: f64) -> Estimate {
         Estimate { value: self.value * factor, low: self.low * factor, high: self.high * factor }

@@ -90,7 +90,7 @@ impl Rates {
         }
         let known = |number: usize| {
             let rate = rates.get(number)?.accesses_per_ns?;
-            (deviation(rate) <= MOST_DOUBT).then_some(rate.value)
+            (rate.deviation() <= MOST_DOUBT).then_some(rate.value)
         };
         let outwards = (1..self.samples.len()).flat_map(|apart| {
             [span.sample.checked_sub(apart), Some(span.sample + apart)].into_iter().flatten()
@@ -181,13 +181,13 @@ impl Rates {
         let estimate = |number: usize| rates.get(number)?.accesses_per_ns;
         let own = estimate(span.sample)?;
         if span.cpu_ns <= LOCAL_NS {
-            return Some((own.value, deviation(own)));
+            return Some((own.value, own.deviation()));
         }
         let same = self.neighbours(kept, span.sample).filter(|other| other.1.region == kept.region);
         let known: Vec<Estimate> = same.filter_map(|(number, _)| estimate(number)).collect();
         let n = known.len() as f64;
         let mean = known.iter().map(|rate| rate.value).sum::<f64>() / n;
-        let own_errors = known.iter().map(|rate| deviation(*rate)).sum::<f64>() / n;
+        let own_errors = known.iter().map(|rate| rate.deviation()).sum::<f64>() / n;
         let apart = known.iter().map(|rate| (rate.value / mean).ln().powi(2)).sum::<f64>() / n;
         (mean > 0.0).then(|| (mean, own_errors.hypot(apart.sqrt())))
     }
@@ -259,11 +259,6 @@ pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
 /// How many say about as much.
 fn agreeing(all: &[(f64, f64)], (one, _): (f64, f64)) -> usize {
     all.iter().filter(|(other, _)| (other - one).abs() <= MOST_OFF * one).count()
-}
-
-/// Standard deviation of a rate's logarithm.
-fn deviation(rate: Estimate) -> f64 {
-    (rate.high / rate.value).ln() / 2.0
 }
 
 /// An address within the instruction that touched: a trap comes behind it.
