@@ -181,6 +181,8 @@ pub mod touch {
     pub const AGAIN: u32 = 4;
     /// Behind a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
     pub const USE_AGAIN: u32 = 5;
+    /// A touch by the kernel that the watch passes over ([`WatchState::passes`](super::WatchState::passes)); it waits on.
+    pub const PASSED: u32 = 6;
 }
 
 /// A target's thread or process began, ended or changed its program.
@@ -281,6 +283,8 @@ pub struct WatchState {
     /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both were enabled at once, so
     /// that they count alike.
     pub follows: u64,
+    /// So many touches by the kernel are still passed over: they are neither use nor reuse.
+    pub passes: u64,
 }
 
 /// Debug registers of an x86 thread, and so the most words that are watched in a process.
@@ -320,7 +324,7 @@ const _: () = {
     assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
-    assert!(size_of::<WatchState>() == 48);
+    assert!(size_of::<WatchState>() == 56);
     assert!(size_of::<HeldThread>() == 24);
     assert!(size_of::<WatchedWords>() == 32);
 };

@@ -1,5 +1,5 @@
 //! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the next of any thread is
-//! the reuse; behind a near one, the next ones of that thread are told too. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
+//! the reuse; behind a near one, the next ones of that thread are told too. The kernel's own are passed over where that is asked for. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
 //! disarms itself in the kernel.
 
 use core::arch::asm;
@@ -18,7 +18,9 @@ use locality_common::{
 };
 
 use crate::{
-    accesses, copy, heap_site,
+    accesses,
+    copy::{self, Copied},
+    heap_site,
     maps::{SCRATCH, Scratch, WATCHES},
     ring::{Wake, count, submit},
 };
@@ -51,7 +53,15 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         };
         (((*data).regs.rip, enabled_ns(data)), used)
     };
+    // SAFETY: as above.
+    let is_passed = seen != phase::DONE && unsafe { is_in_kernel(data) && (*state).passes != 0 };
     let (next, role) = match touch_meaning(seen, owner_tid, tid) {
+        _ if is_passed => {
+            // Two threads at the same moment may pass once for two.
+            // SAFETY: the lookup returned a live map value.
+            unsafe { (*state).passes = (*state).passes.saturating_sub(1) };
+            (seen, role::PASSED)
+        }
         TouchMeaning::Use => {
             // SAFETY: the lookup returned a live map value.
             unsafe { (*state).used_ip = touched.0 };
@@ -115,7 +125,18 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         // SAFETY: the lookup returned a live map value.
         unsafe { (*state).used_ns = enabled_ns(data) };
     }
-    if is_between { IGNORE_TRAP } else { COUNT_TRAP }
+    if is_between || role == role::PASSED { IGNORE_TRAP } else { COUNT_TRAP }
+}
+
+/// Whether the kernel touched on the thread's behalf.
+///
+/// # Safety
+///
+/// `data` is the context of a run that has not ended.
+#[inline(always)]
+unsafe fn is_in_kernel(data: *mut bpf_perf_event_data) -> bool {
+    // SAFETY: the caller vouches for `data`.
+    unsafe { (*data).regs.cs & 3 == 0 }
 }
 
 /// [`WatchState::used_ns`] of another watch, if its use was its last touch; else 0.
@@ -171,7 +192,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         ((*record).trap_ip, (*record).enabled_ns) = trap.touched;
         (*record).since_ns = trap.since_ns;
         (*record).accesses = accesses::so_far(trap.tid);
-        let in_kernel = (*data).regs.cs & 3 == 0;
+        let in_kernel = is_in_kernel(data);
         (*record).kernel = u32::from(in_kernel);
         let regs = &raw mut (*record).regs;
         if in_kernel {
@@ -183,7 +204,10 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         }
         copy::code((*record).regs.rip, &raw mut (*record).code);
         let (rsp, to) = ((*record).regs.rsp, scratch.cast::<u8>().add(size_of::<TouchRecord>()));
-        let stack = copy::stack(trap.tgid, rsp, to);
+        let stack = match trap.role {
+            role::PASSED => Copied { bytes: 0, nested_traps: 0 },
+            _ => copy::stack(trap.tgid, rsp, to),
+        };
         heap_site::restore_return_address(trap.tid, rsp, stack.bytes, to);
         let bytes = size_of::<TouchRecord>() as u32 + stack.bytes;
         (*record).header.nested_traps = stack.nested_traps;

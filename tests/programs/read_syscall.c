@@ -1,4 +1,5 @@
-/* A buffer that the program reads and the kernel refills: the reuse is made by the kernel, inside read(). The way back,
+/* A buffer that the program reads and the kernel refills: the reuse is made by the kernel, inside read(), or by the program in its
+ * next round where the kernel is passed over. The way back,
  * kernel -> program, cannot be sampled, as a sample that hits the kernel is none. */
 // build: gcc -O1 -g -o $BIN $SRC
 #include "target.h"
@@ -21,7 +22,7 @@ int main(int argc, char **argv) {
         if (got != (ssize_t)BYTES)
             fail("read");
         for (size_t i = 0; i < BYTES / sizeof(uint64_t); i++)
-            sum = mix(sum + a[i]); /* USE:refilled_by_kernel */
+            sum = mix(sum + a[i]); /* USE:refilled_by_kernel USE:next_round REUSE:next_round */
     }
     return finish(sum);
 }

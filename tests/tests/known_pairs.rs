@@ -17,10 +17,15 @@ const WATCHES: usize = 50;
 
 /// Traces `program`, running with `arguments`, until its pair `name` is on top.
 fn top_pair(program: &str, arguments: &[&str], name: &str) -> Live {
+    top_pair_with(&BUDGET, program, arguments, name)
+}
+
+/// The same with these options of the tracer.
+fn top_pair_with(options: &[&str], program: &str, arguments: &[&str], name: &str) -> Live {
     let _alone = alone();
     let target = Target::start(program, arguments);
     let on_top = |live: &Live| known::top_is(&live.report, &markers(program)[name]).is_ok();
-    let live = Live::trace_until(target.pid(), SECONDS, &BUDGET, |live| has_enough(live) && on_top(live));
+    let live = Live::trace_until(target.pid(), SECONDS, options, |live| has_enough(live) && on_top(live));
     known::assert_top(&live.report, program, name);
     sound(&live);
     unharmed(target);
@@ -143,6 +148,16 @@ fn refilled_by_the_kernel_in_read() {
     requires!(root, btf, watchpoints(4));
     let live = top_pair("read_syscall", &[], "refilled_by_kernel");
     assert!(top(&live)["kernel_share"]["value"].as_f64().unwrap() > 0.95, "{}", top(&live));
+}
+
+#[test]
+fn the_programs_own_reuse_where_the_kernels_is_passed_over() {
+    requires!(root, btf, watchpoints(4));
+    let options = [BUDGET[0], BUDGET[1], "--user-only"];
+    let live = top_pair_with(&options, "read_syscall", &[], "next_round");
+    assert_eq!(top(&live)["kernel_share"]["value"], 0.0, "{}", top(&live));
+    let source = live.report["run"]["sources"]["address"].as_str().unwrap_or_default();
+    assert!(source.contains("touches by the kernel passed over"), "{source}");
 }
 
 #[test]

@@ -85,6 +85,13 @@ impl Word {
         };
         hint::black_box(value);
     }
+
+    /// The kernel writes it.
+    fn refill(&self) {
+        let at = (&raw const *self.0).cast_mut();
+        // SAFETY: our own live word, of eight bytes, which is read volatile only.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_getrandom, at, 8_usize, 0) }, 8);
+    }
 }
 
 /// Watches a word while `run` touches it; what the kernel side told.
@@ -221,6 +228,43 @@ fn turns_are_not_told_where_none_are_wanted() {
         word.read();
     });
     assert_eq!(roles(&by_two), [touch::USE, touch::REUSE]);
+}
+
+#[test]
+fn so_many_touches_by_the_kernel_are_passed_over_as_is_wanted() {
+    requires!(root, btf, watchpoints(1));
+    let _alone = alone();
+    let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets().unwrap()).unwrap();
+    let mut passing = |passes| {
+        let state = WatchState { passes, ..WatchState::default() };
+        watched_as(state, &mut object, &mut ring, |word| {
+            word.refill();
+            word.read();
+            word.refill();
+            thread::sleep(Duration::from_millis(1));
+            word.refill();
+            word.read_elsewhere();
+        })
+    };
+    let all = passing(1000);
+    let (passed, told): (Vec<&TouchRecord>, Vec<&TouchRecord>) = all.iter().partition(|record| record.role == touch::PASSED);
+    assert!(passed.len() >= 3 && passed.iter().all(|record| record.kernel == 1), "{:?}", roles(&all));
+    assert!(
+        matches!(told[..], [used, reused] if used.role == touch::USE && [used, reused].iter().all(|t| t.kernel == 0))
+    );
+    assert!(all.windows(2).all(|pair| pair[0].enabled_ns < pair[1].enabled_ns));
+    // Each refill traps as often.
+    let each = (passed.len() / 3) as u64;
+    let less = passing(each);
+    assert_eq!(less.iter().filter(|record| record.role == touch::PASSED).count() as u64, each);
+    let reused = less.last().unwrap();
+    assert!(reused.kernel == 1 && reused.role != touch::PASSED, "{:?}", roles(&less));
+    let none = passing(0);
+    assert!(
+        none.iter().all(|record| record.role != touch::PASSED) && none[0].kernel == 1,
+        "{:?}",
+        roles(&none)
+    );
 }
 
 #[test]

@@ -344,6 +344,11 @@ pub struct TraceArgs {
     /// Do not look ahead at stops: the use is the access at the stop, and distances are told in CPU time only.
     #[arg(long)]
     pub no_window: bool,
+    /// Pass over what the kernel touches in system calls: a reuse is the program's own next access.
+    ///
+    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count the program's own accesses either way.
+    #[arg(long)]
+    pub user_only: bool,
     /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.
     ///
     /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was for (about one trap in

@@ -53,6 +53,8 @@ pub struct Plan {
     pub windows: bool,
     /// Whether threads that are not held may be watched.
     pub watch_unheld: bool,
+    /// Whether touches by the kernel are passed over.
+    pub user_only: bool,
     /// Whether allocations are followed.
     pub heap: bool,
     /// Least size of those that are, to begin with.
@@ -104,6 +106,7 @@ impl Plan {
         Ok(Self {
             watch_unheld,
             windows: !args.no_window,
+            user_only: args.user_only,
             heap: !args.no_heap
                 && (args.heap || args.heap_min.is_some() || matches!(targets, Targets::Command(_))),
             heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),

@@ -376,6 +376,8 @@ impl<'a> Bench<'a> {
             &working.pid().to_string(),
             "-d",
             &seconds.to_string(),
+            // The exact engine sees what the program does in user mode.
+            "--user-only",
             "--format",
             "json",
         ]);

@@ -47,6 +47,8 @@ pub struct Settings {
     pub no_stops: Option<&'static str>,
     /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
     pub watch_unheld: bool,
+    /// Whether touches by the kernel are passed over.
+    pub user_only: bool,
     /// Cost of one trap, calibrated on this machine.
     pub trap_cost_ns: u64,
     /// What of it lies outside of the program that records it.

@@ -317,7 +317,7 @@ impl Capture {
         let mut watch =
             // Only a thread that stands still is known to make the next use.
             Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
-        watch.no_turns = repeats;
+        (watch.no_turns, watch.user_only) = (repeats, self.settings.user_only);
         watch.p_arm = decision.p_arm * chance;
         watch.threads_alive = alive;
         watch.armed_ns = sys::monotonic_ns();
@@ -362,6 +362,7 @@ impl Capture {
             }
             let mut watch = Watch::new(self.watches.next_id(), tgid, address, 0, owner);
             (watch.follows, watch.p_arm) = (Some(Followed { id: follows, word }), p_arm);
+            watch.user_only = self.settings.user_only;
             watch.threads_alive = process.threads.len() as u32;
             watch.armed_ns = sys::monotonic_ns();
             let id = watch.id;

@@ -114,17 +114,21 @@ impl Capture {
         add(&self.costs.traps, 1 + nested_traps);
         let (trap_cost_ns, gap_cost_ns) = self.trap_prices(header.time_ns);
         let disarm_cost_ns = self.settings.disarm_cost_ns;
-        let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN);
+        let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN | touch::PASSED);
         let mut ours = Ours::default();
         if let Some(thread) = self.members.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
-            thread.disturbance_ns += trap_cost_ns;
+            // Nothing is copied for a passed one, nor disarmed.
+            thread.disturbance_ns += if role == touch::PASSED { gap_cost_ns } else { trap_cost_ns };
             ours.until_ns = thread.disturbance_ns;
             // The stack is copied and the event disarmed after the thread's clock was read.
             thread.disturbance_ns += nested_traps * trap_cost_ns;
             ours.behind_ns = thread.disturbance_ns;
             thread.disturbance_ns += if stays_armed { 0 } else { disarm_cost_ns };
+        }
+        if role == touch::PASSED {
+            return;
         }
         if self.watches.get_mut(id).is_some_and(|watch| watch.is_gauge) {
             self.on_gauge(trap, ours);

@@ -28,6 +28,10 @@ pub struct Followed {
     pub word: u64,
 }
 
+/// Most touches by the kernel that a watch passes over; the next one is its reuse. Each costs a trap, and where the kernel copies byte by
+/// byte a copied word has eight.
+const PASSES: u64 = 64;
+
 /// One armed watch.
 #[derive(Debug)]
 pub struct Watch {
@@ -43,6 +47,8 @@ pub struct Watch {
     pub owner: u32,
     /// No later interval of two instructions that take turns may take the place of that to the reuse; of one instruction only one that is alike.
     pub no_turns: bool,
+    /// Touches by the kernel are passed over.
+    pub user_only: bool,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
     pub follows: Option<Followed>,
     /// It tells what a trap costs (`gauge`), and nothing of the program.
@@ -76,6 +82,7 @@ impl Watch {
             earlier,
             owner,
             no_turns: false,
+            user_only: false,
             follows: None,
             is_gauge: false,
             armed_ns: 0,
@@ -112,6 +119,7 @@ impl Watch {
             owner_tid: self.owner,
             no_turns: u32::from(self.no_turns),
             follows: self.follows.map_or(0, |followed| followed.word),
+            passes: if self.user_only { PASSES } else { 0 },
             ..WatchState::default()
         }
     }

@@ -127,7 +127,7 @@ impl Books<'_> {
             host: host::describe(),
             mode: Mode::Live,
             sources: Sources {
-                address: address_source(tally, self.selected.hardware()),
+                address: address_source(tally, self.selected.hardware(), self.plan.user_only),
                 rate: rate_sources(tally),
                 clock: match self.selected.hardware() {
                     Some(hardware) => {
@@ -239,16 +239,17 @@ impl Books<'_> {
 }
 
 /// Where the addresses of uses come from; `hardware` samples accesses in place of the clock.
-fn address_source(tally: &Tally, hardware: Option<&str>) -> String {
+fn address_source(tally: &Tally, hardware: Option<&str>, user_only: bool) -> String {
     let (stop, sampled) = match hardware {
         Some(name) => (format!("zero-skid stop after {name} samples"), format!("{name} address")),
         None => ("zero-skid stop".to_owned(), "sampled registers".to_owned()),
     };
+    let passed = if user_only { ", touches by the kernel passed over" } else { "" };
     match (tally.uses_held, tally.uses_not_held) {
         (0, 0) => "none".to_owned(),
-        (_, 0) => stop,
-        (0, _) => sampled,
-        _ => format!("{stop}, {sampled}"),
+        (_, 0) => format!("{stop}{passed}"),
+        (0, _) => format!("{sampled}{passed}"),
+        _ => format!("{stop}, {sampled}{passed}"),
     }
 }
 

@@ -233,6 +233,7 @@ impl<'a> Trace<'a> {
             max_stop_ns: plan.max_stop.as_nanos() as u64,
             no_stops: (!plan.may_stop).then_some("--no-stop"),
             watch_unheld: plan.watch_unheld,
+            user_only: plan.user_only,
             trap_cost_ns: prices.trap_ns,
             gap_cost_ns: prices.gap_ns,
             disarm_cost_ns: prices.disarm_ns,
