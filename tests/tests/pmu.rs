@@ -247,7 +247,8 @@ fn so_many_touches_by_the_kernel_are_passed_over_as_is_wanted() {
         })
     };
     let all = passing(1000);
-    let (passed, told): (Vec<&TouchRecord>, Vec<&TouchRecord>) = all.iter().partition(|record| record.role == touch::PASSED);
+    let (passed, told): (Vec<&TouchRecord>, Vec<&TouchRecord>) =
+        all.iter().partition(|record| record.role == touch::PASSED);
     assert!(passed.len() >= 3 && passed.iter().all(|record| record.kernel == 1), "{:?}", roles(&all));
     assert!(
         matches!(told[..], [used, reused] if used.role == touch::USE && [used, reused].iter().all(|t| t.kernel == 0))
