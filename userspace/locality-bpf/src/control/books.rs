@@ -301,12 +301,14 @@ mod tests {
     fn the_source_of_addresses_names_what_chose_them() {
         let of = |uses_held, uses_not_held, hardware| {
             let tally = Tally { uses_held, uses_not_held, ..Tally::default() };
-            address_source(&tally, hardware)
+            address_source(&tally, hardware, false)
         };
         assert_eq!(of(0, 0, None), "none");
         assert_eq!(of(5, 0, None), "zero-skid stop");
         assert_eq!(of(5, 1, None), "zero-skid stop, sampled registers");
         assert_eq!(of(5, 0, Some("Intel PEBS")), "zero-skid stop after Intel PEBS samples");
         assert_eq!(of(0, 5, Some("AMD IBS")), "AMD IBS address");
+        let tally = Tally { uses_held: 5, ..Tally::default() };
+        assert_eq!(address_source(&tally, None, true), "zero-skid stop, touches by the kernel passed over");
     }
 }
