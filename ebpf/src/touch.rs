@@ -53,9 +53,11 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         };
         (((*data).regs.rip, enabled_ns(data)), used)
     };
+    let meaning = touch_meaning(seen, owner_tid, tid);
+    let is_over = seen == phase::DONE || matches!(meaning, TouchMeaning::Early);
     // SAFETY: as above.
-    let is_passed = seen != phase::DONE && unsafe { is_in_kernel(data) && (*state).passes != 0 };
-    let (next, role) = match touch_meaning(seen, owner_tid, tid) {
+    let is_passed = !is_over && unsafe { is_in_kernel(data) && (*state).passes != 0 };
+    let (next, role) = match meaning {
         _ if is_passed => {
             // Two threads at the same moment may pass once for two.
             // SAFETY: the lookup returned a live map value.
@@ -99,7 +101,7 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         }
     };
     // SAFETY: the lookup returned a live map value, and the field is an aligned `u64`.
-    if unsafe { compare_and_swap(&raw mut (*state).phase, seen, next) } != seen {
+    if !is_passed && unsafe { compare_and_swap(&raw mut (*state).phase, seen, next) } != seen {
         // Another thread touched at the same moment and was first; ours is the later one.
         count(counter::FILTERED_LATE_TOUCH);
         return COUNT_TRAP;
@@ -213,7 +215,8 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         (*record).header.nested_traps = stack.nested_traps;
         (*record).header.bytes = bytes;
         // A reuse in another thread is measured by the process's clock, which user space reads when it is woken.
-        submit(scratch, bytes, if trap.foreign { Wake::Now } else { Wake::NextTurn });
+        let is_awaited = trap.foreign && trap.role != role::PASSED;
+        submit(scratch, bytes, if is_awaited { Wake::Now } else { Wake::NextTurn });
     }
 }
 

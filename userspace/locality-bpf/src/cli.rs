@@ -346,7 +346,7 @@ pub struct TraceArgs {
     pub no_window: bool,
     /// Pass over what the kernel touches in system calls: a reuse is the program's own next access.
     ///
-    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count the program's own accesses either way.
+    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count the program's own accesses either way. Needs Linux 6.10.
     #[arg(long)]
     pub user_only: bool,
     /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.

@@ -12,8 +12,8 @@
 //! `--only` they are made anew. The tables are made from all that is kept.
 //!
 //! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread is in a table); what
-//! repetitions have in common with none before them is gone, see `truth`; accesses in system calls are unknown to the exact
-//! engine but trap live; the first milliseconds of each process of `sort` and `cc1` have no windows (docs/limitations.md).
+//! repetitions have in common with none before them is gone, see `truth`; the exact engine sees user mode only, and so do
+//! the traces (`--user-only`), but for the CPU time of system calls; the first milliseconds of each process of `sort` and `cc1` have no windows (docs/limitations.md).
 
 mod cacheuse;
 mod corpus;

@@ -33,8 +33,9 @@ use crate::{
     },
 };
 
-/// Most ring records in one turn, so that a stopped thread never waits for a long queue.
-const RECORDS_A_TURN: usize = 128;
+/// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch and its companions may have 256 passed
+/// touches among them, which are told without a wake-up.
+const RECORDS_A_TURN: usize = 512;
 
 /// What the command line decided for the capture thread, and what it shares with the assembler.
 #[derive(Debug, Clone)]

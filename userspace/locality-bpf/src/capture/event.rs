@@ -253,6 +253,8 @@ pub struct Costs {
     pub armed: AtomicU64,
     /// Traps of watchpoints that left a record.
     pub traps: AtomicU64,
+    /// Traps of the kernel's touches that were passed over: nothing is copied for them.
+    pub passed: AtomicU64,
     /// Traps that left none (and lost records, taken for traps), as last read from the kernel side.
     pub silent_traps: AtomicU64,
     /// Watches that ended by a reuse.

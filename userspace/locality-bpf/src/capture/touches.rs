@@ -111,23 +111,34 @@ impl Capture {
     fn on_touch(&mut self, trap: Box<Trap>) {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
-        add(&self.costs.traps, 1 + nested_traps);
+        let is_passed = role == touch::PASSED;
+        add(if is_passed { &self.costs.passed } else { &self.costs.traps }, 1);
+        add(&self.costs.traps, nested_traps);
         let (trap_cost_ns, gap_cost_ns) = self.trap_prices(header.time_ns);
         let disarm_cost_ns = self.settings.disarm_cost_ns;
-        let stays_armed = matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN | touch::PASSED);
+        let stays_armed = is_passed || matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN);
         let mut ours = Ours::default();
         if let Some(thread) = self.members.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
             // Nothing is copied for a passed one, nor disarmed.
-            thread.disturbance_ns += if role == touch::PASSED { gap_cost_ns } else { trap_cost_ns };
+            thread.disturbance_ns += if is_passed { gap_cost_ns } else { trap_cost_ns };
             ours.until_ns = thread.disturbance_ns;
             // The stack is copied and the event disarmed after the thread's clock was read.
             thread.disturbance_ns += nested_traps * trap_cost_ns;
             ours.behind_ns = thread.disturbance_ns;
             thread.disturbance_ns += if stays_armed { 0 } else { disarm_cost_ns };
         }
-        if role == touch::PASSED {
+        if is_passed {
+            if let Some(watch) = self.watches.get_mut(id) {
+                watch.passed_ns += gap_cost_ns;
+            }
+            return;
+        }
+        let is_end = matches!(role, touch::USE | touch::REUSE | touch::NEAR_REUSE);
+        if is_end && trap.record.kernel != 0 && self.watches.get_mut(id).is_some_and(|watch| watch.user_only)
+        {
+            self.end_unseen(id, header.time_ns);
             return;
         }
         if self.watches.get_mut(id).is_some_and(|watch| watch.is_gauge) {
@@ -174,10 +185,7 @@ impl Capture {
             self.end_watch(watch, 1.0, ended_ns, EndOutcome::Replaced);
             return;
         }
-        let p_survive = match self.members.processes.get_mut(&watch.tgid) {
-            Some(process) => process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0),
-            None => 1.0,
-        };
+        let p_survive = self.survival(&watch);
         let mut ended_ns = header.time_ns;
         let outcome = match (role, watch.reused.take()) {
             (touch::AGAIN, Some((mut reuse, before))) => {
@@ -193,6 +201,19 @@ impl Capture {
             _ => EndOutcome::Reused(reuse(&watch, trap, ours)),
         };
         self.end_watch(watch, p_survive, ended_ns, outcome);
+    }
+
+    /// The kernel has touched a word more often than a watch passes over: its reuse will not be seen.
+    fn end_unseen(&mut self, id: u64, ended_ns: u64) {
+        let Some(watch) = self.watches.remove(id) else { return };
+        let p_survive = self.survival(&watch);
+        self.end_watch(watch, p_survive, ended_ns, EndOutcome::Replaced);
+    }
+
+    /// How likely the watch, which ends now, was to live until now.
+    fn survival(&mut self, watch: &Watch) -> f64 {
+        let process = self.members.processes.get_mut(&watch.tgid);
+        process.and_then(|process| process.arbiter.ended(ArbiterKey(watch.id))).unwrap_or(1.0)
     }
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
@@ -357,5 +378,5 @@ fn distance_ns(watch: &Watch, reuse: &Trap, ours: Ours) -> u64 {
     }
     let late_ns = sys::monotonic_ns().saturating_sub(reuse.record.header.time_ns);
     let spent_ns = sys::process_cpu_ns(watch.tgid).unwrap_or(0).saturating_sub(watch.process_cpu_ns);
-    spent_ns.saturating_sub(late_ns)
+    spent_ns.saturating_sub(late_ns + watch.passed_ns)
 }

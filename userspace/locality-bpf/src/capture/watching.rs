@@ -28,8 +28,8 @@ pub struct Followed {
     pub word: u64,
 }
 
-/// Most touches by the kernel that a watch passes over; the next one is its reuse. Each costs a trap, and where the kernel copies byte by
-/// byte a copied word has eight.
+/// Most touches by the kernel that a watch passes over; the next one ends it, without a reuse. Each costs a trap, and where the kernel
+/// copies byte by byte a copied word has eight.
 const PASSES: u64 = 64;
 
 /// One armed watch.
@@ -49,6 +49,8 @@ pub struct Watch {
     pub no_turns: bool,
     /// Touches by the kernel are passed over.
     pub user_only: bool,
+    /// What the traps of those took.
+    pub passed_ns: u64,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
     pub follows: Option<Followed>,
     /// It tells what a trap costs (`gauge`), and nothing of the program.
@@ -83,6 +85,7 @@ impl Watch {
             owner,
             no_turns: false,
             user_only: false,
+            passed_ns: 0,
             follows: None,
             is_gauge: false,
             armed_ns: 0,

@@ -81,6 +81,7 @@ impl Books<'_> {
             stops: get(&costs.stops),
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
+            passed: get(&costs.passed),
             last_traps: get(&costs.trapped) + get(&costs.gauges),
             ticks: get(&costs.samples) + get(&costs.kernel_ticks),
             heap_ns: get(&costs.heap_ns),

@@ -32,6 +32,8 @@ pub struct Spending {
     pub traps: u64,
     /// Those of them that were the last of their event.
     pub last_traps: u64,
+    /// Traps that were passed over, in the kernel; not among those.
+    pub passed: u64,
     /// Clock ticks that met a target.
     pub ticks: u64,
     /// Readings of meters.
@@ -69,7 +71,7 @@ impl Spending {
 
     /// What traps took.
     pub fn traps_ns(&self, prices: Prices) -> u64 {
-        self.traps * prices.trap_ns + self.last_traps * prices.disarm_ns
+        self.traps * prices.trap_ns + self.passed * prices.gap_ns + self.last_traps * prices.disarm_ns
     }
 
     /// What ticks and readings took.

@@ -73,6 +73,17 @@ fn returns_harm(release: &str) -> bool {
     kernel_version(release).is_some_and(|version| ((6, 11)..(6, 14)).contains(&version))
 }
 
+/// Why the kernel's touches cannot be passed over on this kernel. Until 6.10 a trap counts towards its event's limit whatever the eBPF
+/// program returns (Linux commit "perf/bpf: Allow a BPF program to suppress all sample side effects").
+pub fn cannot_pass() -> Option<&'static str> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    counts_all_traps(&release).then_some("--user-only needs Linux 6.10 or later: leave it out")
+}
+
+fn counts_all_traps(release: &str) -> bool {
+    kernel_version(release).is_some_and(|version| version < (6, 10))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +113,15 @@ mod tests {
         assert_eq!(found[1].ways, 12);
         let fetched = caches(folder.path(), true);
         assert_eq!(fetched, [CacheLevel { level: 1, bytes: 32 << 10, ways: 0, line: 64 }]);
+    }
+
+    #[test]
+    fn kernels_that_count_all_traps() {
+        for (release, counts) in
+            [("5.15.0", true), ("6.9.12", true), ("6.10.0", false), ("7.0.0", false), ("", false)]
+        {
+            assert_eq!(counts_all_traps(release), counts, "{release}");
+        }
     }
 
     #[test]
