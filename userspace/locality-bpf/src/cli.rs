@@ -320,7 +320,7 @@ pub struct TraceArgs {
     /// What the measurement may cost the traced program, in percent of its time.
     #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
     pub overhead: f64,
-    /// Longest time that a thread may be stopped to arm a watchpoint.
+    /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold caches may take up to twice as long.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
     /// Follow allocations, to name heap blocks by where they were allocated [default for a launched command].

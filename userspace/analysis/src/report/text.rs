@@ -577,9 +577,16 @@ impl Page<'_> {
                 (duration(self.profile.run.distance_resolution_ns as f64), "CPU time of the process")
             }
         };
+        // The source says that too (`--user-only`).
+        let passes_kernel = self.profile.run.sources.address.contains("kernel passed over");
+        let by = if passes_kernel {
+            "thread; what system calls touch was passed over"
+        } else {
+            "thread or by the kernel"
+        };
         self.paragraph(&format!(
             "A use is a sampled memory access; its reuse is the next access to the same location (8 bytes or less), by any \
-             thread or by the kernel. Shares are estimates with their 95 % interval in brackets; n is what was seen. Time between use and \
+             {by}. Shares are estimates with their 95 % interval in brackets; n is what was seen. Time between use and \
              reuse is {unit}. Near pairs (under {near}) need no mending; far ones are where bringing use \
              and reuse closer together (fusing loops, blocking, reordering) saves cache misses."
         ));

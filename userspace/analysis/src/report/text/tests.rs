@@ -14,6 +14,15 @@ fn the_demo_report() {
 }
 
 #[test]
+fn what_ends_a_reuse_is_said_as_it_was_traced() {
+    let words = |profile: &Profile| printed(profile).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut profile = demo();
+    assert!(words(&profile).contains("by any thread or by the kernel."));
+    profile.run.sources.address += ", touches by the kernel passed over";
+    assert!(words(&profile).contains("by any thread; what system calls touch was passed over."));
+}
+
+#[test]
 fn an_empty_report() {
     let mut make = Maker::new();
     make.profile.run.cpu_ns = 0;
