@@ -360,6 +360,9 @@ impl<'a> Trace<'a> {
                     }
                     let failed = lock(&self.shown).failed.clone();
                     match (over, failed) {
+                        (true, _) if self.books.plan.until_ci.is_some() => {
+                            "the asked duration, before the asked precision".to_owned()
+                        }
                         (true, _) => "the asked duration".to_owned(),
                         (_, Some(why)) => why,
                         _ => {
