@@ -95,7 +95,9 @@ impl Plan {
         };
         let profile = args.output.unwrap_or_else(|| DEFAULT_PROFILE.into());
         check_report(&args.print, Some(&profile))?;
-        if let Some(why) = crate::control::host::cannot_pass().filter(|_| args.user_only) {
+        if args.user_only
+            && let Some(why) = crate::control::host::cannot_pass()
+        {
             bail!("{why}");
         }
         let watch_unheld = args.watch_unheld || !in_virtual_machine();

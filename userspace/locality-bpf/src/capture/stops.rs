@@ -262,11 +262,7 @@ impl Capture {
             .filter(|id| self.watches.get_mut(*id).is_some_and(is_over))
             .collect();
         for id in over {
-            let Some(process) = self.members.processes.get_mut(&tgid) else { return };
-            let p_survive = process.arbiter.ended(ArbiterKey(id)).unwrap_or(1.0);
-            if let Some(watch) = self.watches.remove(id) {
-                self.end_watch(watch, p_survive, now_ns, EndOutcome::Replaced);
-            }
+            self.end_unseen(id, now_ns);
         }
     }
 

@@ -203,8 +203,9 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
-    /// The kernel has touched a word more often than a watch passes over: its reuse will not be seen.
-    fn end_unseen(&mut self, id: u64, ended_ns: u64) {
+    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which stands then, or the kernel touched more often than is
+    /// passed over.
+    pub(super) fn end_unseen(&mut self, id: u64, ended_ns: u64) {
         let Some(watch) = self.watches.remove(id) else { return };
         let p_survive = self.survival(&watch);
         self.end_watch(watch, p_survive, ended_ns, EndOutcome::Replaced);

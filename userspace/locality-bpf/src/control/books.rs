@@ -245,13 +245,13 @@ fn address_source(tally: &Tally, hardware: Option<&str>, user_only: bool) -> Str
         Some(name) => (format!("zero-skid stop after {name} samples"), format!("{name} address")),
         None => ("zero-skid stop".to_owned(), "sampled registers".to_owned()),
     };
-    let passed = if user_only { ", touches by the kernel passed over" } else { "" };
-    match (tally.uses_held, tally.uses_not_held) {
-        (0, 0) => "none".to_owned(),
-        (_, 0) => format!("{stop}{passed}"),
-        (0, _) => format!("{sampled}{passed}"),
-        _ => format!("{stop}, {sampled}{passed}"),
-    }
+    let source = match (tally.uses_held, tally.uses_not_held) {
+        (0, 0) => return "none".to_owned(),
+        (_, 0) => stop,
+        (0, _) => sampled,
+        _ => format!("{stop}, {sampled}"),
+    };
+    if user_only { source + ", touches by the kernel passed over" } else { source }
 }
 
 /// What the reader must know of allocations that were not seen.

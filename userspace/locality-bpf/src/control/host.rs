@@ -12,7 +12,7 @@ pub fn describe() -> Host {
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     Host {
-        kernel: read("/proc/sys/kernel/osrelease"),
+        kernel: release().trim().to_owned(),
         cpu: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
         cpus: aya::util::online_cpus().map(|cpus| cpus.len() as u32).unwrap_or(1),
         caches: data_caches(),
@@ -61,12 +61,16 @@ fn cache(index: &Path, instructions: bool) -> Option<CacheLevel> {
     })
 }
 
+/// The running kernel's release; nothing where it cannot be read.
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
 /// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a system call of their own, and until
 /// 6.14 a seccomp filter that does not know it ends the program (Linux commit "seccomp: passthrough uretprobe systemcall
 /// without filtering").
 pub fn harmful_returns() -> Option<String> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    returns_harm(&release).then(|| "probes end programs under seccomp on Linux 6.11 to 6.13".to_owned())
+    returns_harm(&release()).then(|| "probes end programs under seccomp on Linux 6.11 to 6.13".to_owned())
 }
 
 fn returns_harm(release: &str) -> bool {
@@ -76,8 +80,7 @@ fn returns_harm(release: &str) -> bool {
 /// Why the kernel's touches cannot be passed over on this kernel. Until 6.10 a trap counts towards its event's limit whatever the eBPF
 /// program returns (Linux commit "perf/bpf: Allow a BPF program to suppress all sample side effects").
 pub fn cannot_pass() -> Option<&'static str> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    counts_all_traps(&release).then_some("--user-only needs Linux 6.10 or later: leave it out")
+    counts_all_traps(&release()).then_some("--user-only needs Linux 6.10 or later: leave it out")
 }
 
 fn counts_all_traps(release: &str) -> bool {
