@@ -57,8 +57,12 @@ pub const HEAP_SITES_LOST: u32 = 24;
 pub const HEAP_LIVE_FULL: u32 = 25;
 /// A hardware sample whose instruction accessed no memory, or whose instruction the processor lost.
 pub const FILTERED_NO_ADDRESS: u32 = 26;
+/// Ticks of the clock that met a target of whose words some are watched. Not part of [`FATE`], as what is below.
+pub const ARMED_TICKS: u32 = 27;
+/// Those of them that met it in a repeated string instruction, of its own or of the kernel.
+pub const ARMED_STRING_TICKS: u32 = 28;
 /// Number of counters.
-pub const COUNT: u32 = 27;
+pub const COUNT: u32 = 29;
 
 /// What can become of an event that was seen: exactly one of these per event.
 pub const FATE: [(u32, &str); 11] = [

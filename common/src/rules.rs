@@ -169,6 +169,20 @@ pub const fn code_window_in_page(ip: u64, window: u64) -> u64 {
     }
 }
 
+/// Bytes of an instruction that [`is_string_copy`] looks at.
+pub const STRING_COPY_BYTES: usize = 4;
+
+/// Whether these bytes begin a repeated `movs` or `stos`. An interrupt within it finds the instruction pointer still there.
+/// (Intel SDM vol. 2, "REP"; the order of prefixes that assemblers write.)
+pub fn is_string_copy(code: [u8; STRING_COPY_BYTES]) -> bool {
+    let [first, second, third, fourth] = code;
+    let is_rep = |byte| matches!(byte, 0xf2 | 0xf3);
+    let is_width = |byte: u8| byte == 0x66 || byte & 0xf0 == 0x40;
+    let is_copy = |byte| matches!(byte, 0xa4 | 0xa5 | 0xaa | 0xab);
+    (is_rep(first) && (is_copy(second) || (is_width(second) && is_copy(third))))
+        || (first == 0x66 && is_rep(second) && (is_copy(third) || (is_width(third) && is_copy(fourth))))
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;

@@ -17,6 +17,7 @@ mod maps;
 mod meter;
 mod ring;
 mod sample;
+mod strings;
 mod target;
 mod task;
 mod touch;

@@ -21,6 +21,7 @@ use crate::{
     accesses,
     maps::{METERS, SCRATCH, Scratch},
     ring::{Wake, count, submit},
+    strings,
     task::Task,
 };
 
@@ -30,11 +31,12 @@ const COUNT_TICK: u32 = 1;
 /// Without aya's `#[perf_event]`, which would return 0.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "perf_event")]
-pub fn meter(_: *mut bpf_perf_event_data) -> u32 {
+pub fn meter(data: *mut bpf_perf_event_data) -> u32 {
     count(counter::SEEN);
     // SAFETY: helper calls without arguments.
     let (pid_tgid, cpu, now) =
         unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
+    strings::note(data, (pid_tgid >> 32) as u32);
     match SCRATCH.get_ptr_mut(cpu) {
         Some(scratch) => record(scratch, pid_tgid, cpu, now),
         None => count(counter::LOST_SCRATCH),

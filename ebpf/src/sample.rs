@@ -25,7 +25,7 @@ use crate::{
     copy, heap_site,
     maps::{HEARTBEAT, HELD, SCRATCH, Scratch},
     ring::{Wake, count, submit},
-    target,
+    strings, target,
     task::Task,
 };
 
@@ -46,14 +46,18 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
         return 0;
     }
     // SAFETY: the context is valid for the program's whole run, here and below.
-    let (cs, ss, flags) = unsafe { ((*data).regs.cs, (*data).regs.ss, (*data).regs.eflags) };
+    let (cs, ss, flags, address) =
+        unsafe { ((*data).regs.cs, (*data).regs.ss, (*data).regs.eflags, (*data).addr) };
+    if flags & EXACT == 0 && address == 0 {
+        strings::note(data, tgid);
+    }
     // A hardware sample's `cs` is that of the sampled instruction; only `ss` says whether the interrupt, too, came in user
     // mode. A thread that has entered the kernel since must not be stopped: its system call would fail.
     if cs & ss & 3 != 3 {
         count(counter::FILTERED_KERNEL);
         return 0;
     }
-    if (flags & EXACT != 0) != (unsafe { (*data).addr } != 0) {
+    if (flags & EXACT != 0) != (address != 0) {
         count(counter::FILTERED_NO_ADDRESS);
         return 0;
     }

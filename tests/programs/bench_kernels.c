@@ -1,6 +1,7 @@
-/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash|small|large` works until it is killed and
+/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash|small|large|reads|copies` works until it is killed and
  * prints a line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are the same work. */
 // build: gcc -O2 -g -o $BIN $SRC
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,6 +125,30 @@ static void allocate(int large) {
     }
 }
 
+/* Random words of 64 MiB, which are hardly met again, and with every 64 of them a copy of `bytes` bytes by a string instruction: the
+ * kernel's, of a read, or the program's own. While a word is watched, some processors make such copies byte by byte. */
+static void copy(int read_them, size_t bytes) {
+    size_t n = 8 << 20;
+    uint64_t *words = block(n * 8), sum = 0;
+    static char buffers[2][4096];
+    int zeros = open("/dev/zero", O_RDONLY);
+    if (zeros < 0)
+        exit(1);
+    for (uint64_t step = 1;; step++) {
+        sum += words[mix(step) & (n - 1)];
+        if (step % 64 == 0 && read_them) {
+            if (read(zeros, buffers[0], bytes) != (ssize_t)bytes)
+                exit(1);
+        } else if (step % 64 == 0) {
+            void *to = buffers[0], *from = buffers[1];
+            size_t count = bytes;
+            __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(count)::"memory");
+        }
+        if (step % (2 << 20) == 0)
+            unit(sum);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *kernel = argc > 1 ? argv[1] : "";
     if (!strcmp(kernel, "stream"))
@@ -138,5 +163,9 @@ int main(int argc, char **argv) {
         allocate(0);
     if (!strcmp(kernel, "large"))
         allocate(1);
-    return fprintf(stderr, "usage: bench_kernels stream|matmul|list|hash|small|large\n"), 2;
+    if (!strcmp(kernel, "reads"))
+        copy(1, 4096);
+    if (!strcmp(kernel, "copies"))
+        copy(0, 2000);
+    return fprintf(stderr, "usage: bench_kernels stream|matmul|list|hash|small|large|reads|copies\n"), 2;
 }

@@ -315,6 +315,34 @@ fn a_debugger_works_inside_a_trace() {
     }
 }
 
+/// Some processors make copies byte by byte while a word is watched, so that of a program that copies much, much is lost.
+#[test]
+fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let calibrated = Tracer::new().args(["calibrate"]).run();
+    let factor = calibrated.stdout.split("string instructions ").nth(1).and_then(|rest| {
+        let (number, _) = rest.split_once(" times slower")?;
+        number.parse::<f64>().ok()
+    });
+    let mut command = Command::new(build("bench_kernels"));
+    command.arg("reads");
+    let program = Target::spawn(command);
+    std::thread::sleep(Duration::from_millis(500));
+    let profile = Profile::new("copies");
+    let report = Tracer::attach(program.pid(), "6").args(["-q", "-o", &profile.file()]).report();
+    let overhead = &report["overhead"];
+    let lost = overhead["by_cause"]["strings"].as_f64().unwrap_or_default();
+    // Without an account of it, half of the program's time.
+    assert!(overhead["measured_percent"].as_f64().is_some_and(|all| all < 3.0), "{overhead}");
+    let notices = report["notices"].to_string();
+    let is_told = notices.contains("To keep the budget") && notices.contains("rep movs");
+    // On a processor that copies as fast all the same, there is nothing to keep account of.
+    let is_slowed = factor.expect("calibrate tells it") > 2.0;
+    assert_eq!((is_slowed, is_slowed), (lost > 0.0, is_told), "{overhead} {notices}");
+    assert_balanced(&report);
+}
+
 #[test]
 fn without_its_watchdog_the_tracer_stops_nobody_and_says_so() {
     requires!(root, btf, watchpoints(4));

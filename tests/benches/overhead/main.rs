@@ -39,7 +39,7 @@ struct Program {
     start: fn() -> Worker,
 }
 
-const PROGRAMS: [Program; 10] = [
+const PROGRAMS: [Program; 12] = [
     Program { name: "stream", start: || kernel("stream") },
     Program { name: "matmul", start: || kernel("matmul") },
     Program { name: "list", start: || kernel("list") },
@@ -50,6 +50,8 @@ const PROGRAMS: [Program; 10] = [
     Program { name: "sqlite3", start: sqlite },
     Program { name: "small", start: || kernel("small") },
     Program { name: "large", start: || kernel("large") },
+    Program { name: "reads", start: || kernel("reads") },
+    Program { name: "copies", start: || kernel("copies") },
 ];
 
 const PYTHON: &str = "

@@ -526,6 +526,8 @@ pub struct Overhead {
     pub bpf_ns: u64,
     /// Probes of allocation functions, where allocations are followed.
     pub heap_ns: Option<u64>,
+    /// What string instructions lost while words were watched, where they are slower then.
+    pub string_ns: Option<u64>,
     /// Our own CPU time.
     pub controller_ns: u64,
     /// Number of stops.

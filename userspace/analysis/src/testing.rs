@@ -56,6 +56,7 @@ impl Maker {
             trap_ns: 19 * MS,
             bpf_ns: 4 * MS,
             heap_ns: None,
+            string_ns: None,
             controller_ns: 90 * MS,
             stops: 964,
             longest_stop_ns: 310 * US,

@@ -174,7 +174,7 @@ fn write_ledger(to: &Transaction<'_>, ledger: &Ledger) -> rusqlite::Result<()> {
 }
 
 fn write_overhead(to: &Transaction<'_>, overhead: &Overhead) -> rusqlite::Result<()> {
-    to.prepare_cached("INSERT OR REPLACE INTO overhead VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+    to.prepare_cached("INSERT OR REPLACE INTO overhead VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute(params![
             overhead.budget_percent,
             overhead.measured_percent,
@@ -185,7 +185,8 @@ fn write_overhead(to: &Transaction<'_>, overhead: &Overhead) -> rusqlite::Result
             signed(overhead.stops),
             signed(overhead.longest_stop_ns),
             signed(overhead.max_stop_ns),
-            overhead.heap_ns.map(signed)
+            overhead.heap_ns.map(signed),
+            overhead.string_ns.map(signed)
         ])
         .map(drop)
 }

@@ -133,7 +133,7 @@ CREATE TABLE overhead (
     budget_percent REAL, measured_percent REAL,
     stop_ns INTEGER NOT NULL, trap_ns INTEGER NOT NULL, bpf_ns INTEGER NOT NULL, controller_ns INTEGER NOT NULL,
     stops INTEGER NOT NULL, longest_stop_ns INTEGER NOT NULL, max_stop_ns INTEGER NOT NULL,
-    heap_ns INTEGER
+    heap_ns INTEGER, string_ns INTEGER
 );
 CREATE TABLE notice (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
 ";

@@ -444,5 +444,6 @@ fn overhead(row: &mut Columns<'_>) -> rusqlite::Result<Overhead> {
         longest_stop_ns: row.number()?,
         max_stop_ns: row.number()?,
         heap_ns: row.added()?.map(unsigned),
+        string_ns: row.added()?.map(unsigned),
     })
 }

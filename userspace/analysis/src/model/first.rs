@@ -16,9 +16,9 @@ impl Profile {
         let all = periods(&self.samples).max(1);
         self.samples.truncate(samples);
         let part = periods(&self.samples) as f64 / all as f64;
-        let Overhead { stop_ns, trap_ns, bpf_ns, heap_ns, controller_ns, .. } = &mut self.overhead;
+        let Overhead { stop_ns, trap_ns, bpf_ns, heap_ns, string_ns, controller_ns, .. } = &mut self.overhead;
         let costs = [stop_ns, trap_ns, bpf_ns, controller_ns, &mut self.run.cpu_ns];
-        for time_ns in costs.into_iter().chain(heap_ns) {
+        for time_ns in costs.into_iter().chain(heap_ns).chain(string_ns) {
             *time_ns = (*time_ns as f64 * part) as u64;
         }
         self.run.wall_ns = ns;

@@ -126,6 +126,9 @@ impl Json<'_> {
         if let Some(heap_ns) = overhead.heap_ns {
             value["by_cause"]["heap"] = json!(percent(heap_ns));
         }
+        if let Some(string_ns) = overhead.string_ns {
+            value["by_cause"]["strings"] = json!(percent(string_ns));
+        }
         value
     }
 

@@ -270,13 +270,14 @@ impl Page<'_> {
             None => duration(ns as f64),
         };
         let cost = format!(
-            "{:.2} % of the targets' CPU time (budget {:.2} %): stops {}, traps {}, BPF {}{}; our own CPU time {} beside it",
+            "{:.2} % of the targets' CPU time (budget {:.2} %): stops {}, traps {}, BPF {}{}{}; our own CPU time {} beside it",
             overhead.measured_percent,
             overhead.budget_percent,
             of_base(overhead.stop_ns),
             of_base(overhead.trap_ns),
             of_base(overhead.bpf_ns),
             overhead.heap_ns.map_or(String::new(), |ns| format!(", probes of allocations {}", of_base(ns))),
+            overhead.string_ns.map_or(String::new(), |ns| format!(", slower copies {}", of_base(ns))),
             of_base(overhead.controller_ns),
         );
         self.labelled("Cost", &cost);

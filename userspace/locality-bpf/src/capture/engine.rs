@@ -19,6 +19,7 @@ use super::{
     gauge::Gauge,
     members::Members,
     place::Place,
+    strings::Strings,
     watching::{Watch, Watches},
     windows::{Wanted, Windows},
 };
@@ -71,6 +72,8 @@ pub struct Settings {
     /// Share of a thread's time that stops for the program's own signals and births may cost before the thread is
     /// released.
     pub budget: f64,
+    /// What of the time in a string instruction is lost while a watch is armed.
+    pub string_lost: f64,
 }
 
 /// What the controller may ask for.
@@ -129,11 +132,12 @@ pub struct Capture {
     pub(super) programs: TouchProgram,
     pub(super) gauge: Gauge,
     pub(super) place: Place,
+    pub(super) strings: Strings,
     restored_ns: u64,
     /// Processes that ended, which the controller has not heard of.
     pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
-    before: [u64; counter::COUNT as usize],
+    pub(super) before: [u64; counter::COUNT as usize],
     /// What the controller must hear although its queue was full.
     unheard: std::cell::RefCell<Vec<Event>>,
 }
@@ -169,6 +173,7 @@ impl Capture {
         if let (Some(windows), Some(heap)) = (&mut windows, &settings.heap) {
             windows.heed(Arc::clone(heap.probed()));
         }
+        let strings = Strings::new(settings.budget, settings.string_lost);
         let before = kernel.counters()?;
         let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
         Ok(Self {
@@ -189,6 +194,7 @@ impl Capture {
             programs,
             gauge: Gauge::default(),
             place: Place::default(),
+            strings,
             restored_ns: 0,
             ended: Vec::new(),
             unheard: std::cell::RefCell::default(),
@@ -287,7 +293,9 @@ impl Capture {
                 probed.heard(version);
             }
             self.tell_unheard();
-            poll.wait(self.place.settle())?;
+            let sleep = self.tend_strings();
+            let longest = self.place.settle();
+            poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
             signals.clear();
             // Samples first: a stop needs the record that explains it.
             self.drain_ring(RECORDS_A_TURN);
@@ -390,6 +398,9 @@ impl Capture {
         self.kernel.remove_watch(&watch.key());
         if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
             process.watched.remove(&watch.address);
+            if process.watched.is_empty() {
+                self.note_disarmed(watch.tgid);
+            }
         }
     }
 

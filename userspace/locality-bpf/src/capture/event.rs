@@ -277,6 +277,14 @@ pub struct Costs {
     pub kernel_ticks: AtomicU64,
     /// Those of them in kernel mode.
     pub in_kernel: AtomicU64,
+    /// What string instructions lost while words were watched.
+    pub string_ns: AtomicU64,
+    /// Watches that were withdrawn for it.
+    pub withdrawn: AtomicU64,
+    /// Uses that were not watched for it.
+    pub unaffordable: AtomicU64,
+    /// CPU time of the targets, as the controller last read it.
+    pub target_cpu_ns: AtomicU64,
     /// What the allocation probes cost, by their calibrated price.
     pub heap_ns: AtomicU64,
     /// Uses that were not watched because the thread was not held.

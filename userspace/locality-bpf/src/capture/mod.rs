@@ -19,6 +19,7 @@ mod members;
 mod metering;
 mod place;
 mod stops;
+mod strings;
 mod touches;
 mod watching;
 mod windows;

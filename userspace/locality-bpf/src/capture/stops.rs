@@ -170,7 +170,7 @@ impl Capture {
         let share = self.gauge.share();
         let armed = match (gauge, wish) {
             _ if !in_time => Arming::None,
-            (Some(words), _) if self.random.f64() < share => {
+            (Some(words), _) if self.random.f64() < share && self.may_slow_strings() => {
                 self.arm_gauge(&record, words, starter.as_ref());
                 Arming::None
             }
@@ -248,7 +248,7 @@ impl Capture {
 
     /// Ends the watches of a process that have had their reuse for so long that a touch behind it would not count any more: they
     /// were in before the arbiter's next decisions, which must not change their weight.
-    fn end_waiting(&mut self, tgid: u32) {
+    pub(super) fn end_waiting(&mut self, tgid: u32) {
         let now_ns = sys::monotonic_ns();
         let Some(process) = self.members.processes.get_mut(&tgid) else { return };
         let is_over = |watch: &mut Watch| {
@@ -292,6 +292,9 @@ impl Capture {
             return None;
         }
         self.end_waiting(tgid);
+        if !self.may_slow_strings() {
+            return None;
+        }
         let process = self.members.processes.get_mut(&tgid)?;
         if process.watched.contains_key(&address) {
             add(&self.costs.watched_already, 1);
@@ -332,6 +335,7 @@ impl Capture {
         }
         let held = watch.owner != 0;
         self.watches.insert(watch);
+        self.note_armed(tgid);
         let companions = if held { self.arm_companions(id, owner, companions, starter) } else { Vec::new() };
         Some(Arming::Armed(id, of_use, companions))
     }
@@ -384,7 +388,9 @@ impl Capture {
         if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
             process.watched.insert(watch.address, watch.id);
         }
+        let tgid = watch.tgid;
         self.watches.insert(watch);
+        self.note_armed(tgid);
         true
     }
 

@@ -85,6 +85,7 @@ impl Books<'_> {
             last_traps: get(&costs.trapped) + get(&costs.gauges),
             ticks: get(&costs.samples) + get(&costs.kernel_ticks),
             heap_ns: get(&costs.heap_ns),
+            string_ns: get(&costs.string_ns),
             readings: get(&costs.meter_ticks),
             samples,
             cpu_ns: cpu.read(),
@@ -101,6 +102,7 @@ impl Books<'_> {
             trap_ns: spending.traps_ns(prices),
             bpf_ns: spending.interrupts_ns(prices),
             heap_ns: self.plan.heap.then_some(spending.heap_ns),
+            string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
             controller_ns: sys::own_cpu_ns() + get(&self.costs.window_cpu_ns),
             stops: spending.stops,
             longest_stop_ns: get(&self.costs.longest_stop_ns),
@@ -206,6 +208,15 @@ impl Books<'_> {
             notices.push(format!(
                 "Reuses beyond the windows are missing: the kernel refused all {refused} watchpoints, because the debug \
                  registers of the traced threads are taken. End the debugger or profiler that uses them, and trace again."
+            ));
+        }
+        let (withdrawn, unaffordable) = (get(&self.costs.withdrawn), get(&self.costs.unaffordable));
+        if withdrawn + unaffordable > 0 {
+            notices.push(format!(
+                "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
+                 while one is armed, this processor copies by string instructions (`rep movs`, `rep stos`: system calls, large copies) {:.0} times slower. \
+                 --overhead allows more.",
+                self.calibration.prices.string_factor()
             ));
         }
         let behind = get(&self.costs.controller_behind);

@@ -5,9 +5,10 @@
 //! events that disarm themselves at each. Reading of a meter:
 //! as a tick, but the lower quartile. Waking:
 //! the spinning child is stopped by a signal and resumed; the price is the lower quartile from our resuming it to the end
-//! of the gap. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
+//! of the gap. String instructions: the child copies pages, without a watched word and with one that it does not touch. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
+    arch::asm,
     io,
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
@@ -56,6 +57,7 @@ const GUESS: Prices = Prices {
     disarm_ns: 20_000,
     meter_ns: 20_000,
     wake_ns: 50_000,
+    copies_ns: [500, 20_000],
 };
 
 /// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
@@ -75,6 +77,11 @@ struct Shared {
 const QUIT: u64 = u64::MAX;
 const SPIN: u64 = 1 << 32;
 const SHORT_SPIN: u64 = 1 << 33;
+const COPY: u64 = 1 << 34;
+
+/// Pages that are copied at a time, and how often.
+const PAGES: usize = 16;
+const COPIES: usize = 9;
 
 /// A child that follows orders.
 struct Child {
@@ -194,6 +201,7 @@ fn obey(shared: &Shared) -> ! {
             continue;
         }
         let result_ns = match Child::spins_ns(order) {
+            0 if order & COPY != 0 => copy(),
             0 => touch(&shared.word),
             length_ns => spin(shared, length_ns),
         };
@@ -226,6 +234,22 @@ fn touch(word: &AtomicU64) -> u64 {
     let time_ns = sys::monotonic_ns() - start;
     word.load(Ordering::Relaxed);
     time_ns
+}
+
+/// Time of copies by a string instruction.
+fn copy() -> u64 {
+    const PAGE: usize = 4096;
+    let (from, mut to) = ([1u8; PAGE], [0u8; PAGE]);
+    let start = sys::monotonic_ns();
+    for _ in 0..PAGES {
+        // SAFETY: both arrays are that long; the direction flag is clear, as the calling convention has it.
+        unsafe {
+            asm!("rep movsb", inout("rcx") PAGE => _, inout("rsi") from.as_ptr() => _, inout("rdi") to.as_mut_ptr() => _,
+                options(nostack, preserves_flags));
+        }
+    }
+    std::hint::black_box(&to);
+    sys::monotonic_ns() - start
 }
 
 /// Prices, and where they come from.
@@ -268,7 +292,8 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
         let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
-        Ok(Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns: wakings(&mut child)? })
+        let (wake_ns, copies_ns) = (wakings(&mut child)?, copies(&mut child, object)?);
+        Ok(Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -366,6 +391,21 @@ fn timed_traps(
     }
     object.remove_watch(&key);
     Ok((median(times), gaps))
+}
+
+/// What copies of [`PAGES`] pages by a string instruction take without a watch and with one.
+fn copies(child: &mut Child, object: &mut Object) -> Result<[u64; 2]> {
+    let timed = |child: &mut Child| {
+        let times: Result<Vec<u64>> = (0..COPIES).map(|_| child.ask(COPY)).collect();
+        // The shortest: what interrupts a copy is no part of it.
+        Ok::<_, anyhow::Error>(times?.into_iter().min().unwrap_or(0) / PAGES as u64)
+    };
+    let free_ns = timed(child)?;
+    let address = &raw const child.shared().word as u64;
+    let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
+    event.set_program(object.program_fd("touch")?)?;
+    event.enable()?;
+    Ok([free_ns, timed(child)?])
 }
 
 fn wakings(child: &mut Child) -> Result<u64> {

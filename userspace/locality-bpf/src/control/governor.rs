@@ -40,6 +40,8 @@ pub struct Spending {
     pub readings: u64,
     /// What the allocation probes cost.
     pub heap_ns: u64,
+    /// What string instructions lost while words were watched.
+    pub string_ns: u64,
     /// Samples: ticks that met a target in user mode.
     pub samples: u64,
     /// CPU time of the targets.
@@ -61,6 +63,21 @@ pub struct Prices {
     pub meter_ns: u64,
     /// From our resuming of a stopped thread until it runs.
     pub wake_ns: u64,
+    /// Copies by a string instruction, a page each, in a thread without a watch and with one.
+    pub copies_ns: [u64; 2],
+}
+
+impl Prices {
+    /// What of the time in a string instruction is lost while a watch is armed.
+    pub fn string_lost(&self) -> f64 {
+        let [free, armed] = self.copies_ns.map(|ns| ns.max(1) as f64);
+        (1.0 - free / armed).max(0.0)
+    }
+
+    /// How many times as long it takes.
+    pub fn string_factor(&self) -> f64 {
+        1.0 / (1.0 - self.string_lost())
+    }
 }
 
 impl Spending {
@@ -83,7 +100,11 @@ impl Spending {
 
     /// What the targets paid.
     pub fn cost_ns(&self, prices: Prices) -> u64 {
-        self.still_ns(prices) + self.traps_ns(prices) + self.interrupts_ns(prices) + self.heap_ns
+        self.still_ns(prices)
+            + self.traps_ns(prices)
+            + self.interrupts_ns(prices)
+            + self.heap_ns
+            + self.string_ns
     }
 
     /// The cost as a share of CPU time and stopped time.
@@ -167,6 +188,7 @@ mod tests {
         tick_ns: 15_000,
         meter_ns: 6_000,
         wake_ns: 20_000,
+        copies_ns: [500, 500],
     };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.

@@ -243,6 +243,7 @@ impl<'a> Trace<'a> {
             wanted,
             code,
             budget: plan.overhead_percent / 100.0,
+            string_lost: prices.string_lost(),
         };
         let costs = Arc::clone(&books.costs);
         let capture =
@@ -386,6 +387,7 @@ impl<'a> Trace<'a> {
             self.cpu.meet(*pid, self.books.started.ticks);
         }
         let spending = self.books.spending(&mut self.cpu);
+        self.books.costs.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
         let rate = self.governor.steer(spending);
         let now = sys::monotonic_ns();
         let sampled = get(&self.books.costs.sampled_accesses);

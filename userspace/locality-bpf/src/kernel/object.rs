@@ -435,4 +435,9 @@ impl Object {
     pub fn counters(&self) -> Result<[u64; counter::COUNT as usize]> {
         sums(&self.counters)
     }
+
+    /// One of them.
+    pub fn counter(&self, index: u32) -> Result<u64> {
+        sum(&self.counters, index)
+    }
 }

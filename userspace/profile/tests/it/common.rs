@@ -288,6 +288,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             longest_stop_ns: number(rng),
             max_stop_ns: number(rng),
             heap_ns: rng.bool().then(|| number(rng)),
+            string_ns: rng.bool().then(|| number(rng)),
         },
         notices: (0..rng.usize(..4)).map(|_| text(rng)).collect(),
         partial: false,
