@@ -307,6 +307,9 @@ fn files_that_are_no_whole_profile() {
             _ => panic!("{}", traced.stderr),
         }
     }
+    let pipe = scratch.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    run(&["report", &pipe]).assert_refused(1, &["pipe", "not a locality profile"]);
     run(&["report", &scratch.path("missing")]).assert_refused(1, &["no such profile file"]);
     run(&["report", &scratch.0.display().to_string()]).assert_refused(1, &["directory"]);
 }
@@ -382,6 +385,9 @@ fn wrong_use() {
         &["-p", "x"],
         &["-p", "1", "-d", "0"],
         &["-p", "1", "-d", "soon"],
+        &["-p", "1", "-d", "-1"],
+        &["report", "p.locality", "--first", "-1"],
+        &["report", "p.locality", "--top", "many"],
         &["-p", "1", "--overhead", "0"],
         &["-p", "1", "--", "true"],
         &["--"],
@@ -392,6 +398,14 @@ fn wrong_use() {
         let traced = run(arguments);
         assert_eq!(traced.status.code(), Some(2), "{arguments:?}: {}", traced.stderr);
         assert!(traced.stderr.contains("Usage") || traced.stderr.contains("error:"), "{}", traced.stderr);
+    }
+    for pid in ["abc", "-1", "0", ""] {
+        let traced = run(&["-p", pid]);
+        assert!(
+            traced.status.code() == Some(2) && traced.stderr.contains("as in -p 1234"),
+            "{}",
+            traced.stderr
+        );
     }
     run(&["-p", "1", "--format", "callgrind"]).assert_refused(2, &["only an exact run"]);
     // A report in the profile's place would be the end of the profile.

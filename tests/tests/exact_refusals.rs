@@ -22,6 +22,15 @@ fn no_plugin() {
 }
 
 #[test]
+fn a_machine_file_without_an_end() {
+    requires!(command("qemu-x86_64"));
+    Tracer::new()
+        .args(["exact", "--cache", "/dev/zero", "--", "true"])
+        .run()
+        .assert_refused(2, &["--cache /dev/zero", "no text file"]);
+}
+
+#[test]
 fn commands_that_cannot_run() {
     requires!(command("qemu-x86_64"));
     refused(&["no-such-command-here"], 127, &["no-such-command-here"]);

@@ -17,7 +17,7 @@ use crate::objects::Objects;
 use crate::observation::Observations;
 use crate::pairs::{Pair, Pairs};
 use crate::rates::{Rates, Unit};
-use crate::reuse::{Case, REPLICATES, Reuse};
+use crate::reuse::{self, Case, REPLICATES, Reuse};
 use crate::subjects::Subjects;
 use crate::unseen::{Unseen, UnseenUses};
 
@@ -158,7 +158,9 @@ impl Windowed {
         threads.truncate(most);
         let of_thread = |(thread, _): (ThreadId, u64)| {
             let case = |granule| Case::new(profile, contexts, rates, granule, Some(thread));
-            (thread, GRANULES.map(|granule| case(granule).estimate(estimator, THREAD_DRAWS)).to_vec())
+            let mut whole = GRANULES.map(|granule| case(granule).estimate(estimator, THREAD_DRAWS));
+            reuse::agree(&mut whole);
+            (thread, whole.to_vec())
         };
         let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
         for window in &profile.windows {
@@ -179,7 +181,9 @@ impl Windowed {
                 let checked = whole.map(|case| move || checked(case));
                 std::thread::scope(|scope| {
                     let parts = checked.each_ref().map(|work| Part::begin(scope, work));
-                    parts.map(Part::finish).to_vec()
+                    let mut whole = parts.map(Part::finish);
+                    reuse::agree(&mut whole);
+                    whole.to_vec()
                 })
             },
             threads: threads.into_iter().map(of_thread).collect(),
@@ -247,6 +251,12 @@ pub(crate) fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
 /// Why a profile shows no reuse, in a sentence or two; `None` when it shows some. A program that prints such a report
 /// must not exit 0.
 pub fn why_empty(profile: &Profile) -> Option<String> {
+    if profile.samples.is_empty() && profile.partial {
+        return Some(
+            "No sample could be read: this profile is damaged, or its trace was cut short; the notes below say what is missing."
+                .to_owned(),
+        );
+    }
     if profile.samples.is_empty() {
         return Some(why_no_samples(profile));
     }

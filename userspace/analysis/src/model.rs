@@ -114,6 +114,8 @@ pub struct Run {
     /// How far single readings of what a trap costs, taken during the trace, lay from what was believed when each was taken: their
     /// median. What all readings have in common with the belief is not in it. Nothing where there were too few.
     pub distance_scatter_ns: Option<u64>,
+    /// Touches by the kernel were passed over (`--user-only`), so that no reuse is one.
+    pub user_only: bool,
     /// Version of the tool that wrote the profile.
     pub tool_version: String,
 }

@@ -15,6 +15,7 @@
 //! whose reuse came through a word that was not watched.
 
 mod basis;
+mod edges;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ use crate::stretches::{MOST, Stretches, distances};
 use crate::subjects::{Followed, Subject, Subjects};
 
 use basis::Basis;
+use edges::Edges;
 
 /// Bootstrap draws; few in tests, which are built to be slow.
 pub const REPLICATES: usize = if cfg!(test) { 8 } else { 80 };
@@ -40,6 +42,8 @@ const FEW_STRETCHES: usize = 12;
 const BLOCK: usize = 16;
 const BLOCKS: usize = 24;
 const SEED: u64 = 0x5EED_10CA;
+/// Share of the reuses near an edge between bins from which on that is said.
+const BLURRED: f64 = 0.05;
 const Z: f64 = 1.959_964;
 /// Sizes that every report has, so that reports of different machines can be compared.
 pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
@@ -92,6 +96,10 @@ pub struct Reuse {
     pub footprint_bytes: Estimate,
     /// Touches of granules in the trace.
     pub touches: f64,
+    /// Edges between bins of time distances at which a large share of all reuses lies, and that share: the two bins are not told apart.
+    pub blurred: Vec<(u64, f64)>,
+    /// Widest half of an interval over the bins of the time histogram, as far as more samples make it narrower.
+    widest: f64,
     /// What another estimator makes of the same.
     pub cross_check: Option<CrossCheck>,
     /// Which time distance has which stack distance, on average over the run.
@@ -123,11 +131,26 @@ impl Reuse {
         self.curve.iter().find(|point| point.bytes == bytes)
     }
 
-    /// Widest half of an interval over the bins of the time histogram: what `--until-ci` is about.
+    /// Widest half of an interval over the bins of the time histogram, as far as more samples make it narrower: what `--until-ci` is about.
     pub fn half_width(&self) -> Option<f64> {
-        let half = |bin: &Bin| (bin.fraction.high - bin.fraction.low) / 2.0;
-        (self.n > 0).then(|| self.time.iter().map(half).fold(0.0, f64::max))
+        (self.n > 0).then_some(self.widest)
     }
+}
+
+/// Words are touched in lines: of what is touched in all, words are no more bytes than lines. Each is estimated by itself.
+pub fn agree([words, lines]: &mut [Reuse; 2]) {
+    let (words, lines) = (&mut words.footprint_bytes, &mut lines.footprint_bytes);
+    if words.value <= 0.0 || lines.value <= 0.0 {
+        return;
+    }
+    if words.value > lines.value {
+        let both = (words.value * lines.value).sqrt();
+        (words.value, lines.value) = (both, both);
+    }
+    lines.low = lines.low.max(words.low).min(lines.value);
+    words.high = words.high.min(lines.high).max(words.value);
+    lines.high = lines.high.max(lines.value);
+    words.low = words.low.min(words.value);
 }
 
 /// What one draw gives.
@@ -238,7 +261,7 @@ impl<'a> Case<'a> {
         let within = self.study(&self.fine, self.fine.trace_ends()).estimate(estimator, Draw::SEEN);
         let numbers = self.numbers(&whole, &stack, &sum(&within), &sizes);
         let draws = self.draws(estimator, replicates, &sizes);
-        self.finish(&time, &numbers, &draws, &sizes)
+        self.finish((&whole, &time, &stack), &numbers, &draws, &sizes)
     }
 
     /// The time distances of an estimate by another estimator, a point estimate: no draws. `None` where either has no reuses.
@@ -398,7 +421,7 @@ impl<'a> Case<'a> {
 
     fn finish(
         &self,
-        time: &Distances,
+        (whole, time, far): (&Mass, &Distances, &Distances),
         seen: &Numbers,
         draws: &[Numbers],
         sizes: &[(u64, Option<u8>)],
@@ -429,6 +452,20 @@ impl<'a> Case<'a> {
             let half = basis.deviations(f64::INFINITY) * deviation(value, draws, of);
             Estimate { value, low: (value - half).max(0.0), high: value + half, n }
         };
+        let reused = whole.reused.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let timed_shares =
+            whole.reused.iter().enumerate().map(|(at, weight)| (scale::low(at), weight / reused));
+        let time_edges = Edges::of(timed_shares, |edge| basis.is_shown(edge as f64));
+        let stack_shares = far.bars().iter().map(|bar| (bar.low, bar.weight / far.reuses()));
+        let stack_edges = Edges::of(stack_shares, |edge| basis.is_shown(when(edge as f64)));
+        let moved = |bins: Vec<Bin>, edges: &Edges| -> Vec<Bin> {
+            let move_some = |(index, bin): (usize, Bin)| {
+                let ([leave, enter], Estimate { value, low, high, n }) = (edges.moves(index), bin.fraction);
+                let (low, high) = (low.min(value - leave).max(0.0), high.max((value + enter).min(1.0)));
+                Bin { fraction: Estimate { value, low, high, n }, ..bin }
+            };
+            bins.into_iter().enumerate().map(move_some).collect()
+        };
         let bins =
             |values: &[f64], what: fn(&Numbers) -> &Vec<f64>, counts: &[u64], timed: bool| -> Vec<Bin> {
                 let bin = |(index, value): (usize, &f64)| {
@@ -445,15 +482,19 @@ impl<'a> Case<'a> {
         for subject in self.subjects.iter().filter(|subject| subject.reused()) {
             add(&mut counts, log2(subject.distance()), 1);
         }
+        let time_bins = bins(&seen.time, |numbers| &numbers.time, &counts, true);
+        let half = |bin: &Bin| (bin.fraction.high - bin.fraction.low) / 2.0;
         Reuse {
             bytes: self.granule,
             unit: self.rates.unit(),
             n,
-            time: bins(&seen.time, |numbers| &numbers.time, &counts, true),
+            widest: time_bins.iter().map(half).fold(0.0, f64::max),
+            time: moved(time_bins, &time_edges),
+            blurred: time_edges.blurred(BLURRED),
             median: free(seen.quantiles[0], &|numbers| numbers.quantiles[0]),
             p90: free(seen.quantiles[1], &|numbers| numbers.quantiles[1]),
             cold: share(seen.cold, f64::INFINITY, self.subjects.len() as u64, &|numbers| numbers.cold),
-            stack: bins(&seen.stack, |numbers| &numbers.stack, &[], false),
+            stack: moved(bins(&seen.stack, |numbers| &numbers.stack, &[], false), &stack_edges),
             curve: (sizes.iter().zip(&seen.ratios).enumerate())
                 .map(|(index, ((bytes, level), ratio))| Point {
                     bytes: *bytes,

@@ -46,6 +46,7 @@ impl Maker {
             policy: "quick+reservoir".to_owned(),
             distance_resolution_ns: 10 * US,
             distance_scatter_ns: None,
+            user_only: false,
             tool_version: "0.1.0".to_owned(),
             ..Run::default()
         };

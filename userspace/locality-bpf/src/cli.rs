@@ -75,9 +75,9 @@ pub enum Other {
         /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
         #[arg(long, default_value_t, value_name = "ESTIMATOR")]
         estimator: Estimator,
-        /// Only what the first SECONDS of the trace told, with rates learnt from all of it: has it converged?
-        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
-        first: Option<u64>,
+        /// Only what the first while of the trace told, with rates learnt from all of it: has it converged?
+        #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_negative_numbers = true)]
+        first: Option<Duration>,
         /// How to print.
         #[command(flatten)]
         output: OutputArgs,
@@ -132,7 +132,7 @@ pub enum Other {
     /// Example: sudo locality-bpf doctor -p 1234
     Doctor {
         /// Also examine this process.
-        #[arg(short, long, value_name = "PID")]
+        #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
         pid: Option<u32>,
         /// Print JSON.
         #[arg(long)]
@@ -298,6 +298,8 @@ pub struct TraceArgs {
         long = "pid",
         value_name = "PID[,PID…]",
         value_delimiter = ',',
+        value_parser = units::pid,
+        allow_negative_numbers = true,
         group = "target",
         required = true
     )]
@@ -312,7 +314,7 @@ pub struct TraceArgs {
     #[arg(last = true, value_name = "COMMAND", group = "target")]
     pub command: Vec<OsString>,
     /// Stop after this time, as in 10 (seconds), 500ms, 10s, 2m [default: until Ctrl-C or the last process ends].
-    #[arg(short, long, value_parser = units::duration, value_name = "DURATION")]
+    #[arg(short, long, value_parser = units::duration, value_name = "DURATION", allow_negative_numbers = true)]
     pub duration: Option<Duration>,
     /// The profile file [default: trace.locality; an earlier one becomes trace.locality.old].
     #[arg(short, long, value_name = "FILE")]
@@ -383,7 +385,7 @@ pub struct OutputArgs {
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Rows of each table of the text report [default: 10, of some tables fewer].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
     pub top: Option<usize>,
 }
 

@@ -1,6 +1,6 @@
 //! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
 
-use std::{io::IsTerminal as _, path::Path, process::ExitCode};
+use std::{io::IsTerminal as _, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
@@ -163,10 +163,15 @@ fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) 
     put(&page, output, launched)
 }
 
-fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &OutputArgs) -> Result<ExitCode> {
+fn report(
+    file: &Path,
+    estimator: Estimator,
+    first: Option<Duration>,
+    output: &OutputArgs,
+) -> Result<ExitCode> {
     keep_apart(output, file)?;
     if let Some(stored) = exact::stored(file) {
-        if first_s.is_some() {
+        if first.is_some() {
             bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
         }
         print_exact(&stored, output, false)?;
@@ -174,12 +179,13 @@ fn report(file: &Path, estimator: Estimator, first_s: Option<u64>, output: &Outp
     }
     not_callgrind(output)?;
     let mut profile = locality_profile::read(file)?;
-    if let Some(seconds) = first_s {
+    if let Some(first) = first {
         let whole_ns = profile.run.wall_ns;
-        profile = profile.first(seconds * 1_000_000_000);
+        profile = profile.first(first.as_nanos() as u64);
         if profile.run.wall_ns < whole_ns {
             profile.notices.push(format!(
-                "Only the first {seconds} s of the trace, with rates learnt from all of it; losses are those of the whole."
+                "Only the first {} s of the trace, with rates learnt from all of it; losses are those of the whole.",
+                first.as_secs_f64()
             ));
         }
     }

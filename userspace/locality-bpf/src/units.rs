@@ -23,6 +23,19 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Parses a process id.
+pub fn pid(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(pid) if (1..=i32::MAX as u32).contains(&pid) => Ok(pid),
+        _ => Err("no process id: write its number, as in -p 1234 (`pgrep NAME` finds it)".to_owned()),
+    }
+}
+
+/// Parses how many rows to print.
+pub fn rows(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "write how many rows to print, as in 20".to_owned())
+}
+
 /// Parses a percentage above 0 and up to 100 and returns it as typed.
 pub fn percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).trim().parse() {
@@ -87,12 +100,22 @@ mod tests {
     }
 
     #[test]
+    fn process_ids() {
+        assert_eq!((pid("1"), pid("4194304")), (Ok(1), Ok(4_194_304)));
+        for wrong in ["", "0", "-1", "abc", "1.5", "2147483648"] {
+            assert!(pid(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(rows("0"), Ok(0));
+        assert!(rows("-1").is_err() && rows("99999999999999999999").is_err());
+    }
+
+    #[test]
     fn durations_of_the_contract() {
         assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "-1", "0", "1d", "1e400", "99999999999999999999999h", "1.2.3"] {
+        for bad in ["", "s", "-1", "0", "1d", "1e400", "nan", "inf", "99999999999999999999999h", "1.2.3"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

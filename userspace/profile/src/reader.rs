@@ -55,7 +55,8 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
     decoded.damage.splice(0..0, damage);
     if !decoded.has_run && decoded.profile.samples.is_empty() {
         let detail = decoded.damage.into_iter().next();
-        let detail = detail.unwrap_or_else(|| "the tracer was killed before it wrote anything".to_owned());
+        let detail = detail
+            .unwrap_or_else(|| "the tracer ended, or the disk was full, before it wrote anything".to_owned());
         return Err(Error::Damaged { path: path.to_owned(), detail });
     }
     Ok(repair::finish(decoded))

@@ -207,6 +207,7 @@ fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
         distance_resolution_ns: row.number()?,
         tool_version: row.get()?,
         distance_scatter_ns: row.added()?.map(unsigned),
+        user_only: row.added()?.unwrap_or(false),
     })
 }
 

@@ -268,7 +268,7 @@ impl Report<'_> {
         let below =
             if callers.is_empty() { String::new() } else { format!(", below {}", callers.join(", ")) };
         format!(
-            "{used:.digits$} of 64 bytes per line used{by} {}{}: {}/s lost, {} of all, each line accessed {:.1} times{below}",
+            "{used:.digits$} of 64 bytes per line used{by} {}{}: {}/s lost, {} of all, each line accessed {:.1} times (harmonic mean){below}",
             frame.map_or("at an unknown place".to_owned(), |frame| self.place(frame)),
             self.data(line),
             self.per_second(loaded.costs.lost.value),

@@ -104,6 +104,9 @@ impl Json<'_> {
         if let Some(scatter_ns) = run.distance_scatter_ns {
             value["distance_scatter_ns"] = json!(scatter_ns);
         }
+        if run.user_only {
+            value["user_only"] = json!(true);
+        }
         value
     }
 

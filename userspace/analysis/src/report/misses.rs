@@ -31,7 +31,10 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
             if value <= 0.0 {
                 return String::new();
             }
-            format!("{} [{}–{}]", bytes(value as u64), bytes(low as u64), bytes(high as u64))
+            match low as u64 {
+                0 => format!("{} [at most {}]", bytes(value as u64), bytes(high as u64)),
+                low => format!("{} [{}–{}]", bytes(value as u64), bytes(low), bytes(high as u64)),
+            }
         };
         let footprints = [footprint(rows), footprint(words)];
         if footprints.iter().any(|footprint| !footprint.is_empty()) {
@@ -51,7 +54,15 @@ pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
             if words.unit == Unit::Accesses { count(bin.low) } else { format!("{} ns", count(bin.low)) };
         format!("     {from:>15}  {:<19} n {:<6} {bar}", share(&bin.fraction), bin.fraction.n)
     };
-    words.time.iter().filter(|bin| bin.fraction.value >= SMALL).map(row).collect()
+    let rows = words.time.iter().filter(|bin| bin.fraction.value >= SMALL).map(row);
+    let blurred = words.blurred.iter().map(|(edge, near)| {
+        format!(
+            "     {} of all reuses lie so near to {} that either row may have them",
+            percent(*near),
+            count(*edge)
+        )
+    });
+    rows.chain(blurred).collect()
 }
 
 /// Windows and rates in a sentence each.
@@ -83,8 +94,8 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     };
     let rate = match (&windowed.mean_rate, windowed.doubt) {
         (Some(rate), Some(doubt)) => format!(
-            "about {} by a timing model: nothing showed the program's progress, so all distances in \
-             accesses and the sizes of miss ratios may be wrong by a factor of {doubt:.1}",
+            "about {} by a timing model: nothing showed the program's progress, so distances in \
+             accesses beyond what windows show, and miss ratios, may be wrong by a factor of {doubt:.1}",
             said(rate)
         ),
         (Some(rate), None) => format!("{}; from {}", said(rate), shares.join(", ")),

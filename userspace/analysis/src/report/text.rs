@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use std::collections::BTreeSet;
+
 use crate::context::{Contexts, PlaceId, base_name, function_name};
 use crate::findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
@@ -25,6 +27,8 @@ pub const TOP: usize = 10;
 const FEW: usize = 5;
 /// Lines that are not worth a row of their own.
 const SMALL_SHARE: f64 = 0.005;
+/// An interval of a share as wide as this says nothing.
+const WIDE: f64 = 0.5;
 
 /// Colours or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -146,12 +150,23 @@ impl Page<'_> {
             duration(run.cpu_ns as f64),
             counted(self.profile.threads.len() as u64, "thread"),
             counted(self.profile.samples.len() as u64, "sample"),
-            counted(self.profile.watches.len() as u64, "watchpoint"),
+            self.watchpoints(),
             counted(self.findings.histogram.n, "reuse"),
         );
         for line in wrap(&text, WIDTH) {
             let line = self.bold(&line);
             self.line(&line);
+        }
+    }
+
+    /// "59 watchpoints for 31 uses": other words of a line are watched for the same use.
+    fn watchpoints(&self) -> String {
+        let watches = &self.profile.watches;
+        let of_uses: BTreeSet<u32> = watches.iter().map(|watch| watch.sample.0).collect();
+        let all = counted(watches.len() as u64, "watchpoint");
+        match of_uses.len() {
+            uses if uses == watches.len() => all,
+            uses => format!("{all} for {}", counted(uses as u64, "use")),
         }
     }
 
@@ -165,11 +180,18 @@ impl Page<'_> {
             return;
         }
         if let Some(words) = self.findings.windowed.as_ref().and_then(|windowed| windowed.whole.first()) {
+            let never = match words.cold.high - words.cold.low {
+                ..WIDE => format!("{} of all uses are never followed by one", share(&words.cold)),
+                _ => "how many uses are never followed by one is not known".to_owned(),
+            };
+            let doubt = self.findings.windowed.as_ref().and_then(|windowed| windowed.doubt);
             self.paragraph(&format!(
-                "Half of all reuses come within {}, 90 % within {}; {} of all uses are never followed by one.",
+                "Half of all reuses come within {}, 90 % within {}; {never}.{}",
                 self.between(words.median.value),
                 self.between(words.p90.value),
-                share(&words.cold),
+                doubt.map_or(String::new(), |doubt| format!(
+                    " Far distances may be wrong by a factor of {doubt:.1} (Rate below)."
+                )),
             ));
         } else {
             self.times();
@@ -242,7 +264,10 @@ impl Page<'_> {
         let (profile, contexts) = (self.profile, &self.findings.contexts);
         let Some(cache_use) = &self.findings.cache_use else { return };
         let text = cache_use::Report { profile, contexts, cache_use }.text(self.options.top);
-        self.heading("Cache use", "(lines that are loaded, and what of them is used until they are evicted)");
+        self.heading(
+            "Cache use",
+            "(lines loaded into fully associative caches, and what of them is used until they are evicted)",
+        );
         for piece in text {
             match piece {
                 cache_use::Text::Row(row) => self.line(&row),
@@ -578,9 +603,7 @@ impl Page<'_> {
                 (duration(self.profile.run.distance_resolution_ns as f64), "CPU time of the process")
             }
         };
-        // The source says that too (`--user-only`).
-        let passes_kernel = self.profile.run.sources.address.contains("kernel passed over");
-        let by = if passes_kernel {
+        let by = if self.profile.run.user_only {
             "thread; what system calls touch was passed over"
         } else {
             "thread or by the kernel"

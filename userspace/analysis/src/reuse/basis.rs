@@ -49,6 +49,11 @@ impl Basis {
         }
     }
 
+    /// Whether windows show reuses at a distance, exactly.
+    pub fn is_shown(&self, distance: f64) -> bool {
+        distance <= self.reach as f64
+    }
+
     /// Kish's number of watches that were not withdrawn before a distance.
     fn watched(&self, distance: f64) -> f64 {
         let known = self.watches.iter().filter(|(known, _)| *known as f64 >= distance);

@@ -217,3 +217,17 @@ fn another_estimator_checks() {
     let other = check(&profile, Estimator::KaplanMeier);
     assert!(other.s < 0.8 && other.outside && other.largest.2.abs() > 0.2, "{other:?}");
 }
+
+#[test]
+fn words_are_no_more_bytes_than_their_lines() {
+    let of =
+        |value, low, high| Reuse { footprint_bytes: Estimate { value, low, high, n: 1 }, ..Reuse::default() };
+    let mut both = [of(400.0, 100.0, 900.0), of(100.0, 50.0, 300.0)];
+    agree(&mut both);
+    let [words, lines] = both.map(|reuse| reuse.footprint_bytes);
+    assert_eq!((words.value, words.low, words.high), (200.0, 100.0, 300.0));
+    assert_eq!((lines.value, lines.low, lines.high), (200.0, 100.0, 300.0));
+    let mut unknown = [of(400.0, 100.0, 900.0), of(0.0, 0.0, 0.0)];
+    agree(&mut unknown);
+    assert_eq!(unknown[0].footprint_bytes.value, 400.0);
+}

@@ -18,6 +18,12 @@ pub fn text(comparison: &Comparison, a: &str, b: &str) -> String {
         let bytes: Vec<String> = comparison.unmatched.iter().map(u64::to_string).collect();
         page += &format!("\nIn one report only, not compared: granularity of {} bytes.\n", bytes.join(", "));
     }
+    let is_off_by_one = |part: &Part<(Similarity, String)>| {
+        part.as_ref().is_ok_and(|(alike, _)| alike.s < 0.8 && alike.s_hat > alike.s + 0.2)
+    };
+    if comparison.rows.iter().any(|row| is_off_by_one(&row.time) || is_off_by_one(&row.stack)) {
+        page += "\nWhere Ŝ is far above S, reuses lie in neighbouring bins: distances near a bin's edge, a percent apart perhaps.\n";
+    }
     page + "\n1 is equal, 0 has nothing in common. S: bins from 4 K up, all shorter distances in one; Ŝ: the same, mild to\n\
             reuses one bin off; Slog2: log2 bins from 0; Slong: distances of 4 K and more alone.\n"
 }

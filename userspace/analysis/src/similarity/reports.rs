@@ -74,7 +74,7 @@ impl fmt::Display for Unfit {
             Self::Damaged(place, what) => write!(f, "is damaged at {place} ({what}): write the report again"),
             Self::Granules(a, b) => write!(
                 f,
-                "the reports have no granularity in common ({} bytes in A, {} in B): make both with the same --granularity",
+                "the reports have no granularity in common ({} bytes in A, {} in B): make both with the same --granularity (an exact run with --granularity 8,64: live traces have these)",
                 bytes(a),
                 bytes(b)
             ),

@@ -145,6 +145,7 @@ impl Books<'_> {
             policy: self.plan.policy.to_string(),
             distance_resolution_ns: self.calibration.prices.trap_ns,
             distance_scatter_ns: Some(get(&self.costs.gauge_scatter_ns)).filter(|scatter_ns| *scatter_ns > 0),
+            user_only: self.plan.user_only,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

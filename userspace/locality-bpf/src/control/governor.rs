@@ -16,6 +16,9 @@ const RATES: std::ops::RangeInclusive<f64> = 2.0..=2000.0;
 /// Share of the budget that is aimed at; the rest is for what the sum does not see.
 const AIM: f64 = 0.85;
 
+/// Touches by the kernel that a watch is taken to pass over, until the first ones are known: half of the most.
+const PASSED: u64 = 32;
+
 /// Seconds of CPU time over which a debt or a saving is evened out.
 const HORIZON_S: f64 = 2.0;
 
@@ -130,8 +133,8 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// With a budget as a share (0.01 is 1 %).
-    pub fn new(budget: f64, prices: Prices) -> Self {
+    /// With a budget as a share (0.01 is 1 %). `user_only`: what the kernel touches is passed over.
+    pub fn new(budget: f64, prices: Prices, user_only: bool) -> Self {
         // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess until the first ones are measured.
         let one = Spending {
             stop_ns: 300_000,
@@ -140,6 +143,7 @@ impl Governor {
             last_traps: 1,
             ticks: 1,
             readings: READINGS.into(),
+            passed: if user_only { PASSED } else { 0 },
             ..Spending::default()
         };
         let guess = one.cost_ns(prices);
@@ -193,7 +197,7 @@ mod tests {
 
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {
-        let mut governor = Governor::new(budget, PRICES);
+        let mut governor = Governor::new(budget, PRICES, false);
         let mut spent = Spending::default();
         let mut owed = 0.0;
         for _ in 0..seconds * 10 {
@@ -224,7 +228,11 @@ mod tests {
 
     #[test]
     fn a_costly_start_is_paid_back() {
-        let mut governor = Governor::new(0.01, PRICES);
+        let mut governor = Governor::new(0.01, PRICES, false);
+        assert!(
+            Governor::new(0.01, PRICES, true).rate() < 0.8 * governor.rate(),
+            "passed traps are paid for"
+        );
         let before = governor.rate();
         let dear = Spending {
             stop_ns: 40_000_000,

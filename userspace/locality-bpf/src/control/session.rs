@@ -214,7 +214,7 @@ impl<'a> Trace<'a> {
             Arc::clone(&code),
         );
         tracing::debug!("prices: {prices:?}");
-        let governor = Governor::new(plan.overhead_percent / 100.0, prices);
+        let governor = Governor::new(plan.overhead_percent / 100.0, prices, plan.user_only);
         let clock = Clock::open_with(&object, &books.selected, governor::period_ns(governor.rate(), 0))?;
         let (events, queue) = mpsc::channel(QUEUE);
         let heap = heap.map(|object| {

@@ -294,6 +294,10 @@ pub fn store(report: &Value, file: Reserved) -> Result<PathBuf> {
 
 /// The stored report of an exact run; `None` where the file is something else.
 pub fn stored(file: &Path) -> Option<Value> {
+    // To open a pipe might take for ever.
+    if !std::fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(file).ok()?;
     file.by_ref().take(1).read_to_end(&mut bytes).ok()?;

@@ -210,6 +210,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             distance_resolution_ns: number(rng),
             tool_version: text(rng),
             distance_scatter_ns: maybe(rng, number),
+            user_only: rng.bool(),
         },
         threads: (0..threads)
             .map(|_| Thread {

@@ -170,9 +170,9 @@ fn version_2_is_read() {
     let database = rusqlite::Connection::open(&path).unwrap();
     // Added later without a new version.
     database
-        .execute_batch("ALTER TABLE overhead DROP COLUMN heap_ns; ALTER TABLE overhead DROP COLUMN string_ns")
+        .execute_batch("ALTER TABLE run DROP COLUMN user_only; ALTER TABLE overhead DROP COLUMN heap_ns; ALTER TABLE overhead DROP COLUMN string_ns")
         .unwrap();
-    (profile.overhead.heap_ns, profile.overhead.string_ns) = (None, None);
+    (profile.overhead.heap_ns, profile.overhead.string_ns, profile.run.user_only) = (None, None, false);
     let older = "DROP TABLE object; DROP TABLE record; DROP TABLE member; DROP TABLE field; DROP TABLE located; DROP TABLE heap;
         DROP TABLE allocation_site; ALTER TABLE watch DROP COLUMN accesses; PRAGMA user_version = 2;";
     database.execute_batch(older).unwrap();

@@ -18,7 +18,7 @@ fn what_ends_a_reuse_is_said_as_it_was_traced() {
     let words = |profile: &Profile| printed(profile).split_whitespace().collect::<Vec<_>>().join(" ");
     let mut profile = demo();
     assert!(words(&profile).contains("by any thread or by the kernel."));
-    profile.run.sources.address += ", touches by the kernel passed over";
+    profile.run.user_only = true;
     assert!(words(&profile).contains("by any thread; what system calls touch was passed over."));
 }
 

@@ -22,6 +22,9 @@ use locality_cachesim::{Config, Level};
 use super::spec::{self, CacheArg, Geometry, Name};
 use crate::cli::WrongUse;
 
+/// A machine file is no longer.
+const MACHINE_FILE_BYTES: u64 = 64 << 10;
+
 /// What is fetched besides what is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Prefetch {
@@ -175,12 +178,18 @@ impl Said {
     }
 
     fn read(&mut self, path: &Path) -> Result<()> {
-        let text = std::fs::read_to_string(path).with_context(|| {
+        let unreadable = || {
             format!(
                 "--cache {}: neither `host`, nor caches as in L1=32K,8,64, nor a machine file that can be read",
                 path.display()
             )
-        })?;
+        };
+        let about = std::fs::metadata(path).with_context(unreadable)?;
+        // A pipe or a device might never end.
+        if !about.is_file() || about.len() > MACHINE_FILE_BYTES {
+            bail!("{}: it is no text file of {} KiB or less", unreadable(), MACHINE_FILE_BYTES >> 10);
+        }
+        let text = std::fs::read_to_string(path).with_context(unreadable)?;
         for (at, line) in text.lines().enumerate() {
             self.take_line(line).map_err(|why| anyhow!("{}:{}: {why}", path.display(), at + 1))?;
         }
