@@ -293,6 +293,7 @@ impl Capture {
         }
         self.end_waiting(tgid);
         if !self.may_slow_strings() {
+            add(&self.costs.unaffordable, 1);
             return None;
         }
         let process = self.members.processes.get_mut(&tgid)?;

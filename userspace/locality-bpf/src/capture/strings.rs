@@ -52,8 +52,9 @@ pub struct Strings {
     armed: HashMap<u32, u64>,
     /// CPU time with watched words.
     armed_ns: u64,
-    /// What waking for it cost.
+    /// What waking for it cost, and when the thread wakes for it next; 0: not.
     wakes_ns: u64,
+    due_ns: u64,
     /// Ticks in it, and those of them in string instructions.
     ticks: [u64; 2],
     /// How far the allowance may be exceeded; absent while nothing may be armed.
@@ -70,6 +71,7 @@ impl Strings {
             armed: HashMap::new(),
             armed_ns: 0,
             wakes_ns: 0,
+            due_ns: 0,
             ticks: [0; 2],
             overdraft_ns: None,
         }
@@ -162,15 +164,18 @@ impl Capture {
             return true;
         }
         let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
-        let may = self.strings.may_arm(cpu_ns, random);
-        add(&self.costs.unaffordable, u64::from(!may));
-        may
+        self.strings.may_arm(cpu_ns, random)
     }
 
     /// Keeps the account, and withdraws every watch when they have cost too much. Returns how long the thread may sleep.
     pub(super) fn tend_strings(&mut self) -> Option<Duration> {
+        let due_ns = std::mem::take(&mut self.strings.due_ns);
         if !self.strings.is_needed() || self.strings.armed.is_empty() {
             return None;
+        }
+        let now_ns = sys::monotonic_ns();
+        if due_ns != 0 && now_ns >= due_ns {
+            self.strings.wakes_ns += self.settings.tick_cost_ns;
         }
         let armed: Vec<u32> = self.strings.armed.keys().copied().collect();
         for tgid in &armed {
@@ -192,9 +197,9 @@ impl Capture {
         if !self.strings.may_arm(cpu_ns, random) {
             armed.iter().for_each(|tgid| self.withdraw(*tgid));
         }
-        let patience = self.strings.patience(cpu_ns)?;
-        self.strings.wakes_ns += self.settings.tick_cost_ns;
-        Some(patience.min(self.until_waited(sys::monotonic_ns())))
+        let patience = self.strings.patience(cpu_ns)?.min(self.until_waited(now_ns));
+        self.strings.due_ns = now_ns + patience.as_nanos() as u64;
+        Some(patience)
     }
 
     /// Ends all watches of a process as if others took their place.
