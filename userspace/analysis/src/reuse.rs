@@ -458,7 +458,11 @@ impl<'a> Case<'a> {
         let time_edges = Edges::of(timed_shares, |edge| basis.is_shown(edge as f64));
         let stack_shares = far.bars().iter().map(|bar| (bar.low, bar.weight / far.reuses()));
         let stack_edges = Edges::of(stack_shares, |edge| basis.is_shown(when(edge as f64)));
-        let moved = |bins: Vec<Bin>, edges: &Edges| -> Vec<Bin> {
+        let moved = |mut bins: Vec<Bin>, edges: &Edges| -> Vec<Bin> {
+            for index in bins.len()..edges.end() {
+                let (low, high) = bounds(index);
+                bins.push(Bin { low, high, fraction: Estimate::default() });
+            }
             let move_some = |(index, bin): (usize, Bin)| {
                 let ([leave, enter], Estimate { value, low, high, n }) = (edges.moves(index), bin.fraction);
                 let (low, high) = (low.min(value - leave).max(0.0), high.max((value + enter).min(1.0)));

@@ -56,8 +56,9 @@ pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
     };
     let rows = words.time.iter().filter(|bin| bin.fraction.value >= SMALL).map(row);
     let blurred = words.blurred.iter().map(|(edge, near)| {
+        let unit = if words.unit == Unit::Accesses { "" } else { " ns" };
         format!(
-            "     {} of all reuses lie so near to {} that either row may have them",
+            "     {} of all reuses lie so near to {}{unit} that either row may have them",
             percent(*near),
             count(*edge)
         )

@@ -21,7 +21,9 @@ impl Edges {
     /// Of shares at distances; what lies near an edge that `is_exact` is known to lie there.
     pub fn of(shares: impl Iterator<Item = (u64, f64)>, is_exact: impl Fn(u64) -> bool) -> Self {
         let mut edges = Self::default();
-        for (distance, share) in shares.filter(|(distance, share)| *distance > 1 && *share > 0.0) {
+        for (distance, share) in
+            shares.filter(|(distance, share)| *distance as f64 * NEAR >= 1.0 && *share > 0.0)
+        {
             let bin = log2(distance);
             let low = 1u64 << (bin - 1);
             let is_near = |edge: u64| (distance as f64 / edge as f64 - 1.0).abs() < NEAR && !is_exact(edge);
@@ -54,6 +56,11 @@ impl Edges {
     /// What may leave a bin, and what may come to it.
     pub fn moves(&self, bin: usize) -> [f64; 2] {
         self.moves.get(bin).copied().unwrap_or_default()
+    }
+
+    /// Bins that anything may come to or leave end before this one.
+    pub fn end(&self) -> usize {
+        self.moves.len()
     }
 
     /// Edges with at least such a share of the reuses near them, and that share.

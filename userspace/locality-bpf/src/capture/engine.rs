@@ -452,6 +452,7 @@ impl Capture {
             }
         }
         self.members = Members::default();
+        self.end_strings();
     }
 
     /// Detaches the programs that follow births and deaths, so that nothing writes to the ring any more.

@@ -5,7 +5,7 @@
 //! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a process with watched words met one, and
 //! the CPU time of such processes.
 //!
-//! Watching may go on until that exceeds its part of the budget by an overdraft, which is drawn at random, between very little
+//! Watching may go on until that exceeds its part of the budget, and what was saved of it within some seconds, by an overdraft, which is drawn at random, between very little
 //! and seconds of that part; then every watch is withdrawn, and none is armed before the debt is paid. The end does not depend on when
 //! the watched words would be touched again, so the watches are censored as those that others replace. Sources of error: the share is
 //! one for all traced processes and the whole trace; what `rep movsb` loses is taken for all string instructions, which is too much
@@ -32,14 +32,18 @@ const PART: f64 = 0.4;
 const OVERDRAFT_S: f64 = 2.5;
 const HALVINGS: f64 = 6.0;
 
+/// CPU time whose allowance may be saved: a tick in a string instruction stands for as much as some seconds allow.
+const SAVED_S: f64 = 10.0;
+
 /// What is believed before anything was seen: ticks, and those of them in string instructions.
 const BELIEVED: [f64; 2] = [1.0, 0.02];
 
 /// A share of armed time that is lost, below which nobody wakes up for it.
 const LITTLE: f64 = 0.01;
 
-/// Longest and shortest sleep while watching costs.
-const SLEEPS: [Duration; 2] = [Duration::from_micros(300), Duration::from_millis(20)];
+/// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for less it would not, beside the thread
+/// that it watches.
+const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
 /// The account of it. Pure: it is told what clocks and counters say.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ pub struct Strings {
     armed: HashMap<u32, u64>,
     /// CPU time with watched words.
     armed_ns: u64,
+    /// What was allowed and not used for so long that it does not count any more.
+    forgone_ns: f64,
     /// What waking for it cost, and when the thread wakes for it next; 0: not.
     wakes_ns: u64,
     due_ns: u64,
@@ -70,6 +76,7 @@ impl Strings {
             allowed: PART * budget,
             armed: HashMap::new(),
             armed_ns: 0,
+            forgone_ns: 0.0,
             wakes_ns: 0,
             due_ns: 0,
             ticks: [0; 2],
@@ -91,14 +98,15 @@ impl Strings {
     /// CPU time that the targets lost.
     pub fn cost_ns(&self) -> u64 {
         // What is believed of them without a tick is no cost yet.
-        let [ticks, strings] = self.ticks;
-        let seen = if strings == 0 { 0.0 } else { self.lost * strings as f64 / ticks as f64 };
+        let [ticks, strings] = self.ticks.map(|n| n as f64);
+        let seen = self.lost * strings / (ticks + BELIEVED[0]);
         (seen * self.armed_ns as f64) as u64 + self.wakes_ns
     }
 
     /// What may still be lost, of `cpu_ns` CPU time in all.
     fn left_ns(&self, cpu_ns: u64) -> f64 {
-        self.allowed * cpu_ns as f64 - self.rate() * self.armed_ns as f64 - self.wakes_ns as f64
+        let lost_ns = self.rate() * self.armed_ns as f64 + self.wakes_ns as f64;
+        self.allowed * cpu_ns as f64 - lost_ns - self.forgone_ns
     }
 
     /// The first word of a process is watched, or time has passed since; at this CPU time of it.
@@ -117,26 +125,30 @@ impl Strings {
 
     /// Whether a word may be watched, with `cpu_ns` CPU time in all; `random`: in 0..1.
     fn may_arm(&mut self, cpu_ns: u64, random: f64) -> bool {
+        let [most_ns, saved_ns] = [OVERDRAFT_S, SAVED_S].map(|seconds| self.allowed * seconds * 1e9);
+        self.forgone_ns += (self.left_ns(cpu_ns) - saved_ns).max(0.0);
         let left_ns = self.left_ns(cpu_ns);
         self.overdraft_ns = match self.overdraft_ns {
             Some(overdraft_ns) => Some(overdraft_ns).filter(|overdraft_ns| left_ns + overdraft_ns > 0.0),
-            None => {
-                let most_ns = self.allowed * OVERDRAFT_S * 1e9;
-                (left_ns >= 0.0).then(|| most_ns * (-HALVINGS * random).exp2())
-            }
+            None => (left_ns >= 0.0).then(|| most_ns * (-HALVINGS * random).exp2()),
         };
         self.overdraft_ns.is_some()
     }
 
-    /// How long until what may be lost is lost.
+    /// How long until what may be lost is lost, by one thread, in whole milliseconds.
     fn patience(&self, cpu_ns: u64) -> Option<Duration> {
-        let rate = self.rate() * self.armed.len() as f64;
-        (rate > LITTLE).then(|| {
+        let rate = self.rate();
+        (rate > LITTLE && !self.armed.is_empty()).then(|| {
             let left_ns = self.left_ns(cpu_ns) + self.overdraft_ns.unwrap_or(0.0);
-            let [shortest, longest] = SLEEPS;
-            Duration::from_nanos((left_ns.max(0.0) / rate) as u64).clamp(shortest, longest)
+            whole(Duration::from_nanos((left_ns.max(0.0) / rate) as u64))
         })
     }
+}
+
+/// A sleep of about so long.
+fn whole(sleep: Duration) -> Duration {
+    let [shortest, longest] = SLEEPS;
+    Duration::from_millis(sleep.as_millis() as u64).clamp(shortest, longest)
 }
 
 impl Capture {
@@ -155,6 +167,7 @@ impl Capture {
         if self.strings.is_needed() {
             // Of one that is gone, what was counted last must do.
             self.strings.disarmed(tgid, sys::process_cpu_ns(tgid).unwrap_or(0));
+            self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
         }
     }
 
@@ -174,14 +187,16 @@ impl Capture {
             return None;
         }
         let now_ns = sys::monotonic_ns();
-        if due_ns != 0 && now_ns >= due_ns {
-            self.strings.wakes_ns += self.settings.tick_cost_ns;
-        }
+        let before_ns = self.strings.armed_ns;
         let armed: Vec<u32> = self.strings.armed.keys().copied().collect();
         for tgid in &armed {
             if let Ok(cpu_ns) = sys::process_cpu_ns(*tgid) {
                 self.strings.armed(*tgid, cpu_ns);
             }
+        }
+        let has_run = self.strings.armed_ns > before_ns;
+        if due_ns != 0 && now_ns >= due_ns && has_run {
+            self.strings.wakes_ns += self.settings.tick_cost_ns;
         }
         self.strings.ticks = [counter::ARMED_TICKS, counter::ARMED_STRING_TICKS].map(|index| {
             let now = self.kernel.counter(index).unwrap_or(0);
@@ -189,15 +204,14 @@ impl Capture {
         });
         self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
         tracing::trace!(ticks = ?self.strings.ticks, armed_ns = self.strings.armed_ns, cost_ns = self.strings.cost_ns(), overdraft_ns = ?self.strings.overdraft_ns, "strings");
-        if self.strings.rate() <= LITTLE {
-            return None;
-        }
-        armed.iter().for_each(|tgid| self.end_waiting(*tgid));
         let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
         if !self.strings.may_arm(cpu_ns, random) {
             armed.iter().for_each(|tgid| self.withdraw(*tgid));
         }
-        let patience = self.strings.patience(cpu_ns)?.min(self.until_waited(now_ns));
+        let patience = self.strings.patience(cpu_ns)?;
+        armed.iter().for_each(|tgid| self.end_waiting(*tgid));
+        // Nobody is slowed who does not run.
+        let patience = if has_run { patience.min(self.until_waited(now_ns)) } else { SLEEPS[1] };
         self.strings.due_ns = now_ns + patience.as_nanos() as u64;
         Some(patience)
     }
@@ -215,9 +229,17 @@ impl Capture {
             let Some(watch) = self.watches.remove(id) else { continue };
             let process = self.members.processes.get_mut(&tgid);
             let ended = process.and_then(|process| process.arbiter.ended(ArbiterKey(id)));
-            add(&self.costs.withdrawn, u64::from(watch.follows.is_none() && !watch.is_gauge));
+            let is_cut = watch.follows.is_none() && !watch.is_gauge && watch.reused.is_none();
+            add(&self.costs.withdrawn, u64::from(is_cut));
             self.end_watch(watch, ended.unwrap_or(1.0), sys::monotonic_ns(), EndOutcome::Replaced);
         }
+        // Also where its last watch went with a thread.
+        self.note_disarmed(tgid);
+    }
+
+    /// Forgets what is watched: no thread is traced any more.
+    pub(super) fn end_strings(&mut self) {
+        self.strings.armed.clear();
     }
 
     /// How long until a watch has waited long enough for a touch behind its reuse.
@@ -226,8 +248,7 @@ impl Capture {
             let (reuse, _) = watch.reused.as_ref()?;
             Some((reuse.trap.record.header.time_ns + rules::NEAR_NS).saturating_sub(now_ns))
         });
-        let [shortest, longest] = SLEEPS;
-        waits.min().map_or(longest, |ns| Duration::from_nanos(ns).max(shortest))
+        waits.min().map_or(SLEEPS[1], |ns| whole(Duration::from_nanos(ns)))
     }
 }
 
