@@ -1,7 +1,7 @@
 //! What a watch costs besides its traps, and when watches are withdrawn for it.
 //!
 //! While a debug register is armed, some processors carry a repeated string instruction out element by element: `rep movsb` 36 times slower
-//! (`calibrate` measures it; AMD Zen 4 and 5 here), whatever it touches, the kernel's copies of a system call and its clearing of pages included. Cost = lost ×
+//! (`calibrate` measures it; AMD Zen 5 here), whatever it touches, the kernel's copies of a system call and its clearing of pages included. Cost = lost ×
 //! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a process with watched words met one, and
 //! the CPU time of such processes.
 //!
@@ -13,12 +13,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use locality_analysis::arbiter::WatchKey as ArbiterKey;
 use locality_common::{counter, rules};
 
 use super::{
     engine::Capture,
-    event::{EndOutcome, add, get},
+    event::{add, get},
 };
 use crate::kernel::sys;
 
@@ -167,8 +166,13 @@ impl Capture {
         if self.strings.is_needed() {
             // Of one that is gone, what was counted last must do.
             self.strings.disarmed(tgid, sys::process_cpu_ns(tgid).unwrap_or(0));
-            self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
+            self.tell_string_cost();
         }
+    }
+
+    /// For the governor.
+    fn tell_string_cost(&self) {
+        self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Whether string instructions leave room for a watch.
@@ -202,7 +206,7 @@ impl Capture {
             let now = self.kernel.counter(index).unwrap_or(0);
             now.saturating_sub(self.before[index as usize])
         });
-        self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
+        self.tell_string_cost();
         tracing::trace!(ticks = ?self.strings.ticks, armed_ns = self.strings.armed_ns, cost_ns = self.strings.cost_ns(), overdraft_ns = ?self.strings.overdraft_ns, "strings");
         let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
         if !self.strings.may_arm(cpu_ns, random) {
@@ -226,12 +230,12 @@ impl Capture {
             .flat_map(|process| process.watched.values().copied())
             .collect();
         for id in ids {
-            let Some(watch) = self.watches.remove(id) else { continue };
-            let process = self.members.processes.get_mut(&tgid);
-            let ended = process.and_then(|process| process.arbiter.ended(ArbiterKey(id)));
-            let is_cut = watch.follows.is_none() && !watch.is_gauge && watch.reused.is_none();
+            let is_cut = self
+                .watches
+                .get_mut(id)
+                .is_some_and(|watch| watch.follows.is_none() && !watch.is_gauge && watch.reused.is_none());
             add(&self.costs.withdrawn, u64::from(is_cut));
-            self.end_watch(watch, ended.unwrap_or(1.0), sys::monotonic_ns(), EndOutcome::Replaced);
+            self.end_unseen(id, sys::monotonic_ns());
         }
         // Also where its last watch went with a thread.
         self.note_disarmed(tgid);

@@ -203,8 +203,8 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
-    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which stands then, or the kernel touched more often than is
-    /// passed over.
+    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which stands then, the kernel touched more often than is
+    /// passed over, or string instructions cost too much meanwhile.
     pub(super) fn end_unseen(&mut self, id: u64, ended_ns: u64) {
         let Some(watch) = self.watches.remove(id) else { return };
         let p_survive = self.survival(&watch);
