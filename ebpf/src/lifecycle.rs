@@ -92,5 +92,7 @@ fn record(event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
     };
     // SAFETY: the destination is a local of the size given.
     unsafe { bpf_get_current_comm((&raw mut record.comm).cast(), 16) };
-    submit_small(&record, Wake::Now);
+    // Births and deaths may come in storms, and nobody waits for them.
+    let wake = if event == lifecycle::EXEC { Wake::Now } else { Wake::NextTurn };
+    submit_small(&record, wake);
 }

@@ -415,8 +415,17 @@ impl<'a> Case<'a> {
             quantiles: [0.5, 0.9].map(|q| quantile(&whole.reused, q)),
             stack: far,
             ratios: sizes.iter().map(|(bytes, _)| stack.miss_ratio(*bytes as f64 / granule)).collect(),
-            footprint: within.beyond.max(reach(stack)) * granule,
+            footprint: within.beyond.max(reach(stack)).max(self.lived(whole)) * granule,
         }
+    }
+
+    /// Granules that are in use at a moment of the run, between their first touch and their last, in the mean: each access of such a granule stands
+    /// for the time until its next one. As many as were touched in all, if all are used throughout, never more; few where far reuses are rare.
+    fn lived(&self, whole: &Mass) -> f64 {
+        let accesses = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
+        let middle = |at: usize| (scale::low(at) as f64 + scale::low(at + 1) as f64 - 1.0) / 2.0;
+        let spans = whole.reused.iter().enumerate().map(|(at, weight)| weight * middle(at)).sum::<f64>();
+        if accesses > 0.0 { spans / accesses } else { 0.0 }
     }
 
     fn finish(
@@ -534,10 +543,20 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Granules that the longest reuse needs: those in between and its own. Traces of weight that rounding leaves do not count.
+/// Granules that the longest reuses need: those in between and their own; the median of those within a factor of two of the longest, which by itself
+/// is the one whose distance errs most. Traces of weight that rounding leaves do not count.
 fn reach(stack: &Distances) -> f64 {
     let least = 1e-6 * stack.touches();
-    stack.bars().iter().rev().find(|bar| bar.weight > least).map_or(0.0, |bar| bar.low as f64 + 1.0)
+    let bars = stack.bars();
+    let Some(longest) = bars.iter().rev().find(|bar| bar.weight > least) else { return 0.0 };
+    let long: Vec<_> = bars.iter().filter(|bar| (longest.low / 2..=longest.low).contains(&bar.low)).collect();
+    let half = long.iter().map(|bar| bar.weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let median = long.iter().find(|bar| {
+        below += bar.weight;
+        below >= half
+    });
+    median.map_or(longest.low, |bar| bar.low) as f64 + 1.0
 }
 
 fn sum(masses: &[Mass]) -> Mass {

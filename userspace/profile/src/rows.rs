@@ -27,7 +27,7 @@ pub(crate) enum Row {
     Sample(SampleId, Box<Sample>),
     Watch(WatchId, Box<Watch>),
     /// Accesses between a watch's use and reuse.
-    Counted(WatchId, u64),
+    Counted(WatchId, Option<u64>),
     Window(u32, Box<Window>),
     Use(UseId, Box<Use>),
     Load(LoadId, Box<Load>),
@@ -108,7 +108,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Watch(id, watch) => write_watch(to, *id, watch),
         Row::Counted(id, accesses) => to
             .prepare_cached("UPDATE watch SET accesses = ? WHERE id = ?")?
-            .execute(params![signed(*accesses), watch_row(*id)])
+            .execute(params![accesses.map(signed), watch_row(*id)])
             .map(drop),
         Row::Window(id, window) => write_window(to, *id, window),
         Row::Use(id, of_use) => write_use(to, *id, of_use),

@@ -151,9 +151,9 @@ impl Writer {
         self.put(Row::Watch(id, Box::new(watch.clone())))
     }
 
-    /// Tells how many accesses lie between the use and the reuse of a watch that was added; ids are numbers in the
-    /// order of adding.
-    pub fn put_counted(&mut self, id: WatchId, accesses: u64) -> Result<(), Error> {
+    /// Tells how many accesses lie between the use and the reuse of a watch that was added, if that is known; ids are numbers in
+    /// the order of adding.
+    pub fn put_counted(&mut self, id: WatchId, accesses: Option<u64>) -> Result<(), Error> {
         self.put(Row::Counted(id, accesses))
     }
 

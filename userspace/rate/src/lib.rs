@@ -36,5 +36,5 @@ mod types;
 mod words;
 
 pub use machine::{Level, Machine};
-pub use rates::Rates;
+pub use rates::{Counts, Rates};
 pub use types::{Estimate, Moment, Reading, Sample, SampleRate, Source, Span, WORDS, Wanted, WindowView};

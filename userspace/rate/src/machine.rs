@@ -24,6 +24,10 @@ pub struct Machine {
     pub add: f64,
     /// Cycles of a multiplication of floating point.
     pub multiply: f64,
+    /// Cycles for which `pause` holds a thread up: loops that wait do little else.
+    pub pause: f64,
+    /// The same of `rdtsc`.
+    pub timestamp: f64,
     /// The second-level cache, the last-level cache and memory.
     pub levels: [Level; 3],
 }
@@ -55,6 +59,8 @@ impl Default for Machine {
             forward: 5.0,
             add: 3.0,
             multiply: 4.0,
+            pause: 60.0,
+            timestamp: 30.0,
             levels: [
                 Level { from: 750.0, latency: 14.0, between: 2.5, stored: 5.0 },
                 Level { from: 32e3, latency: 110.0, between: 7.0, stored: 14.0 },
@@ -92,6 +98,8 @@ impl Machine {
             forward: within(self.forward, default.forward, 0.0, 20.0),
             add: within(self.add, default.add, 1.0, 10.0),
             multiply: within(self.multiply, default.multiply, 1.0, 10.0),
+            pause: within(self.pause, default.pause, 0.5, 5e3),
+            timestamp: within(self.timestamp, default.timestamp, 5.0, 2e4),
             levels,
         }
     }

@@ -133,6 +133,7 @@ impl Processor {
                 }
                 left -= 1;
                 schedule.dispatch();
+                schedule.wait(schedule.cycle + facts.holds);
                 let addressed = schedule.ready(facts.bases);
                 let (mut loaded, mut stored, mut touched) = (0, None, 0);
                 while let Some(access) = events.next_if(|next| next.kind.is_access() && next.index == index) {
@@ -203,6 +204,8 @@ struct Facts {
     latency: u32,
     /// Cycles for which it takes the divider.
     divides: u32,
+    /// Cycles for which nothing else is started.
+    holds: u32,
     is_float: bool,
     is_string: bool,
     flow: Flow,
@@ -233,12 +236,18 @@ impl Facts {
         let name = format!("{:?}", decoded.mnemonic());
         let name = name.strip_prefix('V').unwrap_or(&name);
         let (latency, divides) = cost(&decoded, &instruction, name, machine);
+        let holds = match decoded.mnemonic() {
+            Mnemonic::Pause => machine.pause,
+            Mnemonic::Rdtsc | Mnemonic::Rdtscp => machine.timestamp,
+            _ => 0.0,
+        };
         Facts {
             reads,
             bases,
             writes,
             latency,
             divides,
+            holds: holds.round() as u32,
             is_float: is_float(name) && !name.starts_with("Mov"),
             is_string: instruction.class == Class::String,
             flow: instruction.flow,
@@ -522,6 +531,7 @@ mod tests {
     const LOAD_RBX: &[u8] = &[0x48, 0x8b, 0x03];
     const STORE_RBX: &[u8] = &[0x48, 0x89, 0x03];
     const NOP: &[u8] = &[0x90];
+    const PAUSE: &[u8] = &[0xf3, 0x90];
 
     #[test]
     fn what_waits_for_the_one_before_takes_its_latency() {
@@ -529,6 +539,8 @@ mod tests {
         assert!(is_near(cycles(&[ADD_TO_ITSELF; 3], 1000, none), 3.0));
         assert!(is_near(cycles(&[NOP; 12], 1000, none), 12.0 / Machine::default().width));
         assert!(is_near(cycles(&[DIVIDE], 1000, none), 14.0));
+        // Nothing is started meanwhile.
+        assert!(is_near(cycles(&[PAUSE, NOP, NOP], 1000, none), Machine::default().pause));
         // The next one's address is in the last one's line, which is there.
         let same = |_: u64, _: u32| Some((Kind::LOAD, 0x9000));
         assert!(is_near(cycles(&[FOLLOW], 1000, same), Machine::default().load));

@@ -2,6 +2,7 @@
 
 mod spans;
 
+pub use spans::Counts;
 use spans::Seen;
 
 use std::collections::BTreeMap;

@@ -125,14 +125,65 @@ fn a_round_is_counted_whatever_the_clock_says() {
             spans.push(Span { sample: number as usize, from, to, cpu_ns, error_ns, until_ns, without: 700 });
         }
         let told = rates.rates();
-        let counted: Vec<f64> =
-            spans.iter().filter_map(|span| Some(rates.between(span, &told)?.value / round as f64)).collect();
+        let counted: Vec<f64> = spans
+            .iter()
+            .filter_map(|span| Some(rates.counts(&told).between(span)?.value / round as f64))
+            .collect();
         if phases {
             assert!(counted.is_empty(), "{counted:?}");
         } else {
             assert!(counted.len() >= 60, "{}", counted.len());
             assert!(counted.iter().all(|rounds| (rounds - 1.0).abs() < 0.03), "{counted:?}");
         }
+    }
+}
+
+/// A loop calls another now and then, where one in fifteen of its readings finds it: of its accesses that is as small a part if it runs as fast, and
+/// three times as much if it is three times as fast.
+#[test]
+fn a_round_with_another_loop_in_it_is_not_counted() {
+    let program = nest(3_000_000, 0.5);
+    let round = 3 + 4 * 3_000_000;
+    for (other_ns, is_counted) in [(0.5, true), (0.17, false)] {
+        let mut other = nest(1, other_ns);
+        other.levels.push(Level { trips: 10_000_000, accesses: 4, instructions: 10 });
+        other.variables[0] = Variable { level: 2, place: Place::Register(4), ..other.variables[0] };
+        let mut sampler = Sampler::new(9);
+        let mut rates = Rates::new(15_000.0, Machine::default());
+        let mut spans = Vec::new();
+        for number in 0..240_u32 {
+            let stop = 2e9 + f64::from(number) * 3e7 + sampler.rng.f64() * 2e7;
+            let of_other = sampler.take(&other, stop, rates.words(), 3000);
+            if number % 12 == 0 {
+                rates.observe(&of_other.sample());
+                continue;
+            }
+            let taken = sampler.take(&program, stop, rates.words(), 3000);
+            let mut sample = taken.sample();
+            let mut readings = sample.readings.to_vec();
+            if number % 3 == 0 {
+                let elsewhere = of_other.sample().readings[2];
+                readings[2] = Reading { ip: elsewhere.ip, registers: elsewhere.registers, ..readings[2] };
+            }
+            sample.readings = &readings;
+            rates.observe(&sample);
+            let at = program.access_at(stop) + 1_000;
+            let (from, to, cpu_ns) = (program.moment(at), program.moment(at + round), 0.5 * round as f64);
+            let sample = number as usize;
+            spans.push(Span {
+                sample,
+                from,
+                to,
+                cpu_ns,
+                error_ns: 8e3,
+                until_ns: 2.0 * cpu_ns,
+                without: 700,
+            });
+        }
+        let told = rates.rates();
+        let counted = spans.iter().filter(|span| rates.counts(&told).between(span).is_some()).count();
+        assert_eq!(counted > 100, is_counted, "{counted} of {} beside {other_ns} ns", spans.len());
+        assert!(is_counted || counted == 0, "{counted}");
     }
 }
 
@@ -177,7 +228,7 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
         let one = |(span, truth): &(Span, f64)| {
             let cpu_ns = time(span.cpu_ns);
             let span = Span { cpu_ns, until_ns: span.until_ns * cpu_ns / span.cpu_ns, ..*span };
-            Some((span.sample, rates.between(&span, &told)?.value / truth))
+            Some((span.sample, rates.counts(&told).between(&span)?.value / truth))
         };
         spans.iter().filter_map(one).collect()
     };
@@ -193,7 +244,7 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
     // Several rounds, or not those loops at all; and times that say nothing because a trap costs as much.
     assert!([0.5, 1.6, 2.5].into_iter().all(|times| counted(&|cpu_ns| cpu_ns * times).is_empty()));
     let unclear = |(span, _): &(Span, f64)| Span { error_ns: 0.2 * span.cpu_ns, ..*span };
-    assert!(spans.iter().all(|span| rates.between(&unclear(span), &told).is_none()));
+    assert!(spans.iter().all(|span| rates.counts(&told).between(&unclear(span)).is_none()));
 }
 
 #[test]

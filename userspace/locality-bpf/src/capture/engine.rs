@@ -20,6 +20,7 @@ use super::{
     members::Members,
     place::Place,
     strings::Strings,
+    unmet::{Unmet, YOUTH},
     watching::{Watch, Watches},
     windows::{Wanted, Windows},
 };
@@ -134,6 +135,10 @@ pub struct Capture {
     pub(super) place: Place,
     pub(super) strings: Strings,
     restored_ns: u64,
+    /// When it last waited for reports until then.
+    pub(super) woken_ns: u64,
+    /// Who was born lately.
+    pub(super) unmet: Unmet,
     /// Processes that ended, which the controller has not heard of.
     pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
@@ -195,6 +200,8 @@ impl Capture {
             gauge: Gauge::default(),
             place: Place::default(),
             strings,
+            woken_ns: 0,
+            unmet: Unmet::default(),
             restored_ns: 0,
             ended: Vec::new(),
             unheard: std::cell::RefCell::default(),
@@ -295,13 +302,17 @@ impl Capture {
             self.tell_unheard();
             let sleep = self.tend_strings();
             let longest = self.place.settle();
+            let longest = if self.unmet.is_empty() { longest } else { longest.min(YOUTH) };
             poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
             signals.clear();
+            // Nothing had been reported when it began to wait.
+            self.woken_ns = sys::monotonic_ns();
             // Samples first: a stop needs the record that explains it.
             self.drain_ring(RECORDS_A_TURN);
             while let Some((tid, status)) = ptrace::next_status()? {
                 self.on_status(tid, status);
             }
+            self.meet_survivors();
             waker.clear();
             while let Ok(command) = commands.try_recv() {
                 match command {
@@ -418,11 +429,14 @@ impl Capture {
 
     /// Disarms everything, then reads what the ring still holds, so that the books balance.
     fn finish(&mut self) {
-        // No stop is asked for from here on; those under way are served below.
+        // No stop is asked for from here on; those under way are served before anything is disarmed, since they may arm.
         let forbidden = self.kernel.beat(0);
         tracing::debug!(?forbidden, "finishing");
         self.drain_ring(usize::MAX);
         self.flush_again();
+        while let Ok(Some((tid, status))) = ptrace::next_status() {
+            self.on_status(tid, status);
+        }
         let tgids: Vec<u32> = self.members.processes.keys().copied().collect();
         let now = sys::monotonic_ns();
         for watch in self.watches.iter_mut() {
@@ -437,9 +451,6 @@ impl Capture {
                 }
             }
             self.end_companions(tgid, || EndOutcome::StillArmed);
-        }
-        while let Ok(Some((tid, status))) = ptrace::next_status() {
-            self.on_status(tid, status);
         }
         self.flush_awaited();
         crate::control::lock(&self.costs.ended).append(&mut self.ended);

@@ -229,6 +229,8 @@ impl Capture {
         if self.members.threads.contains_key(&tid) || proc::status(tid).is_err() {
             return;
         }
+        let newborn = self.unmet.remove(tid).map(|(newborn, _)| newborn);
+        let is_newborn = newborn.is_some() && !self.members.processes.contains_key(&tgid);
         let holding = match self.members.processes.get(&tgid) {
             Some(process) => {
                 let siblings = process.threads.iter().filter_map(|tid| self.members.threads.get(tid));
@@ -240,10 +242,16 @@ impl Capture {
                     None => self.seize(tid, process.unfit.as_deref()),
                 }
             }
-            None => Some(self.later()),
+            None => Some(match (self.later(), newborn) {
+                (Holding::Later(_), Some(newborn)) => Holding::Later(newborn.born_ns),
+                (holding, _) => holding,
+            }),
         };
         if let Some(holding) = holding {
             self.adopt(tgid, tid, holding);
+        }
+        if let Some(process) = self.members.processes.get_mut(&tgid).filter(|_| is_newborn) {
+            process.is_newborn = true;
         }
     }
 

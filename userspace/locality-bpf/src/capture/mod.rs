@@ -5,7 +5,7 @@
 //! controller through a channel. Its files: `engine` the loop, `holding` who is
 //! seized, `stops` what ptrace reports, `touches` what the ring
 //! reports, `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `gauge` what traps cost now,
-//! `members` who is traced, `place` where the thread waits, `event` what it tells.
+//! `members` who is traced, `unmet` who is too young, `place` where the thread waits, `event` what it tells.
 
 pub mod choice;
 mod code;
@@ -21,6 +21,7 @@ mod place;
 mod stops;
 mod strings;
 mod touches;
+mod unmet;
 mod watching;
 mod windows;
 

@@ -12,7 +12,6 @@ use super::{
     engine::Capture,
     event::{EndOutcome, Ended, Event, SampleEvent, add, get},
     holding::Holding,
-    members::Process,
     watching::{Followed, Watch},
 };
 use crate::{
@@ -89,10 +88,8 @@ impl From<Candidate> for Wish {
     }
 }
 
-/// Time since a sample.
-fn since_ns(record: &SampleRecord) -> u64 {
-    sys::monotonic_ns().saturating_sub(record.header.time_ns)
-}
+/// From a stop to the moment at which this thread, which waits for it, runs: at most, but for a machine that takes its CPUs away.
+const WAKING_NS: u64 = 150_000;
 
 impl Capture {
     /// Answers one report of `waitpid`.
@@ -138,7 +135,7 @@ impl Capture {
             return;
         };
         let (record, stack) = *awaited;
-        let woken_ns = since_ns(&record);
+        let woken_ns = self.stopped_for(&record);
         let regs = ptrace::registers(tid);
         if let Ok(regs) = &regs {
             add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
@@ -151,7 +148,7 @@ impl Capture {
             (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
             _ => None,
         };
-        let looked_ns = since_ns(&record);
+        let looked_ns = self.stopped_for(&record);
         let (mut access, wish) = match (&taken, &regs) {
             (_, Err(_)) => (Err("thread gone"), None),
             // What it is, is read after the resume.
@@ -185,7 +182,7 @@ impl Capture {
             None => None,
         };
         drop(starter);
-        let armed_ns = since_ns(&record);
+        let armed_ns = self.stopped_for(&record);
         let threads = &self.members.threads;
         let is_alone = threads.len() == 1;
         let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
@@ -193,7 +190,7 @@ impl Capture {
         // Behind the resume it goes on, and we may not for a while.
         let mut stopped_ns = 0;
         place.hand_back(record.header.cpu, is_alone, may_wait, || {
-            stopped_ns = since_ns(&record);
+            stopped_ns = self.stopped_for(&record);
             self.resume(tid, 0);
         });
         self.place = place;
@@ -220,9 +217,16 @@ impl Capture {
         );
     }
 
+    /// For how long the thread of a sample stands. It stops at the sample, unless another thread takes its CPU before it is back in user mode:
+    /// then it stops when its turn comes again, and we are woken by that.
+    fn stopped_for(&self, record: &SampleRecord) -> u64 {
+        let since_ns = record.header.time_ns.max(self.woken_ns.saturating_sub(WAKING_NS));
+        sys::monotonic_ns().saturating_sub(since_ns)
+    }
+
     /// Time that the stop of a sample may still take.
     pub(super) fn left_of_stop(&self, record: &SampleRecord) -> u64 {
-        self.settings.max_stop_ns.saturating_sub(since_ns(record))
+        self.settings.max_stop_ns.saturating_sub(self.stopped_for(record))
     }
 
     /// Tells a sample and, if it was granted a watch, arms that in the other threads.
@@ -470,7 +474,7 @@ impl Capture {
     }
 
     /// The parent's half of a birth. Where births are so many that they cost too much, they are read from the ring from
-    /// now on, and the newborn are seized while they run.
+    /// now on, and the newborn are seized while they run, if they live for long enough.
     fn on_parent_of_birth(&mut self, tid: u32) {
         add(&self.costs.birth_stops, 1);
         if self.imposes_too_much(tid)
@@ -567,24 +571,31 @@ impl Capture {
             self.places.end(&mut self.kernel, tid, place);
         }
         self.tell(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
-        if self.members.is_empty(thread.tgid) {
-            self.end_process_watches(thread.tgid);
-            self.forget_windows(thread.tgid);
-            if let Some(process) = self.members.processes.remove(&thread.tgid) {
-                self.note_end(thread.tgid, &process);
-            }
-            if let Some(heap) = &self.settings.heap {
-                heap.ended(thread.tgid, sys::monotonic_ns());
-            }
-            self.kernel.remove_target(thread.tgid);
-            self.heartbeat.forget(thread.tgid);
+        if self.members.is_empty(thread.tgid) && !self.unmet.has_process(thread.tgid) {
+            self.end_process(thread.tgid, 0);
         }
     }
 
+    /// All threads of a process have ended; it is known to have used so much CPU time.
+    pub(super) fn end_process(&mut self, tgid: u32, cpu_ns: u64) {
+        self.end_process_watches(tgid);
+        self.forget_windows(tgid);
+        let process = self.members.processes.remove(&tgid);
+        // Of whom nobody knew more was born during the trace.
+        let (known_ns, is_newborn) =
+            process.map_or((0, true), |process| (process.cpu_ns, process.is_newborn));
+        self.note_end(tgid, known_ns.max(cpu_ns), is_newborn);
+        if let Some(heap) = &self.settings.heap {
+            heap.ended(tgid, sys::monotonic_ns());
+        }
+        self.kernel.remove_target(tgid);
+        self.heartbeat.forget(tgid);
+    }
+
     /// What a process used, for the controller.
-    fn note_end(&mut self, pid: u32, process: &Process) {
-        let cpu_ns = process.cpu_ns.max(sys::process_cpu_ns(pid).unwrap_or(0));
-        self.ended.push(Ended { pid, cpu_ns, is_newborn: process.is_newborn });
+    fn note_end(&mut self, pid: u32, known_ns: u64, is_newborn: bool) {
+        let cpu_ns = known_ns.max(sys::process_cpu_ns(pid).unwrap_or(0));
+        self.ended.push(Ended { pid, cpu_ns, is_newborn });
         // Whoever holds it may be without a CPU: then with the next one.
         if let Ok(mut ended) = self.costs.ended.try_lock() {
             ended.append(&mut self.ended);
@@ -594,7 +605,8 @@ impl Capture {
     /// Says so when the last target is gone.
     pub(super) fn tell_if_alone(&self) {
         // The end of the launched command is reported with its status.
-        if self.had_targets && self.launched.is_none() && self.members.threads.is_empty() {
+        let is_alone = self.members.threads.is_empty() && self.unmet.is_empty();
+        if self.had_targets && self.launched.is_none() && is_alone {
             self.tell(Event::NoTargets);
         }
     }

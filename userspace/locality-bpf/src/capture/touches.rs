@@ -226,24 +226,24 @@ impl Capture {
         let (held, announces_births) =
             thread.map_or((false, false), |thread| (thread.held, thread.announces_births));
         match record.event {
-            // Where ptrace does not announce it, a new thread is seized as soon as its birth is read; a new process later.
+            // What ptrace does not announce.
             lifecycle::FORK if !announces_births || record.other_tgid != record.header.tgid => {
-                self.meet_newborn(record.other_tgid, record.other_tid);
-                if record.other_tgid != record.header.tgid {
-                    if let Some(process) = self.members.processes.get_mut(&record.other_tgid) {
-                        process.is_newborn = true;
-                    }
-                    if let Some(heap) = &self.settings.heap {
-                        heap.forked(record.header.tgid, record.other_tgid, record.header.time_ns);
-                    }
-                }
+                self.take_newborn(record);
             }
             // ptrace reports the ends and the new programs of what it holds.
             lifecycle::EXIT if !held => {
-                self.forget_thread(tid);
+                if !self.end_newborn(tid, record.cpu_ns) {
+                    self.forget_thread(tid);
+                }
                 self.tell_if_alone();
             }
-            lifecycle::EXEC if !held => self.become_another_program(record.header.tgid),
+            lifecycle::EXEC if !held => {
+                let tgid = record.header.tgid;
+                let is_unmet = !self.members.processes.contains_key(&tgid);
+                if !(is_unmet && self.unmet.renew(tgid, record.header.time_ns)) {
+                    self.become_another_program(tgid);
+                }
+            }
             _ => {}
         }
     }

@@ -153,17 +153,28 @@ impl Assembler {
     /// The profile, when all is said.
     pub fn into_store(mut self) -> Store {
         self.finish_objects();
-        let Known { windows, counted } = self.pace.finish();
-        for (id, window) in &windows {
-            self.store.window(*id, window);
-        }
-        for (watch, accesses) in counted {
-            self.store.counted(watch, accesses);
-        }
-        for (id, sample) in self.paced.finish(windows.iter().map(|(_, window)| window)) {
+        let known = self.pace.finish();
+        self.put_known(&known);
+        for (id, sample) in self.paced.finish(known.windows.iter().map(|(_, window)| window)) {
             self.store.sample(id, &sample);
         }
         self.store
+    }
+
+    /// Tells rates anew, now and then.
+    pub fn put_rates(&mut self) {
+        if let Some(known) = self.pace.news() {
+            self.put_known(&known);
+        }
+    }
+
+    fn put_known(&mut self, Known { windows, counted }: &Known) {
+        for (id, window) in windows {
+            self.store.window(*id, window);
+        }
+        for (watch, accesses) in counted {
+            self.store.counted(*watch, *accesses);
+        }
     }
 
     fn since_start(&self, time_ns: u64) -> u64 {

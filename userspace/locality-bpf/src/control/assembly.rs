@@ -99,6 +99,7 @@ pub fn start(
                     Event::Second => {
                         let summary = lock(&shown).summary.take();
                         assembler.put_objects();
+                        assembler.put_rates();
                         assembler.store().so_far(&summary.unwrap_or_default());
                     }
                     event if event.is_essential() => notable = Notable::of(event),

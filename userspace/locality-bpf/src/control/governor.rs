@@ -176,9 +176,17 @@ impl Governor {
 
 /// A period for `rate`, off by up to a tenth at random, so that the samples fall into step with nothing.
 pub fn period_ns(rate: f64, entropy: u64) -> u64 {
-    // Fibonacci hashing spreads the low bits of a clock value.
-    let unit = (entropy.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64;
-    (1e9 / rate * (0.9 + 0.2 * unit)) as u64
+    (1e9 / rate * (0.9 + 0.2 * unit(entropy))) as u64
+}
+
+/// The first one: off by up to half, so that clocks which start together are not in step with each other.
+pub fn first_period_ns(rate: f64, entropy: u64) -> u64 {
+    (1e9 / rate * (0.5 + unit(entropy))) as u64
+}
+
+/// From 0 to 1: Fibonacci hashing spreads the low bits of a clock value.
+fn unit(entropy: u64) -> f64 {
+    (entropy.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ const PATIENCE_NS: u64 = 500_000_000;
 /// Standard deviation of a time between two traps, in what one costs.
 const CLOCK_ERROR: f64 = 0.25;
 
+/// Number of windows at which the rates of all are told again for the first time.
+const FIRST_NEWS: u32 = 16;
+
 /// A window whose readings are awaited.
 #[derive(Debug)]
 struct Pending {
@@ -54,8 +57,8 @@ struct Touched {
 pub struct Known {
     /// Windows by number.
     pub windows: Vec<(u32, Window)>,
-    /// Accesses between use and reuse, where registers count them.
-    pub counted: Vec<(WatchId, u64)>,
+    /// Accesses between use and reuse, where registers count them; `None` where they do not although that was told before.
+    pub counted: Vec<(WatchId, Option<u64>)>,
 }
 
 /// What a process' rates are learnt from.
@@ -86,6 +89,10 @@ pub struct Pace {
     /// By sequence of the sample.
     pending: HashMap<u64, Pending>,
     windows: u32,
+    /// Number of windows at which the rates of all are told again.
+    news_at: u32,
+    /// What was told last of accesses between use and reuse.
+    counted: HashMap<WatchId, u64>,
 }
 
 impl std::fmt::Debug for Pace {
@@ -116,6 +123,8 @@ impl Pace {
             replaced: Vec::new(),
             pending: HashMap::new(),
             windows: 0,
+            news_at: FIRST_NEWS,
+            counted: HashMap::new(),
         }
     }
 
@@ -237,24 +246,44 @@ impl Pace {
     }
 
     /// All rows, with all that is known at the end.
-    pub fn finish(mut self) -> Known {
+    pub fn finish(&mut self) -> Known {
         let mut unused = Vec::new();
         let mut waiting: Vec<u64> = self.pending.keys().copied().collect();
         waiting.sort_unstable();
         for sequence in waiting {
             self.settle(sequence, &mut unused);
         }
+        self.known()
+    }
+
+    /// What is known by now of the windows whose readings have come.
+    fn known(&mut self) -> Known {
         let share = user_share(&self.costs);
         let mut known = Known::default();
-        for process in self.replaced.into_iter().chain(self.processes.into_values()) {
+        let mut counted = Vec::new();
+        for process in self.replaced.iter().chain(self.processes.values()) {
             let rates = process.rates.rates();
-            known.counted.extend(process.counted(&rates, self.trap_cost_ns as f64));
-            known.windows.extend(process.rows.into_iter().zip(rates).map(|((id, mut row), rate)| {
-                row.rate = told(&rate, share);
-                (id, row)
+            counted.extend(process.counted(&rates, self.trap_cost_ns as f64));
+            known.windows.extend(process.rows.iter().zip(rates).map(|((id, row), rate)| {
+                let rate = told(&rate, share);
+                (*id, Window { rate, ..row.clone() })
             }));
         }
+        let before = std::mem::replace(&mut self.counted, counted.iter().copied().collect());
+        let withdrawn = before.into_keys().filter(|watch| !self.counted.contains_key(watch));
+        known.counted.extend(withdrawn.map(|watch| (watch, None)));
+        known.counted.extend(counted.into_iter().map(|(watch, accesses)| (watch, Some(accesses))));
         known
+    }
+
+    /// The same, each time that there are half as many windows more than at the last time: each was told what the ones before it told, and whoever
+    /// reads the profile meanwhile shall know as much as at the end.
+    pub fn news(&mut self) -> Option<Known> {
+        let is_due = self.windows >= self.news_at;
+        is_due.then(|| {
+            self.news_at = self.windows * 3 / 2 + 1;
+            self.known()
+        })
     }
 }
 
@@ -266,6 +295,7 @@ impl Process {
 
     /// Watches whose accesses between use and reuse registers count.
     fn counted(&self, rates: &[SampleRate], trap_cost_ns: f64) -> Vec<(WatchId, u64)> {
+        let counts = self.rates.counts(rates);
         let numbers: HashMap<u32, usize> = self.rows.iter().map(|(_, row)| row.sample.0).zip(0..).collect();
         let count = |touched: &Touched| {
             let Touched { watch, sample, between, cpu_ns, until_ns, without } = touched;
@@ -274,7 +304,7 @@ impl Process {
             let (cpu_ns, error_ns) = (*cpu_ns as f64, CLOCK_ERROR * trap_cost_ns);
             let (until_ns, without) = (*until_ns as f64, *without);
             let span = Span { sample, from, to, cpu_ns, error_ns, until_ns, without };
-            let accesses = self.rates.between(&span, rates)?;
+            let accesses = counts.between(&span)?;
             Some((*watch, accesses.value.round() as u64))
         };
         self.touched.iter().filter_map(count).collect()

@@ -29,7 +29,7 @@ impl Paced {
     /// What a sample stands for: nanoseconds of CPU time or, if accesses started it, so many of them.
     pub fn period(&self, record: &SampleRecord) -> u64 {
         match record.address {
-            0 => self.clock.at(record.header.time_ns),
+            0 => self.clock.at(record.header.cpu, record.header.time_ns),
             _ => record.period,
         }
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn paced(n: u32) -> Paced {
-        let mut paced = Paced::new(Periods::new(0));
+        let mut paced = Paced::new(Periods::new([]));
         for id in 0..n {
             let access = Err(String::new());
             let (thread, stack) = (ThreadId(0), StackId(0));
@@ -89,7 +89,7 @@ mod tests {
     /// Of the clock the kernel's period is not believed; what hardware counts is.
     #[test]
     fn a_tick_and_a_hardware_sample_have_periods_of_their_own() {
-        let paced = Paced::new(Periods::new(70));
+        let paced = Paced::new(Periods::new([(0, 70)]));
         // SAFETY: a record of plain numbers.
         let mut record: SampleRecord = unsafe { std::mem::zeroed() };
         record.period = 1_000;

@@ -15,8 +15,10 @@ use std::{
 use locality_analysis::model::CacheLevel;
 use locality_rate::{Level, Machine};
 
-/// Repetitions of each run; the fastest counts.
+/// Repetitions of each run, fewer where they take long; the fastest counts.
 const ROUNDS: u32 = 24;
+const FEWEST_ROUNDS: u32 = 3;
+const LONG: Duration = Duration::from_millis(1);
 /// Times that a piece of code is run in a repetition.
 const TURNS: u32 = 64;
 /// Copies of it in one go, as in `.rept` below.
@@ -164,7 +166,9 @@ fn time(mut code: impl FnMut()) -> f64 {
         (0..TURNS).for_each(|_| code());
         began.elapsed().as_nanos() as f64 / (f64::from(TURNS) * COPIES)
     };
-    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
+    let began = Instant::now();
+    let is_due = |done: &u32| *done < FEWEST_ROUNDS || began.elapsed() < LONG;
+    (0..ROUNDS).take_while(is_due).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
 /// Memory that the code below uses.
@@ -253,6 +257,8 @@ fn core() -> Machine {
         ));
     let add = cycles(copies!("addsd xmm0, xmm0"));
     let multiply = cycles(copies!("mulsd xmm0, xmm0"));
+    let pause = cycles(copies!("pause"));
+    let timestamp = cycles(copies!("rdtsc"));
     // Through memory, and the addition.
     let forward = cycles(copies!("add qword ptr [rsi], 1")) - 1.0;
     // The words are 0, so each address is the one before.
@@ -269,6 +275,8 @@ fn core() -> Machine {
         forward: if forward > -0.2 { forward.max(0.0) } else { f64::NAN },
         add,
         multiply,
+        pause,
+        timestamp,
         ..Machine::default()
     }
 }

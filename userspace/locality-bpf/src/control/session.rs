@@ -215,7 +215,9 @@ impl<'a> Trace<'a> {
         );
         tracing::debug!("prices: {prices:?}");
         let governor = Governor::new(plan.overhead_percent / 100.0, prices, plan.user_only);
-        let clock = Clock::open_with(&object, &books.selected, governor::period_ns(governor.rate(), 0))?;
+        let (rate, now) = (governor.rate(), sys::monotonic_ns());
+        let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
+        let clock = Clock::open_with(&object, &books.selected, first)?;
         let (events, queue) = mpsc::channel(QUEUE);
         let heap = heap.map(|object| {
             let settings = heap::Settings {
@@ -391,7 +393,8 @@ impl<'a> Trace<'a> {
         let rate = self.governor.steer(spending);
         let now = sys::monotonic_ns();
         let sampled = get(&self.books.costs.sampled_accesses);
-        self.clock.steer(governor::period_ns(rate, now), now, (sampled, spending.cpu_ns));
+        let period_ns = |cpu: u32| governor::period_ns(rate, now.wrapping_add(cpu.into()));
+        self.clock.steer(period_ns, now, (sampled, spending.cpu_ns));
         let precision = self.precision.as_ref().map(Precision::words).unwrap_or_default();
         self.progress.show(&self.books.progress(&spending, &precision));
         spending

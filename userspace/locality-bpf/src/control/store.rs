@@ -90,8 +90,8 @@ impl Store {
         self.note(result);
     }
 
-    /// Tells how many accesses lie between a watch's use and reuse.
-    pub fn counted(&mut self, id: WatchId, accesses: u64) {
+    /// Tells how many accesses lie between a watch's use and reuse, if that is known.
+    pub fn counted(&mut self, id: WatchId, accesses: Option<u64>) {
         let result = self.writer.put_counted(id, accesses);
         self.note(result);
     }

@@ -332,7 +332,7 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
         };
         writer.append_watch(&watch)?;
         if let Some(accesses) = later {
-            writer.put_counted(WatchId(id), accesses)?;
+            writer.put_counted(WatchId(id), Some(accesses))?;
         }
     }
     for (id, object) in (0..).zip(&profile.objects) {

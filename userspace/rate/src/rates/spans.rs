@@ -1,5 +1,7 @@
 //! Accesses between two touches of a watched word: which registers may count them, and what time × rate expects.
 
+use std::collections::BTreeMap;
+
 use super::{Kept, NEAREST, Rates};
 use crate::pace::median;
 use crate::progress::{self, Advance, COLD_NS, Expected, GOOD, MOST_ROUGH};
@@ -13,6 +15,8 @@ const AROUND: usize = 8;
 /// Readings of a place's samples from which it is known how much time the thread spends there, and how much it may spend elsewhere.
 const FEWEST_SEEN: u32 = 20;
 const MOST_ELSEWHERE: f64 = 0.1;
+/// Instructions at other work that are remembered of a place's readings.
+const MOST_ADDRESSES: usize = 512;
 /// The same where the sample's own readings all found it there.
 const MOST_AROUND: f64 = 0.4;
 /// Times between two readings with one between them are told apart by so much, up to so many; the shortest that there are many of.
@@ -28,20 +32,51 @@ const MOST_DOUBT: f64 = 0.3;
 /// From the stop to the last reading, in parts of the time from the first to the last (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
-impl Rates {
-    /// Accesses between two touches, where registers count them better than time × rate. `rates`: [`Rates::rates`].
-    pub fn between(&self, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
-        let kept = self.samples.get(span.sample)?;
-        if self.blocks.place(accessing(&span.from)) != Some(kept.region) {
+/// Accesses per nanosecond at each place that has samples with a rate: the median.
+type ByPlace = BTreeMap<u64, f64>;
+
+/// Counts accesses between touches.
+#[derive(Debug, Clone)]
+pub struct Counts<'a> {
+    of: &'a Rates,
+    rates: &'a [SampleRate],
+    by_place: ByPlace,
+}
+
+impl Counts<'_> {
+    /// Accesses between two touches, where registers count them better than time × rate.
+    pub fn between(&self, span: &Span) -> Option<Estimate> {
+        let Counts { of, rates, by_place } = self;
+        let kept = of.samples.get(span.sample)?;
+        if of.blocks.place(accessing(&span.from)) != Some(kept.region) {
             return None;
         }
-        self.within(kept, span, rates).or_else(|| self.across(kept, span, rates))
+        of.within(kept, span, (rates, by_place)).or_else(|| of.across(kept, span, rates))
+    }
+}
+
+impl Rates {
+    /// For all samples so far, `rates` being [`Rates::rates`].
+    pub fn counts<'a>(&'a self, rates: &'a [SampleRate]) -> Counts<'a> {
+        let mut all: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for (kept, rate) in self.samples.iter().zip(rates) {
+            if let Some(rate) = rate.accesses_per_ns.filter(|rate| rate.value > 0.0) {
+                all.entry(kept.region).or_default().push(rate.value);
+            }
+        }
+        let by_place = all.into_iter().filter_map(|(place, rates)| Some((place, median(&rates)?.0)));
+        Counts { of: self, rates, by_place: by_place.collect() }
     }
 
     /// Those of one loop.
-    fn within(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
+    fn within(
+        &self,
+        kept: &Kept,
+        span: &Span,
+        (rates, by_place): (&[SampleRate], &ByPlace),
+    ) -> Option<Estimate> {
         let (from, to) = (accessing(&span.from), accessing(&span.to));
-        let elsewhere = self.elsewhere(kept, span)?;
+        let elsewhere = self.elsewhere(kept, span, by_place)?;
         let number = span.sample as u32;
         let at_reuse = self.blocks.at(to);
         let advance = |entry: &(u8, u32)| {
@@ -141,17 +176,23 @@ impl Rates {
         near.filter_map(|at| Some((at, self.samples.get(at)?))).filter(move |other| other.1.thread == thread)
     }
 
-    /// The share of time that a thread may have spent elsewhere than at a sample's place between two touches; `None` where it may be much.
-    fn elsewhere(&self, kept: &Kept, span: &Span) -> Option<f64> {
+    /// The share of accesses that a thread may have made elsewhere than at a sample's place between two touches; `None` where it may be much.
+    fn elsewhere(&self, kept: &Kept, span: &Span, by_place: &ByPlace) -> Option<f64> {
         let seen = self.seen.get(&kept.region)?;
-        let share = seen.elsewhere();
+        // Readings tell shares of time.
+        let faster = self.faster_elsewhere(kept.region, seen, by_place);
+        let of_accesses = |share: f64| share * faster / (1.0 + share * (faster - 1.0));
+        let share = of_accesses(seen.elsewhere());
         // The place makes the second touch too: it is seen there at both ends of what lies between that and the last reading.
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
         // A reading between the touches makes it half as likely that the thread was elsewhere.
         let read = span.until_ns - span.cpu_ns..=span.until_ns;
         let is_read = beyond_ns <= 0.0 && read.contains(&kept.unread_ns);
-        let excursions = seen.excursions(span.cpu_ns).map(|share| if is_read { share / 2.0 } else { share });
+        let excursions = seen
+            .excursions(span.cpu_ns)
+            .map(of_accesses)
+            .map(|share| if is_read { share / 2.0 } else { share });
         if let Some(few) = excursions.filter(|share| is_followed && *share <= MOST_ELSEWHERE) {
             return Some(few);
         }
@@ -174,6 +215,19 @@ impl Rates {
         }
         let is_alone = f64::from(same) >= (1.0 - MOST_ELSEWHERE) * f64::from(around);
         (seen.all >= FEWEST_SEEN && share <= MOST_ELSEWHERE && is_alone).then_some(share)
+    }
+
+    /// How many times as many accesses a nanosecond are made where readings of a place's samples found the thread elsewhere than at the place: 1
+    /// where nothing is known of either.
+    fn faster_elsewhere(&self, place: u64, seen: &Seen, by_place: &ByPlace) -> f64 {
+        let Some(here) = by_place.get(&place) else { return 1.0 };
+        let (mut accesses, mut time) = (0.0, 0.0);
+        for (address, count) in &seen.elsewhere_at {
+            let rate = self.blocks.place(*address).and_then(|place| by_place.get(&place));
+            accesses += f64::from(*count) * rate.map_or(1.0, |rate| rate / here);
+            time += f64::from(*count);
+        }
+        if time > 0.0 { accesses / time } else { 1.0 }
     }
 
     /// The rate between two touches, and the standard deviation of its logarithm.
@@ -199,6 +253,8 @@ pub(super) struct Seen {
     /// At the place.
     here: u32,
     all: u32,
+    /// Where the others found it: instructions, and how often.
+    elsewhere_at: BTreeMap<u64, u32>,
     /// Those between two others that found it there, by the time between these two: at other work, and all.
     between: [(u32, u32); BRACKETS],
 }
@@ -208,6 +264,11 @@ impl Seen {
     pub fn add(&mut self, readings: &[Reading], here: &[bool]) {
         self.here += here.iter().filter(|here| **here).count() as u32;
         self.all += here.len() as u32;
+        for (reading, _) in readings.iter().zip(here).filter(|(_, here)| !**here) {
+            if self.elsewhere_at.len() < MOST_ADDRESSES || self.elsewhere_at.contains_key(&reading.ip) {
+                *self.elsewhere_at.entry(reading.ip).or_default() += 1;
+            }
+        }
         for (readings, here) in readings.windows(3).zip(here.windows(3)) {
             let ([from, _, to], [true, middle, true]) = (readings, here) else { continue };
             let bracket = to.time_ns.saturating_sub(from.time_ns) / BRACKET_NS;
