@@ -319,6 +319,9 @@ fn why_no_samples(profile: &Profile) -> String {
     format!("Nothing was sampled: {why}. {mend}")
 }
 
+/// A cause in the ledger: the stop had taken too long before anything could be armed.
+const TOO_LATE: &str = "stopped too late";
+
 fn why_no_watches(profile: &Profile) -> String {
     let ledger = &profile.ledger;
     let reasons: BTreeSet<&str> =
@@ -334,6 +337,12 @@ fn why_no_watches(profile: &Profile) -> String {
         "the threads were not held yet: what was just started is left alone for some milliseconds".to_owned()
     } else if ledger.refused > 0 {
         format!("the kernel refused all {} debug registers that were asked for", ledger.refused)
+    } else if ledger
+        .unreachable
+        .iter()
+        .any(|(cause, n)| cause == TOO_LATE && 2 * *n as usize > profile.samples.len())
+    {
+        "every stop took longer than --max-stop allows; allow more, 1ms is usual".to_owned()
     } else if !ledger.unreachable.is_empty() {
         format!("no access could be reached from the sampled instructions ({})", causes(&ledger.unreachable))
     } else {

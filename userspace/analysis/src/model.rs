@@ -8,6 +8,7 @@
 
 mod data;
 mod first;
+mod printable;
 
 pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,

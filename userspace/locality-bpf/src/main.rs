@@ -18,7 +18,9 @@ use locality_bpf::{
     cli::{Cli, ExactArgs, Format, Other, OutputArgs, WrongUse},
     compare,
     control::{launch, session, skid::Skid},
-    doctor, exact, objects,
+    doctor, exact,
+    kernel::sys,
+    objects,
     plan::{Plan, Targets, keep_apart},
 };
 
@@ -37,6 +39,10 @@ fn main() -> ExitCode {
         error.exit()
     });
     log_to_stderr(cli.verbose);
+    // Reports are written to files, too; what is launched starts with what we were given.
+    if !matches!(cli.other, None | Some(Other::Exact(_))) {
+        sys::loosen_limits();
+    }
     let done = match cli.other {
         Some(Other::Report { file, estimator, first, output }) => report(&file, estimator, first, &output),
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
@@ -302,7 +308,12 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, launched:
     let colour = wants_colour(to_terminal);
     let findings = Findings::with(profile, estimator);
     let mut page = match output.format {
-        Format::Json => json::print(profile, &findings),
+        Format::Json => {
+            if let Some(why) = why_empty(profile) {
+                eprintln!("locality-bpf: {why}");
+            }
+            json::print(profile, &findings)
+        }
         Format::Text => {
             let style = if colour { Style::Ansi } else { Style::Plain };
             text::print(profile, &findings, text::Options { top: output.top, style })

@@ -50,6 +50,11 @@ pub fn run(
     let profile = locality_profile::read(file)?;
     let findings = Findings::with(&profile, estimator);
     let Some(objects) = &findings.objects else {
+        if profile.partial {
+            bail!(
+                "{name} holds no data objects: its trace was cut short or the file is damaged; `locality-bpf report {name}` tells what is left"
+            );
+        }
         bail!(
             "{name} knows no data objects: it was written by an older locality-bpf (profile format 1 or 2), or no access was \
              seen in the trace; trace the program again"

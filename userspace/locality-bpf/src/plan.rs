@@ -1,6 +1,7 @@
 //! What the user typed, as it is on this machine: targets that exist and may be traced, or one sentence why not.
 
 use std::{
+    collections::HashSet,
     ffi::OsString,
     fs, io,
     os::unix::fs::MetadataExt as _,
@@ -20,6 +21,9 @@ use crate::{
 
 /// Profile when `-o` is not given.
 const DEFAULT_PROFILE: &str = "trace.locality";
+
+/// Least of `--max-stop`: for less, every stop would be for nothing.
+const SHORTEST_STOP: Duration = Duration::from_micros(100);
 
 /// Who is traced.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +95,10 @@ impl Plan {
             for pid in &args.pids {
                 check_process(*pid)?;
             }
-            Targets::Processes(args.pids)
+            let mut pids = args.pids;
+            let mut seen = HashSet::new();
+            pids.retain(|pid| seen.insert(*pid));
+            Targets::Processes(pids)
         };
         let profile = args.output.unwrap_or_else(|| DEFAULT_PROFILE.into());
         check_report(&args.print, Some(&profile))?;
@@ -99,6 +106,12 @@ impl Plan {
             && let Some(why) = crate::control::host::cannot_pass()
         {
             bail!("{why}");
+        }
+        if args.max_stop < SHORTEST_STOP {
+            bail!(WrongUse(
+                "--max-stop is at least 100us: no stop is shorter, and one with a window takes .3 to .6 ms"
+                    .to_owned()
+            ));
         }
         let watch_unheld = args.watch_unheld || !in_virtual_machine();
         if (args.no_stop || targets == Targets::All) && !watch_unheld {
@@ -273,7 +286,10 @@ pub fn check_process(pid: u32) -> Result<()> {
             status.name
         ),
         Err(error) => Err(error).with_context(|| {
-            format!("cannot trace process {pid} ({}): its program file cannot be read; are you root in its container too?", status.name)
+            format!(
+                "cannot trace process {pid} ({}): its program file cannot be read, which takes root with CAP_SYS_PTRACE, here and in its container",
+                status.name
+            )
         }),
     }
 }

@@ -19,6 +19,8 @@ use crate::model::{AccessKind, FieldId, Profile, RecordId, StackId};
 
 /// Objects are ranked by the last level at which this share of all touches misses.
 const ENOUGH_MISSES: f64 = 1e-3;
+/// … and uses of like weight that these misses must be those of: one or two may be there by chance.
+const ENOUGH_USES: f64 = 2.5;
 
 /// Ratios to a common whole, by key. Weights come sample by sample.
 #[derive(Debug, Clone)]
@@ -282,6 +284,12 @@ fn is_unknown(profile: &Profile, row: &Row) -> bool {
 }
 
 /// Weights by calling context, those without a weight left out.
+/// How many of the same weight would tell as much (Kish's effective number).
+fn alike(weights: impl Iterator<Item = f64>) -> f64 {
+    let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
+    if squares > 0.0 { sum * sum / squares } else { 0.0 }
+}
+
 fn stacks(uses: &[DataUse]) -> Vec<StackWeight> {
     let mut stacks: BTreeMap<StackId, StackWeight> = BTreeMap::new();
     for one in uses.iter().filter(|one| one.accesses > 0.0) {
@@ -323,7 +331,11 @@ impl Analysis for Shares<'_> {
             Level { level: *level, bytes: *bytes, miss_ratio }
         };
         let levels: Vec<Level> = self.levels.iter().enumerate().map(level).collect();
-        let ranked_by = levels.iter().rposition(|level| level.miss_ratio >= ENOUGH_MISSES);
+        let is_enough = |(index, level): (usize, &Level)| {
+            level.miss_ratio >= ENOUGH_MISSES
+                && alike(uses.iter().map(|one| one.misses[index])) >= ENOUGH_USES
+        };
+        let ranked_by = levels.iter().enumerate().rposition(is_enough);
 
         let mut rows: Vec<Option<Row>> = vec![None; self.rows.len()];
         for (row, own) in &own {

@@ -310,8 +310,12 @@ impl Text<'_> {
 
     /// "heap, 35 MiB, struct cell, allocated at sim.c:88"
     fn described(&self, object: &Object, row: &Row) -> String {
-        let mut words = vec![kind_word(object.kind).to_owned()];
-        words.extend(row.bytes.filter(|size| *size > 0).map(bytes));
+        let size = row.bytes.filter(|size| *size > 0).map(bytes);
+        let mut words: Vec<String> = match (object.kind, size) {
+            // The kernel makes one mapping of neighbours.
+            (ObjectKind::Mapped, Some(size)) => vec![format!("in {size} of mapped memory")],
+            (kind, size) => [kind_word(kind).to_owned()].into_iter().chain(size).collect(),
+        };
         words.extend(object.type_name.as_ref().map(|name| shorten(name, 32)));
         words.extend(self.origin(object));
         words.extend(inferred(object).map(str::to_owned));

@@ -17,6 +17,9 @@ use crate::rates::Unit;
 use super::objects_text::Text;
 use super::units::{accesses, bytes, count, counted, duration, percent, share, shorten, timestamp};
 use super::wrap::wrap;
+
+/// Share of the targets' CPU time up to which ours is told as such.
+const MOST_PERCENT: f64 = 400.0;
 use super::{cache_use, misses, tree};
 
 /// Columns of the report.
@@ -303,7 +306,11 @@ impl Page<'_> {
             of_base(overhead.bpf_ns),
             overhead.heap_ns.map_or(String::new(), |ns| format!(", probes of allocations {}", of_base(ns))),
             overhead.string_ns.map_or(String::new(), |ns| format!(", slower copies {}", of_base(ns))),
-            of_base(overhead.controller_ns),
+            // Beside targets that hardly ran it would be thousands of percent.
+            match cost_percent(profile, overhead.controller_ns) {
+                Some(percent) if percent <= MOST_PERCENT => format!("{percent:.2} %"),
+                _ => duration(overhead.controller_ns as f64),
+            },
         );
         self.labelled("Cost", &cost);
         if overhead.stops > 0 {
@@ -612,7 +619,8 @@ impl Page<'_> {
             "A use is a sampled memory access; its reuse is the next access to the same location (8 bytes or less), by any \
              {by}. Shares are estimates with their 95 % interval in brackets; n is what was seen. Time between use and \
              reuse is {unit}. Near pairs (under {near}) need no mending; far ones are where bringing use \
-             and reuse closer together (fusing loops, blocking, reordering) saves cache misses."
+             and reuse closer together (fusing loops, blocking, reordering) saves cache misses. CPU time is where the clock found \
+             the program: behind a slow access, not at it."
         ));
     }
 }

@@ -137,6 +137,8 @@ pub struct Capture {
     restored_ns: u64,
     /// When it last waited for reports until then.
     pub(super) woken_ns: u64,
+    /// How many CPUs there are.
+    pub(super) processors: usize,
     /// Who was born lately.
     pub(super) unmet: Unmet,
     /// Processes that ended, which the controller has not heard of.
@@ -201,6 +203,7 @@ impl Capture {
             place: Place::default(),
             strings,
             woken_ns: 0,
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             unmet: Unmet::default(),
             restored_ns: 0,
             ended: Vec::new(),
@@ -364,7 +367,7 @@ impl Capture {
 
     /// Takes a watch out of every book and reports how it ended.
     pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
-        self.disarm(&mut watch);
+        self.disarm(&mut watch, ended_ns);
         if watch.is_gauge {
             self.tell(Event::Gauged(watch.tgid, watch.address));
             return;
@@ -403,14 +406,14 @@ impl Capture {
         self.tell(Event::WatchEnded(Box::new(end)));
     }
 
-    /// Frees a watch' register.
-    pub(super) fn disarm(&mut self, watch: &mut Watch) {
+    /// Frees a watch' register; a trap may have done so at `ended_ns`.
+    pub(super) fn disarm(&mut self, watch: &mut Watch, ended_ns: u64) {
         watch.disarm();
         self.kernel.remove_watch(&watch.key());
         if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
             process.watched.remove(&watch.address);
             if process.watched.is_empty() {
-                self.note_disarmed(watch.tgid);
+                self.note_disarmed(watch.tgid, ended_ns);
             }
         }
     }

@@ -196,7 +196,7 @@ impl Capture {
                 if watch.follows.is_some() {
                     self.end_companions(watch.tgid, || EndOutcome::Replaced);
                 }
-                self.disarm(&mut watch);
+                self.disarm(&mut watch, trap.record.header.time_ns);
             }
         }
     }

@@ -161,11 +161,16 @@ impl Capture {
         }
     }
 
-    /// Notes that no word of a process is watched any more.
-    pub(super) fn note_disarmed(&mut self, tgid: u32) {
+    /// Notes that no word of a process is watched any more, since this time.
+    pub(super) fn note_disarmed(&mut self, tgid: u32, since_ns: u64) {
         if self.strings.is_needed() {
             // Of one that is gone, what was counted last must do.
-            self.strings.disarmed(tgid, sys::process_cpu_ns(tgid).unwrap_or(0));
+            let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
+            // A trap is read a while after it ended the watch; what its threads may have run since does not count.
+            let process = self.members.processes.get(&tgid);
+            let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
+            let since_ns = sys::monotonic_ns().saturating_sub(since_ns);
+            self.strings.disarmed(tgid, cpu_ns.saturating_sub(threads * since_ns));
             self.tell_string_cost();
         }
     }
@@ -238,7 +243,7 @@ impl Capture {
             self.end_unseen(id, sys::monotonic_ns());
         }
         // Also where its last watch went with a thread.
-        self.note_disarmed(tgid);
+        self.note_disarmed(tgid, sys::monotonic_ns());
     }
 
     /// Forgets what is watched: no thread is traced any more.

@@ -95,6 +95,8 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         }
         _ => None,
     };
+    // The command is a process of its own already, and keeps what it was given.
+    sys::loosen_limits();
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
     let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
     let counting = Counting::find(devices, &cpu);
@@ -108,8 +110,6 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             "no precision can be waited for without windows, and {why}: end the trace by -d SECONDS in place of --until-ci"
         );
     }
-    // The command is a process of its own already, and keeps what it was given.
-    sys::loosen_limits();
     let hurry = sys::Hurry::begin();
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring, heap) = Object::load_with(&plan.filter(), &offsets, plan.heap)?;

@@ -242,7 +242,7 @@ impl Page {
         for (at, pair) in shown.into_iter().take(top).enumerate() {
             self.line("");
             let sentence = format!(
-                "{:>3}. {} of all reuses, {} misses of 32 KiB; stack distance about {}, time distance about {}",
+                "{:>3}. {} of all reuses, {} misses of 32 KiB; stack distance {}, time distance {} (medians)",
                 at + 1,
                 percent(pair["n"].as_f64().unwrap_or(0.0) / (all.max(1) as f64)),
                 count(&pair["misses"][&near]),
@@ -313,12 +313,15 @@ fn frame(frame: &Value) -> String {
     format!("{}{place}", function(frame))
 }
 
+/// The bin of a median, for no more is known of it: "16 to 31 accesses".
 fn median(value: &Value) -> String {
-    format!(
-        "{} {}",
-        count(&serde_json::json!(value["value"].as_f64().unwrap_or(0.0) as u64)),
-        words(&value["unit"])
-    )
+    let (low, high) = (value["low"].as_u64().unwrap_or(0), value["high"].as_u64().unwrap_or(1));
+    let last = high.saturating_sub(1);
+    let numbers = match low == last {
+        true => count(&value["low"]),
+        false => format!("{} to {}", count(&value["low"]), count(&serde_json::json!(last))),
+    };
+    format!("{numbers} {}", words(&value["unit"]))
 }
 
 /// The bin that the median lies in: "16 to 31".
