@@ -1,7 +1,8 @@
 //! Use → reuse pairs: which code brings data in and which code touches it again, with what time between.
 //!
 //! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩; that is [`ContextPair`]. A reader
-//! first wants source lines, so pairs with the same places at both ends are one [`Pair`], with its contexts under it.
+//! first wants source lines, so pairs with the same places at both ends are one [`Pair`], with its contexts under it; but a line that goes
+//! through several data objects has a pair for each that matters, for their distances have nothing to do with each other.
 //! Weights are Horvitz–Thompson (module `estimate`, with its sources of error).
 //!
 //! Sources of error beside those: places are guessed where stacks are cut or stripped (module `context`); the time between
@@ -15,7 +16,10 @@ use crate::estimate::{Counted, Estimate, quantile, share_of, shares};
 use crate::model::{AccessKind, ObjectId};
 use crate::observation::Reuse;
 
-/// All reuses between two source places.
+/// Share of the weight of what is known between two places from which a data object has a pair of its own, beside others.
+const MATTERS: f64 = 0.1;
+
+/// All reuses between two source places, of one data object where several matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
     /// Where the data was used.
@@ -90,18 +94,28 @@ impl Analysis for Pairs<'_> {
         let place_pair = |reuse: &Reuse| {
             (self.contexts.place_of(reuse.use_context), self.contexts.place_of(reuse.reuse_context))
         };
-        let mut by_place: HashMap<(PlaceId, PlaceId), Vec<ContextPair>> = HashMap::new();
-        for (key, weight, members) in groups(&reuses, |reuse| (reuse.use_context, reuse.reuse_context)) {
-            by_place.entry(place_pair(members[0])).or_default().push(ContextPair {
-                use_context: key.0,
-                reuse_context: key.1,
+        let several = several(&reuses, place_pair);
+        // Objects of little weight, and what lies in none that is known, stay together.
+        let object = |reuse: &Reuse| {
+            reuse
+                .object
+                .filter(|object| several.get(&place_pair(reuse)).is_some_and(|all| all.contains(object)))
+        };
+        let pair_of = |reuse: &Reuse| (place_pair(reuse), object(reuse));
+        let mut by_pair: HashMap<_, Vec<ContextPair>> = HashMap::new();
+        let key = |reuse: &Reuse| (reuse.use_context, reuse.reuse_context, object(reuse));
+        for ((use_context, reuse_context, _), weight, members) in groups(&reuses, key) {
+            by_pair.entry(pair_of(members[0])).or_default().push(ContextPair {
+                use_context,
+                reuse_context,
                 use_kind: agreed(members.iter().map(|reuse| reuse.use_kind)),
                 reuse_kind: agreed(members.iter().map(|reuse| reuse.reuse_kind)),
                 weight,
                 median_ns: between(&members, 0.5),
             });
         }
-        let pair = |((use_place, reuse_place), weight, members): Group<'_, _>| {
+        let pair = |(key, weight, members): Group<'_, ((PlaceId, PlaceId), Option<ObjectId>)>| {
+            let (use_place, reuse_place) = key.0;
             let median_ns = between(&members, 0.5);
             // What nothing tells from far distances is not called near.
             let unsure = members.iter().all(|reuse| reuse.within.is_some());
@@ -116,11 +130,34 @@ impl Analysis for Pairs<'_> {
                 cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.counted()))),
                 near: near_if < self.resolution_ns as f64,
                 object: most_of(&members),
-                contexts: by_place.remove(&(use_place, reuse_place)).unwrap_or_default(),
+                contexts: by_pair.remove(&key).unwrap_or_default(),
             }
         };
-        groups(&reuses, place_pair).into_iter().map(pair).collect()
+        groups(&reuses, pair_of).into_iter().map(pair).collect()
     }
+}
+
+/// The objects that have pairs of their own, for each pair of places at which there are at least two.
+fn several(
+    reuses: &[Reuse],
+    place_pair: impl Fn(&Reuse) -> (PlaceId, PlaceId),
+) -> HashMap<(PlaceId, PlaceId), Vec<ObjectId>> {
+    let mut weights: HashMap<_, BTreeMap<ObjectId, f64>> = HashMap::new();
+    for reuse in reuses {
+        if let Some(object) = reuse.object {
+            *weights.entry(place_pair(reuse)).or_default().entry(object).or_default() += reuse.weight;
+        }
+    }
+    let that_matter = |objects: BTreeMap<ObjectId, f64>| -> Vec<ObjectId> {
+        let least = MATTERS * objects.values().sum::<f64>();
+        objects
+            .into_iter()
+            .filter(|(_, weight)| *weight > 0.0 && *weight >= least)
+            .map(|(id, _)| id)
+            .collect()
+    };
+    let all = weights.into_iter().map(|(places, objects)| (places, that_matter(objects)));
+    all.filter(|(_, objects)| objects.len() > 1).collect()
 }
 
 /// A key, its share of all weight, and who belongs to it.

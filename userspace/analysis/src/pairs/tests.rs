@@ -55,6 +55,39 @@ fn contexts_of_one_line_pair_are_listed_under_it() {
     assert!((sum - 1.0).abs() < 1e-9);
 }
 
+/// `s += a[i] * b[j]`: of two arrays one is near and one far; a third one hardly matters, and of some accesses nothing is known.
+#[test]
+fn a_line_has_a_pair_for_each_object_that_matters() {
+    let mut make = Maker::new();
+    for number in 0..40 {
+        let distance = if number % 2 == 0 { 5 * US } else { 40_000 * US };
+        make.reuse("mm mm.c:5 < main mm.c:9", "mm mm.c:5 < main mm.c:9", distance);
+    }
+    let contexts = Contexts::new(&make.profile);
+    let observations = Observations::of(&make.profile, &contexts);
+    let found = |object: &dyn Fn(usize) -> Option<u32>| {
+        let mut analysis = Pairs::new(&contexts, make.profile.run.distance_resolution_ns);
+        for (number, reuse) in observations.reuses.iter().enumerate() {
+            analysis.observe(Reuse { object: object(number).map(ObjectId), ..reuse.clone() });
+        }
+        analysis.finish()
+    };
+    let pairs = found(&|number| match number {
+        0..4 => None,
+        4 | 5 => Some(9),
+        _ => Some(number as u32 % 2),
+    });
+    let told = |pair: &Pair| (pair.object.map(|(id, _)| id.0), pair.weight.n, pair.near);
+    let mut all: Vec<_> = pairs.iter().map(told).collect();
+    all.sort_unstable();
+    assert_eq!(all, [(None, 6, true), (Some(0), 17, true), (Some(1), 17, false)]);
+    assert!(
+        pairs.iter().all(|pair| pair.contexts.iter().map(|of| of.weight.n).sum::<u64>() == pair.weight.n)
+    );
+    // One alone has all of the pair, whatever is not known.
+    assert_eq!(found(&|number| (number % 2 == 0).then_some(3)).len(), 1);
+}
+
 /// A random profile over five lines: (use line, reuse line, distance in µs, survival in eighths).
 type Row = (u32, u32, u64, u32);
 

@@ -209,13 +209,20 @@ impl Page<'_> {
         }
         if let Some(pair) = self.findings.pairs.iter().find(|pair| self.is_far(pair)) {
             self.paragraph(&format!(
-                "The heaviest far pair is {} → {}: {} of all reuses, {} between use and reuse.",
+                "The heaviest far pair is {} → {}{}: {} of all reuses, {} between use and reuse.",
                 self.place(pair.use_place),
                 self.place(pair.reuse_place),
+                self.object_of(pair).map_or(String::new(), |name| format!(", on `{name}`")),
                 percent(pair.weight.value),
                 self.between(pair.median_ns.value),
             ));
         }
+    }
+
+    /// The name of a pair's data object.
+    fn object_of(&self, pair: &Pair) -> Option<&str> {
+        let object = self.profile.objects.get(pair.object?.0.0 as usize)?;
+        (object.kind != ObjectKind::Unknown).then_some(&object.name)
     }
 
     fn times(&mut self) {
@@ -482,10 +489,7 @@ impl Page<'_> {
         if pair.cross_thread.value >= SMALL_SHARE {
             remarks.push(format!("across threads {:.0} %", pair.cross_thread.value * 100.0));
         }
-        let object = pair.object.and_then(|(id, _)| self.profile.objects.get(id.0 as usize));
-        if let Some(object) = object.filter(|object| object.kind != ObjectKind::Unknown) {
-            remarks.push(format!("on `{}`", object.name));
-        }
+        remarks.extend(self.object_of(pair).map(|name| format!("on `{name}`")));
         let number = format!("{}.", index + 1);
         let weight = format!("{:<15}", share(&pair.weight));
         let weight = if self.is_far(pair) { self.paint("1;31", &weight) } else { self.bold(&weight) };
