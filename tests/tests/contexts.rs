@@ -151,8 +151,15 @@ fn a_thousand_threads_are_followed_and_leave_no_descriptor() {
     assert_eq!(finished.stdout.last(), reference.stdout.last());
     let (report, profile) = (json(&report), read(dir.path()));
     assert_eq!(profile.ledger.imbalance(), None, "{:#}", report["ledger"]);
-    assert_eq!(report["threads"]["seen"], 1001);
-    assert_eq!(report["threads"]["ended"], 1001);
+    // Births come so fast that some are over before anybody looks.
+    let brief = |notice: &serde_json::Value| {
+        let (n, _) = notice.as_str()?.split_once(" threads or processes were not followed")?;
+        n.parse::<u64>().ok()
+    };
+    let brief = report["notices"].as_array().unwrap().iter().find_map(brief).unwrap_or(0);
+    for what in ["seen", "ended"] {
+        assert_eq!(report["threads"][what].as_u64().unwrap() + brief, 1001, "{report:#}");
+    }
     assert!(!profile.samples.is_empty());
     // Four watches in the nine threads that live at a time, and no more with time.
     let middle = |values: &[usize]| {

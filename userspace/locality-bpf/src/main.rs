@@ -105,7 +105,8 @@ fn log_to_stderr(verbose: u8) {
 }
 
 fn trace(plan: &Plan) -> Result<ExitCode> {
-    let outcome = session::run(plan)?;
+    let mut outcome = session::run(plan)?;
+    outcome.profile.make_printable();
     let launched = matches!(plan.targets, Targets::Command(_));
     let printed = print(&outcome.profile, plan.estimator, &plan.print, launched);
     match &outcome.unwritten {
@@ -185,6 +186,7 @@ fn report(
     }
     not_callgrind(output)?;
     let mut profile = locality_profile::read(file)?;
+    profile.make_printable();
     if let Some(first) = first {
         let whole_ns = profile.run.wall_ns;
         profile = profile.first(first.as_nanos() as u64);

@@ -47,7 +47,8 @@ pub fn run(
              COMMAND` tells what is lost in each, a trace more of them"
         );
     }
-    let profile = locality_profile::read(file)?;
+    let mut profile = locality_profile::read(file)?;
+    profile.make_printable();
     let findings = Findings::with(&profile, estimator);
     let Some(objects) = &findings.objects else {
         if profile.partial {

@@ -69,12 +69,12 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
         Accessed::WatchReuse(id) => watch_of(id).map(Accessed::WatchReuse),
     });
     let placeholders = add_placeholders(&mut profile);
-    profile.make_printable();
     if profile.partial {
         // Its run was told last some time before the last rows.
         let last_ns = profile.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
         profile.run.wall_ns = profile.run.wall_ns.max(last_ns);
-        let periods_ns = profile.samples.iter().map(|sample| sample.period_ns).sum();
+        let periods = profile.samples.iter().map(|sample| sample.period_ns);
+        let periods_ns = periods.fold(0, u64::saturating_add);
         profile.run.cpu_ns = profile.run.cpu_ns.max(periods_ns);
     }
 

@@ -237,6 +237,8 @@ pub struct Costs {
     pub gauge_scatter_ns: AtomicU64,
     /// Stops at births of threads and processes.
     pub birth_stops: AtomicU64,
+    /// Newborn threads and processes that ended before they were met.
+    pub brief: AtomicU64,
     /// Stops whose instruction was not the sampled one.
     pub skidded_stops: AtomicU64,
     /// Stops that came too late to arm (`--max-stop`).

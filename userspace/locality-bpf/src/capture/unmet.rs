@@ -8,7 +8,7 @@ use std::{
 
 use locality_common::record::LifecycleRecord;
 
-use super::engine::Capture;
+use super::{engine::Capture, event::add};
 use crate::kernel::{proc, sys};
 
 /// Age at which they are met.
@@ -132,6 +132,7 @@ impl Capture {
     /// The end of one that nobody has met; false if it is none.
     pub(super) fn end_newborn(&mut self, tid: u32, cpu_ns: u64) -> bool {
         let Some((Newborn { tgid, .. }, is_last)) = self.unmet.remove(tid) else { return false };
+        add(&self.costs.brief, 1);
         if is_last && self.members.is_empty(tgid) {
             self.end_process(tgid, cpu_ns);
         }

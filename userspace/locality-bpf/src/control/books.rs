@@ -220,6 +220,12 @@ impl Books<'_> {
                 self.calibration.prices.string_factor()
             ));
         }
+        let brief = get(&self.costs.brief);
+        if brief > 0 {
+            notices.push(format!(
+                "{brief} threads or processes were not followed: they ended within 5 ms, and births came too fast to stop at each."
+            ));
+        }
         let behind = get(&self.costs.controller_behind);
         if behind > 0 {
             notices
