@@ -92,7 +92,9 @@ fn record(event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
     };
     // SAFETY: the destination is a local of the size given.
     unsafe { bpf_get_current_comm((&raw mut record.comm).cast(), 16) };
-    // Births and deaths may come in storms, and nobody waits for them.
-    let wake = if event == lifecycle::EXEC { Wake::Now } else { Wake::NextTurn };
+    // Births and deaths may come in storms, and nobody waits for them but who follows the heap: a child inherits blocks.
+    let is_child = event == lifecycle::FORK && other_tgid != tgid;
+    let is_awaited = event == lifecycle::EXEC || (is_child && maps::heap() != 0);
+    let wake = if is_awaited { Wake::Now } else { Wake::NextTurn };
     submit_small(&record, wake);
 }
