@@ -125,10 +125,9 @@ fn a_round_is_counted_whatever_the_clock_says() {
             spans.push(Span { sample: number as usize, from, to, cpu_ns, error_ns, until_ns, without: 700 });
         }
         let told = rates.rates();
-        let counted: Vec<f64> = spans
-            .iter()
-            .filter_map(|span| Some(rates.counts(&told).between(span)?.value / round as f64))
-            .collect();
+        let counts = rates.counts(&told);
+        let counted: Vec<f64> =
+            spans.iter().filter_map(|span| Some(counts.between(span)?.value / round as f64)).collect();
         if phases {
             assert!(counted.is_empty(), "{counted:?}");
         } else {
@@ -181,7 +180,8 @@ fn a_round_with_another_loop_in_it_is_not_counted() {
             });
         }
         let told = rates.rates();
-        let counted = spans.iter().filter(|span| rates.counts(&told).between(span).is_some()).count();
+        let counts = rates.counts(&told);
+        let counted = spans.iter().filter(|span| counts.between(span).is_some()).count();
         assert_eq!(counted > 100, is_counted, "{counted} of {} beside {other_ns} ns", spans.len());
         assert!(is_counted || counted == 0, "{counted}");
     }
@@ -223,12 +223,13 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
         }
     }
     let told = rates.rates();
+    let counts = rates.counts(&told);
     // By the time between them, from what the loops take.
     let counted = |time: &dyn Fn(f64) -> f64| -> Vec<(usize, f64)> {
         let one = |(span, truth): &(Span, f64)| {
             let cpu_ns = time(span.cpu_ns);
             let span = Span { cpu_ns, until_ns: span.until_ns * cpu_ns / span.cpu_ns, ..*span };
-            Some((span.sample, rates.counts(&told).between(&span)?.value / truth))
+            Some((span.sample, counts.between(&span)?.value / truth))
         };
         spans.iter().filter_map(one).collect()
     };
@@ -244,7 +245,7 @@ fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
     // Several rounds, or not those loops at all; and times that say nothing because a trap costs as much.
     assert!([0.5, 1.6, 2.5].into_iter().all(|times| counted(&|cpu_ns| cpu_ns * times).is_empty()));
     let unclear = |(span, _): &(Span, f64)| Span { error_ns: 0.2 * span.cpu_ns, ..*span };
-    assert!(spans.iter().all(|span| rates.counts(&told).between(&unclear(span)).is_none()));
+    assert!(spans.iter().all(|span| counts.between(&unclear(span)).is_none()));
 }
 
 #[test]

@@ -283,13 +283,13 @@ fn is_unknown(profile: &Profile, row: &Row) -> bool {
     object.is_none_or(|object| object.kind == crate::model::ObjectKind::Unknown)
 }
 
-/// Weights by calling context, those without a weight left out.
 /// How many of the same weight would tell as much (Kish's effective number).
 fn alike(weights: impl Iterator<Item = f64>) -> f64 {
     let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
+/// Weights by calling context, those without a weight left out.
 fn stacks(uses: &[DataUse]) -> Vec<StackWeight> {
     let mut stacks: BTreeMap<StackId, StackWeight> = BTreeMap::new();
     for one in uses.iter().filter(|one| one.accesses > 0.0) {

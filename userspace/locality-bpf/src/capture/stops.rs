@@ -331,6 +331,7 @@ impl Capture {
         let process = self.members.processes.get_mut(&tgid)?;
         if let Err(error) = armed {
             tracing::debug!("watch refused in thread {owner}: {error:#}");
+            process.arbiter.refused(ArbiterKey(id));
             let is_gone = error.chain().any(|cause| {
                 let cause = cause.downcast_ref::<std::io::Error>();
                 cause.and_then(std::io::Error::raw_os_error) == Some(libc::ESRCH)
@@ -338,11 +339,9 @@ impl Capture {
             if is_gone {
                 // It was killed in the stop: no register was refused.
                 self.costs.armed.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-                process.arbiter.refused(ArbiterKey(id));
                 self.kernel.remove_watch(&watch.key());
                 return None;
             }
-            process.arbiter.refused(ArbiterKey(id));
             return Some(Arming::Refused(Box::new(watch), of_use));
         }
         process.watched.insert(address, id);

@@ -315,13 +315,14 @@ fn frame(frame: &Value) -> String {
 
 /// The bin of a median, for no more is known of it: "16 to 31 accesses".
 fn median(value: &Value) -> String {
-    let (low, high) = (value["low"].as_u64().unwrap_or(0), value["high"].as_u64().unwrap_or(1));
-    let last = high.saturating_sub(1);
-    let numbers = match low == last {
-        true => count(&value["low"]),
-        false => format!("{} to {}", count(&value["low"]), count(&serde_json::json!(last))),
-    };
-    format!("{numbers} {}", words(&value["unit"]))
+    format!("{} {}", whole_bin(value), words(&value["unit"]))
+}
+
+/// The numbers of a bin: "16 to 31".
+fn whole_bin(bin: &Value) -> String {
+    let last = bin["high"].as_u64().unwrap_or(1).saturating_sub(1);
+    let (low, last) = (count(&bin["low"]), count(&serde_json::json!(last)));
+    if low == last { low } else { format!("{low} to {last}") }
 }
 
 /// The bin that the median lies in: "16 to 31".
@@ -330,9 +331,7 @@ fn median_bin(bins: &Value) -> String {
     for bin in bins.as_array().into_iter().flatten() {
         left -= bin["fraction"].as_f64().unwrap_or(0.0);
         if left <= 0.0 {
-            let last = bin["high"].as_u64().unwrap_or(1).saturating_sub(1);
-            let (low, last) = (count(&bin["low"]), count(&serde_json::json!(last)));
-            return if low == last { low } else { format!("{low} to {last}") };
+            return whole_bin(bin);
         }
     }
     String::new()

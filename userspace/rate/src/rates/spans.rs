@@ -15,10 +15,10 @@ const AROUND: usize = 8;
 /// Readings of a place's samples from which it is known how much time the thread spends there, and how much it may spend elsewhere.
 const FEWEST_SEEN: u32 = 20;
 const MOST_ELSEWHERE: f64 = 0.1;
-/// Instructions at other work that are remembered of a place's readings.
-const MOST_ADDRESSES: usize = 512;
 /// The same where the sample's own readings all found it there.
 const MOST_AROUND: f64 = 0.4;
+/// Instructions at other work that are remembered of a place's readings.
+const MOST_ADDRESSES: usize = 512;
 /// Times between two readings with one between them are told apart by so much, up to so many; the shortest that there are many of.
 const BRACKET_NS: u64 = 125_000;
 const BRACKETS: usize = 16;
