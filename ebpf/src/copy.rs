@@ -139,7 +139,9 @@ fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
         let until_zero =
             opaque(bpf_probe_read_user_str(to.cast(), WORD_BYTES as u32, from as *const _) as u64);
         if (1..=5).contains(&until_zero) {
-            let behind = opaque(until_zero);
+            // The compiler tests a copy of the count. Verifiers before Linux 7.0 do not carry that bound back to the
+            // count, so the mask bounds the value that is used.
+            let behind = opaque(until_zero) & 7;
             let rest = (WORD_BYTES - behind) as u32;
             bpf_probe_read_user_str(
                 to.add(behind as usize).cast(),
