@@ -20,6 +20,15 @@ use crate::{
     units,
 };
 
+/// How allocations are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HeapArg {
+    /// By kernel probes on the allocation functions.
+    Probes,
+    /// Not at all.
+    Off,
+}
+
 /// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as for what it can.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -325,13 +334,22 @@ pub struct TraceArgs {
     /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold caches may take up to twice as long.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
-    /// Follow allocations, to name heap blocks by where they were allocated [default for a launched command].
+    /// Follow allocations, to name heap blocks by where they were allocated [default: off].
     ///
-    /// This puts breakpoints into the text of the traced programs, on malloc, free and their like; their cost is part of the
-    /// budget. Needs Linux 6.6.
-    #[arg(long, conflicts_with = "all")]
-    pub heap: bool,
-    /// Do not follow the allocations of a launched command.
+    /// `probes` puts breakpoints into the text of the traced programs, on malloc, free and their like, and changes return addresses within
+    /// them: a program that runs copies of its code, or allocates on two stacks at once, can end by SIGTRAP or SIGILL. The cost is part of the
+    /// budget. Needs Linux 6.6. Without a value: `probes`.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "probes",
+        conflicts_with = "all"
+    )]
+    pub heap: Option<HeapArg>,
+    /// Do not follow allocations: the same as --heap=off.
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
     /// Follow allocations of so many bytes and more [default: 1K]; also asks for --heap.
@@ -444,6 +462,10 @@ mod tests {
         let heap_min = |line| parse(line).unwrap().trace.heap_min;
         assert_eq!(heap_min("locality-bpf -p 1 --heap --heap-min 2K"), Some(2048));
         assert_eq!(heap_min("locality-bpf -- ls"), None);
+        let heap = |line| parse(line).unwrap().trace.heap;
+        assert_eq!(heap("locality-bpf --heap -- ls"), Some(HeapArg::Probes));
+        assert_eq!(heap("locality-bpf -p 1 --heap=probes"), Some(HeapArg::Probes));
+        assert_eq!(heap("locality-bpf --heap=off -- ls"), Some(HeapArg::Off));
         let source = |line| parse(line).unwrap().trace.source;
         assert_eq!(source("locality-bpf -p 1"), SampleSource::Auto);
         assert_eq!(source("locality-bpf --source ibs -p 1"), SampleSource::Ibs);
@@ -522,6 +544,8 @@ mod tests {
             "locality-bpf -p 1 -d 0",
             "locality-bpf -p 1 --policy best",
             "locality-bpf -p 1 --heap-min 0",
+            "locality-bpf -p 1 --heap=kernel",
+            "locality-bpf --no-heap --heap=probes -- ls",
             "locality-bpf -p 1 --heap-min 1.5",
             "locality-bpf -a --heap-min 16",
             "locality-bpf --no-heap --heap-min 16 -- ls",

@@ -14,7 +14,7 @@ use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_common::config::{CGROUPS_MAX, CgroupTarget};
 
 use crate::{
-    cli::{OutputArgs, TraceArgs, WrongUse},
+    cli::{HeapArg, OutputArgs, TraceArgs, WrongUse},
     heap,
     kernel::{btf, cgroup, object::Filter, proc, sources::select::SampleSource, sys},
 };
@@ -125,8 +125,10 @@ impl Plan {
             watch_unheld,
             windows: !args.no_window,
             user_only: args.user_only,
-            heap: !args.no_heap
-                && (args.heap || args.heap_min.is_some() || matches!(targets, Targets::Command(_))),
+            heap: match args.heap {
+                Some(how) => how == HeapArg::Probes,
+                None => args.heap_min.is_some(),
+            },
             heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),
             // Stopping every thread of a machine would make each program on it notice a tracer.
             may_stop: !args.no_stop && targets != Targets::All,
