@@ -14,6 +14,7 @@ pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
     Record, RecordId,
 };
+pub use printable::printable;
 
 /// One traced run, whole.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use locality_analysis::{
     estimator::Estimator,
     findings::{Findings, why_empty},
-    model::Profile,
+    model::{Profile, printable},
     report::{
         json,
         text::{self, Style},
@@ -85,9 +85,10 @@ fn main() -> ExitCode {
 /// verifier says on hundreds of lines.)
 fn sentence(error: &anyhow::Error) -> String {
     tracing::debug!("{error:?}");
+    // A cause may name a process or a file, by the name that a stranger gave it.
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
-        let cause = cause.lines().next().unwrap_or_default();
-        match (said.is_empty(), said.contains(cause)) {
+        let cause = &printable(cause.lines().next().unwrap_or_default());
+        match (said.is_empty(), said.contains(cause.as_str())) {
             (true, _) => cause.to_owned(),
             (_, true) => said,
             _ => format!("{said}: {cause}"),

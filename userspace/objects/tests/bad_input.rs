@@ -117,6 +117,9 @@ fn split_debug_info() {
     for (flags, tool) in [
         ("-O0 -gdwarf-5 -gsplit-dwarf", "llvm-dwp"),
         ("-O0 -gdwarf-4 -gsplit-dwarf", "dwp"),
+        // Variables in registers have lists of locations, by address in a unit that has a base.
+        ("-O2 -gdwarf-4 -gsplit-dwarf", "dwp"),
+        ("-O2 -gdwarf-4 -gsplit-dwarf -ffunction-sections", "dwp"),
         // Some of llvm's take no compressed ones.
         ("-O0 -gdwarf-5 -gsplit-dwarf -gz", "dwp-of-none"),
         ("-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section", "llvm-dwp"),
@@ -167,20 +170,24 @@ fn split_type_units_of_dwarf_4() {
     }
 }
 
-/// Classes with members in namespaces, each in its type unit.
+/// Classes with members in namespaces, each in its type unit, and in one unit of DWARF 4 with what was optimised.
 #[test]
-fn split_type_units_of_cpp() {
+fn split_units_of_cpp() {
     let workshop = Workshop::new();
-    for packed in [false, true] {
-        let flags = "-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section";
+    for (flags, tool, packed) in [
+        ("-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section", "llvm-dwp", false),
+        ("-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section", "llvm-dwp", true),
+        ("-O2 -gdwarf-4 -gsplit-dwarf", "dwp", false),
+        ("-O2 -gdwarf-4 -gsplit-dwarf", "dwp", true),
+    ] {
         workshop.compile("classes", "g++", &["kinds.cc"], flags);
-        if packed && std::process::Command::new("llvm-dwp").arg("--version").output().is_ok() {
-            workshop.tool("llvm-dwp -e classes -o classes.dwp");
+        if packed && std::process::Command::new(tool).arg("--version").output().is_ok() {
+            workshop.tool(&format!("{tool} -e classes -o classes.dwp"));
             workshop.tool("find . -name *.dwo -delete");
         }
         let target = Target::start(&workshop.path("classes"));
         let mut look = target.look();
-        assert_eq!(check(&target, &mut look, |_| true), 17);
+        assert_eq!(check(&target, &mut look, |_| true), 17, "{flags}");
         for truth in target.truths.iter().filter(|truth| truth.kind == "static") {
             let declared = look.resolve(truth.address).object.declared.clone().unwrap();
             assert!(declared.file.ends_with("/kinds.cc"), "{}: {declared:?}", truth.name);

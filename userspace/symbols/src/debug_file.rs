@@ -10,13 +10,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::elf::{Bytes, Elf};
-use crate::module::open_regular;
+use crate::opening::{Links, open_below, open_regular};
 
 /// The open debug file for `elf`, which the process sees at `path` below `root`.
 pub(crate) fn find(elf: &Elf, root: &Path, path: &str) -> Option<File> {
     candidates(elf, path).into_iter().find_map(|candidate| {
-        let below = candidate.strip_prefix("/").ok()?;
-        [root.join(below), candidate.clone()].into_iter().find_map(|place| open_if_right(&place, elf))
+        let below = open_below(root, &candidate, Links::All);
+        [below, open_regular(&candidate)].into_iter().flatten().find_map(|file| if_right(file, elf))
     })
 }
 
@@ -40,8 +40,7 @@ fn candidates(elf: &Elf, path: &str) -> Vec<PathBuf> {
     found
 }
 
-fn open_if_right(place: &Path, binary: &Elf) -> Option<File> {
-    let file = open_regular(place).ok()?;
+fn if_right(file: File, binary: &Elf) -> Option<File> {
     let debug = Elf::parse(Bytes::map(&file).ok()?)?;
     let right = if binary.build_id.is_empty() {
         binary.debug_link.as_ref().is_some_and(|(_, crc)| crc32fast::hash(&debug.bytes) == *crc)

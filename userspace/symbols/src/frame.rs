@@ -36,6 +36,23 @@ pub struct SourceFrame {
     pub unknown: Option<Unknown>,
 }
 
+impl SourceFrame {
+    /// False for generated code: another function may take its place at any time, and its name with it.
+    pub fn is_lasting(&self) -> bool {
+        !matches!(
+            self.unknown,
+            Some(
+                Unknown::NoPerfMap
+                    | Unknown::PerfMapHasNoLines
+                    | Unknown::PerfMapOlder
+                    | Unknown::PerfMapForeign
+                    | Unknown::PerfMapIrregular
+                    | Unknown::PerfMapTooLarge
+            )
+        )
+    }
+}
+
 /// Why something about a frame is not known. `Display` is a short text for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unknown {
@@ -63,6 +80,14 @@ pub enum Unknown {
     NoPerfMap,
     /// Generated code: perf maps have names but no lines.
     PerfMapHasNoLines,
+    /// Generated code: the perf map was last written before the process began.
+    PerfMapOlder,
+    /// Generated code: the perf map belongs to another user.
+    PerfMapForeign,
+    /// Generated code: at the place of the perf map lies a link, a FIFO or a device.
+    PerfMapIrregular,
+    /// Generated code: the perf map is too large to be read.
+    PerfMapTooLarge,
 }
 
 impl Unknown {
@@ -83,6 +108,10 @@ impl Unknown {
             Self::NotElf => "not an x86-64 ELF file",
             Self::NoPerfMap => "generated code: no perf map",
             Self::PerfMapHasNoLines => "generated code: name from the perf map, line unknown",
+            Self::PerfMapOlder => "generated code: its perf map is older than the process",
+            Self::PerfMapForeign => "generated code: its perf map belongs to another user",
+            Self::PerfMapIrregular => "generated code: its perf map is not a regular file",
+            Self::PerfMapTooLarge => "generated code: its perf map is too large",
         }
     }
 }

@@ -15,6 +15,7 @@ mod frame;
 mod jit;
 mod maps;
 mod module;
+mod opening;
 mod process;
 mod symbolize;
 mod unsplit;

@@ -6,9 +6,9 @@
 //! stays true.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -16,6 +16,7 @@ use crate::debug_file;
 use crate::elf::{Bytes, Elf, Symbols};
 use crate::frame::{ModuleInfo, Unknown};
 use crate::maps::Mapping;
+use crate::opening::{Links, open_below, open_regular};
 use crate::unsplit::unsplit;
 
 /// What makes a file on this machine the same file with the same contents.
@@ -175,23 +176,12 @@ fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
     if deleted {
         return Err(Unknown::FileGone);
     }
-    let by_path = format!("/proc/{pid}/root{path}");
-    let file = open_regular(Path::new(&by_path)).map_err(|error| unknown(&error))?;
+    let root = format!("/proc/{pid}/root");
+    let file = open_below(Path::new(&root), Path::new(path), Links::All).map_err(|error| unknown(&error))?;
     if file.metadata().map_err(|error| unknown(&error))?.ino() != mapping.inode {
         return Err(Unknown::FileReplaced);
     }
     Ok((file, path))
-}
-
-/// Opens a regular file. It is looked at before, because opening a device can have effects, and opened without waiting,
-/// because a FIFO may have taken its place meanwhile.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-    if !fs::metadata(path)?.is_file() {
-        return Err(irregular());
-    }
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }
 
 pub(crate) fn unknown(error: &io::Error) -> Unknown {
@@ -229,6 +219,7 @@ fn read_memory(process: &str, start: u64, end: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     /// Without the right to use `map_files`, the path leads to whatever is there now; the inode tells.
     #[test]

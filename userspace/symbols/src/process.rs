@@ -89,6 +89,11 @@ impl Processes {
         self.process(pid).map_or(0, |process| lock(&process).readings)
     }
 
+    /// Changes when an address of the process may mean something else than before. 0 for an unknown process.
+    pub fn generation(&self, pid: u32) -> u64 {
+        self.process(pid).map_or(0, |process| lock(&process).generation)
+    }
+
     /// Opens the ELF file behind a mapping of the process, executable or not. Open files are shared, so asking again is
     /// cheap while one handle lives; what was opened while the process lived is found after its end too.
     pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
@@ -218,6 +223,8 @@ impl Process {
     fn start_again(&mut self) -> io::Result<()> {
         let mut read = Ok(());
         for _ in 0..READINGS_MAX {
+            // Names of the code that another program generated are not this program's.
+            self.perf_map = PerfMap::default();
             // First, so that what is read is of this program or, which is seen, of a later one.
             self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
             read = self.read_again();
@@ -308,7 +315,7 @@ impl Process {
             }
         };
         if matches!(code, Code::Generated) && self.perf_map.wants_file() && self.is_alive() {
-            self.perf_map.open(self.pid);
+            self.perf_map.open(self.pid, self.started);
         }
         Some(code)
     }

@@ -20,7 +20,8 @@ use crate::cfi;
 use crate::demangle::{demangle, is_mangled};
 use crate::elf::Bytes;
 use crate::frame::{ModuleInfo, SourceFrame, Unknown};
-use crate::module::{Module, open_regular, unknown};
+use crate::module::{Module, unknown};
+use crate::opening::open_regular;
 use crate::process::{Code, Processes, lock};
 use crate::unwind::CodeAddress;
 
@@ -113,17 +114,16 @@ impl Symbolizer {
     }
 
     fn in_generated_code(&mut self, pid: u32, at: CodeAddress) -> SourceFrame {
-        let name = self
-            .processes
-            .process(pid)
-            .ok()
-            .and_then(|process| lock(&process).perf_map.find(at.lookup()).map(str::to_owned));
+        let name = match self.processes.process(pid) {
+            Ok(process) => lock(&process).perf_map.find(at.lookup()).map(str::to_owned),
+            Err(_) => Err(Unknown::NoPerfMap),
+        };
         let (module, unknown) = match name {
-            Some(_) => (&self.generated, Unknown::PerfMapHasNoLines),
-            None => (&self.anonymous, Unknown::NoPerfMap),
+            Ok(_) => (&self.generated, Unknown::PerfMapHasNoLines),
+            Err(reason) => (&self.anonymous, reason),
         };
         SourceFrame {
-            function: name,
+            function: name.ok(),
             module: Some(Arc::clone(module)),
             address: at.address(),
             unknown: Some(unknown),

@@ -5,7 +5,8 @@
 //! the process's root and then below ours. Its id must be the unit's. Units without a file stay as they are. Source: DWARF 5, §7.3.
 //! gimli converts; it writes no type units, so those become ordinary ones, to which references lead by place in place of signature.
 //! Limits: packages and files of more than [`MOST_BYTES`] in all are left alone, as reading is not lazy here; units of DWARF 4 with type
-//! units stay split, and what gimli cannot convert leaves all of the program split.
+//! units stay split, and what gimli cannot convert leaves all of the program split. A variable that gcc describes in part by a pointer
+//! to no entry has no location at all.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,8 +16,8 @@ use std::os::fd::FromRawFd as _;
 use std::path::{Path, PathBuf};
 
 use gimli::write::{
-    Address, AttributeValue, ConvertResult, ConvertUnit, ConvertUnitEntry, DebugInfoRef, EndianVec, Sections,
-    UnitEntryId,
+    Address, AttributeValue, ConvertError, ConvertResult, ConvertUnit, ConvertUnitEntry, DebugInfoRef,
+    EndianVec, Location, LocationList, Range, RangeList, Sections, UnitEntryId,
 };
 use gimli::{
     DebugInfo, DebugTypeSignature, Dwarf, DwarfPackageSections, DwarfSections, DwoId, EndianSlice,
@@ -29,7 +30,7 @@ use object::{
 };
 
 use crate::elf::Bytes;
-use crate::module::open_regular;
+use crate::opening::{Links, open_below, open_regular};
 use crate::symbolize::guarded;
 
 /// Largest `.dwo` files, or package, of one program.
@@ -50,8 +51,7 @@ pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
         return None;
     }
     let open = |place: &Path| {
-        let below = root.join(place.strip_prefix("/").ok()?);
-        let file = open_regular(&below).or_else(|_| open_regular(place)).ok()?;
+        let file = open_below(root, place, Links::All).or_else(|_| open_regular(place)).ok()?;
         Bytes::map(&file).ok()
     };
     let package = open(Path::new(&format!("{path}.dwp"))).filter(|bytes| bytes.len() <= MOST_BYTES);
@@ -165,6 +165,9 @@ fn converted(
         for name in [gimli::DW_AT_dwo_name, gimli::DW_AT_GNU_dwo_name, gimli::DW_AT_GNU_dwo_id] {
             unit.unit.get_mut(root).delete(name);
         }
+        if unit.unit.version() < 5 {
+            based(unit.unit);
+        }
     }
     let mut signed = HashMap::new();
     for file in types {
@@ -189,6 +192,106 @@ fn converted(
 
 fn constant(address: u64) -> Option<Address> {
     Some(Address::Constant(address))
+}
+
+/// Writes the lists of ranges and locations of a unit of DWARF 4 from its base address on. A split unit has them by
+/// address, and in sections of DWARF 4 an address is taken from the base on. gimli refuses to write such a mixture.
+fn based(unit: &mut gimli::write::Unit) {
+    let base = match unit.get(unit.root()).get(gimli::DW_AT_low_pc) {
+        Some(AttributeValue::Address(Address::Constant(base))) if *base != 0 => *base,
+        _ => return,
+    };
+    let ranges = std::mem::take(&mut unit.ranges);
+    let locations = std::mem::take(&mut unit.locations);
+    let (mut new_ranges, mut new_locations) = (HashMap::new(), HashMap::new());
+    let mut left = vec![unit.root()];
+    while let Some(id) = left.pop() {
+        left.extend(unit.get(id).children());
+        let attributes = unit.get(id).attrs().map(|attribute| attribute.get().clone());
+        for (index, value) in attributes.collect::<Vec<_>>().into_iter().enumerate() {
+            let new = match value {
+                AttributeValue::RangeListRef(old) => AttributeValue::RangeListRef(
+                    *new_ranges
+                        .entry(old)
+                        .or_insert_with(|| unit.ranges.add(ranges_from(ranges.get(old), base))),
+                ),
+                AttributeValue::LocationListRef(old) => AttributeValue::LocationListRef(
+                    *new_locations
+                        .entry(old)
+                        .or_insert_with(|| unit.locations.add(locations_from(locations.get(old), base))),
+                ),
+                _ => continue,
+            };
+            if let Some(attribute) = unit.get_mut(id).attrs_mut().nth(index) {
+                attribute.set(new);
+            }
+        }
+    }
+}
+
+/// The bounds of a range by address as distances from a base.
+fn distances(begin: Address, end: Address, base: u64) -> Option<(u64, u64)> {
+    match (begin, end) {
+        (Address::Constant(begin), Address::Constant(end)) if begin != end => {
+            // Addresses below the base wrap, and readers add the base with wrapping, too.
+            Some((begin.wrapping_sub(base), end.wrapping_sub(base)))
+        }
+        _ => None,
+    }
+}
+
+fn after(begin: Address, length: u64) -> Address {
+    match begin {
+        Address::Constant(begin) => Address::Constant(begin.wrapping_add(length)),
+        other => other,
+    }
+}
+
+fn ranges_from(list: &RangeList, mut base: u64) -> RangeList {
+    let mut based = Vec::with_capacity(list.0.len());
+    for range in &list.0 {
+        let (begin, end) = match *range {
+            Range::BaseAddress { address } => {
+                base = if let Address::Constant(address) = address { address } else { base };
+                based.push(range.clone());
+                continue;
+            }
+            Range::OffsetPair { .. } => {
+                based.push(range.clone());
+                continue;
+            }
+            Range::StartEnd { begin, end } => (begin, end),
+            Range::StartLength { begin, length } => (begin, after(begin, length)),
+        };
+        let pair = distances(begin, end, base).map(|(begin, end)| Range::OffsetPair { begin, end });
+        based.extend(pair);
+    }
+    RangeList(based)
+}
+
+fn locations_from(list: &LocationList, mut base: u64) -> LocationList {
+    let mut based = Vec::with_capacity(list.0.len());
+    for location in &list.0 {
+        let (begin, end, data) = match location {
+            Location::BaseAddress { address } => {
+                base = if let Address::Constant(address) = address { *address } else { base };
+                based.push(location.clone());
+                continue;
+            }
+            Location::OffsetPair { .. } => {
+                based.push(location.clone());
+                continue;
+            }
+            Location::StartEnd { begin, end, data } => (*begin, *end, data),
+            Location::StartLength { begin, length, data } => (*begin, after(*begin, *length), data),
+            // Lists of DWARF 4 have none.
+            Location::DefaultLocation { .. } => continue,
+        };
+        let data = data.clone();
+        let pair = distances(begin, end, base).map(|(begin, end)| Location::OffsetPair { begin, end, data });
+        based.extend(pair);
+    }
+    LocationList(based)
 }
 
 /// A unit with its lines.
@@ -225,7 +328,13 @@ fn attributes<'a>(
             gimli::AttributeValue::Sdata(file) if is_file => {
                 AttributeValue::FileIndex(unit.convert_file_index(entry.read_unit, file.cast_unsigned())?)
             }
-            _ => unit.convert_attribute_value(entry.read_unit, attribute, &constant)?,
+            _ => match unit.convert_attribute_value(entry.read_unit, attribute, &constant) {
+                // gcc leaves pointers to entry 0 in lists of locations, for variables without a place of their own.
+                Err(ConvertError::InvalidDebugInfoRef) if attribute.name() == gimli::DW_AT_location => {
+                    continue;
+                }
+                converted => converted?,
+            },
         };
         unit.unit.get_mut(id).set(attribute.name(), value);
     }

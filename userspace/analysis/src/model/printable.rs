@@ -33,7 +33,8 @@ fn names(object: &mut Object) -> impl Iterator<Item = &mut String> {
     [Some(name), type_name.as_mut(), declared, function.as_mut(), unknown.as_mut()].into_iter().flatten()
 }
 
-fn printable(text: &str) -> String {
+/// A text without control characters: each is written out, as `\u{1b}` or `\n`.
+pub fn printable(text: &str) -> String {
     let mut written = String::with_capacity(text.len() + 8);
     for character in text.chars() {
         match character.is_control() {

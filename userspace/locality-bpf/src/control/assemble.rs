@@ -85,6 +85,8 @@ pub struct Assembler {
     frames: HashMap<Frame, FrameId>,
     stacks: HashMap<Stack, StackId>,
     resolved: HashMap<(u32, CodeAddress), Vec<FrameId>>,
+    /// Of each process, the state of its mappings that `resolved` is of.
+    generations: HashMap<u32, u64>,
     samples: u32,
     uses: u32,
     loads: u32,
@@ -128,6 +130,7 @@ impl Assembler {
             frames: HashMap::new(),
             stacks: HashMap::new(),
             resolved: HashMap::new(),
+            generations: HashMap::new(),
             samples: 0,
             uses: 0,
             loads: 0,
@@ -260,6 +263,7 @@ impl Assembler {
             self.alive.remove(&pid);
             self.sites.forget(pid);
             self.resolved.retain(|(of, _), _| *of != pid);
+            self.generations.remove(&pid);
             self.tell_locator(Told::Ended(pid));
         }
     }
@@ -542,13 +546,22 @@ impl Assembler {
 
     fn stack(&mut self, pid: u32, walk: &Walk) -> StackId {
         let mut frames = Vec::with_capacity(walk.addresses.len());
+        let generation = self.processes.generation(pid);
+        if self.generations.insert(pid, generation).is_some_and(|before| before != generation) {
+            self.resolved.retain(|(of, _), _| *of != pid);
+        }
         for address in &walk.addresses {
-            if !self.resolved.contains_key(&(pid, *address)) {
-                let found = self.symbolizer.symbolize(pid, *address);
-                let ids = found.into_iter().map(|frame| self.frame(frame)).collect();
+            if let Some(known) = self.resolved.get(&(pid, *address)) {
+                frames.extend(known);
+                continue;
+            }
+            let found = self.symbolizer.symbolize(pid, *address);
+            let is_lasting = found.iter().all(SourceFrame::is_lasting);
+            let ids: Vec<FrameId> = found.into_iter().map(|frame| self.frame(frame)).collect();
+            frames.extend(&ids);
+            if is_lasting {
                 self.resolved.insert((pid, *address), ids);
             }
-            frames.extend(self.resolved.get(&(pid, *address)).into_iter().flatten());
         }
         let stack = Stack { frames, cut: walk.cut.map(str::to_owned) };
         let next = StackId(self.stacks.len() as u32);

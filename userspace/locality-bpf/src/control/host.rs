@@ -4,11 +4,11 @@ use std::{fs, path::Path};
 
 use locality_analysis::model::{CacheLevel, Host};
 
-use crate::doctor::kernel_version;
+use crate::{doctor::kernel_version, kernel::proc};
 
 /// This machine.
 pub fn describe() -> Host {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let read = |path: &str| proc::text(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     Host {
@@ -42,7 +42,7 @@ fn caches(folder: &Path, instructions: bool) -> Vec<CacheLevel> {
 }
 
 fn cache(index: &Path, instructions: bool) -> Option<CacheLevel> {
-    let read = |name: &str| fs::read_to_string(index.join(name)).ok().map(|text| text.trim().to_owned());
+    let read = |name: &str| proc::text(index.join(name)).ok().map(|text| text.trim().to_owned());
     if (read("type")? == "Instruction") != instructions {
         return None;
     }
@@ -63,7 +63,7 @@ fn cache(index: &Path, instructions: bool) -> Option<CacheLevel> {
 
 /// The running kernel's release; nothing where it cannot be read.
 fn release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+    proc::text("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
 /// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a system call of their own, and until

@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use super::{Check, limits::Rights};
-use crate::kernel::btf;
+use crate::kernel::{btf, proc};
 
 /// The oldest kernel that has what the eBPF programs call.
 const OLDEST: (u32, u32) = (5, 15);
@@ -17,14 +17,14 @@ pub(super) fn checks(rights: &Rights, types: Option<&anyhow::Error>) -> Vec<Chec
     vec![
         release_check(&setting("/proc/sys/kernel/osrelease").unwrap_or_default(), std::env::consts::ARCH),
         btf_check(types),
-        lockdown_check(mounted, fs::read_to_string(security.join("lockdown")).ok().as_deref()),
+        lockdown_check(mounted, proc::text(security.join("lockdown")).ok().as_deref()),
         paranoid_check(setting("/proc/sys/kernel/perf_event_paranoid").as_deref(), rights),
         yama_check(setting("/proc/sys/kernel/yama/ptrace_scope").as_deref(), rights),
     ]
 }
 
 fn setting(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    proc::text(path).ok().map(|text| text.trim().to_owned())
 }
 
 /// Major and minor version of `uname -r`.

@@ -1,11 +1,11 @@
 //! Rights and limits of our own process: capabilities, containers, descriptors, locked memory.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use super::Check;
 use crate::{
     capture::{REGISTERS, SIBLINGS},
-    kernel::proc::{FIRST_PID_NAMESPACE, pid_namespace},
+    kernel::proc::{self, FIRST_PID_NAMESPACE, pid_namespace},
 };
 
 /// Descriptors of one process whose debug registers are all in use: 4 watches, each in the sampled thread and in up to
@@ -54,8 +54,8 @@ pub(super) fn checks(rights: &Rights) -> Vec<Check> {
 }
 
 fn status_field(name: &str) -> Option<String> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+    let status = proc::text("/proc/self/status").ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
 
 /// Soft and hard limit of `getrlimit(2)`.
@@ -106,7 +106,7 @@ struct Surroundings {
 
 impl Surroundings {
     fn own() -> Self {
-        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let map = proc::text("/proc/self/uid_map").unwrap_or_default();
         let marks = [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")];
         let mark =
             marks.iter().find(|(path, _)| Path::new(path).exists()).map(|(_, name)| (*name).to_owned());
@@ -115,9 +115,8 @@ impl Surroundings {
             // Absent where the kernel has no user namespaces.
             own_user_namespace: !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"]),
             seccomp_filter: status_field("Seccomp").as_deref() == Some("2"),
-            container: mark.or_else(|| {
-                fs::read_to_string("/run/systemd/container").ok().map(|name| name.trim().to_owned())
-            }),
+            container: mark
+                .or_else(|| proc::text("/run/systemd/container").ok().map(|name| name.trim().to_owned())),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use locality_analysis::model::printable;
+
 use super::{Check, Report, State};
 
 /// Longest line, where words allow it.
@@ -26,7 +28,11 @@ pub fn print_text(report: &Report, style: Style, out: &mut impl Write) -> io::Re
     if let Some(target) = &report.target {
         match target.command.is_empty() {
             true => writeln!(out, "\nProcess {}", target.pid)?,
-            false => writeln!(out, "\n{}", cut(&format!("Process {}: {}", target.pid, target.command)))?,
+            false => writeln!(
+                out,
+                "\n{}",
+                cut(&printable(&format!("Process {}: {}", target.pid, target.command)))
+            )?,
         }
         for check in &target.checks {
             print_check(check, style, out)?;
@@ -66,7 +72,7 @@ fn print_check(check: &Check, style: Style, out: &mut impl Write) -> io::Result<
     let padded = format!("{word:<9}");
     let state = if style.colour { format!("\x1b[{colour}m{padded}\x1b[0m") } else { padded };
     // The colour takes no column, so the head is written apart from the wrapped rest.
-    let mut lines = wrap(&check.found, COLUMNS - FOUND_AT).into_iter();
+    let mut lines = wrap(&printable(&check.found), COLUMNS - FOUND_AT).into_iter();
     let first = lines.next().unwrap_or_default();
     writeln!(out, "  {state} {:<width$}{first}", check.name, width = FOUND_AT - 12)?;
     let indent = " ".repeat(FOUND_AT);
@@ -74,7 +80,7 @@ fn print_check(check: &Check, style: Style, out: &mut impl Write) -> io::Result<
         writeln!(out, "{indent}{line}")?;
     }
     if let Some(consequence) = &check.consequence {
-        print_wrapped(&" ".repeat(FOUND_AT - 22), &format!("→ {consequence}"), out)?;
+        print_wrapped(&" ".repeat(FOUND_AT - 22), &printable(&format!("→ {consequence}")), out)?;
     }
     if let Some(mend) = &check.mend {
         // Never wrapped: it is to be copied.

@@ -1,8 +1,10 @@
 //! Cgroups of the unified hierarchy (`cgroups(7)`, version 2), as the kernel side knows them: by inode and depth.
+//! Paths of mounts and cgroups are bytes: anyone who may mount or make a cgroup chose them.
 
 use std::{
+    ffi::OsString,
     fs,
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStringExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -20,13 +22,13 @@ struct Mount {
 
 /// A cgroup by its folder; a relative path counts from the root of the hierarchy.
 pub fn target(path: &Path) -> Result<CgroupTarget> {
-    let mountinfo = fs::read_to_string("/proc/self/mountinfo").context("cannot list the mounts")?;
+    let mountinfo = fs::read("/proc/self/mountinfo").context("cannot list the mounts")?;
     target_in(path, &mounts(&mountinfo))
 }
 
 /// The processes in a cgroup and in those below it, as they are now; of a cgroup that is gone, none.
 pub fn processes(path: &Path) -> Vec<u32> {
-    let Ok(mountinfo) = fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
+    let Ok(mountinfo) = fs::read("/proc/self/mountinfo") else { return Vec::new() };
     let Some(mount) = mounts(&mountinfo).into_iter().next() else { return Vec::new() };
     let (mut found, mut folders) = (Vec::new(), vec![mount.at.join(path)]);
     while let Some(folder) = folders.pop() {
@@ -64,27 +66,51 @@ fn target_in(path: &Path, mounts: &[Mount]) -> Result<CgroupTarget> {
 }
 
 /// The cgroup2 mounts in the text of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`): field 4 is the root of the mount
-/// within its file system, field 5 where it is mounted, and the type follows a lone dash.
-fn mounts(mountinfo: &str) -> Vec<Mount> {
-    let mount = |line: &str| {
-        let (fields, kind) = line.split_once(" - ")?;
-        let mut fields = fields.split(' ').skip(3);
+/// within its file system, field 5 where it is mounted, and the type follows a lone dash. Mounts of a whole
+/// hierarchy come first, because relative paths count from the first mount.
+fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
+    let mount = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(3);
         let (root, at) = (fields.next()?, fields.next()?);
+        // Between the options and the dash lies any number of optional fields.
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
         // A root above our cgroup namespace has no known depth.
-        if kind.split(' ').next() != Some("cgroup2") || root.starts_with("/..") {
+        if kind != b"cgroup2" || root.starts_with(b"/..") {
             return None;
         }
-        let depth = root.split('/').filter(|part| !part.is_empty()).count() as u32;
-        Some(Mount { at: at.into(), depth })
+        let depth = root.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count() as u32;
+        Some(Mount { at: OsString::from_vec(unescaped(at)).into(), depth })
     };
-    mountinfo.lines().filter_map(mount).collect()
+    let mut found: Vec<Mount> = mountinfo.split(|byte| *byte == b'\n').filter_map(mount).collect();
+    found.sort_by_key(|mount| mount.depth > 0);
+    found
+}
+
+/// A path of `mountinfo`, where the kernel writes space, tab, newline, backslash and `#` as a backslash and three octal
+/// digits (`mangle` in fs/seq_file.c, `show_mountinfo` in fs/proc_namespace.c).
+fn unescaped(path: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, behind)) = rest.split_first() {
+        match behind {
+            [high @ b'0'..=b'3', middle @ b'0'..=b'7', low @ b'0'..=b'7', behind @ ..] if first == b'\\' => {
+                bytes.push((high - b'0') << 6 | (middle - b'0') << 3 | (low - b'0'));
+                rest = behind;
+            }
+            _ => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MOUNTINFO: &str = "\
+    const MOUNTINFO: &[u8] = b"\
         25 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
         26 25 0:23 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
         36 25 0:33 / /sys/fs/cgroup/unified rw,relatime shared:3 - cgroup2 cgroup2 rw\n\
@@ -98,7 +124,20 @@ mod tests {
             Mount { at: "/mnt/part".into(), depth: 2 },
         ];
         assert_eq!(mounts(MOUNTINFO), expected);
-        assert!(mounts("garbage\n\n").is_empty());
+        assert!(mounts(b"garbage\n\n").is_empty());
+    }
+
+    #[test]
+    fn odd_mounts_neither_hide_others_nor_lead_elsewhere() {
+        let odd = b"\
+            20 1 0:40 / /mnt/\xff\xe8 rw - tmpfs odd\\040name rw\n\
+            21 1 0:41 / /mnt/a\\040-\\040cgroup2 rw - tmpfs - rw\n\
+            22 1 0:33 /x /mnt/part rw shared:1 master:2 propagate_from:3 - cgroup2 none rw\n\
+            23 1 0:33 / /mnt/c\\040g\\012\\134\\011\xff rw - cgroup2 none rw\n";
+        let whole = OsString::from_vec(b"/mnt/c g\n\\\t\xff".to_vec());
+        let expected = [Mount { at: whole.into(), depth: 0 }, Mount { at: "/mnt/part".into(), depth: 1 }];
+        assert_eq!(mounts(odd), expected);
+        assert_eq!(unescaped(b"\\04\\477\\0"), b"\\04\\477\\0", "no code of a byte");
     }
 
     #[test]

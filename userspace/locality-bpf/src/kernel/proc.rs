@@ -1,6 +1,12 @@
 //! What `/proc` says about processes and threads (`proc(5)`). Reads only; a process may vanish between two reads.
+//!
+//! Names in these files are bytes that programs chose. A name may be any bytes, and the kernel cuts a name after
+//! 15 bytes, which may be within a letter. Bytes that are no UTF-8 are replaced; a file is never refused for them.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 /// The fields of `/proc/PID/status` that matter for tracing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,11 +29,20 @@ pub struct Status {
     pub kernel_thread: bool,
 }
 
-/// Reads `/proc/PID/status`; also for a thread id.
-pub fn status(tid: u32) -> io::Result<Status> {
-    Ok(parse_status(&fs::read_to_string(format!("/proc/{tid}/status"))?))
+/// Text of a file of the kernel. Bytes that are no UTF-8 become replacement characters.
+///
+/// # Errors
+/// Errors of the kernel for this file.
+pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
+/// Reads `/proc/PID/status`; also for a thread id.
+pub fn status(tid: u32) -> io::Result<Status> {
+    Ok(parse_status(&text(format!("/proc/{tid}/status"))?))
+}
+
+/// The kernel writes newlines in the name as `\n` here, so a line is a field whatever the name is.
 fn parse_status(text: &str) -> Status {
     let mut status = Status { kernel_thread: true, ..Status::default() };
     for line in text.lines() {
@@ -57,12 +72,11 @@ fn parse_status(text: &str) -> Status {
 
 /// Start of a thread since boot, in clock ticks (field 22 of `/proc/PID/stat`).
 pub fn start_ticks(tid: u32) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{tid}/stat"))?;
-    parse_start_ticks(&text)
+    parse_start_ticks(&text(format!("/proc/{tid}/stat"))?)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
 }
 
-/// The name, in parentheses, may itself hold spaces and parentheses.
+/// The name, in parentheses, may itself hold spaces, parentheses and newlines, so fields count from its end.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
@@ -219,6 +233,31 @@ mod tests {
     fn a_name_with_parentheses_does_not_confuse_the_start_time() {
         let stat = "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
         assert_eq!(parse_start_ticks(stat), Some(4242));
+        let stat = "7 (a\nS 1) 2) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        assert_eq!(parse_start_ticks(stat), Some(4242));
         assert_eq!(parse_start_ticks("garbage"), None);
+    }
+
+    /// Each thread of this test takes a name that some reader of text could fail at.
+    #[test]
+    fn any_name_leaves_status_and_start_readable() {
+        let names: [&std::ffi::CStr; 5] = [
+            c"\xe8\xa8\x88\xe7\xae\x97\xe3\x82",
+            c") S 1 2 3",
+            c"a\nTracerPid:\t1",
+            c"\xff\xfe",
+            c" \t\x1b[31m ",
+        ];
+        for name in names {
+            let named = std::thread::spawn(move || {
+                // SAFETY: the name is a C string that outlives the call.
+                unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+                let tid = crate::kernel::sys::this_thread();
+                (status(tid).unwrap(), start_ticks(tid).unwrap())
+            });
+            let (status, start) = named.join().unwrap();
+            assert_eq!((status.tgid, status.tracer, status.state), (std::process::id(), 0, 'R'), "{name:?}");
+            assert!(!status.name.is_empty() && start >= start_ticks(std::process::id()).unwrap(), "{name:?}");
+        }
     }
 }

@@ -12,7 +12,10 @@ use std::{fmt, io, path::Path};
 use perf_event_open_sys::bindings;
 
 use super::open::explain;
-use crate::kernel::perf::{self, Event};
+use crate::kernel::{
+    perf::{self, Event},
+    proc,
+};
 
 /// Who made the processor, as far as events differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +61,7 @@ impl Cpu {
 
     /// The processor that this runs on.
     pub fn own() -> Self {
-        Self::parse(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+        Self::parse(&proc::text("/proc/cpuinfo").unwrap_or_default())
     }
 }
 

@@ -1,0 +1,172 @@
+//! Programs that give what they own odd names, or odd files: names are any bytes, and what lies in `/tmp` may be anyone's.
+//! The trace goes on, the program too, and the report says what is missing.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use locality_tests::{Target, Tracer, build, requires};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes as a name.
+fn os(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}
+
+/// Names of which each breaks another way to read text: cut within a letter, no UTF-8 at all, and text that looks like
+/// other fields of the kernel's files.
+const NAMES: [&[u8]; 6] = [
+    b"\xe8\xa8\x88\xe7\xae\x97\xe3\x82\xb9\xe3\x83\xac\xe3\x83",
+    b"\xff\xfe\x80 \xc3",
+    b") S 1 2 3 (",
+    b"a\nTgid:\t1\nb",
+    b" \\ \t\r",
+    b"\x1b[31m\x9b",
+];
+
+/// The report of a running program, for so many seconds; the profile is thrown away.
+fn attach(pid: u32, seconds: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("t.locality");
+    Tracer::attach(pid, seconds).args(["-q", "--overhead", "5", "-o"]).args([profile]).run().report()
+}
+
+fn assert_measured(report: &Value) {
+    assert_eq!(report["ledger"]["balanced"], true, "{:#}", report["ledger"]);
+    let watch = &report["ledger"]["watch"];
+    assert!(watch["armed"].as_u64().unwrap() > 0, "{watch:#} {:#}", report["notices"]);
+    assert!(report["overhead"]["stops"].as_u64().unwrap() > 0, "{:#}", report["overhead"]);
+    assert_eq!(report["threads"]["not_held"], 0, "{:#}", report["threads"]);
+}
+
+#[test]
+fn threads_with_any_name_are_held_and_watched() {
+    requires!(root, btf, watchpoints(4));
+    for name in NAMES {
+        let mut command = Command::new(build("odd_names"));
+        command.arg("20").arg(os(name));
+        let target = Target::start_command(command);
+        let report = attach(target.pid(), "2");
+        assert_measured(&report);
+    }
+}
+
+#[test]
+fn programs_with_any_name_are_attached_and_launched() {
+    requires!(root, btf, watchpoints(4));
+    let folder = tempfile::tempdir().unwrap();
+    for name in NAMES {
+        let program = folder.path().join(os(&[b"x", name, b"-and-more-than-15-bytes"].concat()));
+        std::fs::copy(build("odd_names"), &program).unwrap();
+        let mut command = Command::new(&program);
+        command.arg("20").arg(os(name));
+        let target = Target::start_command(command);
+        let report = attach(target.pid(), "2");
+        assert_measured(&report);
+        let command = report["run"]["command"].as_str().unwrap();
+        assert!(!command.contains(char::is_control), "{command:?}");
+        drop(target);
+        let profile = folder.path().join(os(&[b"t", name].concat()));
+        let (text, words) = (folder.path().join("report"), [OsStr::new("1"), &os(name)].map(OsStr::to_owned));
+        let traced = Tracer::new()
+            .args(["-q", "--overhead", "5", "--format", "json", "-o"])
+            .args([
+                profile.as_os_str(),
+                "--report".as_ref(),
+                text.as_os_str(),
+                "--".as_ref(),
+                program.as_os_str(),
+            ])
+            .args(words)
+            .run();
+        assert!(traced.status.success(), "{}", traced.stderr);
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(&text).unwrap()).unwrap();
+        assert_measured(&report);
+    }
+}
+
+/// Mounts with odd names: one of another kind, one of the hierarchy itself, which the cgroup is then named below.
+#[test]
+fn one_odd_mount_does_not_hide_the_cgroups() {
+    requires!(root, btf, watchpoints(4), command("unshare"));
+    let folder = tempfile::tempdir().unwrap();
+    let (mut tracer, program) = (Tracer::new(), build("odd_names"));
+    let script = r#"
+        set -e
+        cd "$FOLDER"
+        odd=$(printf 'odd \t\\ \377 x'); newline='a
+b #'
+        mkdir "$odd" "$newline" "h $odd"
+        mount -t tmpfs -o size=64k "na me" "$odd"
+        mount -t tmpfs none "$newline"
+        mount -t cgroup2 none "h $odd" || { echo no-cgroup2; exit 0; }
+        cgroup="h $odd/odd $$ $(printf '\377')"
+        mkdir "$cgroup"
+        "$PROGRAM" 20 >/dev/null & pid=$!
+        echo $pid >"$cgroup/cgroup.procs"
+        status=0
+        "$TRACER" -q -o t.locality --cgroup "$FOLDER/$cgroup" -d 2 --overhead 5 --format json || status=$?
+        "$TRACER" -q -o t.locality --cgroup "${cgroup#*/}" -d 1 --overhead 5 --format json >relative || status=$?
+        kill $pid; wait $pid || true
+        rmdir "$cgroup"
+        exit $status
+    "#;
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script])
+        .env("FOLDER", folder.path())
+        .env("PROGRAM", program)
+        .env("TRACER", tracer.command().get_program());
+    let finished = Target::spawn(command).finish(LIMIT);
+    let text = finished.stdout.join("\n");
+    if text.contains("no-cgroup2") {
+        return locality_tests::requires::skip("needs a kernel that mounts cgroup2");
+    }
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_measured(&report);
+}
+
+/// The report of a program that runs generated code, for so many seconds.
+fn perf_map(mode: &str, seconds: &str) -> Value {
+    let target = Target::start("perf_map", &["20", mode]);
+    let report = attach(target.pid(), seconds);
+    target.signal(libc::SIGTERM);
+    let pid = target.pid();
+    drop(target);
+    for left in [format!("/tmp/perf-{pid}.map"), format!("/tmp/perf_map_of_{pid}")] {
+        drop(std::fs::remove_file(left));
+    }
+    report
+}
+
+#[test]
+fn later_functions_of_a_perf_map_take_the_place_of_earlier_ones() {
+    requires!(root, btf, watchpoints(4));
+    for mode in ["larger", "smaller"] {
+        let text = perf_map(mode, "2").to_string();
+        assert!(text.contains("run_now") && !text.contains("ran_before"), "{mode}: {text}");
+    }
+    // Both ran while it was traced, one after the other, at one address.
+    let text = perf_map("later", "4").to_string();
+    assert!(text.contains("run_now"), "{text}");
+}
+
+#[test]
+fn a_perf_map_that_may_be_anyones_is_not_believed() {
+    requires!(root, btf, watchpoints(4));
+    for (mode, why) in [
+        ("older", "older than the process"),
+        ("foreign", "belongs to another user"),
+        ("link", "not a regular file"),
+        ("fifo", "not a regular file"),
+        ("huge", "too large"),
+    ] {
+        let text = perf_map(mode, "2").to_string();
+        assert!(!text.contains("run_now") && text.contains(why), "{mode}: {text}");
+    }
+}
