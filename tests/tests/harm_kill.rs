@@ -135,6 +135,7 @@ fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
         Ok(read) => {
             seen.profiles += 1;
             seen.samples += read.samples.len();
+            assert_eq!(read.known_ledger(), None, "nobody closed the books of a killed trace");
             // Whatever was told before the header was last written stands before it in the file.
             let last_ns = read.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
             let until_ns = read.run.started_mono_ns + last_ns.max(read.run.wall_ns);

@@ -5,6 +5,7 @@
 mod bench;
 mod demo;
 mod ebpf;
+mod kernels;
 mod lint;
 mod shell;
 mod test;
@@ -29,6 +30,8 @@ enum Command {
     Lint,
     /// Compile the eBPF programs into ebpf/prebuilt
     Ebpf(ebpf::Options),
+    /// Boot kernels of Debian under emulation, and try on each what is claimed for it
+    Kernels(kernels::Options),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Lint => lint::run(),
         Command::Ebpf(options) => ebpf::run(&options),
+        Command::Kernels(options) => kernels::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -482,6 +482,13 @@ pub struct Ledger {
     pub stops: Vec<(String, u64)>,
 }
 
+impl Profile {
+    /// What was seen and lost; `None` where the trace was cut short before that was written.
+    pub fn known_ledger(&self) -> Option<&Ledger> {
+        (!self.partial || self.ledger != Ledger::default()).then_some(&self.ledger)
+    }
+}
+
 impl Ledger {
     /// Sum of all losses.
     pub fn lost_total(&self) -> u64 {

@@ -15,6 +15,7 @@ use locality_common::config::{CGROUPS_MAX, CgroupTarget};
 
 use crate::{
     cli::{HeapArg, OutputArgs, TraceArgs, WrongUse},
+    control::host,
     heap,
     kernel::{btf, cgroup, object::Filter, proc, sources::select::SampleSource, sys},
 };
@@ -221,6 +222,9 @@ fn is_same_place(a: &Path, b: &Path) -> bool {
 pub fn check_rights() -> Result<()> {
     if !sys::is_root() {
         bail!("tracing needs root: run it again with sudo, as in `sudo locality-bpf …`");
+    }
+    if let Some(why) = host::too_old() {
+        bail!("{why}: boot a newer kernel");
     }
     if proc::pid_namespace().is_some_and(|inode| inode != proc::FIRST_PID_NAMESPACE) {
         bail!(

@@ -11,7 +11,7 @@ use crate::estimate::Estimate;
 use crate::findings::{Findings, cost_percent, why_empty};
 use crate::histogram::Histogram;
 use crate::hot::Row;
-use crate::model::{Frame, FrameId, Mode, ObjectKind, Profile};
+use crate::model::{Frame, FrameId, Ledger, Mode, ObjectKind, Profile};
 use crate::pairs::{ContextPair, Pair};
 
 /// Calling contexts given with each pair, the heaviest included.
@@ -137,20 +137,22 @@ impl Json<'_> {
 
     fn ledger(&self) -> Value {
         let ledger = &self.profile.ledger;
-        let imbalance = ledger.imbalance();
+        let known = self.profile.known_ledger();
+        let imbalance = known.and_then(Ledger::imbalance);
+        let number = |of: fn(&Ledger) -> u64| known.map(of);
         let mut value = json!({
-            "seen": ledger.seen,
-            "filtered": ledger.filtered,
-            "submitted": ledger.submitted,
-            "received": ledger.received,
+            "seen": number(|ledger| ledger.seen),
+            "filtered": number(|ledger| ledger.filtered),
+            "submitted": number(|ledger| ledger.submitted),
+            "received": number(|ledger| ledger.received),
             "lost": causes(&ledger.lost),
             "watch": {
-                "armed": ledger.armed,
-                "trapped": ledger.trapped,
-                "censored": ledger.censored,
-                "refused": ledger.refused,
+                "armed": number(|ledger| ledger.armed),
+                "trapped": number(|ledger| ledger.trapped),
+                "censored": number(|ledger| ledger.censored),
+                "refused": number(|ledger| ledger.refused),
             },
-            "balanced": imbalance.is_none(),
+            "balanced": known.map(|_| imbalance.is_none()),
             "filtered_by": causes(&ledger.filtered_by),
             "unreachable": causes(&ledger.unreachable),
             "stops": causes(&ledger.stops),

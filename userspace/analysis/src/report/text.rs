@@ -366,7 +366,11 @@ impl Page<'_> {
     }
 
     fn ledger(&mut self) {
-        let ledger = &self.profile.ledger;
+        let Some(ledger) = self.profile.known_ledger() else {
+            let text = "not known: the trace was cut short before what was seen and lost was written";
+            self.labelled("Ledger", text);
+            return;
+        };
         let lost = ledger.lost_total();
         match ledger.imbalance() {
             None => {

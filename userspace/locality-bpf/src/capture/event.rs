@@ -271,6 +271,12 @@ pub struct Costs {
     pub sampled_accesses: AtomicU64,
     /// Windows taken.
     pub windows: AtomicU64,
+    /// Windows not taken because the stop had no time left for one.
+    pub windows_late: AtomicU64,
+    /// Windows not taken because the thread's vector registers could not be read.
+    pub windows_unread: AtomicU64,
+    /// Windows not taken because the mappings of the process are not known.
+    pub windows_unmet: AtomicU64,
     /// CPU time of the process that executes windows.
     pub window_cpu_ns: AtomicU64,
     /// Readings of meters.

@@ -42,12 +42,23 @@ impl Capture {
         record: &SampleRecord,
         regs: &libc::user_regs_struct,
     ) -> Option<Taken<'a>> {
-        let left_ns = self.left_of_stop(record).checked_sub(RESERVE_NS)?;
+        let Some(left_ns) = self.left_of_stop(record).checked_sub(RESERVE_NS) else {
+            add(&self.costs.windows_late, 1);
+            return None;
+        };
         let time_ns = left_ns.min(self.settings.max_stop_ns / SHARE_OF_STOP);
         let mut state =
             ThreadState { registers: registers(regs), extended: std::mem::take(&mut self.extended_state) };
         let read = ptrace::extended_state(tid, windows.extended_bytes, &mut state.extended);
-        let taken = read.ok().and_then(|()| windows.take(record.header.tgid, &state, regs, time_ns));
+        let taken = match &read {
+            Ok(()) => windows.take(record.header.tgid, &state, regs, time_ns),
+            Err(error) => {
+                tracing::debug!("vector registers of thread {tid}: {error}");
+                None
+            }
+        };
+        add(&self.costs.windows_unread, u64::from(read.is_err()));
+        add(&self.costs.windows_unmet, u64::from(read.is_ok() && taken.is_none()));
         self.extended_state = state.extended;
         add(&self.costs.windows, u64::from(taken.is_some()));
         taken

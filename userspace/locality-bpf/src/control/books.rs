@@ -58,8 +58,6 @@ pub struct Books<'a> {
     pub counting: Option<Counting>,
     /// Why no windows can be taken, if they were wanted.
     pub no_windows: Option<String>,
-    /// Why no allocations can be followed, if they should be.
-    pub no_heap: Option<String>,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the processor can do.
@@ -164,11 +162,14 @@ impl Books<'_> {
                 format!("Distances are told in CPU time only, for lack of shadow windows: {why}.")
             }),
         );
-        notices.extend(
-            self.no_heap
-                .iter()
-                .map(|why| format!("Heap blocks are not named by where they were allocated: {why}.")),
-        );
+        let (unread, windows) = (get(&self.costs.windows_unread), get(&self.costs.windows));
+        if unread > windows {
+            notices.push(format!(
+                "Shadow windows are missing at {unread} stops of {}: the kernel did not give the vector registers of the \
+                 stopped threads. Without any window, distances are told in CPU time only.",
+                get(&self.costs.stops)
+            ));
+        }
         notices.extend(heap.into_iter().flat_map(heap_notices));
         if self.counting.is_some_and(|counting| counting.encoding.unit == Unit::DispatchedOps) {
             notices.push(

@@ -4,7 +4,10 @@ use std::{fs, path::Path};
 
 use locality_analysis::model::{CacheLevel, Host};
 
-use crate::{doctor::kernel_version, kernel::proc};
+use crate::{
+    doctor::{self, kernel_version},
+    kernel::proc,
+};
 
 /// This machine.
 pub fn describe() -> Host {
@@ -64,6 +67,12 @@ fn cache(index: &Path, instructions: bool) -> Option<CacheLevel> {
 /// The running kernel's release; nothing where it cannot be read.
 fn release() -> String {
     proc::text("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// Why the eBPF programs are not loaded on this kernel: older ones refuse them with words that nobody understands.
+pub fn too_old() -> Option<String> {
+    let release = release();
+    doctor::too_old(&release).map(|why| format!("Linux {} is {why}", release.trim()))
 }
 
 /// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a system call of their own, and until

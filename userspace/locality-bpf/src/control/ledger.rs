@@ -37,6 +37,9 @@ pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) 
         ("not watched because the thread was not held", get(&costs.unguarded)),
         ("word watched already", get(&costs.watched_already)),
         ("with a window", get(&costs.windows)),
+        ("without a window: no time left", get(&costs.windows_late)),
+        ("without a window: vector registers could not be read", get(&costs.windows_unread)),
+        ("without a window: mappings not known", get(&costs.windows_unmet)),
         ("told what a trap costs", get(&costs.gauges)),
     ];
     let mut ends: Vec<_> = tally.windows.iter().collect();

@@ -113,6 +113,9 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let hurry = sys::Hurry::begin();
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring, heap) = Object::load_with(&plan.filter(), &offsets, plan.heap)?;
+    if let Some(why) = heap.as_ref().and_then(no_heap) {
+        bail!("allocations cannot be probed on this kernel: {why}; leave --heap=probes out");
+    }
     let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
     // Only windows ask for it.
     let machine = match windows {
@@ -136,15 +139,10 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             Some(Err(why)) => (None, Some(why.to_string())),
             None => (None, None),
         };
-        let (heap, no_heap) = match (heap, super::host::harmful_returns()) {
-            (Some(_), Some(why)) => (None, Some(why)),
-            (Some(Ok(heap)), None) => (Some(heap), None),
-            (Some(Err(why)), None) => (None, Some(format!("{why:#}"))),
-            (None, _) => (None, None),
-        };
+        // Refused above where it was asked for and cannot be.
+        let heap = heap.and_then(Result::ok);
         let books = Books {
             no_windows,
-            no_heap,
             plan,
             selected,
             counting: counting.ok(),
@@ -167,6 +165,11 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         sys::make_thread_modest();
         outcome
     })
+}
+
+/// Why allocations cannot be probed, though that was asked for.
+fn no_heap(loaded: &Result<HeapObject>) -> Option<String> {
+    super::host::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
 }
 
 /// A running trace.

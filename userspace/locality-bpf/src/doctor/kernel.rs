@@ -7,8 +7,16 @@ use std::{fs, path::Path};
 use super::{Check, limits::Rights};
 use crate::kernel::{btf, proc};
 
-/// The oldest kernel that has what the eBPF programs call.
-const OLDEST: (u32, u32) = (5, 15);
+/// The oldest kernel that the programs were run on (`cargo xtask kernels`).
+const OLDEST: (u32, u32) = (6, 1);
+
+/// Why a kernel cannot trace, by its release: it is older than any that was tried. `None` where the release is not understood.
+pub fn too_old(release: &str) -> Option<String> {
+    let is_older = version(release).is_some_and(|version| version < OLDEST);
+    is_older.then(|| {
+        format!("too old: Linux {}.{} is the oldest kernel that the eBPF programs run on", OLDEST.0, OLDEST.1)
+    })
+}
 
 /// `types`: why the kernel's types could not be used, if so.
 pub(super) fn checks(rights: &Rights, types: Option<&anyhow::Error>) -> Vec<Check> {
@@ -39,12 +47,10 @@ fn release_check(release: &str, arch: &str) -> Check {
     if arch != "x86_64" {
         return check.missing("only x86-64 is supported: instructions of other machines are not decoded");
     }
-    match version(release) {
-        Some(version) if version >= OLDEST => check,
-        Some(_) => check
-            .missing(format!("too old: the eBPF programs need Linux {}.{} or newer", OLDEST.0, OLDEST.1))
-            .mend("sudo apt-get install linux-image-amd64 && sudo reboot"),
-        None => check.unknown(format!("Linux {}.{} or newer is needed", OLDEST.0, OLDEST.1)),
+    match (version(release), too_old(release)) {
+        (_, Some(why)) => check.missing(why).mend("sudo apt-get install linux-image-amd64 && sudo reboot"),
+        (Some(_), None) => check,
+        (None, None) => check.unknown(format!("Linux {}.{} or newer is needed", OLDEST.0, OLDEST.1)),
     }
 }
 
@@ -147,7 +153,9 @@ mod tests {
     fn releases() {
         for (release, state) in [
             ("6.18.44-fc-v657", State::Ok),
-            ("5.15.0-91-generic", State::Ok),
+            ("6.1.0-56-cloud-amd64", State::Ok),
+            ("6.0.19", State::Missing),
+            ("5.15.0-91-generic", State::Missing),
             ("6.1-rc3", State::Ok),
             ("5.14.21", State::Missing),
             ("4.19.0-26-amd64", State::Missing),

@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::kernel::btf;
 
-pub use kernel::version as kernel_version;
+pub use kernel::{too_old, version as kernel_version};
 pub use text::{Style, print_text};
 
 /// Everything that was found. Serialises to one JSON object:

@@ -99,12 +99,12 @@ fn sampled_at(ring: &mut Ring, pid: u32) -> Option<u64> {
 }
 
 /// A child that spins until it is dropped, or its parent dies, or two seconds are over.
-struct Spinning {
-    pid: u32,
+pub(super) struct Spinning {
+    pub(super) pid: u32,
 }
 
 impl Spinning {
-    fn start() -> io::Result<Self> {
+    pub(super) fn start() -> io::Result<Self> {
         // SAFETY: the child only makes system calls and spins, so it needs nothing of what other threads may hold.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),

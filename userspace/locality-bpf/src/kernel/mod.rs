@@ -11,3 +11,4 @@ pub mod records;
 pub mod sources;
 pub mod sys;
 pub mod uprobe;
+pub mod verifier;

@@ -22,6 +22,7 @@ use locality_common::{
 use super::{
     sources::counters::Counters,
     uprobe::{self, Programs},
+    verifier::refusal,
 };
 
 /// The compiled object: prebuilt, or rebuilt by the build script when the sources differ.
@@ -46,6 +47,16 @@ const HEAP_MAPS: [(&str, u32); 6] = [
     ("HEAP_PENDING", 1 << 14),
     ("HEAP_SMALL_CALL", 1 << 14),
     ("HEAP_TEXT", 1 << 14),
+];
+
+/// Programs that run at events.
+const AT_EVENTS: [&str; 3] = ["sample", "touch", "meter"];
+
+/// Programs that follow births and deaths, and their tracepoints.
+const AT_LIFECYCLE: [(&str, &str); 3] = [
+    ("thread_fork", "sched_process_fork"),
+    ("process_exec", "sched_process_exec"),
+    ("thread_exit", "sched_process_exit"),
 ];
 
 /// Most threads whose accesses are counted at once.
@@ -254,9 +265,9 @@ impl Object {
         let access_events =
             ebpf.map("ACCESS_EVENTS").and_then(map_data).context("map ACCESS_EVENTS missing")?;
         widen(access_events).context("cannot make the map of counters")?;
-        for name in ["sample", "touch", "meter"] {
+        for name in AT_EVENTS {
             let program: &mut PerfEvent = ebpf.program_mut(name).context("program missing")?.try_into()?;
-            program.load().with_context(|| format!("the kernel refused the eBPF program {name}"))?;
+            program.load().map_err(|error| refusal(name, error))?;
         }
         if let Filter::Cgroups(cgroups) = filter {
             let mut map: Array<_, CgroupTarget> =
@@ -305,14 +316,10 @@ impl Object {
 
     /// Attaches the programs that follow births and deaths.
     pub fn attach_lifecycle(&mut self) -> Result<()> {
-        for (name, tracepoint) in [
-            ("thread_fork", "sched_process_fork"),
-            ("process_exec", "sched_process_exec"),
-            ("thread_exit", "sched_process_exit"),
-        ] {
+        for (name, tracepoint) in AT_LIFECYCLE {
             let program: &mut RawTracePoint =
                 self.ebpf.program_mut(name).context("program missing")?.try_into()?;
-            program.load().with_context(|| format!("the kernel refused the eBPF program {name}"))?;
+            program.load().map_err(|error| refusal(name, error))?;
             let link = program
                 .attach(tracepoint)
                 .with_context(|| format!("cannot attach to the tracepoint {tracepoint}"))?;
@@ -439,5 +446,22 @@ impl Object {
     /// One of them.
     pub fn counter(&self, index: u32) -> Result<u64> {
         sum(&self.counters, index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_program_of_the_object_is_left_unloaded() {
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
+        let mut all: Vec<&str> = object.programs.keys().map(String::as_str).collect();
+        all.sort_unstable();
+        let mut loaded: Vec<&str> = AT_EVENTS.to_vec();
+        loaded.extend(AT_LIFECYCLE.map(|(name, _)| name));
+        loaded.extend(uprobe::NAMES);
+        loaded.sort_unstable();
+        assert_eq!(all, loaded);
     }
 }

@@ -90,17 +90,24 @@ pub fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
     Ok(regs)
 }
 
-/// Vector and x87 registers of a stopped thread, as an XSAVE area in the standard form, its first `bytes` or less. Overwrites `area`.
+/// Vector and x87 registers of a stopped thread, as an XSAVE area in the standard form, its first `bytes` or less. Of a processor
+/// without XSAVE, whose area has no more than [`FXSAVE_BYTES`], as `fxsave` writes them. Overwrites `area`.
 #[doc(alias = "NT_X86_XSTATE")]
 pub fn extended_state(tid: u32, bytes: usize, area: &mut Vec<u8>) -> io::Result<()> {
-    /// Note type of the XSAVE area (`NT_X86_XSTATE` in the kernel's include/uapi/linux/elf.h).
+    /// Note types of the XSAVE area and of the older one (`NT_X86_XSTATE` and `NT_PRFPREG` in the kernel's
+    /// include/uapi/linux/elf.h).
     const NT_X86_XSTATE: usize = 0x202;
+    const NT_PRFPREG: usize = 2;
+    let kind = if bytes > FXSAVE_BYTES { NT_X86_XSTATE } else { NT_PRFPREG };
     area.resize(bytes, 0);
     let mut room = libc::iovec { iov_base: area.as_mut_ptr().cast(), iov_len: area.len() };
-    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut room as usize)?;
+    request(libc::PTRACE_GETREGSET, tid, kind, &raw mut room as usize)?;
     area.truncate(room.iov_len);
     Ok(())
 }
+
+/// What `fxsave` writes, in bytes.
+const FXSAVE_BYTES: usize = 512;
 
 /// The next report of any thread that this OS thread traces or parents, without waiting.
 pub fn next_status() -> io::Result<Option<(u32, Status)>> {

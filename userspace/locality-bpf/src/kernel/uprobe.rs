@@ -16,14 +16,23 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use aya_obj::generated::{
     BPF_F_UPROBE_MULTI_RETURN, bpf_attach_type::BPF_TRACE_UPROBE_MULTI, bpf_cmd, bpf_insn,
     bpf_prog_type::BPF_PROG_TYPE_KPROBE,
 };
 
+use super::verifier;
+
 /// Entry and return in one program (`BPF_TRACE_UPROBE_SESSION` of include/uapi/linux/bpf.h; aya's bindings are older).
 const BPF_TRACE_UPROBE_SESSION: u32 = 57;
+
+/// The programs of the object that probes run.
+#[cfg(test)]
+pub(super) const NAMES: [&str; 3] = [SESSION, ENTRY, RETURN];
+const SESSION: &str = "heap_session";
+const ENTRY: &str = "heap_entry";
+const RETURN: &str = "heap_return";
 
 /// The `bpf_attr` of `BPF_PROG_LOAD` up to what is used (include/uapi/linux/bpf.h).
 #[repr(C)]
@@ -108,16 +117,45 @@ impl Programs {
             let function = object.functions.get(&program.function_key()).context("program missing")?;
             load(name, &function.instructions, &program.license, attach_type)
         };
-        match load("heap_session", BPF_TRACE_UPROBE_SESSION) {
-            Ok(session) => return Ok(Self::Session(session)),
-            Err(error) => tracing::debug!("no probes in sessions: {error:#}"),
-        }
+        let session = load(SESSION, BPF_TRACE_UPROBE_SESSION).and_then(|session| {
+            try_link(&session, BPF_TRACE_UPROBE_SESSION, 0)?;
+            Ok(Self::Session(session))
+        });
+        let refused = match session {
+            Ok(session) => return Ok(session),
+            Err(refused) => refused,
+        };
+        tracing::debug!("no probes in sessions: {refused:#}");
         let multi = BPF_TRACE_UPROBE_MULTI as u32;
-        Ok(Self::Pair { entry: load("heap_entry", multi)?, back: load("heap_return", multi)? })
+        let pair = (|| {
+            let (entry, back) = (load(ENTRY, multi)?, load(RETURN, multi)?);
+            try_link(&entry, multi, 0)?;
+            try_link(&back, multi, BPF_F_UPROBE_MULTI_RETURN)?;
+            Ok(Self::Pair { entry, back })
+        })();
+        pair.map_err(|error: anyhow::Error| error.context("allocation probes need Linux 6.6 or later"))
     }
 
-    /// Puts probes into the text of one process, wherever it maps the file, now or later.
+    /// What probes are made of on this kernel, in a few words.
+    pub fn shape(&self) -> &'static str {
+        match self {
+            Self::Session(_) => "one for entry and return",
+            Self::Pair { .. } => "one for the entry, one for the return",
+        }
+    }
+
+    /// Puts probes into the text of one process, wherever it maps the file, now or later. `ESRCH` where the process is gone.
     pub fn attach(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
+        self.put(pid, file, probes).map_err(|error| match error.kind() {
+            // The file is named by way of the process, whose end takes the name along.
+            io::ErrorKind::NotFound if !Path::new(&format!("/proc/{pid}/maps")).exists() => {
+                io::Error::from_raw_os_error(libc::ESRCH)
+            }
+            _ => error,
+        })
+    }
+
+    fn put(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
         let path = CString::new(file.as_os_str().as_bytes())?;
         let both: Vec<Probe> = probes.iter().copied().filter(|probe| probe.followed).collect();
         let entry: Vec<Probe> = probes.iter().copied().filter(|probe| !probe.followed).collect();
@@ -180,11 +218,19 @@ fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u
         return Ok(program);
     }
     let said = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
-    let last: Vec<&str> = said.lines().rev().take(12).collect();
-    bail!(
-        "the kernel refused the eBPF program {name}: {error}\n{}",
-        last.into_iter().rev().collect::<Vec<_>>().join("\n")
-    )
+    Err(verifier::refusal_by_log(name, &said, error))
+}
+
+/// Whether links of this kind can be made. A loaded program is no proof, because older kernels load it whatever link it is
+/// meant for. A folder in place of a file is refused as such (`EBADF`) only where everything else would do
+/// (`bpf_uprobe_multi_link_attach` in kernel/trace/bpf_trace.c), so nothing is probed.
+fn try_link(program: &OwnedFd, attach_type: u32, multi_flags: u32) -> Result<()> {
+    let nowhere = [Probe { offset: 0, cookie: 0, followed: false, byte: 0 }];
+    match link(program, attach_type, multi_flags, 0, &CString::from(c"/"), &nowhere) {
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(()),
+        Err(error) => Err(anyhow!("the kernel has no such links: {error}")),
+        Ok(_) => Err(anyhow!("the kernel probed a folder")),
+    }
 }
 
 fn link(

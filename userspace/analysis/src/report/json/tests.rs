@@ -269,6 +269,19 @@ fn an_imbalance_and_emptiness_are_said() {
 }
 
 #[test]
+fn the_ledger_of_a_trace_that_was_cut_short_is_not_known() {
+    let mut make = Maker::new();
+    make.reuse("fill a.c:3", "sum a.c:5", 40_000);
+    make.profile.partial = true;
+    let report = report(&make.profile);
+    for number in ["balanced", "seen", "received"] {
+        assert!(report["ledger"][number].is_null(), "{number}: {}", report["ledger"]);
+    }
+    assert!(report["ledger"]["watch"]["armed"].is_null());
+    assert!(report["ledger"].get("imbalance").is_none());
+}
+
+#[test]
 fn the_demo_report() {
     let mut make = Maker::new();
     for n in 0..3 {

@@ -66,6 +66,15 @@ fn a_troubled_report() {
 }
 
 #[test]
+fn the_ledger_of_a_trace_that_was_cut_short_is_not_told_as_balanced() {
+    let mut make = Maker::new();
+    make.reuse("fill a.c:3", "sum a.c:5", 40_000);
+    make.profile.partial = true;
+    let text = print(&make.profile, &Findings::of(&make.profile), Options::default());
+    assert!(text.contains("Ledger    not known") && !text.contains("balance"), "{text}");
+}
+
+#[test]
 fn tables_have_as_many_rows_as_asked_for() {
     let mut make = Maker::new();
     for line in 1..=7 {
