@@ -7,6 +7,7 @@ pub mod objects;
 mod objects_text;
 mod reuse;
 pub mod text;
+pub mod top;
 mod tree;
 pub mod units;
 mod wrap;

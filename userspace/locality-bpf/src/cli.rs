@@ -1,5 +1,8 @@
 //! What the user typed. What it means on this machine is `plan`.
 
+pub mod colour;
+pub mod order;
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -8,6 +11,7 @@ use locality_approximate::{Gaussian, IgnoreLines};
 use locality_reuse::MAX_GRANULARITIES;
 use locality_stream::DataType;
 
+use self::colour::When;
 use crate::{
     exact::{
         self,
@@ -70,6 +74,17 @@ pub struct Cli {
     /// No progress and no remarks, only the report and errors.
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Colours: auto (on a terminal; NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb are obeyed), always, or never.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        value_name = "WHEN",
+        alias = "colour"
+    )]
+    pub color: When,
 }
 
 /// Commands besides tracing.
@@ -402,7 +417,7 @@ pub struct OutputArgs {
     /// Write the report to a file [default: stdout; stderr when a command is launched].
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Rows of each table of the text report [default: 10, of some tables fewer].
+    /// Rows of each table [default: 10 or fewer, of text; all that is known, of JSON].
     #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
     pub top: Option<usize>,
 }

@@ -1,9 +1,8 @@
 //! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
 
-use std::{io::IsTerminal as _, path::Path, process::ExitCode, time::Duration};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use clap::Parser as _;
 use locality_analysis::{
     estimator::Estimator,
     findings::{Findings, why_empty},
@@ -11,42 +10,42 @@ use locality_analysis::{
     report::{
         json,
         text::{self, Style},
+        top,
     },
 };
 use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::{
-    cli::{Cli, ExactArgs, Format, Other, OutputArgs, WrongUse},
+    cli::{ExactArgs, Format, Other, OutputArgs, WrongUse, colour::When, order},
     compare,
     control::{launch, session, skid::Skid},
-    doctor, exact,
+    doctor, ending, exact,
     kernel::sys,
     objects,
     plan::{Plan, Targets, keep_apart},
+    writing::{say, to_file, to_stream},
 };
 
 fn main() -> ExitCode {
     // The process in which shadow windows are executed is this program too.
     locality_shadow::helper::become_helper_if_asked();
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
-        if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && error.to_string().contains("--pid") {
-            // The parser names one way of four.
-            eprintln!(
-                "error: say what to trace: -p PID for a running process, -- COMMAND to launch one, --cgroup PATH, or -a for \
-                 everything; `locality-bpf --help` has examples"
-            );
-            std::process::exit(2);
-        }
-        error.exit()
-    });
-    log_to_stderr(cli.verbose);
+    let cli = match order::parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(page) => return show(&page),
+    };
+    let when = cli.color;
+    let place = Place { launched: false, quiet: cli.quiet, when };
+    log_to_stderr(cli.verbose, when.on(&std::io::stderr()));
     // Reports are written to files, too; what is launched starts with what we were given.
     if !matches!(cli.other, None | Some(Other::Exact(_))) {
         sys::loosen_limits();
+        ending::by_default();
     }
     let done = match cli.other {
-        Some(Other::Report { file, estimator, first, output }) => report(&file, estimator, first, &output),
+        Some(Other::Report { file, estimator, first, output }) => {
+            report(&file, estimator, first, &output, place)
+        }
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
-            .and_then(|page| write_page(std::io::stdout(), page.as_bytes()))
+            .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
         Some(Other::Objects {
             file,
@@ -62,17 +61,17 @@ fn main() -> ExitCode {
             let accesses = Accesses::ReadsAndWrites;
             let options = Options { level: level.into(), skid, accesses, ignore, ..Options::default() };
             let against = against.map(|_| objects::Against { options, displace: simulate_skid });
-            list_objects(&file, estimator, against.as_ref(), &output)
+            list_objects(&file, estimator, against.as_ref(), &output, place)
         }
-        Some(Other::Exact(args)) => run_exactly(&args, cli.quiet),
-        Some(Other::Doctor { pid, json }) => examine(pid, json),
+        Some(Other::Exact(args)) => run_exactly(&args, cli.quiet, when),
+        Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate) => calibrate(),
         None => not_callgrind(&cli.trace.print)
             .and_then(|()| Plan::new(cli.trace, cli.quiet))
-            .and_then(|plan| trace(&plan)),
+            .and_then(|plan| trace(&plan, when)),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("locality-bpf: {}", sentence(&error));
+        say(&sentence(&error));
         match error.downcast_ref::<launch::CannotRun>() {
             Some(refused) => ExitCode::from(refused.exit_code()),
             None if error.is::<WrongUse>() => ExitCode::from(2),
@@ -96,25 +95,58 @@ fn sentence(error: &anyhow::Error) -> String {
     })
 }
 
-fn log_to_stderr(verbose: u8) {
+/// Prints what the parser has to say in place of any work.
+fn show(page: &order::Page) -> ExitCode {
+    let (to, text): (&mut dyn std::io::Write, _) = match (page.is_answer, &page.coloured, &page.plain) {
+        (true, coloured, plain) => {
+            (&mut std::io::stdout(), if page.when.on(&std::io::stdout()) { coloured } else { plain })
+        }
+        (false, coloured, plain) => {
+            (&mut std::io::stderr(), if page.when.on(&std::io::stderr()) { coloured } else { plain })
+        }
+    };
+    match (to_stream(to, text.as_bytes()), page.is_answer) {
+        (Ok(()), true) => ExitCode::SUCCESS,
+        (_, false) => ExitCode::from(2),
+        (Err(_), true) => ExitCode::FAILURE,
+    }
+}
+
+fn log_to_stderr(verbose: u8, colour: bool) {
     let level = match verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(colour)
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr)
+        .init();
 }
 
-fn trace(plan: &Plan) -> Result<ExitCode> {
+fn trace(plan: &Plan, when: When) -> Result<ExitCode> {
     let mut outcome = session::run(plan)?;
-    outcome.profile.make_printable();
-    let launched = matches!(plan.targets, Targets::Command(_));
-    let printed = print(&outcome.profile, plan.estimator, &plan.print, launched);
-    match &outcome.unwritten {
-        Some(why) => eprintln!("locality-bpf: the profile is not complete: {why}"),
-        None if plan.quiet => {}
-        None => eprintln!("locality-bpf: profile written to {}", outcome.file.display()),
+    if outcome.unwritten.is_none() {
+        ending::complete(&outcome.file);
     }
+    outcome.profile.make_printable();
+    let place = Place { launched: matches!(plan.targets, Targets::Command(_)), quiet: plan.quiet, when };
+    let printed = print(&outcome.profile, plan.estimator, &plan.print, place);
+    match &outcome.unwritten {
+        Some(why) => say(&format!("the profile is not complete: {why}")),
+        None if plan.quiet => {}
+        None => say(&format!("profile written to {}", outcome.file.display())),
+    }
+    ending::printed();
+    let printed = printed.map_err(|error| match &outcome.unwritten {
+        Some(_) => error,
+        None => {
+            let how = ending::command_that_prints(&outcome.file);
+            anyhow::anyhow!("{}; the profile is complete: `{how}` prints it", sentence(&error))
+        }
+    });
     if let Some(command) = outcome.command {
         let status = command.wait().context("cannot wait for the command")?;
         printed?;
@@ -135,40 +167,46 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
 
 /// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot be written in one place is
 /// in another.
-fn run_exactly(args: &ExactArgs, quiet: bool) -> Result<ExitCode> {
+fn run_exactly(args: &ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
+    let place = Place { launched: true, quiet, when };
     let exact::Outcome { report, exit_status, file } = exact::run(args)?;
     let mut failed = !report["empty"].is_null();
     let mut is_stored = false;
     match file.map(|file| exact::store(&report, file)) {
         Some(Ok(file)) => {
             is_stored = true;
+            exact::ending::stored(&file);
             if !quiet {
-                eprintln!("locality-bpf: profile written to {}", file.display());
+                say(&format!("profile written to {}", file.display()));
             }
         }
         Some(Err(error)) => {
             failed = true;
-            eprintln!("locality-bpf: the profile is not stored: {}", sentence(&error));
+            say(&format!("the profile is not stored: {}", sentence(&error)));
         }
         None => {}
     }
-    if let Err(error) = print_exact(&report, &args.print, true) {
+    if let Err(error) = print_exact(&report, &args.print, place) {
         failed = true;
-        eprintln!("locality-bpf: {}", sentence(&error));
+        say(&sentence(&error));
         if args.print.report.is_some() && !is_stored {
-            print_exact(&report, &OutputArgs { report: None, ..args.print.clone() }, true)?;
+            print_exact(&report, &OutputArgs { report: None, ..args.print.clone() }, place)?;
         }
     }
     Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
 }
 
-fn print_exact(report: &serde_json::Value, output: &OutputArgs, launched: bool) -> Result<()> {
+fn print_exact(report: &serde_json::Value, output: &OutputArgs, place: Place) -> Result<()> {
     let page = match output.format {
-        Format::Json => format!("{:#}\n", exact::without_costs(report)),
+        Format::Json => {
+            let mut report = exact::without_costs(report);
+            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            format!("{report:#}\n")
+        }
         Format::Text => exact::text::print(report, output.top.unwrap_or(text::TOP)),
         Format::Callgrind => exact::callgrind(report)?,
     };
-    put(&page, output, launched)
+    put(&page, output, place)
 }
 
 fn report(
@@ -176,13 +214,14 @@ fn report(
     estimator: Estimator,
     first: Option<Duration>,
     output: &OutputArgs,
+    place: Place,
 ) -> Result<ExitCode> {
     keep_apart(output, file)?;
     if let Some(stored) = exact::stored(file) {
         if first.is_some() {
             bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
         }
-        print_exact(&stored, output, false)?;
+        print_exact(&stored, output, place)?;
         return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     not_callgrind(output)?;
@@ -198,7 +237,7 @@ fn report(
             ));
         }
     }
-    print(&profile, estimator, output, false)?;
+    print(&profile, estimator, output, place)?;
     Ok(success(&profile))
 }
 
@@ -207,27 +246,28 @@ fn list_objects(
     estimator: Estimator,
     against: Option<&objects::Against>,
     output: &OutputArgs,
+    place: Place,
 ) -> Result<ExitCode> {
     keep_apart(output, file)?;
-    let colour = output.report.is_none() && wants_colour(std::io::stdout().is_terminal());
+    let colour = in_colours(output, place);
     let style = if colour { Style::Ansi } else { Style::Plain };
     let options = text::Options { top: output.top, style };
     let page = objects::run(file, estimator, against, output.format, options)?;
-    put(&page, output, false)?;
+    put(&page, output, place)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Exit status 1 says that a trace is not possible.
-fn examine(pid: Option<u32>, as_json: bool) -> Result<ExitCode> {
+fn examine(pid: Option<u32>, as_json: bool, when: When) -> Result<ExitCode> {
     let report = doctor::examine(pid);
     let mut page = Vec::new();
     if as_json {
         doctor::print_json(&report, &mut page)?;
     } else {
-        let colour = wants_colour(std::io::stdout().is_terminal());
+        let colour = when.on(&std::io::stdout());
         doctor::print_text(&report, doctor::Style { colour }, &mut page)?;
     }
-    write_page(std::io::stdout(), &page)?;
+    to_stream(std::io::stdout(), &page)?;
     Ok(if report.possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -284,13 +324,26 @@ fn calibrate() -> Result<ExitCode> {
         machine.multiply,
         levels.join(", ")
     );
-    write_page(std::io::stdout(), page.as_bytes())?;
+    to_stream(std::io::stdout(), page.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Colours on a terminal, unless `NO_COLOR` asks for none (no-color.org).
-fn wants_colour(terminal: bool) -> bool {
-    terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// Where a report goes unless to a file, and how.
+#[derive(Clone, Copy)]
+struct Place {
+    /// A launched command owns stdout.
+    launched: bool,
+    quiet: bool,
+    when: When,
+}
+
+/// Whether a report has colours where it goes.
+fn in_colours(output: &OutputArgs, Place { launched, when, .. }: Place) -> bool {
+    match (&output.report, launched) {
+        (Some(_), _) => when.in_file(),
+        (None, true) => when.on(&std::io::stderr()),
+        (None, false) => when.on(&std::io::stdout()),
+    }
 }
 
 /// An empty report is no success.
@@ -302,20 +355,17 @@ fn success(profile: &Profile) -> ExitCode {
 }
 
 /// Prints a report to the file asked for, else to stdout, which belongs to the command when one was launched.
-fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, launched: bool) -> Result<()> {
-    let to_terminal = match (&output.report, launched) {
-        (Some(_), _) => false,
-        (None, true) => std::io::stderr().is_terminal(),
-        (None, false) => std::io::stdout().is_terminal(),
-    };
-    let colour = wants_colour(to_terminal);
+fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Place) -> Result<()> {
+    let colour = in_colours(output, place);
     let findings = Findings::with(profile, estimator);
     let mut page = match output.format {
         Format::Json => {
             if let Some(why) = why_empty(profile) {
-                eprintln!("locality-bpf: {why}");
+                say(&why);
             }
-            json::print(profile, &findings)
+            let mut report = json::value(profile, &findings);
+            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            format!("{report:#}")
         }
         Format::Text => {
             let style = if colour { Style::Ansi } else { Style::Plain };
@@ -326,25 +376,14 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, launched:
     if !page.ends_with('\n') {
         page.push('\n');
     }
-    put(&page, output, launched)
+    put(&page, output, place)
 }
 
 /// To the file asked for, else to stdout, which belongs to the command when one was launched.
-fn put(page: &str, output: &OutputArgs, launched: bool) -> Result<()> {
-    match (&output.report, launched) {
-        (Some(file), _) => std::fs::write(file, page)
-            .with_context(|| format!("cannot write the report to {}", file.display())),
-        (None, true) => write_page(std::io::stderr(), page.as_bytes()),
-        (None, false) => write_page(std::io::stdout(), page.as_bytes()),
-    }
-}
-
-/// A reader that closed its end early (`| head`) is no error.
-fn write_page(mut to: impl std::io::Write, page: &[u8]) -> Result<()> {
-    match to.write_all(page).and_then(|()| to.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print the report")
-        }
-        _ => Ok(()),
+fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
+    match (&output.report, place.launched) {
+        (Some(file), _) => to_file(file, page.as_bytes(), place.quiet),
+        (None, true) => to_stream(std::io::stderr(), page.as_bytes()),
+        (None, false) => to_stream(std::io::stdout(), page.as_bytes()),
     }
 }

@@ -12,6 +12,7 @@ use locality_analysis::{
     report::{
         json,
         text::{self, Options},
+        top,
     },
 };
 use serde_json::json;
@@ -74,6 +75,7 @@ pub fn run(
             if let Some(both) = both {
                 page["against"] = both.json(objects);
             }
+            options.top.into_iter().for_each(|rows| top::cut(&mut page, rows));
             format!("{page:#}\n")
         }
         Format::Text | Format::Callgrind => {

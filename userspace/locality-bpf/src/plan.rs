@@ -18,6 +18,7 @@ use crate::{
     control::host,
     heap,
     kernel::{btf, cgroup, object::Filter, proc, sources::select::SampleSource, sys},
+    writing,
 };
 
 /// Profile when `-o` is not given.
@@ -179,12 +180,7 @@ impl Plan {
 pub fn check_report(print: &OutputArgs, profile: Option<&Path>) -> Result<()> {
     let Some(report) = &print.report else { return Ok(()) };
     profile.map_or(Ok(()), |profile| keep_apart(print, profile))?;
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(report)
-        .with_context(|| format!("cannot write the report to {}", report.display()))?;
-    Ok(())
+    writing::check(report)
 }
 
 /// Refuses a report in the place of a profile, or of the one before it.

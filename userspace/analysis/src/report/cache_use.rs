@@ -208,10 +208,7 @@ impl Report<'_> {
                 share(&level.lost_share),
             )));
             // What is lost below unknown callers is missing further out, so that row is never left out.
-            let worth = level.by_function.iter().filter(|function| function.share.value >= SMALL).enumerate();
-            let shown =
-                worth.filter(|(row, function)| *row < top.unwrap_or(FUNCTIONS) || function.frame.is_none());
-            let functions: Vec<_> = shown.map(|(_, function)| function).collect();
+            let functions = functions(&level.by_function, top);
             if !functions.is_empty() {
                 text.push(Text::Row(format!(
                     "  {:>12}/s {:>11} {:>12}/s  function",
@@ -230,10 +227,10 @@ impl Report<'_> {
             let lines = level
                 .by_line
                 .iter()
-                .filter(|line| line.loaded.share.value >= SMALL)
+                .filter(|line| least(top, line.loaded.share.value))
                 .take(top.unwrap_or(LINES));
             lines.for_each(|line| text.push(Text::Sentence(self.said(line))));
-            let objects = level.by_object.iter().filter(|object| object.loaded.share.value >= SMALL);
+            let objects = level.by_object.iter().filter(|object| least(top, object.loaded.share.value));
             let objects: Vec<_> = objects.take(top.unwrap_or(DATA)).collect();
             if !objects.is_empty() {
                 text.push(Text::Row(format!(
@@ -307,6 +304,28 @@ impl Report<'_> {
     fn per_second(&self, of: f64) -> String {
         bytes((of * 1e9 / (self.profile.run.cpu_ns as f64).max(1.0)) as u64)
     }
+}
+
+/// Whether a row is shown: small ones only where rows were asked for.
+fn least(top: Option<usize>, share: f64) -> bool {
+    share >= if top.is_some() { f64::MIN_POSITIVE } else { SMALL }
+}
+
+/// The rows of functions. That of unknown callers is among them where there is one.
+fn functions(all: &[FunctionLoss], top: Option<usize>) -> Vec<&FunctionLoss> {
+    let rows = top.unwrap_or(FUNCTIONS);
+    let mut shown: Vec<_> = all.iter().filter(|function| least(top, function.share.value)).collect();
+    let rest = shown.split_off(rows.min(shown.len()));
+    if let Some(unknown) = rest.into_iter().find(|function| function.frame.is_none()) {
+        // So many rows as were asked for, and one more of those that nobody asked for.
+        if top.is_some() {
+            shown.pop();
+        }
+        if top != Some(0) {
+            shown.push(unknown);
+        }
+    }
+    shown
 }
 
 /// A piece of the text report.

@@ -248,7 +248,7 @@ impl Json<'_> {
             "file": frame.file,
             "line": frame.line,
             "module": self.module(frame),
-            "address": frame.module_address.unwrap_or(frame.address),
+            "address": Some(frame.module_address.unwrap_or(frame.address)).filter(|address| *address != 0),
             "inlined": frame.inlined,
         });
         if let Some(reason) = &frame.unknown {

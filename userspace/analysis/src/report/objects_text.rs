@@ -93,10 +93,13 @@ impl Text<'_> {
         ("Data objects", remark)
     }
 
-    /// The table, a line each.
-    pub fn table(&self, top: usize, with_details: bool) -> Vec<String> {
+    /// The table, a line each, of `top` rows; `asked`: so many rows were asked for, of this table and of those within its rows, and
+    /// then small ones count too.
+    pub fn table(&self, top: usize, asked: Option<usize>, with_details: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        let worth = |row: &&Row| self.weight(row).value >= SMALL || row.access_share.value >= SMALL;
+        let small = if asked.is_some() { f64::MIN_POSITIVE } else { SMALL };
+        let details = asked.unwrap_or(DETAILS);
+        let worth = |row: &&Row| self.weight(row).value >= small || row.access_share.value >= small;
         let rows: Vec<&Row> = self.objects.rows.iter().filter(worth).collect();
         if !rows.is_empty() {
             let misses = self.objects.ranked_by.map_or(String::new(), |_| format!("{:<17} ", self.what()));
@@ -119,9 +122,9 @@ impl Text<'_> {
             lines.push(format!("        {}", self.described(object, row)));
             let worth = |line: &&crate::objects::Line| {
                 let misses = self.objects.ranked_by.and_then(|level| line.miss_share.get(level));
-                line.access_share.value >= SMALL || misses.is_some_and(|misses| misses.value >= SMALL)
+                line.access_share.value >= small || misses.is_some_and(|misses| misses.value >= small)
             };
-            for line in row.lines.iter().filter(worth).take(if with_details { DETAILS } else { 1 }) {
+            for line in row.lines.iter().filter(worth).take(if with_details { details } else { 1 }) {
                 let misses = self.objects.ranked_by.and_then(|level| line.miss_share.get(level));
                 let of = match misses {
                     Some(misses) => {
@@ -140,7 +143,7 @@ impl Text<'_> {
                 ));
             }
             if with_details {
-                self.fields(row, &mut lines);
+                self.fields(row, (details, small), &mut lines);
                 row.layouts.iter().for_each(|layout| self.layout(layout, &mut lines));
                 if let Some(why) = &object.unknown {
                     lines.push(format!("        {why}"));
@@ -156,12 +159,12 @@ impl Text<'_> {
         lines
     }
 
-    fn fields(&self, row: &Row, lines: &mut Vec<String>) {
+    fn fields(&self, row: &Row, (details, small): (usize, f64), lines: &mut Vec<String>) {
         let named = |used: &&crate::objects::FieldUse| {
             self.profile.fields.get(used.field.0 as usize).is_some_and(|field| !field.path.is_empty())
         };
-        let worth = row.fields.iter().filter(named).filter(|field| field.access_share.value >= SMALL);
-        for used in worth.take(DETAILS) {
+        let worth = row.fields.iter().filter(named).filter(|field| field.access_share.value >= small);
+        for used in worth.take(details) {
             let Some(field) = self.profile.fields.get(used.field.0 as usize) else { continue };
             let kind = shorten(field.type_name.as_deref().unwrap_or("type unknown"), 20);
             lines.push(format!(

@@ -63,6 +63,11 @@ impl Options {
     fn rows(&self, of_its_own: usize) -> usize {
         self.top.unwrap_or(of_its_own)
     }
+
+    /// The least share of a row in a table that leaves smaller ones out unless rows are asked for.
+    fn least(&self, of_its_own: f64) -> f64 {
+        if self.top.is_some() { f64::MIN_POSITIVE } else { of_its_own }
+    }
 }
 
 /// Prints the whole report.
@@ -528,7 +533,7 @@ impl Page<'_> {
     fn objects(&mut self) {
         let Some(text) = self.data() else { return };
         let (sentences, (title, remark)) = (text.sentences(), text.heading());
-        let rows = text.table(self.options.rows(FEW), false);
+        let rows = text.table(self.options.rows(FEW), self.options.top, false);
         let remarks = text.remarks();
         self.heading(title, &remark);
         sentences.iter().for_each(|sentence| self.paragraph(sentence));
@@ -545,7 +550,7 @@ impl Page<'_> {
     fn all_objects(&mut self) {
         let Some(text) = self.data() else { return };
         let (sentences, (title, remark)) = (text.sentences(), text.heading());
-        let rows = text.table(self.options.rows(TOP), true);
+        let rows = text.table(self.options.rows(TOP), self.options.top, true);
         let (conflicts, remarks) = (text.conflicts(self.options.rows(TOP)), text.remarks());
         self.line("");
         sentences.iter().for_each(|sentence| self.paragraph(sentence));
@@ -564,7 +569,8 @@ impl Page<'_> {
 
     fn unseen(&mut self) {
         let unseen = &self.findings.unseen;
-        let worth = |share: f64| share >= 2.0 * SMALL_SHARE;
+        let least = self.options.least(2.0 * SMALL_SHARE);
+        let worth = |share: f64| share >= least;
         if unseen.overall.n == 0 || !worth(unseen.overall.value) {
             return;
         }
@@ -589,11 +595,10 @@ impl Page<'_> {
             return;
         }
         let columns = "     share            n       loads  stores";
+        let (top, least) = (self.options.rows(TOP), self.options.least(SMALL_SHARE));
         self.heading("Hot accesses by function", "(share of sampled CPU time)");
         self.line(&format!("{columns}  function"));
-        for row in
-            hot.functions.iter().take(self.options.rows(TOP)).filter(|row| row.share.value >= SMALL_SHARE)
-        {
+        for row in hot.functions.iter().take(top).filter(|row| row.share.value >= least) {
             let module = row
                 .what
                 .module
@@ -604,8 +609,7 @@ impl Page<'_> {
         }
         self.heading("Hot accesses by source line", "");
         self.line(&format!("{columns}  line"));
-        for row in hot.lines.iter().take(self.options.rows(TOP)).filter(|row| row.share.value >= SMALL_SHARE)
-        {
+        for row in hot.lines.iter().take(top).filter(|row| row.share.value >= least) {
             self.line(&hot_row(&row.share, row.loads, row.stores, &self.place(row.what)));
         }
     }

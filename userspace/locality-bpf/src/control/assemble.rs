@@ -20,7 +20,8 @@ use super::{
     locating::Told,
     pace::{Known, Pace},
     paced::Paced,
-    sites::{Sites, Walk, frames_at},
+    sharing::{SharedUses, Sharing},
+    sites::{Sites, Walk, frames_at, is_worker, worker},
     store::Store,
 };
 use crate::{
@@ -51,6 +52,8 @@ pub struct Tally {
     pub not_held_threads: HashMap<String, u64>,
     /// Watches that ended by the trap of a word that was watched before.
     pub stale_traps: u64,
+    /// Watched uses in memory that other processes share.
+    pub shared: SharedUses,
 }
 
 /// A watch that has not ended.
@@ -95,6 +98,7 @@ pub struct Assembler {
     pace: Pace,
     paced: Paced,
     data: Data,
+    sharing: Sharing,
     /// Watches that ended.
     watches: u32,
     /// Words of the last ones, with their processes.
@@ -138,6 +142,7 @@ impl Assembler {
             pace,
             paced: Paced::new(clock),
             data: Data::new(heap),
+            sharing: Sharing::default(),
             watches: 0,
             watched: VecDeque::new(),
         }
@@ -198,6 +203,7 @@ impl Assembler {
                     self.sites.forget(pid);
                 }
                 self.resolved.retain(|(of, _), _| *of != pid);
+                self.sharing.forget(pid);
                 self.begin(pid);
                 self.tell_locator(Told::Exec(pid));
                 if let Ok(status) = proc::status(pid) {
@@ -262,6 +268,7 @@ impl Assembler {
         if threads.is_empty() {
             self.alive.remove(&pid);
             self.sites.forget(pid);
+            self.sharing.forget(pid);
             self.resolved.retain(|(of, _), _| *of != pid);
             self.generations.remove(&pid);
             self.tell_locator(Told::Ended(pid));
@@ -447,6 +454,10 @@ impl Assembler {
             self.note_word(end.tgid, end.address);
             return;
         };
+        if !matches!(end.outcome, EndOutcome::Refused) {
+            self.sharing.watched(&self.processes, end.tgid, end.address);
+            self.tally.shared = self.sharing.sums();
+        }
         let is_stale = self.note_watched(end);
         let outcome = match &end.outcome {
             _ if is_stale => Outcome::Replaced,
@@ -535,13 +546,25 @@ impl Assembler {
     fn touch(&mut self, trap: &Trap) -> Touch {
         let header = &trap.record.header;
         let walk = self.sites.of_touch(trap);
+        let stack = match is_worker(&trap.record) {
+            true => self.worker_stack(header.tid),
+            false => self.stack(header.tgid, &walk),
+        };
         Touch {
             time_ns: self.since_start(header.time_ns),
             thread: self.thread(header.tgid, header.tid),
-            stack: self.stack(header.tgid, &walk),
+            stack,
             kind: if trap.record.kernel != 0 { AccessKind::Unknown } else { walk.kind },
             kernel: trap.record.kernel != 0,
         }
+    }
+
+    /// The place of a thread of the kernel that works for a process: it has no call path of the program's.
+    fn worker_stack(&mut self, tid: u32) -> StackId {
+        let name = proc::status(tid).map(|status| status.name).unwrap_or_default();
+        let function = Some(worker(&name).to_owned());
+        let frame = self.frame(SourceFrame { function, ..SourceFrame::default() });
+        self.stack_of(Stack { frames: vec![frame], cut: None })
     }
 
     fn stack(&mut self, pid: u32, walk: &Walk) -> StackId {
@@ -563,7 +586,10 @@ impl Assembler {
                 self.resolved.insert((pid, *address), ids);
             }
         }
-        let stack = Stack { frames, cut: walk.cut.map(str::to_owned) };
+        self.stack_of(Stack { frames, cut: walk.cut.map(str::to_owned) })
+    }
+
+    fn stack_of(&mut self, stack: Stack) -> StackId {
         let next = StackId(self.stacks.len() as u32);
         if let Some(id) = self.stacks.get(&stack) {
             return *id;

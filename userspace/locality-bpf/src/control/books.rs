@@ -227,6 +227,7 @@ impl Books<'_> {
                 "{brief} threads or processes were not followed: they ended within 5 ms, and births came too fast to stop at each."
             ));
         }
+        notices.extend(tally.shared.notice());
         let behind = get(&self.costs.controller_behind);
         if behind > 0 {
             notices

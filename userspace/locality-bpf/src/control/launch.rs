@@ -8,6 +8,8 @@ use std::{
     process::ExitStatus,
 };
 
+use crate::ending;
+
 /// A forked child that waits for [`Launched::go`].
 #[derive(Debug)]
 pub struct Launched {
@@ -157,21 +159,26 @@ impl Started {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // The trace is over: signals do to us again what they do to any program.
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP] {
-            // SAFETY: no handler is installed, only the default restored.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        let mut status = 0;
+        // Seen before it is collected, or its number might be another process' when a signal is passed on to it.
+        // SAFETY: all bytes of the structure may be zero.
+        let mut about = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
         loop {
+            let how = libc::WEXITED | libc::WNOWAIT;
             // SAFETY: the destination is live. The child is ours and has not been waited for, so the id is still its own.
-            if unsafe { libc::waitpid(self.pid as libc::pid_t, &mut status, 0) } >= 0 {
-                return Ok(status);
+            if unsafe { libc::waitid(libc::P_PID, self.pid, &raw mut about, how) } >= 0 {
+                break;
             }
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
                 return Err(error);
             }
+        }
+        ending::means(0);
+        let mut status = 0;
+        // SAFETY: as above; the child has ended, so this does not wait.
+        match unsafe { libc::waitpid(self.pid as libc::pid_t, &mut status, 0) } {
+            0.. => Ok(status),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 }

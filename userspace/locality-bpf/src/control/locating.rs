@@ -23,7 +23,7 @@ use locality_objects::{HeapBlock, HeapBlocks, Kind, Layout, Named, Place, Proces
 use locality_symbols::{Mappings, ModuleFile, Processes, StackFrame};
 
 use super::revealing::Revealing;
-use crate::{heap::Heap, kernel::sys};
+use crate::{ending, heap::Heap, kernel::sys};
 
 /// Nothing is read so long after the first question.
 pub const HEAD_START: Duration = Duration::from_millis(1500);
@@ -35,6 +35,8 @@ const PROCESSES_MAX: usize = 256;
 const STACKS_MAX: usize = 1024;
 /// Largest stack of a thread that is taken for one.
 const STACK_MAX: u64 = 64 << 20;
+/// How often the end of the thread is looked for.
+const LOOK: Duration = Duration::from_millis(2);
 /// A thread that is asked nothing looks up so often.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -119,10 +121,13 @@ impl Locator {
         self.answers.try_iter()
     }
 
-    /// Has it answer everything, and returns the rest.
+    /// Has it answer everything, and returns the rest; what is left when somebody wants no report stays without an object.
     pub fn finish(&mut self) -> Vec<Answer> {
         self.tell = None;
-        if let Some(thread) = self.thread.take()
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !ending::is_urgent() {
+            std::thread::sleep(LOOK);
+        }
+        if let Some(thread) = self.thread.take().filter(std::thread::JoinHandle::is_finished)
             && thread.join().is_err()
         {
             tracing::debug!("the thread that locates objects panicked");

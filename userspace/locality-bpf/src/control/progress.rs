@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use crate::kernel::sys;
+
 /// Writes and rewrites one line on stderr; nothing when stderr is no terminal or the user wants quiet.
 #[derive(Debug)]
 pub struct Progress {
@@ -22,7 +24,8 @@ impl Progress {
 
     /// Replaces the line.
     pub fn show(&mut self, line: &str) {
-        if self.wanted {
+        // A terminal that was stopped (Ctrl-S) would stop the trace, too.
+        if self.wanted && sys::takes_writing(&std::io::stderr()) {
             self.shown = true;
             // A terminal that is gone needs no progress.
             let _ = write!(std::io::stderr(), "\r\x1b[2K{line}");
@@ -31,7 +34,7 @@ impl Progress {
 
     /// Removes the line.
     pub fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
+        if std::mem::take(&mut self.shown) && sys::takes_writing(&std::io::stderr()) {
             let _ = write!(std::io::stderr(), "\r\x1b[2K");
         }
     }

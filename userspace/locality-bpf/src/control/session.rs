@@ -36,7 +36,7 @@ use crate::{
         Capture, Command, Handle, Settings, SharedCode, Wanted, Windows,
         event::{Event, get},
     },
-    guard,
+    ending, guard,
     heap::{self, HeapThread},
     kernel::{
         btf, cgroup,
@@ -97,6 +97,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     };
     // The command is a process of its own already, and keeps what it was given.
     sys::loosen_limits();
+    ending::by_default();
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
     let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
     let counting = Counting::find(devices, &cpu);
@@ -131,6 +132,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     runtime.block_on(async {
         // From here on SIGTSTP lets the targets go before it stops us.
         let mut signals = Signals::new()?;
+        ending::listen(&file).context("cannot listen to signals")?;
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
         object.attach_lifecycle()?;
@@ -453,6 +455,7 @@ impl<'a> Trace<'a> {
         ended_by: &str,
         file: std::path::PathBuf,
     ) -> Result<Outcome> {
+        ending::closing();
         self.progress.clear();
         self.clock.stop();
         if let (Some(pid), None, "SIGTERM") = (command, self.command_status, ended_by) {
@@ -500,6 +503,9 @@ impl<'a> Trace<'a> {
             );
         }
         let status = self.command_status;
+        if let (Some(pid), None) = (command, status) {
+            ending::means(pid.cast_signed());
+        }
         Ok(Outcome { profile, command: command.map(|pid| launch::Started { pid, status }), unwritten, file })
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use locality_analysis::model::AccessKind;
-use locality_common::record::{Code as RawCode, Registers as RawRegisters};
+use locality_common::record::{Code as RawCode, Registers as RawRegisters, TouchRecord};
 use locality_isa as isa;
 use locality_symbols::{CodeAddress, Processes, Registers, StackFrame, StackSlice, Unwinder};
 
@@ -84,6 +84,9 @@ impl Sites {
     /// The stack of a touch, its innermost frame the accessing instruction where it was found.
     pub fn of_touch(&mut self, trap: &Trap) -> Walk {
         let record = &trap.record;
+        if is_worker(record) {
+            return Walk::default();
+        }
         let pid = record.header.tgid;
         let mut walk = self.walk(pid, &record.regs, &trap.stack);
         if record.kernel != 0 {
@@ -158,6 +161,23 @@ impl Sites {
         let text = text_from(&self.processes, pid, question.function_start, &record.code);
         isa::accessing_instruction(&isa::Code { address: text.0, bytes: &text.1 }, &question)
     }
+}
+
+/// Whether a thread of the kernel touched that works for the process and never runs its program: the kernel leaves no instruction
+/// and no stack in such a thread's user registers (`copy_thread` of Linux, `PF_USER_WORKER`).
+pub fn is_worker(record: &TouchRecord) -> bool {
+    record.kernel != 0 && record.regs.rip == 0 && record.regs.rsp == 0
+}
+
+/// What such a thread is, by its name.
+pub fn worker(thread: &str) -> &'static str {
+    let kinds = [
+        ("iou-wrk-", "[kernel] io_uring worker"),
+        ("iou-sqp-", "[kernel] io_uring polling thread"),
+        ("vhost-", "[kernel] vhost worker"),
+    ];
+    let kind = kinds.iter().find(|(prefix, _)| thread.starts_with(prefix));
+    kind.map_or("[kernel] worker", |(_, what)| what)
 }
 
 /// Longest piece of a function that is decoded from its start.

@@ -6,6 +6,7 @@
 //! Limits: see the plugin; programs that outlive the command are reported as far as they got.
 
 pub mod cache;
+pub mod ending;
 mod extra;
 pub mod find;
 mod fine;
@@ -102,6 +103,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     check_report(&args.print, args.output.as_deref())?;
     let file = args.output.as_deref().map(reserve).transpose()?;
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    ending::watch(folder.path()).context("cannot wait for signals")?;
     let running = run::start(&settings, &program)
         .with_context(|| format!("cannot start {}", settings.qemu.display()))?;
     let pid = running.pid.cast_unsigned();

@@ -1,7 +1,7 @@
 //! Runs the command under QEMU: it owns the terminal, the arguments, the environment and its exit status.
 //!
 //! Ctrl-C reaches the command as it does without us; we stay to report what it did until then. SIGTERM and SIGHUP are
-//! passed on. Not here: what is counted.
+//! passed on; two of them in a row, or one after the command's end, end us too (`ending`). Not here: what is counted.
 
 use std::{
     ffi::CString,
@@ -14,6 +14,8 @@ use locality_plugin::{
     program::Program,
     settings::{Settings, environment},
 };
+
+use super::ending;
 
 /// The command while it runs; 0 before and after.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
@@ -43,6 +45,7 @@ extern "C" fn on_signal(signal: i32) {
         // SAFETY: a system call with plain arguments, allowed in a handler.
         unsafe { libc::kill(command, signal) };
     }
+    ending::arrived(signal);
 }
 
 /// Starts the command.
@@ -87,6 +90,7 @@ pub fn start(settings: &Settings, program: &Program) -> io::Result<Running> {
         return Err(io::Error::from_raw_os_error(refused));
     }
     COMMAND.store(pid, SeqCst);
+    ending::command_runs(true);
     Ok(Running { pid, started: Instant::now() })
 }
 
@@ -115,6 +119,7 @@ impl Running {
             }
         }
         COMMAND.store(0, SeqCst);
+        ending::command_runs(false);
         let time = |time: libc::timeval| {
             Duration::from_secs(time.tv_sec.unsigned_abs())
                 + Duration::from_micros(time.tv_usec.unsigned_abs())

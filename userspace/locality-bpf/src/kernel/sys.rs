@@ -371,6 +371,13 @@ pub fn shared_memory(bytes: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(memory.cast()).ok_or_else(io::Error::last_os_error)
 }
 
+/// Whether a descriptor takes some bytes without waiting.
+pub fn takes_writing(to: &impl AsRawFd) -> bool {
+    let mut wanted = libc::pollfd { fd: to.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one live structure.
+    unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 && wanted.revents & libc::POLLOUT != 0 }
+}
+
 /// Whether the effective user is root.
 pub fn is_root() -> bool {
     // SAFETY: a system call without arguments.

@@ -1,0 +1,365 @@
+//! Waits end: signals end the tool at any moment, pipes get their report, options stand where people write them; colours and rows are
+//! those that were asked for.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use locality_tests::{Target, Tracer, build, requires};
+use serde_json::Value;
+
+/// A tracer that a signal ended is gone after that.
+const SOON: Duration = Duration::from_secs(4);
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn pipe(folder: &tempfile::TempDir) -> PathBuf {
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    pipe
+}
+
+/// Starts it as a shell in a terminal would: with signals as they are by default.
+fn start(mut tracer: Tracer) -> Child {
+    let command = tracer.command();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: `signal` may be called between fork and exec, and nothing else is done there.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    command.spawn().unwrap()
+}
+
+fn send(to: &Child, signal: i32) {
+    // SAFETY: plain numbers; the child was not waited for, so the id is its own.
+    assert_eq!(unsafe { libc::kill(to.id().cast_signed(), signal) }, 0);
+}
+
+/// What it left, and how long that took; panics when it is not gone soon.
+fn left(mut child: Child) -> (std::process::Output, Duration) {
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > SOON {
+            drop(child.kill());
+            panic!("still there after {SOON:?}: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let took = begun.elapsed();
+    (child.wait_with_output().unwrap(), took)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits until the tracer stands in a system call that waits for another process.
+fn wait_until_it_waits(child: &Child, until: impl Fn(&str) -> bool) {
+    let begun = Instant::now();
+    let file = format!("/proc/{}/syscall", child.id());
+    while !until(&std::fs::read_to_string(&file).unwrap_or_default()) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it does not come to wait");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A profile of a program of ours.
+fn profile(folder: &tempfile::TempDir) -> String {
+    let target = Target::start("two_loops", &[]);
+    let file = folder.path().join("t.locality").display().to_string();
+    let traced = Tracer::attach(target.pid(), "2").args(["-q", "-o", &file]).run();
+    assert!(traced.status.success(), "{}", traced.stderr);
+    file
+}
+
+#[test]
+fn a_pipe_gets_the_report() {
+    requires!(root, btf, watchpoints(4));
+    let folder = folder();
+    let (target, pipe) = (Target::start("two_loops", &[]), pipe(&folder));
+    let mut reader = Command::new("cat");
+    let reader = Target::spawn({
+        reader.arg(&pipe);
+        reader
+    });
+    let file = folder.path().join("t.locality");
+    let traced = Tracer::attach(target.pid(), "1")
+        .args(["-q", "-o"])
+        .args([&file])
+        .args(["--report"])
+        .args([&pipe])
+        .run();
+    assert!(traced.status.success(), "{}", traced.stderr);
+    let report: Value = serde_json::from_str(&reader.finish(SOON).stdout.join("\n")).unwrap();
+    assert!(report["run"]["samples"].as_u64() > Some(0));
+}
+
+#[test]
+fn what_waits_for_a_reader_ends_by_a_signal_and_the_profile_is_whole() {
+    requires!(root, btf, watchpoints(4));
+    let opens = |call: &str| call.starts_with("257 ");
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let folder = folder();
+        let (target, pipe) = (Target::start("two_loops", &[]), pipe(&folder));
+        let file = folder.path().join("t.locality").display().to_string();
+        let tracer = Tracer::attach(target.pid(), "1").args(["-o", &file, "--report"]).args([&pipe]);
+        let child = start(tracer);
+        std::thread::sleep(Duration::from_secs(1));
+        wait_until_it_waits(&child, opens);
+        send(&child, signal);
+        let (output, _) = left(child);
+        assert_eq!(output.status.signal(), Some(signal), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("waits for a reader") && said.contains("the profile is complete"), "{said}");
+        let how = format!("locality-bpf report {file}");
+        assert!(said.contains(&how), "{said}");
+        let again = Tracer::new().args(["report", &file, "--format", "json"]).report();
+        assert_eq!(again["partial"], false);
+        // The commands that only read wait there, too.
+        for command in ["report", "objects"] {
+            let child = start(Tracer::new().args(["-q", command, &file, "--report"]).args([&pipe]));
+            wait_until_it_waits(&child, opens);
+            send(&child, signal);
+            assert_eq!(left(child).0.status.signal(), Some(signal), "{command}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_on_is_no_hang() {
+    requires!(root, btf, watchpoints(4));
+    let folder = folder();
+    let (file, pipe) = (profile(&folder), pipe(&folder));
+    // Open for both, so that no opening waits.
+    let end = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    // SAFETY: a system call with plain arguments: the smallest pipe.
+    unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&end), libc::F_SETPIPE_SZ, 4096) };
+    let child = start(Tracer::new().args(["report", &file, "--format", "json", "--report"]).args([&pipe]));
+    wait_until_it_waits(&child, |call| call.starts_with("1 "));
+    send(&child, libc::SIGTERM);
+    assert_eq!(left(child).0.status.signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn a_second_signal_ends_the_tool_while_the_command_runs_on() {
+    requires!(root, btf, watchpoints(4));
+    let folder = folder();
+    let file = folder.path().join("t.locality").display().to_string();
+    let tracer = Tracer::new().args(["-q", "-o", &file, "--"]);
+    let child = start(tracer.args(["sh", "-c", "trap '' INT; echo $$ >&2; while :; do :; done"]));
+    std::thread::sleep(Duration::from_secs(3));
+    send(&child, libc::SIGINT);
+    // The trace ends, its report is printed, and the command is waited for.
+    wait_until_it_waits(&child, |call| call.starts_with("247 ") || call.starts_with("61 "));
+    send(&child, libc::SIGINT);
+    let (output, took) = left(child);
+    let said = text(&output.stderr);
+    let command: i32 = said.lines().next().unwrap().parse().unwrap();
+    // SAFETY: plain numbers; the loop never ends by itself, so the id is still its own.
+    assert_eq!(unsafe { libc::kill(command, libc::SIGKILL) }, 0, "the command is gone: {said}");
+    assert_eq!(output.status.signal(), Some(libc::SIGINT), "{said}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(said.contains("traced for"), "{said}");
+    assert!(Tracer::new().args(["report", &file]).run().status.success());
+}
+
+#[test]
+fn two_signals_in_a_row_leave_a_profile_that_can_be_read() {
+    requires!(root, btf, watchpoints(4));
+    for pause_ms in [0, 10, 100, 400] {
+        let folder = folder();
+        let target = Target::start("two_loops", &[]);
+        let file = folder.path().join("t.locality").display().to_string();
+        let child = start(Tracer::new().args(["-p", &target.pid().to_string(), "-q", "-o", &file]));
+        std::thread::sleep(Duration::from_secs(3));
+        send(&child, libc::SIGINT);
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        if child.id() > 0 && Path::new(&format!("/proc/{}/exe", child.id())).exists() {
+            send(&child, libc::SIGINT);
+        }
+        let (output, _) = left(child);
+        // It may have been faster than the second one.
+        assert!(output.status.success() || output.status.signal() == Some(libc::SIGINT), "{output:?}");
+        let again = Tracer::new().args(["report", &file, "--format", "json"]).run().report();
+        assert!(again["run"]["samples"].as_u64() > Some(0));
+    }
+}
+
+#[test]
+fn an_exact_run_ends_by_two_signals_though_its_command_ignores_them() {
+    requires!(command("qemu-x86_64"));
+    let tracer =
+        Tracer::new().args(["exact", "--", "sh", "-c", "trap '' INT TERM; echo $$ >&2; while :; do :; done"]);
+    let child = start(tracer);
+    let running = format!("/dev/shm/locality-exact.{}", child.id());
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(Path::new(&running).exists(), "where does it count?");
+    send(&child, libc::SIGTERM);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(Path::new(&running).exists(), "one signal is the command's");
+    send(&child, libc::SIGTERM);
+    let (output, _) = left(child);
+    let said = text(&output.stderr);
+    let command: i32 = said.lines().next().unwrap().parse().unwrap();
+    // SAFETY: plain numbers; the loop never ends by itself.
+    unsafe { libc::kill(command, libc::SIGKILL) };
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{said}");
+    assert!(said.contains("there is no report"), "{said}");
+    assert!(!Path::new(&running).exists(), "its folder is left");
+}
+
+#[test]
+fn options_before_a_command_and_after_it() {
+    let json = |arguments: &[&str]| {
+        let traced = Tracer::new().args(arguments).run();
+        assert!(matches!(traced.status.code(), Some(0 | 1)), "{arguments:?}: {}", traced.stderr);
+        let value: Value = serde_json::from_str(&traced.stdout).unwrap();
+        value["machine"].as_array().unwrap().len()
+    };
+    let n = json(&["doctor", "--json"]);
+    assert_eq!((json(&["-q", "doctor", "--json"]), json(&["doctor", "-q", "--json"])), (n, n));
+    let refused =
+        |arguments: &[&str], words: &[&str]| Tracer::new().args(arguments).run().assert_refused(2, words);
+    refused(&["-d", "5", "doctor"], &["-d (--duration)", "`doctor`", "leave it out"]);
+    refused(&["ls"], &["`locality-bpf -- ls`"]);
+    refused(&["1234"], &["`locality-bpf -p 1234`"]);
+    let misspelt = Tracer::new().args(["reprot", "f"]).run();
+    assert!(
+        misspelt.status.code() == Some(2) && misspelt.stderr.contains("is `report` meant?"),
+        "{}",
+        misspelt.stderr
+    );
+}
+
+#[test]
+fn a_stderr_that_is_full_or_gone_is_no_panic() {
+    for (arguments, status) in [(&["report", "/no/such/file"][..], 1), (&["-p", "x"], 2), (&["ls"], 2)] {
+        let mut tracer = Tracer::new().args(arguments);
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended =
+            tracer.command().stdin(Stdio::null()).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{arguments:?}");
+        let mut tracer = Tracer::new().args(arguments);
+        let mut child = tracer.command().stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stderr.take());
+        assert_eq!(child.wait().unwrap().code(), Some(status), "{arguments:?}");
+    }
+}
+
+/// Whether a command line prints escape sequences of colours, with these variables; on a terminal if `script` runs it.
+fn is_coloured(arguments: &str, variables: &[(&str, &str)], on_terminal: bool) -> bool {
+    let line = format!("{} {arguments}", locality_tests::tracer::binary().display());
+    let mut command = match on_terminal {
+        true => {
+            let mut script = Command::new("script");
+            script.args(["-qec", &line, "/dev/null"]);
+            script
+        }
+        false => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &line]);
+            shell
+        }
+    };
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "CI"] {
+        command.env_remove(name);
+    }
+    let output =
+        command.env("TERM", "xterm").envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap();
+    [&output.stdout, &output.stderr].into_iter().any(|page| page.windows(2).any(|pair| pair == b"\x1b["))
+}
+
+#[test]
+fn colours_are_those_asked_for() {
+    requires!(root, btf, watchpoints(4), command("script"));
+    let folder = folder();
+    let report = format!("report {}", profile(&folder));
+    for page in ["doctor", "--help", "reprot f", &report] {
+        let coloured = |option: &str, variables: &[(&str, &str)], on_terminal| {
+            is_coloured(&format!("{page} {option}"), variables, on_terminal)
+        };
+        assert!(coloured("", &[], true), "{page}");
+        assert!(!coloured("", &[], false), "{page}");
+        assert!(!coloured("", &[("TERM", "dumb")], true), "{page}");
+        assert!(!coloured("", &[("NO_COLOR", "1")], true), "{page}");
+        assert!(!coloured("", &[("CLICOLOR", "0")], true), "{page}");
+        assert!(coloured("", &[("CLICOLOR_FORCE", "1")], false), "{page}");
+        assert!(coloured("--color always", &[("NO_COLOR", "1")], false), "{page}");
+        assert!(!coloured("--color=never", &[("CLICOLOR_FORCE", "1")], true), "{page}");
+        assert!(!coloured("--color auto", &[], false), "{page}");
+    }
+    // JSON has no colours.
+    assert!(!is_coloured(&format!("{report} --format json --color always"), &[], true));
+}
+
+#[test]
+fn tables_have_the_rows_asked_for() {
+    requires!(root, btf, watchpoints(4));
+    let folder = folder();
+    let file = profile(&folder);
+    let all = Tracer::new().args(["report", &file, "--format", "json"]).report();
+    let pairs = all["pairs"].as_array().unwrap().len();
+    assert!(pairs > 2, "too few pairs to leave some out");
+    let few = Tracer::new().args(["report", &file, "--format", "json", "--top", "2"]).report();
+    assert_eq!(few["pairs"].as_array().unwrap().len(), 2);
+    assert_eq!(few["rows_left_out"]["pairs"], pairs - 2);
+    let lines = all["hot"]["by_line"].as_array().unwrap().len();
+    for top in [1, 2, lines, lines + 5] {
+        let page = Tracer::new().args(["report", &file, "--top", &top.to_string()]).run().stdout;
+        let table =
+            page.split("Hot accesses by source line").nth(1).unwrap().split("How to read").next().unwrap();
+        let rows = table.lines().filter(|line| line.contains(" %") && line.starts_with("     ")).count();
+        assert_eq!(rows, top.min(lines), "{page}");
+    }
+}
+
+#[test]
+fn threads_of_the_kernel_that_work_for_a_program_are_named() {
+    requires!(root, btf, watchpoints(4));
+    for (how, name) in [("async", "[kernel] io_uring worker"), ("poll", "[kernel] io_uring polling thread")] {
+        let folder = folder();
+        let alone =
+            Command::new(build("uring_refill")).args(["0.1", how]).stdout(Stdio::null()).status().unwrap();
+        if alone.code() == Some(77) {
+            return locality_tests::requires::skip("needs io_uring");
+        }
+        let file = folder.path().join("t.locality").display().to_string();
+        let tracer = Tracer::new().args(["-q", "-o", &file, "--no-heap", "-d", "6", "--"]);
+        let traced = tracer.args([build("uring_refill")]).args(["7", how]).run();
+        assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
+        let page = Tracer::new().args(["report", &file]).run().stdout;
+        assert!(page.contains(name), "{page}");
+        assert!(!page.contains("0xffffffff"), "{page}");
+        let report = Tracer::new().args(["report", &file, "--format", "json"]).report();
+        let pairs = report["pairs"].as_array().unwrap();
+        let by_kernel: Vec<_> =
+            pairs.iter().filter(|pair| pair["reuse"]["place"]["function"] == name).collect();
+        assert!(!by_kernel.is_empty());
+        for pair in by_kernel {
+            assert!(pair["kernel_share"]["value"].as_f64() > Some(0.9), "{pair:#}");
+            assert!(pair["reuse"]["frames"][0]["address"].is_null(), "{pair:#}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_another_process_touches_is_said() {
+    requires!(root, btf, watchpoints(4));
+    for how in ["anonymous", "memfd", "private"] {
+        let target = Target::start("shared_turns", &["0", how]);
+        let folder = folder();
+        let file = folder.path().join("t.locality").display().to_string();
+        let report = Tracer::attach(target.pid(), "4").args(["-q", "-o", &file]).run().report_or_empty();
+        let notices = report["notices"].to_string();
+        let is_said = notices.contains("by other processes") && notices.contains("(shared_turns)");
+        assert_eq!(is_said, how != "private", "{how}: {notices}");
+    }
+}

@@ -1,0 +1,294 @@
+//! From words to [`Cli`]: options before a command, colours of the parser's own pages, hints that the parser does not give.
+//!
+//! The parser knows options of a trace before a command and options of the command after it. Here words before a command go
+//! behind its name, so that `-q doctor` and `--format json report FILE` mean what they say.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, error::ErrorKind};
+
+use super::{Cli, colour::When};
+
+/// A page of the parser in place of what was asked: help, the version, or why the words are wrong.
+#[derive(Debug)]
+pub struct Page {
+    /// With escape sequences of colours.
+    pub coloured: String,
+    /// Without.
+    pub plain: String,
+    /// Whether the page is an answer (exit status 0, stdout), or a refusal (2, stderr).
+    pub is_answer: bool,
+    /// What `--color` says in those words.
+    pub when: When,
+}
+
+/// Reads the words of a command line, the first of which names the program.
+///
+/// # Errors
+/// A page to print in place of any work.
+pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
+    let when = colours(&words);
+    let command = Cli::command();
+    let refused = |why: String| {
+        let coloured = format!("\x1b[1m\x1b[31merror:\x1b[0m {why}\n");
+        Page { coloured, plain: format!("error: {why}\n"), is_answer: false, when }
+    };
+    let first = first_bare(&command, &words);
+    let words = match first {
+        Some(at) => match words.get(at).and_then(|word| command.find_subcommand(word)) {
+            Some(other) => {
+                if let Some(option) = options(&command, &words[1..at]).find(|option| !takes(other, option)) {
+                    let name = other.get_name();
+                    return Err(refused(format!(
+                        "{} is an option of a trace, and `{name}` does not take it: leave it out; `locality-bpf {name} --help` \
+                         lists its options",
+                        spelt(option)
+                    )));
+                }
+                let mut moved = vec![words[0].clone(), words[at].clone()];
+                moved.extend_from_slice(&words[1..at]);
+                moved.extend_from_slice(&words[at + 1..]);
+                moved
+            }
+            None => words,
+        },
+        None => words,
+    };
+    let parsed = command.try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        let text = error.render();
+        // The parser names one way of four.
+        if error.kind() == ErrorKind::MissingRequiredArgument && error.to_string().contains("--pid") {
+            return refused(
+                "say what to trace: -p PID for a running process, -- COMMAND to launch one, --cgroup PATH, or -a for \
+                 everything; `locality-bpf --help` has examples"
+                    .to_owned(),
+            );
+        }
+        let unknown = first.and_then(|at| words.get(at)).filter(|_| {
+            let kinds = [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
+            kinds.contains(&error.kind())
+        });
+        if let Some(word) = unknown.filter(|word| Cli::command().find_subcommand(word).is_none()) {
+            return refused(unknown_word(word));
+        }
+        Page {
+            coloured: text.ansi().to_string(),
+            plain: text.to_string(),
+            is_answer: !error.use_stderr(),
+            when,
+        }
+    })
+}
+
+/// A word as alike as this to a command's name is taken for it; the parser has the same bound for options.
+const ALIKE: f64 = 0.7;
+
+/// What a word without an option may have meant.
+fn unknown_word(word: &OsStr) -> String {
+    let shown = word.to_string_lossy();
+    let command = Cli::command();
+    let names = command.get_subcommands().map(Command::get_name);
+    let alike = names.map(|name| (strsim::jaro(name, &shown), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let meant = if let Some((_, name)) = alike.filter(|(alike, _)| *alike > ALIKE) {
+        format!("is `{name}` meant?")
+    } else if shown.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("a running process is traced by `locality-bpf -p {shown}`;")
+    } else if shown.ends_with(".locality") {
+        format!("a profile is reported by `locality-bpf report {shown}`;")
+    } else {
+        format!("a program is launched by `locality-bpf -- {shown}`;")
+    };
+    format!("there is no command `{shown}`: {meant} `locality-bpf --help` lists the commands")
+}
+
+/// What `--color` says, also where the rest is wrong.
+fn colours(words: &[OsString]) -> When {
+    let mut words = words.iter().skip(1).take_while(|word| *word != "--");
+    let mut when = When::Auto;
+    while let Some(word) = words.next() {
+        let word = word.to_string_lossy();
+        let value = match word.strip_prefix("--colo").and_then(|rest| rest.strip_prefix('u').or(Some(rest))) {
+            Some("r") => words.next().map(|value| value.to_string_lossy().into_owned()),
+            Some(rest) => rest.strip_prefix("r=").map(str::to_owned),
+            None => None,
+        };
+        when = match value.as_deref() {
+            Some("always") => When::Always,
+            Some("never") => When::Never,
+            Some("auto") => When::Auto,
+            _ => when,
+        };
+    }
+    when
+}
+
+/// The place of the first word that is neither an option nor an option's value, before `--`.
+fn first_bare(command: &Command, words: &[OsString]) -> Option<usize> {
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        if word == "--" {
+            return None;
+        }
+        at += match word.as_encoded_bytes() {
+            [b'-', _, ..] => 1 + usize::from(wants_next(command, word)),
+            _ => return Some(at),
+        };
+    }
+    None
+}
+
+/// Options of a trace among words before a command, none of which is bare.
+fn options<'a>(command: &'a Command, words: &'a [OsString]) -> impl Iterator<Item = &'a Arg> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let word = words.get(at)?;
+        at += 1 + usize::from(wants_next(command, word));
+        Some(named(command, word))
+    })
+    .flatten()
+}
+
+/// The options in one word: one by its long name, or short ones in a row.
+fn named<'a>(command: &'a Command, word: &OsStr) -> Vec<&'a Arg> {
+    let word = word.to_string_lossy();
+    let mut args = command.get_arguments();
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or(long);
+        let is = |arg: &&Arg| {
+            arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|all| all.contains(&name))
+        };
+        return args.find(is).into_iter().collect();
+    }
+    let mut found = Vec::new();
+    for letter in word.chars().skip(1) {
+        let Some(arg) = command.get_arguments().find(|arg| arg.get_short() == Some(letter)) else { break };
+        found.push(arg);
+        if takes_value(arg) {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether the last option in a word has its value in the next one.
+fn wants_next(command: &Command, word: &OsStr) -> bool {
+    let Some(arg) = named(command, word).into_iter().next_back().filter(|arg| takes_value(arg)) else {
+        return false;
+    };
+    let is_optional = arg.get_num_args().is_some_and(|range| range.min_values() == 0);
+    let word = word.to_string_lossy();
+    let is_last = word.starts_with("--") && !word.contains('=') || arg.get_short() == word.chars().last();
+    is_last && !is_optional
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
+}
+
+/// Whether a command has an option of that name, or every command has.
+fn takes(other: &Command, option: &Arg) -> bool {
+    let has = |arg: &Arg| {
+        arg.get_long().is_some_and(|long| option.get_long() == Some(long))
+            || arg.get_short().is_some_and(|short| option.get_short() == Some(short))
+    };
+    option.is_global_set()
+        || matches!(option.get_id().as_str(), "help" | "version")
+        || other.get_arguments().any(has)
+}
+
+fn spelt(option: &Arg) -> String {
+    match (option.get_short(), option.get_long()) {
+        (Some(short), Some(long)) => format!("-{short} (--{long})"),
+        (_, Some(long)) => format!("--{long}"),
+        (short, None) => format!("-{}", short.unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Format, Other};
+
+    fn of(line: &str) -> Result<Cli, Page> {
+        parse(line.split(' ').map(OsString::from).collect())
+    }
+
+    fn refusal(line: &str) -> String {
+        let page = of(line).unwrap_err();
+        assert!(!page.is_answer, "{line}");
+        page.plain
+    }
+
+    #[test]
+    fn options_may_stand_before_a_command_or_after_it() {
+        for line in [
+            "x -q doctor -p 3 --json",
+            "x doctor -q -p 3 --json",
+            "x -qp 3 doctor --json",
+            "x -p 3 -q doctor --json",
+            "x -p3 -q doctor --json",
+            "x --pid=3 --quiet doctor --json",
+        ] {
+            let cli = of(line).unwrap();
+            assert!(cli.quiet, "{line}");
+            assert!(matches!(cli.other, Some(Other::Doctor { pid: Some(3), json: true })), "{line}");
+        }
+        for line in [
+            "x --format json -v report report",
+            "x -v --format=json report report",
+            "x report report -v --format json",
+        ] {
+            let cli = of(line).unwrap();
+            let Some(Other::Report { file, output, .. }) = cli.other else { panic!("{line}") };
+            assert_eq!(
+                (file.to_str(), output.format, cli.verbose),
+                (Some("report"), Format::Json, 1),
+                "{line}"
+            );
+        }
+        // A value that looks like a command is a value.
+        let cli = of("x -o report -q exact -- doctor").unwrap();
+        let Some(Other::Exact(exact)) = cli.other else { panic!("no exact run") };
+        assert_eq!(exact.output.as_deref(), Some("report".as_ref()));
+        let cli = of("x -o report -q -- doctor").unwrap();
+        assert_eq!((cli.other.is_none(), cli.trace.command), (true, vec!["doctor".into()]));
+    }
+
+    #[test]
+    fn options_of_a_trace_are_no_options_of_a_command() {
+        let why = refusal("x -d 5 report f");
+        assert!(why.contains("-d (--duration) is an option of a trace") && why.contains("`report`"), "{why}");
+        assert!(refusal("x -q -p 1 compare a b").contains("-p (--pid)"));
+        assert!(refusal("x --no-stop doctor").contains("--no-stop"));
+    }
+
+    #[test]
+    fn words_that_are_no_command_get_a_hint() {
+        assert!(refusal("x reprot f").contains("is `report` meant?"));
+        assert!(refusal("x -q docter").contains("is `doctor` meant?"));
+        assert!(refusal("x ls").contains("`locality-bpf -- ls`"));
+        assert!(refusal("x -d 5 ./prog arg").contains("`locality-bpf -- ./prog`"));
+        assert!(refusal("x 1234").contains("`locality-bpf -p 1234`"));
+        assert!(refusal("x run.locality").contains("`locality-bpf report run.locality`"));
+        assert!(refusal("x -p 1 ls").contains("`locality-bpf -- ls`"));
+        assert!(refusal("x").contains("say what to trace"));
+        assert!(refusal("x -q").contains("say what to trace"));
+    }
+
+    #[test]
+    fn help_is_an_answer_and_obeys_what_is_said_of_colours() {
+        for (line, when) in [
+            ("x --help", When::Auto),
+            ("x --color always --help", When::Always),
+            ("x --help --color=never", When::Never),
+            ("x --colour=always doctor --help", When::Always),
+            ("x --help -- --color always", When::Auto),
+        ] {
+            let page = of(line).unwrap_err();
+            assert_eq!((page.is_answer, page.when), (true, when), "{line}");
+            assert!(page.coloured.contains('\x1b') && !page.plain.contains('\x1b'), "{line}");
+        }
+        assert!(of("x --color some -p 1").unwrap_err().plain.contains("always"));
+    }
+}

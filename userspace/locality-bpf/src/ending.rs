@@ -1,0 +1,193 @@
+//! Signals that end the tool: Ctrl-C (SIGINT), SIGTERM and SIGHUP, at any moment, whatever it waits for.
+//!
+//! The first of them ends a trace, and the report follows. One that comes later ends the tool without a report: at once where the
+//! profile is complete, within [`GRACE_S`] where it is still being written, and the next one at once. A sentence says which
+//! command prints the report. The handlers only do what is allowed in one, so a system call that waits (for a reader of a pipe, for
+//! a command) is no obstacle. Commands that never call [`listen`] have the default actions ([`by_default`]).
+//!
+//! Not here: how a trace ends (`control::session`).
+
+use std::{
+    io,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::SeqCst},
+};
+
+use crate::kernel::sys;
+
+/// Signals that end the tool.
+const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// Seconds in which the file is completed after somebody wants no report.
+const GRACE_S: u32 = 1;
+
+/// What a signal does.
+mod stage {
+    /// The first ends the trace; somebody else listens.
+    pub const TRACE: u8 = 0;
+    /// The trace is ending.
+    pub const CLOSING: u8 = 1;
+    /// Nobody wants the report any more; the file is being completed.
+    pub const HURRY: u8 = 2;
+    /// The file is complete, or there is none.
+    pub const OVER: u8 = 3;
+}
+
+static STAGE: AtomicU8 = AtomicU8::new(stage::TRACE);
+/// The signal that ended the tool's wish for a report.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+/// Printed by a handler that ends the tool; null: nothing.
+static SENTENCE: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
+/// A launched command that runs, which a SIGTERM to us means too; 0: none.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+static IS_LISTENING: AtomicBool = AtomicBool::new(false);
+
+/// Has the signals do what the head of this file says, in this process and from now on, for a trace with this profile. A
+/// hang-up stays ignored under `nohup`.
+///
+/// # Errors
+/// The kernel refuses a handler.
+pub fn listen(profile: &Path) -> io::Result<()> {
+    will_say(Some(format!(
+        "locality-bpf: ended before the profile was complete; `{}` prints what was written until then\n",
+        command_that_prints(profile)
+    )));
+    if IS_LISTENING.swap(true, SeqCst) {
+        return Ok(());
+    }
+    for signal in SIGNALS {
+        if signal == libc::SIGHUP && sys::is_ignored(signal) {
+            continue;
+        }
+        // SAFETY: the action only does what is allowed in a handler.
+        unsafe { signal_hook_registry::register(signal, move || on_signal(signal)) }?;
+        unblock(signal);
+    }
+    // SAFETY: as above.
+    unsafe { signal_hook_registry::register(libc::SIGALRM, || end(SIGNAL.load(SeqCst))) }?;
+    unblock(libc::SIGALRM);
+    Ok(())
+}
+
+/// Has the signals end this process, also where whoever started us ignores or blocks them, as shells do with Ctrl-C for what they
+/// start behind `&`. Not for a process that launches a command, which starts with what we were given.
+pub fn by_default() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: no handler is installed, only the default restored.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        unblock(signal);
+    }
+}
+
+/// Whoever started us may have blocked it.
+fn unblock(signal: i32) {
+    // SAFETY: the set is live, and all its bytes may be zero before it is initialised.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+fn on_signal(signal: i32) {
+    let advance = |from: u8, to: u8| STAGE.compare_exchange(from, to, SeqCst, SeqCst).is_ok();
+    if advance(stage::TRACE, stage::CLOSING) {
+        return;
+    }
+    if advance(stage::CLOSING, stage::HURRY) {
+        SIGNAL.store(signal, SeqCst);
+        // SAFETY: a system call with plain arguments, allowed in a handler.
+        unsafe { libc::alarm(GRACE_S) };
+        return;
+    }
+    end(signal);
+}
+
+/// Says why and ends this process by the signal. Allowed in a handler.
+fn end(signal: i32) {
+    // SAFETY: a sentence is never freed once it was made known; the calls are allowed in a handler.
+    unsafe {
+        if let Some(sentence) = SENTENCE.load(SeqCst).as_ref() {
+            libc::write(libc::STDERR_FILENO, sentence.as_ptr().cast(), sentence.len());
+        }
+        let signal = if signal == 0 { libc::SIGTERM } else { signal };
+        let command = COMMAND.load(SeqCst);
+        if signal == libc::SIGTERM && command > 0 {
+            libc::kill(command, signal);
+        }
+        libc::signal(signal, libc::SIG_DFL);
+        unblock(signal);
+        libc::raise(signal);
+        // Only the first process of a container survives that.
+        libc::_exit(128 + signal);
+    }
+}
+
+/// What is said when a signal ends the tool; replaces what was to be said before.
+fn will_say(sentence: Option<String>) {
+    let sentence = sentence.map_or(std::ptr::null_mut(), |text| Box::into_raw(Box::new(text)));
+    // The one before may be in use by a handler of this very moment, so it is not freed. There are three in a run.
+    SENTENCE.store(sentence, SeqCst);
+}
+
+/// The trace ends, whatever ended it; its profile is being completed.
+pub fn closing() {
+    STAGE.fetch_max(stage::CLOSING, SeqCst);
+}
+
+/// Whether somebody wants no report, so that the file is to be completed soon.
+pub fn is_urgent() -> bool {
+    STAGE.load(SeqCst) == stage::HURRY
+}
+
+/// The profile is complete, and what comes is for the reader alone. Ends the process if somebody wants no report.
+pub fn complete(profile: &Path) {
+    will_say(Some(format!(
+        "locality-bpf: ended without a report; the profile is complete: `{}` prints it\n",
+        command_that_prints(profile)
+    )));
+    over();
+}
+
+/// Nothing is left to do but to print or to wait, for which nothing need be said: a signal ends the process.
+pub fn printed() {
+    will_say(None);
+    over();
+}
+
+fn over() {
+    if STAGE.swap(stage::OVER, SeqCst) == stage::HURRY {
+        end(SIGNAL.load(SeqCst));
+    }
+    // SAFETY: no handler is installed, only the default restored: Ctrl-Z stops again what writes a report.
+    unsafe { libc::signal(libc::SIGTSTP, libc::SIG_DFL) };
+}
+
+/// A command of ours runs (0: no more), which a SIGTERM to us means too.
+pub fn means(command: i32) {
+    COMMAND.store(command, SeqCst);
+}
+
+/// The command that prints the report of a profile, as one types it in a shell.
+pub fn command_that_prints(profile: &Path) -> String {
+    let name = profile.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    match name.chars().all(is_plain) && !name.starts_with('-') && !name.is_empty() {
+        true => format!("locality-bpf report {name}"),
+        false => format!("locality-bpf report -- '{}'", name.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_for_a_shell() {
+        let of = |name: &str| command_that_prints(Path::new(name));
+        assert_eq!(of("/tmp/a.locality"), "locality-bpf report /tmp/a.locality");
+        assert_eq!(of("my trace"), "locality-bpf report -- 'my trace'");
+        assert_eq!(of("it's"), r"locality-bpf report -- 'it'\''s'");
+        assert_eq!(of("-q"), "locality-bpf report -- '-q'");
+    }
+}

@@ -1,0 +1,155 @@
+//! Puts pages where they are wanted: a file, a named pipe, a socket of a shell (`>(command)`), stdout, stderr.
+//!
+//! A pipe is opened when there is something to write and not before: a reader takes the first end for the end. To wait for a
+//! reader is no hang, because signals end the tool at any moment (`ending`).
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, Result, bail};
+
+/// Whether a report can be written to a file: now, and not when all is measured. Makes the file where there is none.
+///
+/// # Errors
+/// A place that cannot be written.
+pub fn check(file: &Path) -> Result<()> {
+    let about = fs::metadata(file);
+    if about.as_ref().is_ok_and(fs::Metadata::is_dir) {
+        bail!("cannot write the report to {}: it is a directory; name a file in it", file.display());
+    }
+    if about.is_ok_and(|about| about.file_type().is_socket()) {
+        bail!("cannot write the report to {}: it is a socket; name a file or a pipe", file.display());
+    }
+    if is_pipe(file) {
+        let name = std::ffi::CString::new(file.as_os_str().as_encoded_bytes())?;
+        // SAFETY: the name is live and ends in zero.
+        return match unsafe { libc::access(name.as_ptr(), libc::W_OK) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()).with_context(|| cannot(file)),
+        };
+    }
+    OpenOptions::new().create(true).append(true).open(file).with_context(|| cannot(file)).map(|_| ())
+}
+
+/// Writes a page to a file. A reader of a pipe that goes away (`| head`) is no error.
+///
+/// # Errors
+/// A place that cannot be written.
+pub fn to_file(file: &Path, page: &[u8], quiet: bool) -> Result<()> {
+    let opened = match is_pipe(file) {
+        true => open_pipe(file, quiet),
+        false => File::create(file),
+    };
+    let written = opened.and_then(|mut to| to.write_all(page));
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).with_context(|| cannot(file)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a page to an open stream. A reader that closed its end early is no error.
+///
+/// # Errors
+/// A stream that is closed, or full.
+pub fn to_stream(mut to: impl Write, page: &[u8]) -> Result<()> {
+    match to.write_all(page).and_then(|()| to.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print the report")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cannot(file: &Path) -> String {
+    format!("cannot write the report to {}", file.display())
+}
+
+fn is_pipe(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|about| about.file_type().is_fifo())
+}
+
+/// Waits for a reader.
+fn open_pipe(file: &Path, quiet: bool) -> io::Result<File> {
+    let at_once = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(file);
+    match &at_once {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            if !quiet {
+                say(&format!(
+                    "the report waits for a reader of {0}, as in `cat {0}`; Ctrl-C ends without",
+                    file.display()
+                ));
+            }
+        }
+        // With a reader: to be opened again such that writing may wait, while this end stays open.
+        Ok(_) => {}
+        Err(_) => return at_once,
+    }
+    OpenOptions::new().write(true).open(file)
+}
+
+/// A sentence on stderr, with our name before it. A stderr that is full or gone is no reason to end: `eprintln!` panics there.
+pub fn say(sentence: &str) {
+    let _ = writeln!(io::stderr(), "locality-bpf: {sentence}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    fn pipe(folder: &tempfile::TempDir) -> std::path::PathBuf {
+        let file = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        file
+    }
+
+    #[test]
+    fn a_page_larger_than_a_pipe_arrives_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = pipe(&folder);
+        check(&file).unwrap();
+        let reader = std::thread::spawn({
+            let file = file.clone();
+            move || {
+                let mut text = String::new();
+                File::open(file).unwrap().read_to_string(&mut text).unwrap();
+                text
+            }
+        });
+        let page = "row\n".repeat(100_000);
+        to_file(&file, page.as_bytes(), true).unwrap();
+        assert_eq!(reader.join().unwrap(), page);
+    }
+
+    #[test]
+    fn a_reader_that_goes_away_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = pipe(&folder);
+        let reader = std::thread::spawn({
+            let file = file.clone();
+            move || File::open(file).unwrap().read_exact(&mut [0; 16]).unwrap()
+        });
+        to_file(&file, &[b'x'; 1 << 20], true).unwrap();
+        reader.join().unwrap();
+    }
+
+    #[test]
+    fn places_that_cannot_be_written_are_refused_before_the_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = check(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("directory"), "{why}");
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let why = check(&socket).unwrap_err().to_string();
+        assert!(why.contains("socket"), "{why}");
+        assert!(check(&folder.path().join("none/file")).is_err());
+        let full = Path::new("/dev/full");
+        check(full).unwrap();
+        let why = format!("{:#}", to_file(full, b"page", true).unwrap_err());
+        assert!(why.contains("No space left"), "{why}");
+    }
+}
