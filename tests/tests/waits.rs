@@ -4,7 +4,7 @@
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use locality_tests::{Target, Tracer, build, requires};
@@ -23,10 +23,25 @@ fn pipe(folder: &tempfile::TempDir) -> PathBuf {
     pipe
 }
 
+/// A tracer that was started.
+struct Started {
+    child: Child,
+    /// A pipe would stay open as long as a command that outlives the tracer.
+    stderr: tempfile::NamedTempFile,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 /// Starts it as a shell in a terminal would: with signals as they are by default.
-fn start(mut tracer: Tracer) -> Child {
+fn start(mut tracer: Tracer) -> Started {
     let command = tracer.command();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let stderr = tempfile::NamedTempFile::new().unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.reopen().unwrap());
     // SAFETY: `signal` may be called between fork and exec, and nothing else is done there.
     unsafe {
         command.pre_exec(|| {
@@ -35,40 +50,49 @@ fn start(mut tracer: Tracer) -> Child {
             Ok(())
         });
     }
-    command.spawn().unwrap()
+    Started { child: command.spawn().unwrap(), stderr }
 }
 
-fn send(to: &Child, signal: i32) {
-    // SAFETY: plain numbers; the child was not waited for, so the id is its own.
-    assert_eq!(unsafe { libc::kill(to.id().cast_signed(), signal) }, 0);
-}
-
-/// What it left, and how long that took; panics when it is not gone soon.
-fn left(mut child: Child) -> (std::process::Output, Duration) {
-    let begun = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > SOON {
-            drop(child.kill());
-            panic!("still there after {SOON:?}: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(Duration::from_millis(5));
+impl Started {
+    fn pid(&self) -> u32 {
+        self.child.id()
     }
-    let took = begun.elapsed();
-    (child.wait_with_output().unwrap(), took)
+
+    fn said(&self) -> String {
+        text(&std::fs::read(self.stderr.path()).unwrap())
+    }
+
+    fn send(&self, signal: i32) {
+        // SAFETY: plain numbers; the child was not waited for, so the id is its own.
+        assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
+    }
+
+    /// Waits until it stands in a system call that waits for another process.
+    fn wait_until_it_waits(&mut self, until: impl Fn(&str) -> bool) {
+        let begun = Instant::now();
+        let file = format!("/proc/{}/syscall", self.pid());
+        while !until(&std::fs::read_to_string(&file).unwrap_or_default()) {
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.said());
+            assert!(begun.elapsed() < Duration::from_secs(40), "it does not come to wait: {}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// How it ended, what it said, and how long that took; panics when it is not gone soon.
+    fn left(mut self) -> (ExitStatus, String, Duration) {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, self.said(), begun.elapsed());
+            }
+            assert!(begun.elapsed() < SOON, "still there after {SOON:?}: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Waits until the tracer stands in a system call that waits for another process.
-fn wait_until_it_waits(child: &Child, until: impl Fn(&str) -> bool) {
-    let begun = Instant::now();
-    let file = format!("/proc/{}/syscall", child.id());
-    while !until(&std::fs::read_to_string(&file).unwrap_or_default()) {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it does not come to wait");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A profile of a program of ours.
@@ -105,19 +129,19 @@ fn a_pipe_gets_the_report() {
 #[test]
 fn what_waits_for_a_reader_ends_by_a_signal_and_the_profile_is_whole() {
     requires!(root, btf, watchpoints(4));
-    let opens = |call: &str| call.starts_with("257 ");
+    // openat(2), in its flags O_WRONLY.
+    let opens =
+        |call: &str| call.starts_with("257 ") && call.split(' ').nth(3).is_some_and(|how| how.ends_with('1'));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let folder = folder();
         let (target, pipe) = (Target::start("two_loops", &[]), pipe(&folder));
         let file = folder.path().join("t.locality").display().to_string();
         let tracer = Tracer::attach(target.pid(), "1").args(["-o", &file, "--report"]).args([&pipe]);
-        let child = start(tracer);
-        std::thread::sleep(Duration::from_secs(1));
-        wait_until_it_waits(&child, opens);
-        send(&child, signal);
-        let (output, _) = left(child);
-        assert_eq!(output.status.signal(), Some(signal), "{output:?}");
-        let said = text(&output.stderr);
+        let mut tracer = start(tracer);
+        tracer.wait_until_it_waits(opens);
+        tracer.send(signal);
+        let (status, said, _) = tracer.left();
+        assert_eq!(status.signal(), Some(signal), "{said}");
         assert!(said.contains("waits for a reader") && said.contains("the profile is complete"), "{said}");
         let how = format!("locality-bpf report {file}");
         assert!(said.contains(&how), "{said}");
@@ -125,10 +149,10 @@ fn what_waits_for_a_reader_ends_by_a_signal_and_the_profile_is_whole() {
         assert_eq!(again["partial"], false);
         // The commands that only read wait there, too.
         for command in ["report", "objects"] {
-            let child = start(Tracer::new().args(["-q", command, &file, "--report"]).args([&pipe]));
-            wait_until_it_waits(&child, opens);
-            send(&child, signal);
-            assert_eq!(left(child).0.status.signal(), Some(signal), "{command}");
+            let mut reader = start(Tracer::new().args(["-q", command, &file, "--report"]).args([&pipe]));
+            reader.wait_until_it_waits(opens);
+            reader.send(signal);
+            assert_eq!(reader.left().0.signal(), Some(signal), "{command}");
         }
     }
 }
@@ -142,10 +166,11 @@ fn a_pipe_that_nobody_reads_on_is_no_hang() {
     let end = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
     // SAFETY: a system call with plain arguments: the smallest pipe.
     unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&end), libc::F_SETPIPE_SZ, 4096) };
-    let child = start(Tracer::new().args(["report", &file, "--format", "json", "--report"]).args([&pipe]));
-    wait_until_it_waits(&child, |call| call.starts_with("1 "));
-    send(&child, libc::SIGTERM);
-    assert_eq!(left(child).0.status.signal(), Some(libc::SIGTERM));
+    let mut report =
+        start(Tracer::new().args(["report", &file, "--format", "json", "--report"]).args([&pipe]));
+    report.wait_until_it_waits(|call| call.starts_with("1 "));
+    report.send(libc::SIGTERM);
+    assert_eq!(report.left().0.signal(), Some(libc::SIGTERM));
 }
 
 #[test]
@@ -154,18 +179,17 @@ fn a_second_signal_ends_the_tool_while_the_command_runs_on() {
     let folder = folder();
     let file = folder.path().join("t.locality").display().to_string();
     let tracer = Tracer::new().args(["-q", "-o", &file, "--"]);
-    let child = start(tracer.args(["sh", "-c", "trap '' INT; echo $$ >&2; while :; do :; done"]));
+    let mut tracer = start(tracer.args(["sh", "-c", "trap '' INT; echo $$ >&2; while :; do :; done"]));
     std::thread::sleep(Duration::from_secs(3));
-    send(&child, libc::SIGINT);
+    tracer.send(libc::SIGINT);
     // The trace ends, its report is printed, and the command is waited for.
-    wait_until_it_waits(&child, |call| call.starts_with("247 ") || call.starts_with("61 "));
-    send(&child, libc::SIGINT);
-    let (output, took) = left(child);
-    let said = text(&output.stderr);
+    tracer.wait_until_it_waits(|call| call.starts_with("247 ") || call.starts_with("61 "));
+    tracer.send(libc::SIGINT);
+    let (status, said, took) = tracer.left();
     let command: i32 = said.lines().next().unwrap().parse().unwrap();
     // SAFETY: plain numbers; the loop never ends by itself, so the id is still its own.
     assert_eq!(unsafe { libc::kill(command, libc::SIGKILL) }, 0, "the command is gone: {said}");
-    assert_eq!(output.status.signal(), Some(libc::SIGINT), "{said}");
+    assert_eq!(status.signal(), Some(libc::SIGINT), "{said}");
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert!(said.contains("traced for"), "{said}");
     assert!(Tracer::new().args(["report", &file]).run().status.success());
@@ -178,16 +202,16 @@ fn two_signals_in_a_row_leave_a_profile_that_can_be_read() {
         let folder = folder();
         let target = Target::start("two_loops", &[]);
         let file = folder.path().join("t.locality").display().to_string();
-        let child = start(Tracer::new().args(["-p", &target.pid().to_string(), "-q", "-o", &file]));
+        let mut tracer = start(Tracer::new().args(["-p", &target.pid().to_string(), "-q", "-o", &file]));
         std::thread::sleep(Duration::from_secs(3));
-        send(&child, libc::SIGINT);
+        tracer.send(libc::SIGINT);
         std::thread::sleep(Duration::from_millis(pause_ms));
-        if child.id() > 0 && Path::new(&format!("/proc/{}/exe", child.id())).exists() {
-            send(&child, libc::SIGINT);
+        if tracer.child.try_wait().unwrap().is_none() {
+            tracer.send(libc::SIGINT);
         }
-        let (output, _) = left(child);
+        let (status, said, _) = tracer.left();
         // It may have been faster than the second one.
-        assert!(output.status.success() || output.status.signal() == Some(libc::SIGINT), "{output:?}");
+        assert!(status.success() || status.signal() == Some(libc::SIGINT), "{status}: {said}");
         let again = Tracer::new().args(["report", &file, "--format", "json"]).run().report();
         assert!(again["run"]["samples"].as_u64() > Some(0));
     }
@@ -198,20 +222,22 @@ fn an_exact_run_ends_by_two_signals_though_its_command_ignores_them() {
     requires!(command("qemu-x86_64"));
     let tracer =
         Tracer::new().args(["exact", "--", "sh", "-c", "trap '' INT TERM; echo $$ >&2; while :; do :; done"]);
-    let child = start(tracer);
-    let running = format!("/dev/shm/locality-exact.{}", child.id());
-    std::thread::sleep(Duration::from_secs(2));
-    assert!(Path::new(&running).exists(), "where does it count?");
-    send(&child, libc::SIGTERM);
+    let tracer = start(tracer);
+    let running = format!("/dev/shm/locality-exact.{}", tracer.pid());
+    let begun = Instant::now();
+    while tracer.said().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the command does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let command: i32 = tracer.said().lines().next().unwrap().parse().unwrap();
+    tracer.send(libc::SIGTERM);
     std::thread::sleep(Duration::from_millis(300));
-    assert!(Path::new(&running).exists(), "one signal is the command's");
-    send(&child, libc::SIGTERM);
-    let (output, _) = left(child);
-    let said = text(&output.stderr);
-    let command: i32 = said.lines().next().unwrap().parse().unwrap();
+    assert!(Path::new(&running).exists(), "one signal is the command's: {}", tracer.said());
+    tracer.send(libc::SIGTERM);
+    let (status, said, _) = tracer.left();
     // SAFETY: plain numbers; the loop never ends by itself.
     unsafe { libc::kill(command, libc::SIGKILL) };
-    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{said}");
+    assert_eq!(status.signal(), Some(libc::SIGTERM), "{said}");
     assert!(said.contains("there is no report"), "{said}");
     assert!(!Path::new(&running).exists(), "its folder is left");
 }
@@ -252,6 +278,27 @@ fn a_stderr_that_is_full_or_gone_is_no_panic() {
         drop(child.stderr.take());
         assert_eq!(child.wait().unwrap().code(), Some(status), "{arguments:?}");
     }
+}
+
+#[test]
+fn limits_are_named_and_so_is_the_signal_that_ends_a_command() {
+    requires!(root, btf, watchpoints(4));
+    let (folder, target) = (folder(), Target::start("two_loops", &[]));
+    let file = folder.path().join("t.locality").display().to_string();
+    let limited = |limit: &str| {
+        let binary = locality_tests::tracer::binary();
+        let line = format!("ulimit {limit}; exec {} -q -p {} -d 1 -o {file}", binary.display(), target.pid());
+        text(&Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap().stderr)
+    };
+    for (limit, word) in
+        [("-n 12", "only 12 files"), ("-n 40", "only 40 files"), ("-f 8", "ulimit -f unlimited")]
+    {
+        let said = limited(limit);
+        assert!(said.contains(word) && said.lines().count() == 1, "{limit}: {said}");
+    }
+    let traced = Tracer::new().args(["-o", &file, "--", "sh", "-c", "kill -SEGV $$"]).run();
+    assert_eq!(traced.status.code(), Some(139));
+    assert!(traced.stderr.contains("the command was ended by SIGSEGV"), "{}", traced.stderr);
 }
 
 /// Whether a command line prints escape sequences of colours, with these variables; on a terminal if `script` runs it.
@@ -324,7 +371,9 @@ fn tables_have_the_rows_asked_for() {
 #[test]
 fn threads_of_the_kernel_that_work_for_a_program_are_named() {
     requires!(root, btf, watchpoints(4));
-    for (how, name) in [("async", "[kernel] io_uring worker"), ("poll", "[kernel] io_uring polling thread")] {
+    // A read that would block goes from the polling thread to a worker.
+    let names = ["[kernel] io_uring worker", "[kernel] io_uring polling thread"];
+    for (how, names) in [("async", &names[..1]), ("poll", &names[..])] {
         let folder = folder();
         let alone =
             Command::new(build("uring_refill")).args(["0.1", how]).stdout(Stdio::null()).status().unwrap();
@@ -336,12 +385,16 @@ fn threads_of_the_kernel_that_work_for_a_program_are_named() {
         let traced = tracer.args([build("uring_refill")]).args(["7", how]).run();
         assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
         let page = Tracer::new().args(["report", &file]).run().stdout;
-        assert!(page.contains(name), "{page}");
+        assert!(page.contains("[kernel] io_uring"), "{page}");
         assert!(!page.contains("0xffffffff"), "{page}");
         let report = Tracer::new().args(["report", &file, "--format", "json"]).report();
         let pairs = report["pairs"].as_array().unwrap();
-        let by_kernel: Vec<_> =
-            pairs.iter().filter(|pair| pair["reuse"]["place"]["function"] == name).collect();
+        let by_kernel: Vec<_> = pairs
+            .iter()
+            .filter(|pair| {
+                pair["reuse"]["place"]["function"].as_str().is_some_and(|name| names.contains(&name))
+            })
+            .collect();
         assert!(!by_kernel.is_empty());
         for pair in by_kernel {
             assert!(pair["kernel_share"]["value"].as_f64() > Some(0.9), "{pair:#}");

@@ -20,7 +20,7 @@ use locality_bpf::{
     control::{launch, session, skid::Skid},
     doctor, ending, exact,
     kernel::sys,
-    objects,
+    mends, objects,
     plan::{Plan, Targets, keep_apart},
     writing::{say, to_file, to_stream},
 };
@@ -85,14 +85,18 @@ fn main() -> ExitCode {
 fn sentence(error: &anyhow::Error) -> String {
     tracing::debug!("{error:?}");
     // A cause may name a process or a file, by the name that a stranger gave it.
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+    let said = error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
         let cause = &printable(cause.lines().next().unwrap_or_default());
         match (said.is_empty(), said.contains(cause.as_str())) {
             (true, _) => cause.to_owned(),
             (_, true) => said,
             _ => format!("{said}: {cause}"),
         }
-    })
+    });
+    match mends::of(error, &said).filter(|mend| !said.contains(mend.as_str())) {
+        Some(mend) => format!("{said}; {mend}"),
+        None => said,
+    }
 }
 
 /// Prints what the parser has to say in place of any work.
@@ -149,6 +153,9 @@ fn trace(plan: &Plan, when: When) -> Result<ExitCode> {
     });
     if let Some(command) = outcome.command {
         let status = command.wait().context("cannot wait for the command")?;
+        if let Some(how) = launch::ended_by_signal(status).filter(|_| !plan.quiet) {
+            say(&format!("the command was ended by {how}"));
+        }
         printed?;
         return Ok(ExitCode::from(launch::exit_code(status)));
     }

@@ -183,6 +183,32 @@ impl Started {
     }
 }
 
+/// How a command ended, where a signal ended it, and what mends that where a limit was the reason.
+pub fn ended_by_signal(wait_status: i32) -> Option<String> {
+    let signal = ExitStatus::from_raw(wait_status).signal()?;
+    let (name, mend) = match signal {
+        libc::SIGHUP => ("SIGHUP", ""),
+        libc::SIGINT => ("SIGINT (Ctrl-C)", ""),
+        libc::SIGQUIT => ("SIGQUIT", ""),
+        libc::SIGILL => ("SIGILL", ""),
+        libc::SIGTRAP => ("SIGTRAP", ""),
+        libc::SIGABRT => ("SIGABRT", ""),
+        libc::SIGBUS => ("SIGBUS", ""),
+        libc::SIGFPE => ("SIGFPE", ""),
+        libc::SIGKILL => ("SIGKILL", "where nobody sent that, `dmesg` says whether memory was short"),
+        libc::SIGSEGV => ("SIGSEGV", ""),
+        libc::SIGPIPE => ("SIGPIPE", "its output had no reader any more"),
+        libc::SIGALRM => ("SIGALRM", ""),
+        libc::SIGTERM => ("SIGTERM", ""),
+        libc::SIGXCPU => ("SIGXCPU", "its CPU time is limited: `ulimit -t unlimited` lifts that"),
+        libc::SIGXFSZ => ("SIGXFSZ", "the size of its files is limited: `ulimit -f unlimited` lifts that"),
+        libc::SIGSYS => ("SIGSYS", "a filter forbids it a system call"),
+        _ => ("", ""),
+    };
+    let name = if name.is_empty() { format!("signal {signal}") } else { name.to_owned() };
+    Some(if mend.is_empty() { name } else { format!("{name}: {mend}") })
+}
+
 /// The exit status that a shell would show for a wait status.
 pub fn exit_code(wait_status: i32) -> u8 {
     let status = ExitStatus::from_raw(wait_status);
@@ -220,5 +246,9 @@ mod tests {
         assert_eq!(exit_code(7 << 8), 7);
         assert_eq!(exit_code(0), 0);
         assert_eq!(exit_code(libc::SIGKILL), 137);
+        assert_eq!(ended_by_signal(7 << 8), None);
+        assert_eq!(ended_by_signal(libc::SIGSEGV).unwrap(), "SIGSEGV");
+        assert!(ended_by_signal(libc::SIGXFSZ).unwrap().contains("`ulimit -f unlimited`"));
+        assert_eq!(ended_by_signal(libc::SIGUSR1).unwrap(), "signal 10");
     }
 }
