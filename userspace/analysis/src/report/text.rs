@@ -297,8 +297,12 @@ impl Page<'_> {
         self.line("");
         let profile = self.profile;
         let run = &profile.run;
-        let ended =
-            if run.ended_by.is_empty() { String::new() } else { format!(", ended by {}", run.ended_by) };
+        let ended = match run.ended_by.as_str() {
+            "" => String::new(),
+            // "the command ended", "the last traced process ended".
+            event if event.ends_with(" ended") => format!(" until {event}"),
+            cause => format!(", ended by {cause}"),
+        };
         self.labelled(
             "Measured",
             &format!("from {}{ended}; {}", timestamp(run.started_unix_ns), self.fates()),
