@@ -10,6 +10,14 @@ pub mod mode {
     pub const ALL: u32 = 2;
 }
 
+/// Why a process is spared; the values of the `SPARED` map.
+pub mod spared {
+    /// Ours, as its children are.
+    pub const OWN: u32 = 1;
+    /// Another one, without its children.
+    pub const ALONE: u32 = 2;
+}
+
 /// Byte offsets of the kernel fields that the programs read, from the running kernel's BTF.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -9,13 +9,13 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use locality_common::{
-    config::mode,
+    config::{mode, spared},
     counter,
     record::{Header, LifecycleRecord, kind, lifecycle},
 };
 
 use crate::{
-    maps::{self, HELD, TARGETS},
+    maps::{self, HELD, SPARED, TARGETS},
     ring::{Wake, count, submit_small},
     target,
     task::Task,
@@ -27,12 +27,16 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
     let child = Task::from_pointer(ctx.arg::<u64>(1));
     let (other_tid, other_tgid) = (child.tid(), child.tgid());
     let tgid = current_tgid();
-    if maps::mode() == mode::PROCESSES
-        && other_tgid != tgid
-        && target::is_listed(tgid)
-        && TARGETS.insert(other_tgid, 1, 0).is_err()
-    {
-        count(counter::TARGETS_FULL);
+    if other_tgid != tgid {
+        if target::is_own(tgid) {
+            // Before it runs, so that no sample of it is taken.
+            let _ = SPARED.insert(other_tgid, spared::OWN, 0);
+        } else if maps::mode() == mode::PROCESSES
+            && target::is_listed(tgid)
+            && TARGETS.insert(other_tgid, 1, 0).is_err()
+        {
+            count(counter::TARGETS_FULL);
+        }
     }
     record(lifecycle::FORK, other_tid, other_tgid, 0);
     0
@@ -53,6 +57,10 @@ pub fn thread_exit(_ctx: RawTracePointContext) -> i32 {
     let tid = unsafe { bpf_get_current_pid_tgid() } as u32;
     // Absent for a thread that was never held.
     let _ = HELD.remove(tid);
+    if tid == current_tgid() {
+        // Its number may become another process'.
+        let _ = SPARED.remove(tid);
+    }
     0
 }
 

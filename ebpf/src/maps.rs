@@ -25,6 +25,11 @@ pub static COUNTERS: PerCpuArray<u64> = PerCpuArray::with_max_entries(counter::C
 #[map]
 pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(65536, 0);
 
+/// Processes that are never targets of a cgroup or of everything, by thread group id: one of
+/// `locality_common::config::spared`.
+#[map]
+pub static SPARED: HashMap<u32, u32> = HashMap::with_max_entries(4096, 0);
+
 #[map]
 pub static CGROUPS: Array<CgroupTarget> = Array::with_max_entries(CGROUPS_MAX, 0);
 

@@ -1,9 +1,9 @@
 //! Who is measured: the kernel-side filter.
 
 use aya_ebpf::helpers::generated::bpf_get_current_ancestor_cgroup_id;
-use locality_common::config::{CGROUPS_MAX, mode};
+use locality_common::config::{CGROUPS_MAX, mode, spared};
 
-use crate::maps::{self, CGROUPS, TARGETS};
+use crate::maps::{self, CGROUPS, SPARED, TARGETS};
 
 /// Whether the current thread, of process `tgid`, is a target.
 #[inline(always)]
@@ -14,9 +14,21 @@ pub fn is_target(tgid: u32) -> bool {
     match maps::mode() {
         mode::PROCESSES => is_listed(tgid),
         // The list names the calibration's own child.
-        mode::CGROUPS => is_listed(tgid) || in_traced_cgroup(),
-        _ => true,
+        mode::CGROUPS => is_listed(tgid) || (!is_spared(tgid) && in_traced_cgroup()),
+        _ => !is_spared(tgid),
     }
+}
+
+#[inline(always)]
+fn is_spared(tgid: u32) -> bool {
+    SPARED.get_ptr(tgid).is_some()
+}
+
+/// Whether the process is ours.
+#[inline(always)]
+pub fn is_own(tgid: u32) -> bool {
+    // SAFETY: the lookup returned a live map value.
+    tgid == maps::own_tgid() || SPARED.get_ptr(tgid).is_some_and(|why| unsafe { *why } == spared::OWN)
 }
 
 /// Whether the process is in the target map.

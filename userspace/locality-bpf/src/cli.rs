@@ -13,6 +13,7 @@ use locality_stream::DataType;
 
 use self::colour::When;
 use crate::{
+    capture::REGISTERS,
     exact::{
         self,
         cache::{
@@ -373,6 +374,11 @@ pub struct TraceArgs {
     /// least size rises, and the report says so.
     #[arg(long, value_parser = units::size_above_0, value_name = "SIZE", conflicts_with_all = ["all", "no_heap"])]
     pub heap_min: Option<u64>,
+    /// Debug registers of each thread that watchpoints may take, 1 to 4.
+    ///
+    /// A thread has four. The one that is left by default is for a debugger, or for the program itself.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
+    pub registers: u8,
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,

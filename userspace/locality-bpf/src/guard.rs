@@ -3,32 +3,39 @@
 //! A stopped tracee waits for its tracer for ever; when the tracer dies the kernel lets it go. So the capture thread
 //! gives a sign of life into shared memory, and when that is old *and* a traced thread stands still, the watchdog kills
 //! the tracer. What was collected is on disk. The watchdog shares no lock, file or terminal with the tracer.
+//!
+//! The watchdog is this program, started anew, so another one can follow it at any moment. `watch` is its life,
+//! `place` the cgroups that it leaves, so that nobody freezes or throttles it together with the tracer.
+//!
+//! Limits: who kills or stops the watchdog and the tracer at the same moment stops a held thread until then.
+
+mod place;
+mod watch;
 
 use std::{
     io,
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::process::CommandExt as _,
+    },
+    process::{Command, Stdio},
     ptr::NonNull,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::kernel::{proc, sys};
 
-/// How often the watchdog looks.
-const LOOK: Duration = Duration::from_millis(15);
+pub use place::Standing;
 
-/// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang. Looks are counted, not
-/// time, because a machine that was suspended as a whole (a virtual machine that migrates) is no hang.
-const HUNG_LOOKS: u32 = 3;
-
-/// The same while the thread that gives the signs, or one that it waits for, could run: a host that has promised more processors than it
-/// has leaves one of ours without for that long.
-const STARVED_LOOKS: u32 = 20;
-
-/// A younger sign of life is not worth a look at the traced threads: the capture loop sleeps nearly as long.
-const OLD_NS: u64 = 60_000_000;
+/// The argument that asks this program to become the watchdog.
+const ARGUMENT: &str = "--locality-guard";
 
 /// The watchdog's own sign of life may be this old before the tracer stops stopping.
 const WATCHDOG_LOST_NS: u64 = 500_000_000;
+
+/// How long the start of the watchdog may take, its move to another cgroup included.
+const START: Duration = Duration::from_secs(10);
 
 /// Processes that the watchdog looks at; with more it looks at every process.
 const TABLE: usize = 256;
@@ -36,9 +43,14 @@ const TABLE: usize = 256;
 #[derive(Debug)]
 #[repr(C)]
 struct Shared {
+    tracer: AtomicU32,
+    watchdog: AtomicU32,
     tracer_beat_ns: AtomicU64,
     watchdog_beat_ns: AtomicU64,
-    watchdog: AtomicU32,
+    /// CPU time of all watchdogs so far.
+    watchdog_cpu_ns: AtomicU64,
+    /// [`Standing`] as a number; 0 until it is known.
+    standing: AtomicU64,
     /// The tracer's thread that gives its signs of life, and those for which that one may wait while it holds a thread.
     beating: AtomicU32,
     awaited: [AtomicU32; 2],
@@ -48,7 +60,11 @@ struct Shared {
 
 /// The shared page, seen from either side.
 #[derive(Debug)]
-pub struct Heartbeat(NonNull<Shared>);
+pub struct Heartbeat {
+    page: NonNull<Shared>,
+    /// The memory behind it, for the next watchdog.
+    memory: OwnedFd,
+}
 
 // SAFETY: the page holds atomics only and is mapped for the life of the process.
 unsafe impl Send for Heartbeat {}
@@ -57,12 +73,99 @@ unsafe impl Sync for Heartbeat {}
 
 impl Heartbeat {
     fn new() -> io::Result<Self> {
-        sys::shared_memory(size_of::<Shared>()).map(|page| Self(page.cast()))
+        // SAFETY: the name is a C string; a new descriptor is ours.
+        let memory = unsafe {
+            match libc::memfd_create(c"locality-guard".as_ptr(), libc::MFD_CLOEXEC) {
+                ..0 => return Err(io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        // SAFETY: a system call with plain arguments.
+        if unsafe { libc::ftruncate(memory.as_raw_fd(), size_of::<Shared>() as i64) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Self::map(memory)
+    }
+
+    fn map(memory: OwnedFd) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, placed by the kernel, of a file that both sides keep at its size.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Shared>(),
+                protection,
+                libc::MAP_SHARED,
+                memory.as_raw_fd(),
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let page = NonNull::new(page.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { page, memory })
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: the mapping lives as long as the process and holds atomics only.
-        unsafe { self.0.as_ref() }
+        // SAFETY: the mapping lives as long as the process and holds atomics only, of which all zeroes are a value.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// Starts a watchdog in the place of the one before it, if there is one: that is killed.
+    pub fn start_watchdog(&self) -> io::Result<()> {
+        self.kill_watchdog();
+        let shared = self.shared();
+        shared.standing.store(0, Ordering::Relaxed);
+        shared.tracer.store(std::process::id(), Ordering::Relaxed);
+        let now = sys::monotonic_ns();
+        self.beat(now);
+        shared.watchdog_beat_ns.store(now, Ordering::Relaxed);
+        // Not through `PATH`, not with our environment.
+        let watchdog = Command::new("/proc/self/exe")
+            .arg0("locality-guard")
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(self.memory.try_clone()?))
+            .stdout(Stdio::null())
+            .spawn()?;
+        shared.watchdog.store(watchdog.id(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn kill_watchdog(&self) {
+        let watchdog = self.shared().watchdog.swap(0, Ordering::Relaxed);
+        if watchdog == 0 {
+            return;
+        }
+        // SAFETY: system calls with plain arguments. The number is that of a child of ours until it is reaped; where somebody
+        // reaped it before, this process has no child of that number, so the first call fails and nobody is killed.
+        unsafe {
+            if libc::waitpid(watchdog as i32, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) == 0 {
+                libc::kill(watchdog as i32, libc::SIGKILL);
+                libc::waitpid(watchdog as i32, std::ptr::null_mut(), libc::__WALL);
+            }
+        }
+    }
+
+    /// Waits until the watchdog watches; where it stands then, or why it does not.
+    pub fn standing(&self) -> io::Result<Standing> {
+        let end = Instant::now() + START;
+        loop {
+            if let Some(standing) = Standing::from_number(self.shared().standing.load(Ordering::Acquire)) {
+                return Ok(standing);
+            }
+            if Instant::now() > end {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the watchdog process did not start in time"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// CPU time of the watchdog, which is ours wherever it stands.
+    pub fn watchdog_cpu_ns(&self) -> u64 {
+        self.shared().watchdog_cpu_ns.load(Ordering::Relaxed)
     }
 
     /// The calling thread will give the signs of life.
@@ -97,9 +200,9 @@ impl Heartbeat {
         now_ns.saturating_sub(self.shared().watchdog_beat_ns.load(Ordering::Relaxed)) < WATCHDOG_LOST_NS
     }
 
-    /// Whether this process is the watchdog.
-    pub fn is_watchdog(&self, pid: u32) -> bool {
-        self.shared().watchdog.load(Ordering::Relaxed) == pid
+    /// The watchdog process; 0 where there is none.
+    pub fn watchdog(&self) -> u32 {
+        self.shared().watchdog.load(Ordering::Relaxed)
     }
 
     /// Puts a process under the watchdog's eye.
@@ -123,8 +226,7 @@ impl Heartbeat {
 
     fn watched(&self) -> Vec<u32> {
         if self.shared().overflow.load(Ordering::Relaxed) {
-            let entries = std::fs::read_dir("/proc").into_iter().flatten();
-            return entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+            return proc::all();
         }
         self.shared()
             .targets
@@ -135,120 +237,37 @@ impl Heartbeat {
     }
 }
 
-/// Looks in a row that found the same old sign of life and a thread held: all, and those at which no thread of the tracer could have run.
-#[derive(Debug, Default)]
-struct Silence {
-    looks: u32,
-    idle_looks: u32,
-}
-
-impl Silence {
-    /// Takes a look. Whether the tracer is to be ended.
-    fn is_hang(&mut self, holds: bool, could_beat: impl FnOnce() -> bool) -> bool {
-        self.looks = if holds { self.looks + 1 } else { 0 };
-        self.idle_looks = if holds && !could_beat() { self.idle_looks + 1 } else { 0 };
-        self.idle_looks >= HUNG_LOOKS || self.looks >= STARVED_LOOKS
-    }
-}
-
-/// Starts the watchdog. Must be called while the process has one thread.
+/// Starts the watchdog; [`Heartbeat::standing`] waits until it watches. The calling thread must outlive it.
 pub fn start() -> io::Result<Heartbeat> {
     let heartbeat = Heartbeat::new()?;
-    let now = sys::monotonic_ns();
-    heartbeat.beat(now);
-    heartbeat.shared().watchdog_beat_ns.store(now, Ordering::Relaxed);
-    let tracer = std::process::id();
-    // SAFETY: one thread, so the child may go on as a copy of this process.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => watch(&heartbeat, tracer),
-        pid => {
-            heartbeat.shared().watchdog.store(pid as u32, Ordering::Relaxed);
-            Ok(heartbeat)
-        }
-    }
+    heartbeat.start_watchdog()?;
+    Ok(heartbeat)
 }
 
-/// The watchdog's life.
-fn watch(heartbeat: &Heartbeat, tracer: u32) -> ! {
-    // SAFETY: system calls with plain arguments; the name is a C string. A session of its own keeps the terminal's
-    // signals away, and it ends with its parent. What fails here only makes the guard a little weaker.
-    unsafe {
-        libc::setsid();
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::prctl(libc::PR_SET_NAME, c"locality-guard".as_ptr());
-    }
-    // Above whatever else may keep the tracer from running. Ordinary priority is good enough when that is refused.
-    let _ = sys::make_urgent(0, sys::MOST_URGENT);
-    let (mut last_beat, mut silence) = (0, Silence::default());
-    loop {
-        let now = sys::monotonic_ns();
-        heartbeat.shared().watchdog_beat_ns.store(now, Ordering::Relaxed);
-        // SAFETY: a system call without arguments.
-        if unsafe { libc::getppid() } as u32 != tracer {
-            std::process::exit(0);
-        }
-        let beat = heartbeat.shared().tracer_beat_ns.load(Ordering::Relaxed);
-        let is_silent = beat == last_beat && now.saturating_sub(beat) > OLD_NS;
-        let holds = is_silent && heartbeat.watched().into_iter().any(|pid| holds_a_thread(tracer, pid));
-        last_beat = beat;
-        if silence.is_hang(holds, || heartbeat.could_beat()) {
-            end_tracer(tracer, now.saturating_sub(beat));
-        }
-        std::thread::sleep(LOOK);
-    }
+/// Starts a watchdog, asks where it stands and ends it. The calling process must not wait for any child meanwhile.
+pub fn try_out() -> io::Result<Standing> {
+    let heartbeat = start()?;
+    let standing = heartbeat.standing();
+    heartbeat.kill_watchdog();
+    standing
 }
 
-fn end_tracer(tracer: u32, silent_ns: u64) -> ! {
-    // SAFETY: system calls with plain arguments; the parent is alive, so its id is not recycled. Its death must not end us
-    // before we have said why.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, 0);
-        libc::kill(tracer as i32, libc::SIGKILL);
+/// To be called first in `main`: where the program was started to be the watchdog, it becomes that and does not return.
+pub fn become_guard_if_asked() {
+    let mut arguments = std::env::args_os();
+    if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {
+        // SAFETY: the tracer put its shared memory there; where nobody did, the mapping or the first check fails.
+        let memory = unsafe { OwnedFd::from_raw_fd(0) };
+        match Heartbeat::map(memory) {
+            Ok(heartbeat) => watch::watch(&heartbeat),
+            Err(_) => std::process::exit(2),
+        }
     }
-    // A killed thread must run once more to let go of what it holds, however busy the machine is.
-    for tid in proc::threads(tracer).unwrap_or_default() {
-        let _ = sys::make_urgent(tid, sys::MOST_URGENT);
-    }
-    eprintln!(
-        "locality-bpf: the tracer stood still for {} ms while it held a thread of the traced program, so it was ended and \
-         the program runs on; the profile holds what was collected until then",
-        silent_ns / 1_000_000
-    );
-    std::process::exit(1);
-}
-
-/// Whether a thread of `pid` stands in a ptrace stop of a thread of `tracer`.
-fn holds_a_thread(tracer: u32, pid: u32) -> bool {
-    proc::threads(pid).unwrap_or_default().into_iter().any(|tid| {
-        proc::status(tid).is_ok_and(|status| {
-            status.state == 't' && proc::status(status.tracer).is_ok_and(|holder| holder.tgid == tracer)
-        })
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Looks, at each of which a thread is held or not and ours could run or not, until the tracer is ended.
-    fn looks_until_the_end(look: impl Fn(u32) -> (bool, bool)) -> Option<u32> {
-        let mut silence = Silence::default();
-        (1..=100).find(|n| {
-            let (holds, could_beat) = look(*n);
-            silence.is_hang(holds, || could_beat)
-        })
-    }
-
-    #[test]
-    fn who_waits_for_a_processor_is_given_longer() {
-        assert_eq!(looks_until_the_end(|_| (true, false)), Some(HUNG_LOOKS));
-        assert_eq!(looks_until_the_end(|_| (true, true)), Some(STARVED_LOOKS));
-        // Now and then it could run.
-        assert_eq!(looks_until_the_end(|n| (true, n % HUNG_LOOKS == 0)), Some(STARVED_LOOKS));
-        // Nobody stands still for long.
-        assert_eq!(looks_until_the_end(|n| (n % HUNG_LOOKS != 0, false)), None);
-    }
 
     #[test]
     fn a_thread_that_is_waited_for_could_run() {
@@ -261,5 +280,17 @@ mod tests {
         assert!(!heartbeat.could_beat());
         heartbeat.beats_here();
         assert!(heartbeat.could_beat());
+    }
+
+    #[test]
+    fn more_processes_than_the_table_has_room_for_are_all_processes() {
+        let heartbeat = Heartbeat::new().unwrap();
+        heartbeat.watch_over(7);
+        heartbeat.watch_over(7);
+        assert_eq!(heartbeat.watched(), [7]);
+        heartbeat.forget(7);
+        assert!(heartbeat.watched().is_empty());
+        (1..=TABLE as u32 + 1).for_each(|pid| heartbeat.watch_over(pid));
+        assert!(heartbeat.watched().contains(&std::process::id()));
     }
 }

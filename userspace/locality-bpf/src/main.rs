@@ -18,7 +18,7 @@ use locality_bpf::{
     cli::{ExactArgs, Format, Other, OutputArgs, WrongUse, colour::When, order},
     compare,
     control::{launch, session, skid::Skid},
-    doctor, ending, exact,
+    doctor, ending, exact, guard,
     kernel::sys,
     mends, objects,
     plan::{Plan, Targets, keep_apart},
@@ -28,6 +28,7 @@ use locality_bpf::{
 fn main() -> ExitCode {
     // The process in which shadow windows are executed is this program too.
     locality_shadow::helper::become_helper_if_asked();
+    guard::become_guard_if_asked();
     let cli = match order::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(page) => return show(&page),

@@ -55,6 +55,8 @@ pub struct Plan {
     pub max_stop: Duration,
     /// Whether threads may be stopped.
     pub may_stop: bool,
+    /// Debug registers of each thread that watches may take.
+    pub registers: u8,
     /// Whether shadow windows are taken at stops.
     pub windows: bool,
     /// Whether threads that are not held may be watched.
@@ -126,6 +128,7 @@ impl Plan {
         Ok(Self {
             watch_unheld,
             windows: !args.no_window,
+            registers: args.registers,
             user_only: args.user_only,
             heap: match args.heap {
                 Some(how) => how == HeapArg::Probes,

@@ -19,6 +19,7 @@ use super::{
     gauge::Gauge,
     members::Members,
     place::Place,
+    spared::Spared,
     strings::Strings,
     unmet::{Unmet, YOUTH},
     watching::{Watch, Watches},
@@ -39,6 +40,12 @@ use crate::{
 /// touches among them, which are told without a wake-up.
 const RECORDS_A_TURN: usize = 512;
 
+/// Why no thread is stopped without a watchdog.
+pub const UNGUARDED: &str = "there is no watchdog process";
+
+/// So many turns of the loop without a sign of life of the watchdog are a loss, some tenths of a second.
+const SILENT_TURNS: u32 = 10;
+
 /// What the command line decided for the capture thread, and what it shares with the assembler.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -46,6 +53,12 @@ pub struct Settings {
     pub policy: Policy,
     /// Longest time that a thread may be stopped for arming.
     pub max_stop_ns: u64,
+    /// Who is never traced.
+    pub spared: Spared,
+    /// Whether processes were named, or commands: then others are not met.
+    pub named: bool,
+    /// Debug registers of each thread that watches may take.
+    pub registers: u8,
     /// Why no thread may be stopped, if so.
     pub no_stops: Option<&'static str>,
     /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
@@ -134,6 +147,8 @@ pub struct Capture {
     pub(super) gauge: Gauge,
     pub(super) place: Place,
     pub(super) strings: Strings,
+    /// Turns of the loop in a row that found no sign of life of the watchdog.
+    silent_turns: u32,
     restored_ns: u64,
     /// When it last waited for reports until then.
     pub(super) woken_ns: u64,
@@ -205,11 +220,29 @@ impl Capture {
             woken_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             unmet: Unmet::default(),
+            silent_turns: 0,
             restored_ns: 0,
             ended: Vec::new(),
             unheard: std::cell::RefCell::default(),
             before,
         })
+    }
+
+    /// Says why no thread may be stopped from now on, if so. The thread must not run.
+    pub fn set_no_stops(&mut self, why: Option<&'static str>) {
+        self.settings.no_stops = why;
+        self.silent_turns = 0;
+    }
+
+    /// Nobody would free a thread from us now, should we hang: the controller has us let go of all.
+    pub(super) fn lose_watchdog(&mut self) {
+        if self.settings.no_stops.is_none() {
+            self.settings.no_stops = Some(UNGUARDED);
+            if let Err(error) = self.kernel.beat(0) {
+                tracing::debug!("stops are not forbidden: {error:#}");
+            }
+            self.tell(Event::Unguarded);
+        }
     }
 
     /// Starts the thread. `SIGCHLD` must be blocked in the calling thread.
@@ -272,9 +305,8 @@ impl Capture {
         self.costs.in_kernel.store(in_kernel, relaxed);
         self.costs.kernel_ticks.store(in_kernel + since(counter::FILTERED_NO_ADDRESS), relaxed);
         self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
-        if let Some(windows) = &self.windows {
-            self.costs.window_cpu_ns.store(windows.cpu_ns(), relaxed);
-        }
+        let windows_ns = self.windows.as_ref().map_or(0, Windows::cpu_ns);
+        self.costs.helpers_cpu_ns.store(windows_ns + self.heartbeat.watchdog_cpu_ns(), relaxed);
     }
 
     fn run(
@@ -291,7 +323,14 @@ impl Capture {
             self.heartbeat.waits_for([self.place.lifter(), window_process]);
             // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread is stopped.
             if self.heartbeat.watchdog_is_alive(now) {
+                self.silent_turns = 0;
                 self.kernel.beat(now)?;
+            } else {
+                // A machine that was suspended as a whole wakes us first.
+                self.silent_turns += 1;
+                if self.silent_turns == SILENT_TURNS {
+                    self.lose_watchdog();
+                }
             }
             self.restore_registers(now);
             if let Some(windows) = &mut self.windows {

@@ -277,8 +277,8 @@ pub struct Costs {
     pub windows_unread: AtomicU64,
     /// Windows not taken because the mappings of the process are not known.
     pub windows_unmet: AtomicU64,
-    /// CPU time of the process that executes windows.
-    pub window_cpu_ns: AtomicU64,
+    /// CPU time of the process that executes windows and of the watchdog.
+    pub helpers_cpu_ns: AtomicU64,
     /// Readings of meters.
     pub meter_ticks: AtomicU64,
     /// Ticks that met a target in kernel mode, or at an operation without access, as last read.

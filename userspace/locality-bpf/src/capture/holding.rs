@@ -13,6 +13,7 @@ use super::{
     engine::Capture,
     event::{Event, add},
     members::Again,
+    spared::ANCESTOR,
 };
 use crate::kernel::{
     proc, ptrace,
@@ -44,6 +45,9 @@ pub(super) enum Holding {
 impl Capture {
     /// Seizes all threads of a process, those born meanwhile included; returns how many are held now that were not.
     pub(super) fn attach(&mut self, pid: u32) -> io::Result<usize> {
+        if let Some(why) = self.why_spared(pid) {
+            return Err(io::Error::other(why));
+        }
         self.kernel.add_target(pid).map_err(io::Error::other)?;
         let unfit = self.why_unfit(pid);
         let mut held = 0;
@@ -71,10 +75,20 @@ impl Capture {
         }
     }
 
+    /// Why a process is none of the targets, if so.
+    fn why_spared(&self, pid: u32) -> Option<&'static str> {
+        // What was met before was asked before.
+        let is_new = !self.settings.named && !self.members.processes.contains_key(&pid);
+        self.settings.spared.why(pid).filter(|_| is_new)
+    }
+
     /// Why the threads of a process must not be seized, if so.
     fn why_unfit(&self, pid: u32) -> Option<String> {
         if let Some(reason) = self.settings.no_stops {
             return Some(reason.to_owned());
+        }
+        if self.settings.spared.is_ancestor(pid) {
+            return Some(ANCESTOR.to_owned());
         }
         proc::leak_checker(pid).then(|| "it looks for leaks at its end, which no held process can".to_owned())
     }
@@ -105,7 +119,7 @@ impl Capture {
         {
             heap.started(tgid);
         }
-        let new = self.members.add(tgid, tid, self.settings.policy);
+        let new = self.members.add(tgid, tid, (self.settings.policy, self.settings.registers));
         self.had_targets = true;
         self.heartbeat.watch_over(tgid);
         let mut not_held = None;
@@ -226,7 +240,8 @@ impl Capture {
 
     /// Takes in a thread that ptrace did not announce: of a process that is not held, or in a traced cgroup.
     pub(super) fn meet(&mut self, tgid: u32, tid: u32) {
-        if self.members.threads.contains_key(&tid) || proc::status(tid).is_err() {
+        let is_known = self.members.threads.contains_key(&tid);
+        if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
             return;
         }
         let newborn = self.unmet.remove(tid).map(|(newborn, _)| newborn);
@@ -259,7 +274,7 @@ impl Capture {
     /// behind its birth there.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
-        if !self.members.threads.contains_key(&tid) {
+        if !self.members.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
             self.adopt(tgid, tid, self.later());
         }
     }

@@ -99,8 +99,9 @@ pub struct Members {
 }
 
 impl Members {
-    /// Adds a thread and, with its first one, the process. Returns false when it is there already.
-    pub fn add(&mut self, tgid: u32, tid: u32, policy: Policy) -> bool {
+    /// Adds a thread and, with its first one, the process, whose watches take so many registers by this policy. Returns false
+    /// when it is there already.
+    pub fn add(&mut self, tgid: u32, tid: u32, (policy, registers): (Policy, u8)) -> bool {
         if self.threads.contains_key(&tid) {
             return false;
         }
@@ -122,7 +123,7 @@ impl Members {
         };
         self.threads.insert(tid, thread);
         let process = self.processes.entry(tgid).or_insert_with(|| Process {
-            arbiter: Arbiter::new(policy, REGISTERS, u64::from(tgid)),
+            arbiter: Arbiter::new(policy, registers, u64::from(tgid)),
             threads: BTreeSet::new(),
             watched: HashMap::new(),
             unfit: None,
@@ -166,9 +167,9 @@ mod tests {
     fn siblings_are_the_recently_seen_ones() {
         let mut members = Members::default();
         for tid in [10, 11, 12, 13] {
-            assert!(members.add(10, tid, Policy::Reservoir));
+            assert!(members.add(10, tid, (Policy::Reservoir, REGISTERS)));
         }
-        assert!(!members.add(10, 11, Policy::Reservoir));
+        assert!(!members.add(10, 11, (Policy::Reservoir, REGISTERS)));
         members.threads.get_mut(&12).unwrap().last_seen_ns = 5;
         members.threads.get_mut(&13).unwrap().last_seen_ns = 9;
         assert_eq!(members.siblings(10, 11, 2), [13, 12]);
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn a_process_is_empty_when_its_last_thread_is_gone() {
         let mut members = Members::default();
-        members.add(10, 10, Policy::Reservoir);
+        members.add(10, 10, (Policy::Reservoir, REGISTERS));
         assert!(!members.is_empty(10));
         assert!(members.remove(10).is_some());
         assert!(members.remove(10).is_none());

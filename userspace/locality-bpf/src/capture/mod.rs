@@ -18,6 +18,7 @@ mod loads;
 mod members;
 mod metering;
 mod place;
+pub mod spared;
 mod stops;
 mod strings;
 mod touches;
@@ -26,7 +27,7 @@ mod watching;
 mod windows;
 
 pub use code::{CodeTables, SharedCode};
-pub use engine::{Capture, Command, Handle, Settings};
+pub use engine::{Capture, Command, Handle, Settings, UNGUARDED};
 pub use members::REGISTERS;
 pub use metering::{METER_CLOCKS, READINGS};
 pub use windows::{Wanted, Windows};

@@ -544,10 +544,8 @@ impl Capture {
     }
 
     fn on_end(&mut self, tid: u32, status: i32) {
-        if self.heartbeat.is_watchdog(tid) && self.settings.no_stops.is_none() {
-            // Nobody would free a thread from us now, should we hang: the controller has us let go of all.
-            self.settings.no_stops = Some("the watchdog process was killed");
-            self.tell(Event::Unguarded);
+        if self.heartbeat.watchdog() == tid {
+            self.lose_watchdog();
             return;
         }
         // Before anything else, for its parent may take leave of it now.

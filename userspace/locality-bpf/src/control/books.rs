@@ -10,8 +10,11 @@ use super::{
     assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, ledger, lock,
 };
 use crate::{
-    capture::event::{Costs, get},
-    heap,
+    capture::{
+        event::{Costs, get},
+        spared::Spared,
+    },
+    guard, heap,
     kernel::{
         sources::{
             counters::{Counting, Unit},
@@ -19,7 +22,7 @@ use crate::{
         },
         sys,
     },
-    plan::Plan,
+    plan::{Plan, Targets},
 };
 
 /// When the trace began and what it traced then.
@@ -58,6 +61,14 @@ pub struct Books<'a> {
     pub counting: Option<Counting>,
     /// Why no windows can be taken, if they were wanted.
     pub no_windows: Option<String>,
+    /// Where the watchdog stands.
+    pub standing: guard::Standing,
+    /// Watchdogs that were started in the place of one that was killed or hung.
+    pub watchdogs_lost: u32,
+    /// Who is never traced.
+    pub spared: Spared,
+    /// Processes of the traced cgroups that are not traced.
+    pub left_out: u32,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the processor can do.
@@ -101,7 +112,7 @@ impl Books<'_> {
             bpf_ns: spending.interrupts_ns(prices),
             heap_ns: self.plan.heap.then_some(spending.heap_ns),
             string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
-            controller_ns: sys::own_cpu_ns() + get(&self.costs.window_cpu_ns),
+            controller_ns: sys::own_cpu_ns() + get(&self.costs.helpers_cpu_ns),
             stops: spending.stops,
             longest_stop_ns: get(&self.costs.longest_stop_ns),
             max_stop_ns: self.plan.max_stop.as_nanos() as u64,
@@ -157,6 +168,20 @@ impl Books<'_> {
         after: &ledger::Counters,
     ) -> Vec<String> {
         let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
+        if self.left_out > 0 || matches!(self.plan.targets, Targets::All) {
+            notices.push(
+                "Not traced: this tool's own processes, the processes that started it, process 1 and threads of the kernel. \
+                 -p PID traces one that started this tool, without stops."
+                    .to_owned(),
+            );
+        }
+        notices.extend(self.standing.warning());
+        if self.watchdogs_lost > 0 {
+            notices.push(format!(
+                "The watchdog process was killed or did not answer {}, and no thread was stopped until another one watched.",
+                times(self.watchdogs_lost)
+            ));
+        }
         notices.extend(
             self.no_windows.iter().map(|why| {
                 format!("Distances are told in CPU time only, for lack of shadow windows: {why}.")
@@ -212,6 +237,12 @@ impl Books<'_> {
                  registers of the traced threads are taken. End the debugger or profiler that uses them, and trace again."
             ));
         }
+        if refused > 0 && refused < armed {
+            notices.push(format!(
+                "The kernel refused {refused} of {armed} watchpoints, because others hold debug registers of the traced threads (a \
+                 debugger, or the program itself), so fewer words were watched at a time."
+            ));
+        }
         let (withdrawn, unaffordable) = (get(&self.costs.withdrawn), get(&self.costs.unaffordable));
         if withdrawn + unaffordable > 0 {
             notices.push(format!(
@@ -257,6 +288,11 @@ impl Books<'_> {
             self.plan.overhead_percent
         )
     }
+}
+
+/// How often.
+fn times(n: u32) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }
 
 /// Where the addresses of uses come from; `hardware` samples accesses in place of the clock.

@@ -34,7 +34,9 @@ use super::{
 use crate::{
     capture::{
         Capture, Command, Handle, Settings, SharedCode, Wanted, Windows,
+        UNGUARDED,
         event::{Event, get},
+        spared::Spared,
     },
     ending, guard,
     heap::{self, HeapThread},
@@ -60,6 +62,12 @@ const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 
 /// Share of the budget that the allocation probes may take; what they leave is for samples.
 const HEAP_SHARE: f64 = 0.4;
+
+/// Watchdogs that are started in the place of lost ones.
+const WATCHDOGS: u32 = 3;
+
+/// Why no thread is stopped where the user wants it so.
+const NO_STOP: &str = "--no-stop";
 
 /// How a trace ended.
 #[derive(Debug)]
@@ -87,6 +95,7 @@ pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
 pub fn run(plan: &Plan) -> Result<Outcome> {
     sys::block_sigchld().context("cannot block SIGCHLD")?;
     let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
+    // Its start goes on beside the rest of ours.
     let launched = match &plan.targets {
         Targets::Command(words) => {
             // Before there is a profile file that would replace an earlier one for nothing.
@@ -135,6 +144,8 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         ending::listen(&file).context("cannot listen to signals")?;
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
+        let spared = Spared::of_this_process();
+        spared.announce(&mut object)?;
         object.attach_lifecycle()?;
         let (windows, no_windows) = match windows {
             Some(Ok(windows)) => (Some(windows), None),
@@ -143,7 +154,15 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         };
         // Refused above where it was asked for and cannot be.
         let heap = heap.and_then(Result::ok);
+        let standing = heartbeat.standing()?;
+        if let (Some(warning), false) = (standing.warning(), plan.quiet) {
+            eprintln!("locality-bpf: {warning}");
+        }
         let books = Books {
+            standing,
+            watchdogs_lost: 0,
+            spared,
+            left_out: 0,
             no_windows,
             plan,
             selected,
@@ -177,6 +196,7 @@ fn no_heap(loaded: &Result<HeapObject>) -> Option<String> {
 /// A running trace.
 struct Trace<'a> {
     books: Books<'a>,
+    heartbeat: Arc<guard::Heartbeat>,
     clock: Clock,
     governor: Governor,
     capture: Handle,
@@ -238,7 +258,10 @@ impl<'a> Trace<'a> {
             heap: blocks.clone(),
             policy: plan.policy,
             max_stop_ns: plan.max_stop.as_nanos() as u64,
-            no_stops: (!plan.may_stop).then_some("--no-stop"),
+            registers: plan.registers,
+            named: matches!(plan.targets, Targets::Processes(_) | Targets::Command(_)),
+            spared: books.spared.clone(),
+            no_stops: (!plan.may_stop).then_some(NO_STOP),
             watch_unheld: plan.watch_unheld,
             user_only: plan.user_only,
             trap_cost_ns: prices.trap_ns,
@@ -252,9 +275,8 @@ impl<'a> Trace<'a> {
             budget: plan.overhead_percent / 100.0,
             string_lost: prices.string_lost(),
         };
-        let costs = Arc::clone(&books.costs);
-        let capture =
-            Capture::new(object, ring, settings, costs, heartbeat, windows, events.clone())?.start()?;
+        let (costs, beats) = (Arc::clone(&books.costs), Arc::clone(&heartbeat));
+        let capture = Capture::new(object, ring, settings, costs, beats, windows, events.clone())?.start()?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let pace = (pace, clock.periods());
         let (assembler, notables) =
@@ -263,6 +285,7 @@ impl<'a> Trace<'a> {
             precision,
             progress,
             books,
+            heartbeat,
             clock,
             governor,
             capture,
@@ -284,8 +307,12 @@ impl<'a> Trace<'a> {
             (Targets::Cgroups(_, folders), _) => {
                 // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
                 for pid in folders.iter().flat_map(|folder| cgroup::processes(folder)) {
-                    if pid != std::process::id()
-                        && self.attach_to(&self.capture, pid).await?.is_ok()
+                    if let Some(why) = self.books.spared.why(pid) {
+                        tracing::debug!("process {pid} is not traced: {why}");
+                        self.books.left_out += 1;
+                        continue;
+                    }
+                    if self.attach_to(&self.capture, pid).await?.is_ok()
                         && let Ok(base_ns) = sys::process_cpu_ns(pid)
                     {
                         self.cpu.add(pid, base_ns);
@@ -354,6 +381,7 @@ impl<'a> Trace<'a> {
                         "the command ended".to_owned()
                     }
                     Some(Notable::Unguarded) => {
+                        self.books.watchdogs_lost += 1;
                         self.start_afresh(false).await?;
                         continue;
                     }
@@ -424,10 +452,28 @@ impl<'a> Trace<'a> {
         (self.governor.rate(), self.clock.period_accesses())
     }
 
+    /// Starts another watchdog, unless whoever ends them is at it again and again.
+    fn guard_again(&mut self) -> Result<()> {
+        anyhow::ensure!(self.books.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
+        self.heartbeat.start_watchdog()?;
+        self.books.standing = self.heartbeat.standing()?;
+        Ok(())
+    }
+
     /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
     async fn start_afresh(&mut self, stop: bool) -> Result<()> {
         self.capture.send(Command::Finish);
-        let capture = self.capture.join()?;
+        let mut capture = self.capture.join()?;
+        if !stop {
+            let guarded = self.guard_again();
+            tracing::debug!(?guarded, "the watchdog was lost");
+            let may_stop = self.books.plan.may_stop;
+            capture.set_no_stops(match guarded {
+                Ok(()) if may_stop => None,
+                Ok(()) => Some(NO_STOP),
+                Err(_) => Some(UNGUARDED),
+            });
+        }
         if stop {
             // Nobody would keep their cost within the budget.
             let heap = self.heap.as_ref().map(HeapThread::heap);

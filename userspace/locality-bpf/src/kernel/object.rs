@@ -79,6 +79,7 @@ pub const HEAP_BLOCKS_MAX: u32 = 1 << 17;
 pub struct Object {
     ebpf: Ebpf,
     targets: HashMap<MapData, u32, u32>,
+    spared: HashMap<MapData, u32, u32>,
     held: HashMap<MapData, u32, HeldThread>,
     watches: HashMap<MapData, WatchKey, WatchState>,
     watched: HashMap<MapData, u32, WatchedWords>,
@@ -279,8 +280,9 @@ impl Object {
         let heap = heap.then(|| HeapObject::load(&mut ebpf));
         let mut take = |name: &str| ebpf.take_map(name).with_context(|| format!("map {name} missing"));
         let ring = RingBuf::try_from(take("RING")?)?;
-        let (targets, held, watches, watched, meters, heartbeat, counters) = (
+        let (targets, spared, held, watches, watched, meters, heartbeat, counters) = (
             HashMap::try_from(take("TARGETS")?)?,
+            HashMap::try_from(take("SPARED")?)?,
             HashMap::try_from(take("HELD")?)?,
             HashMap::try_from(take("WATCHES")?)?,
             HashMap::try_from(take("WATCHED")?)?,
@@ -298,6 +300,7 @@ impl Object {
             Self {
                 ebpf,
                 targets,
+                spared,
                 held,
                 watches,
                 watched,
@@ -346,6 +349,11 @@ impl Object {
     /// Makes a process a target.
     pub fn add_target(&mut self, pid: u32) -> Result<()> {
         Ok(self.targets.insert(pid, 1, 0)?)
+    }
+
+    /// Makes a process none of a cgroup's or of everything's targets: `why` is one of `locality_common::config::spared`.
+    pub fn spare(&mut self, pid: u32, why: u32) -> Result<()> {
+        Ok(self.spared.insert(pid, why, 0)?)
     }
 
     /// Makes a process no target any more.

@@ -17,6 +17,8 @@ pub struct Status {
     pub state: char,
     /// Thread group.
     pub tgid: u32,
+    /// Its parent's process id; 0 for those that the kernel started.
+    pub parent: u32,
     /// Who traces it, or 0.
     pub tracer: u32,
     /// Real user id.
@@ -53,6 +55,7 @@ fn parse_status(text: &str) -> Status {
             "Name" => status.name = value.to_owned(),
             "State" => status.state = value.chars().next().unwrap_or('?'),
             "Tgid" => status.tgid = value.parse().unwrap_or(0),
+            "PPid" => status.parent = value.parse().unwrap_or(0),
             "TracerPid" => status.tracer = value.parse().unwrap_or(0),
             "Uid" => {
                 status.uid = value.split_whitespace().next().and_then(|uid| uid.parse().ok()).unwrap_or(0)
@@ -99,6 +102,12 @@ fn namespace_inode(link: &str) -> Option<u64> {
 pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// All processes that can be seen.
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Whether a thread exists, be it as a zombie.

@@ -235,6 +235,16 @@ impl Processors {
         }
     }
 
+    /// All that a set holds, there or not.
+    pub fn all() -> Self {
+        // SAFETY: an all-zero set is a valid one, and the numbers lie within it.
+        unsafe {
+            let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+            (0..libc::CPU_SETSIZE as usize).for_each(|cpu| libc::CPU_SET(cpu, &mut set));
+            Self(set)
+        }
+    }
+
     /// One alone; an error beyond what a set holds.
     pub fn only(cpu: u32) -> io::Result<Self> {
         if cpu >= libc::CPU_SETSIZE as u32 {
