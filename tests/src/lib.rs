@@ -6,14 +6,17 @@
 //! Limits: x86-64 Linux; a test that needs root, a program or the kernel begins with [`requires!`].
 
 pub mod callgrind;
+pub mod cgroups;
 pub mod known;
 pub mod live;
 pub mod markers;
+pub mod overseer;
 pub mod programs;
 pub mod requires;
 pub mod target;
 pub mod tracer;
 
+pub use cgroups::Cgroup;
 pub use live::Live;
 pub use markers::{Pair, Place, markers};
 pub use programs::build;

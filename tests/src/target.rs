@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::overseer::Overseer;
 use crate::programs;
 
 /// A program may be compiled and started on a busy machine; longer than this it hangs.
@@ -21,6 +22,8 @@ pub struct Target {
     /// What came before and after the line "ready".
     seen: Vec<String>,
     errors: Option<JoinHandle<String>>,
+    /// For a tracer.
+    overseer: Option<Overseer>,
 }
 
 /// What a program left behind.
@@ -71,7 +74,19 @@ impl Target {
         // Both are read while the program runs, so that it never waits for a full pipe.
         thread::spawn(move || pass_lines(stdout, &sender));
         let errors = Some(thread::spawn(move || collect(stderr)));
-        Self { child, name, lines, seen: Vec::new(), errors }
+        Self { child, name, lines, seen: Vec::new(), errors, overseer: None }
+    }
+
+    /// The program is a tracer, which must trace none of its own processes: a test that saw that fails at the end.
+    #[must_use]
+    pub fn overseen(mut self) -> Self {
+        self.overseer = Some(Overseer::of(self.pid()));
+        self
+    }
+
+    fn end_overseer(&mut self) {
+        let seen = self.overseer.take().map(Overseer::finish).unwrap_or_default();
+        assert!(seen.is_empty() || thread::panicking(), "the tool traced itself: {seen:?}");
     }
 
     /// Its process id.
@@ -118,6 +133,7 @@ impl Target {
                 Err(e) => panic!("cannot wait for {}: {e}", self.name),
             }
         };
+        self.end_overseer();
         // A grandchild may hold the pipe open: take what is there within a moment.
         let mut stdout = std::mem::take(&mut self.seen);
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
@@ -135,6 +151,7 @@ impl Drop for Target {
         // It may have ended by itself, which is as good.
         drop(self.child.kill());
         drop(self.child.wait());
+        self.end_overseer();
     }
 }
 

@@ -70,7 +70,7 @@ impl Tracer {
 
     /// Starts it and returns at once; the handle signals it or waits for it, and kills it when dropped.
     pub fn start(self) -> Target {
-        Target::spawn(self.command)
+        Target::spawn(self.command).overseen()
     }
 
     /// Runs it to its end; panics when the limit is over.

@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use locality_tests::{Finished, Target, Tracer, requires};
+use locality_tests::requires::skip;
+use locality_tests::{Cgroup, Finished, Target, Tracer, requires};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Longest time that a traced program may stand still.
 const FREEZE_MS: f64 = 200.0;
+
+/// The same where whatever stopped the tracer goes on: a kill must reach it first.
+const FROZEN_MS: f64 = 500.0;
 
 /// Seconds of work of each traced program.
 const WORK: &str = "6";
@@ -78,7 +82,8 @@ struct Seen {
 fn campaign(
     name: &str,
     attacks: usize,
-    mut attack: impl FnMut(Target, &Path, &mut u64, &mut Seen) -> bool,
+    allowed_ms: f64,
+    mut attack: impl FnMut(Tracer, &Path, &mut u64, &mut Seen) -> bool,
 ) -> Seen {
     let _alone = alone();
     let untraced = Target::start("gap_meter", &[WORK]).finish(LIMIT);
@@ -94,7 +99,7 @@ fn campaign(
             let mut tracer =
                 Tracer::new().args(["-q", "-p", &target.pid().to_string(), "-o"]).args([&profile]);
             tracer.command().stdin(std::process::Stdio::null());
-            seen.attacks += usize::from(attack(tracer.start(), &profile, &mut random_state, &mut seen));
+            seen.attacks += usize::from(attack(tracer, &profile, &mut random_state, &mut seen));
             // A trace of a program that has ended may have left none.
             drop(std::fs::remove_file(&profile));
         }
@@ -107,7 +112,7 @@ fn campaign(
     }
     std::fs::remove_dir_all(directory).unwrap();
     eprintln!("{name}: {seen:?}");
-    let allowed_ms = FREEZE_MS.max(seen.control_ms * 1.5);
+    let allowed_ms = allowed_ms.max(seen.control_ms * 1.5);
     assert!(seen.freeze_ms <= allowed_ms, "{seen:?}");
     seen
 }
@@ -150,7 +155,8 @@ fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
 #[test]
 fn a_killed_tracer_harms_nobody_and_loses_a_second_at_most() {
     requires!(root, btf, watchpoints(4));
-    let seen = campaign("kill", repetitions(25, 200), |mut tracer, profile, random_state, seen| {
+    let seen = campaign("kill", repetitions(25, 200), FREEZE_MS, |tracer, profile, random_state, seen| {
+        let mut tracer = tracer.start();
         // Loading, calibration, attaching, tracing: every phase is met.
         let wanted = Duration::from_micros(random(random_state, 2_500_000));
         let began = Instant::now();
@@ -172,7 +178,8 @@ fn a_killed_tracer_harms_nobody_and_loses_a_second_at_most() {
 fn a_stopped_tracer_freezes_nobody() {
     requires!(root, btf, watchpoints(4));
     let mut ended_by_guard = 0;
-    let seen = campaign("stop", repetitions(8, 50), |mut tracer, profile, random_state, seen| {
+    let seen = campaign("stop", repetitions(8, 50), FREEZE_MS, |tracer, profile, random_state, seen| {
+        let mut tracer = tracer.start();
         if wait(&mut tracer, Duration::from_micros(300_000 + random(random_state, 1_200_000))) {
             return false;
         }
@@ -191,7 +198,8 @@ fn a_stopped_tracer_freezes_nobody() {
 fn a_paused_tracer_lets_the_program_go_and_takes_it_up_again() {
     requires!(root, btf, watchpoints(4));
     let mut ended_by_guard = 0;
-    let seen = campaign("pause", repetitions(8, 50), |mut tracer, profile, random_state, seen| {
+    let seen = campaign("pause", repetitions(8, 50), FREEZE_MS, |tracer, profile, random_state, seen| {
+        let mut tracer = tracer.start();
         if wait(&mut tracer, Duration::from_micros(random(random_state, 1_500_000))) {
             return false;
         }
@@ -206,6 +214,43 @@ fn a_paused_tracer_lets_the_program_go_and_takes_it_up_again() {
     });
     // Before it attaches it may be stopped anywhere; afterwards it holds nobody.
     assert!(ended_by_guard * 4 <= seen.attacks, "{ended_by_guard} of {seen:?}");
+}
+
+/// `docker pause`, `systemctl freeze` and their like: the tracer is frozen with its whole cgroup, for much longer than the program may
+/// stand still.
+fn freezes(name: &str, cgroup: Result<Cgroup, String>) {
+    requires!(root, btf, watchpoints(4));
+    let cgroup = match cgroup {
+        Ok(cgroup) => cgroup,
+        Err(why) => return skip(&why),
+    };
+    let mut ended_by_guard = 0;
+    let seen = campaign(name, repetitions(8, 50), FROZEN_MS, |mut tracer, profile, random_state, seen| {
+        // More stops, so that most freezes meet one.
+        let inside = cgroup.start(tracer.command());
+        let mut tracer = Target::spawn(inside).overseen();
+        if wait(&mut tracer, Duration::from_micros(300_000 + random(random_state, 1_200_000))) {
+            return false;
+        }
+        cgroup.freeze(true);
+        let frozen_ns = monotonic_ns();
+        std::thread::sleep(Duration::from_millis(900));
+        cgroup.freeze(false);
+        end(tracer, &mut ended_by_guard);
+        examine(profile, false, frozen_ns, seen);
+        true
+    });
+    eprintln!("the watchdog ended {ended_by_guard} of {} frozen tracers", seen.attacks);
+}
+
+#[test]
+fn a_tracer_in_a_frozen_cgroup_freezes_nobody() {
+    freezes("freeze-unified", Cgroup::unified());
+}
+
+#[test]
+fn a_tracer_in_a_frozen_cgroup_of_version_1_freezes_nobody() {
+    freezes("freeze-old", Cgroup::old("freezer"));
 }
 
 /// Asks a tracer to end and checks that it does, with a report, or was ended by its watchdog and said so.

@@ -379,6 +379,9 @@ pub struct TraceArgs {
     /// A thread has four. The one that is left by default is for a debugger, or for the program itself.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
     pub registers: u8,
+    /// Measure anew what ticks and traps cost on this machine, in place of what an earlier start has measured since the last day.
+    #[arg(long)]
+    pub recalibrate: bool,
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,

@@ -57,6 +57,8 @@ pub struct Plan {
     pub may_stop: bool,
     /// Debug registers of each thread that watches may take.
     pub registers: u8,
+    /// Whether what an earlier start measured is not believed.
+    pub recalibrate: bool,
     /// Whether shadow windows are taken at stops.
     pub windows: bool,
     /// Whether threads that are not held may be watched.
@@ -129,6 +131,7 @@ impl Plan {
             watch_unheld,
             windows: !args.no_window,
             registers: args.registers,
+            recalibrate: args.recalibrate,
             user_only: args.user_only,
             heap: match args.heap {
                 Some(how) => how == HeapArg::Probes,

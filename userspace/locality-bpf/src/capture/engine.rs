@@ -147,6 +147,8 @@ pub struct Capture {
     pub(super) gauge: Gauge,
     pub(super) place: Place,
     pub(super) strings: Strings,
+    /// The window process that has its priority.
+    pub(super) urgent_window: u32,
     /// Turns of the loop in a row that found no sign of life of the watchdog.
     silent_turns: u32,
     restored_ns: u64,
@@ -221,6 +223,7 @@ impl Capture {
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             unmet: Unmet::default(),
             silent_turns: 0,
+            urgent_window: 0,
             restored_ns: 0,
             ended: Vec::new(),
             unheard: std::cell::RefCell::default(),
@@ -288,6 +291,7 @@ impl Capture {
             process.arbiter.restore();
         }
         self.forget_the_dead();
+        self.outrank_all(now_ns);
     }
 
     /// Costs that leave no record in the ring.
@@ -321,6 +325,7 @@ impl Capture {
             self.heartbeat.beat(now);
             let window_process = self.windows.as_ref().map_or(0, Windows::pid);
             self.heartbeat.waits_for([self.place.lifter(), window_process]);
+            self.raise_window(window_process);
             // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread is stopped.
             if self.heartbeat.watchdog_is_alive(now) {
                 self.silent_turns = 0;

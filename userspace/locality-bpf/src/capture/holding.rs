@@ -12,7 +12,7 @@ use locality_common::record::SampleRecord;
 use super::{
     engine::Capture,
     event::{Event, add},
-    members::Again,
+    members::{Again, Thread},
     spared::ANCESTOR,
 };
 use crate::kernel::{
@@ -121,6 +121,7 @@ impl Capture {
         }
         let new = self.members.add(tgid, tid, (self.settings.policy, self.settings.registers));
         self.had_targets = true;
+        self.outrank(tid);
         self.heartbeat.watch_over(tgid);
         let mut not_held = None;
         let settling_since_ns = match holding {
@@ -153,6 +154,36 @@ impl Capture {
             }
             (false, Some(reason)) => self.tell(Event::ThreadReleased { tid, reason }),
             (false, None) => {}
+        }
+    }
+
+    /// Goes before a real-time thread that is traced, and has the window process do so, or none of its stops would end while others of
+    /// its kind have the processors.
+    pub(super) fn outrank(&mut self, tid: u32) {
+        if sys::outrank(sys::real_time_priority(tid)) && !self.place.is_ordinary() {
+            let raised = sys::make_thread_urgent();
+            tracing::debug!(?raised, priority = sys::capture_priority(), "real-time threads are traced");
+            self.urgent_window = 0;
+        }
+    }
+
+    /// The same for those that became so since.
+    pub(super) fn outrank_all(&mut self, now_ns: u64) {
+        let is_awake = |thread: &Thread| now_ns.saturating_sub(thread.last_seen_ns) < 1_000_000_000;
+        let awake = self.members.threads.iter().filter(|(_, thread)| is_awake(thread));
+        let awake: Vec<u32> = awake.map(|(tid, _)| *tid).collect();
+        awake.into_iter().for_each(|tid| self.outrank(tid));
+    }
+
+    /// Gives a new window process its priority, where that is not the one that it starts with.
+    pub(super) fn raise_window(&mut self, window: u32) {
+        if window != self.urgent_window {
+            self.urgent_window = window;
+            let priority = sys::capture_priority();
+            if window != 0 && priority > sys::CAPTURE_PRIORITY {
+                let raised = sys::make_urgent(window, priority - 1);
+                tracing::debug!(?raised, "window process");
+            }
         }
     }
 

@@ -43,6 +43,8 @@ const NEWEST: Duration = Duration::from_secs(1);
 pub struct Place {
     /// Absent where it has one processor, or no real-time priority.
     choice: Option<Choice>,
+    /// The thread has its real-time priority.
+    is_urgent: bool,
     newest: Option<Newest>,
     is: Waits,
     /// When the lifter was last told so.
@@ -82,7 +84,7 @@ impl Place {
             _ => Ok(Choice { allowed: allowed.clone(), lifter: Lifter::start(allowed)? }),
         });
         let choice = choice.inspect_err(|error| tracing::debug!("waits anywhere: {error}")).ok();
-        Self { choice, ..Self::default() }
+        Self { choice, is_urgent: true, ..Self::default() }
     }
 
     /// Before the thread sleeps: has it wake where the next stop is expected. Returns how long it may sleep.
@@ -103,6 +105,11 @@ impl Place {
             self.told = Some(Instant::now());
         }
         if matches!(self.is, Waits::Beside(_)) { TURN_BESIDE } else { TURN }
+    }
+
+    /// Whether the thread has no real-time priority.
+    pub fn is_ordinary(&self) -> bool {
+        !self.is_urgent
     }
 
     /// The lifter's thread, 0 where there is none.
@@ -267,7 +274,7 @@ impl Shared {
         }
         let here = sys::Processors::only(sys::this_processor());
         let moved = here.and_then(|here| here.assign(self.capture.0));
-        let lifted = sys::make_urgent(self.capture.0, sys::CAPTURE_PRIORITY);
+        let lifted = sys::make_urgent(self.capture.0, sys::capture_priority());
         if lifted.is_err() {
             // The right to it is gone: an ordinary thread like others from now on, which steps down no more.
             let _ = sys::make_ordinary(self.capture.0);

@@ -1,6 +1,6 @@
 //! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader must know.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use locality_analysis::model::{Mode, Overhead, Run, Sources};
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
@@ -50,6 +50,9 @@ impl Started {
     }
 }
 
+/// A shorter wait for a processor is not told.
+const NOTABLE: Duration = Duration::from_secs(1);
+
 /// What the books are kept from.
 #[derive(Debug)]
 pub struct Books<'a> {
@@ -69,6 +72,8 @@ pub struct Books<'a> {
     pub spared: Spared,
     /// Processes of the traced cgroups that are not traced.
     pub left_out: u32,
+    /// Time in which the controller waited for a processor.
+    pub starved: Duration,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the processor can do.
@@ -174,6 +179,16 @@ impl Books<'_> {
                  -p PID traces one that started this tool, without stops."
                     .to_owned(),
             );
+        }
+        if self.starved > NOTABLE {
+            let why = match sys::capture_priority() > sys::CAPTURE_PRIORITY {
+                true => "the traced real-time programs go before it",
+                false => "real-time programs, or many others, went before it",
+            };
+            notices.push(format!(
+                "This tool had no processor for {:.1} s, because {why}: samples of that time may be missing.",
+                self.starved.as_secs_f64()
+            ));
         }
         notices.extend(self.standing.warning());
         if self.watchdogs_lost > 0 {

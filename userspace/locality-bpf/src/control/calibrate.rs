@@ -5,7 +5,8 @@
 //! events that disarm themselves at each. Reading of a meter:
 //! as a tick, but the lower quartile. Waking:
 //! the spinning child is stopped by a signal and resumed; the price is the lower quartile from our resuming it to the end
-//! of the gap. String instructions: the child copies pages, without a watched word and with one that it does not touch. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
+//! of the gap. The child rests between slices of some milliseconds, and while it waits for orders: another program that wants its processor
+//! waits for one slice only. String instructions: the child copies pages, without a watched word and with one that it does not touch. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
     arch::asm,
@@ -46,7 +47,17 @@ const GAPS: usize = 512;
 const TRAPS: u64 = 24;
 
 /// Longest that the child may take for all of it.
-const PATIENCE: Duration = Duration::from_millis(700);
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The child waits awake for an order for so long, then asleep.
+const AWAKE: Duration = Duration::from_millis(1);
+
+/// How long it sleeps at a time then.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Longest time in a row that it spins, and its rest behind that.
+const SLICE_NS: u64 = 4_000_000;
+const REST_NS: u64 = 1_000_000;
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
 /// budget holds.
@@ -78,6 +89,7 @@ const QUIT: u64 = u64::MAX;
 const SPIN: u64 = 1 << 32;
 const SHORT_SPIN: u64 = 1 << 33;
 const COPY: u64 = 1 << 34;
+const PROBE: u64 = 1 << 35;
 
 /// Pages that are copied at a time, and how often.
 const PAGES: usize = 16;
@@ -137,7 +149,8 @@ impl Child {
         // It may spin on the CPU on which we would wake up: a reading and our looking would make one gap.
         let is_done = || self.shared().done.load(Ordering::Acquire) == order;
         if !is_done() {
-            std::thread::sleep(Duration::from_nanos(Self::spins_ns(order)));
+            let spins_ns = Self::spins_ns(order);
+            std::thread::sleep(Duration::from_nanos(spins_ns + spins_ns / SLICE_NS * REST_NS));
         }
         while !is_done() {
             anyhow::ensure!(
@@ -155,6 +168,8 @@ impl Child {
             SPIN_NS
         } else if order & SHORT_SPIN != 0 {
             SPIN_NS / 2
+        } else if order & PROBE != 0 {
+            SPIN_NS / 6
         } else {
             0
         }
@@ -189,7 +204,7 @@ fn survive_stray_traps() {
 
 /// The child's life: follow orders until told to quit.
 fn obey(shared: &Shared) -> ! {
-    let mut last = 0;
+    let (mut last, mut since) = (0, Instant::now());
     loop {
         let order = shared.order.load(Ordering::Acquire);
         if order == QUIT {
@@ -197,7 +212,10 @@ fn obey(shared: &Shared) -> ! {
             unsafe { libc::_exit(0) };
         }
         if order == last {
-            std::hint::spin_loop();
+            match since.elapsed() < AWAKE {
+                true => std::hint::spin_loop(),
+                false => std::thread::sleep(NAP),
+            }
             continue;
         }
         let result_ns = match Child::spins_ns(order) {
@@ -208,14 +226,16 @@ fn obey(shared: &Shared) -> ! {
         last = order;
         shared.result_ns.store(result_ns, Ordering::Relaxed);
         shared.done.store(order, Ordering::Release);
+        since = Instant::now();
     }
 }
 
 /// Notes the gaps while spinning; returns their number.
 fn spin(shared: &Shared, length_ns: u64) -> u64 {
-    let start = sys::monotonic_ns();
-    let (mut before, mut gaps) = (start, 0);
-    while before - start < length_ns && gaps < GAPS {
+    let (mut left_ns, mut gaps) = (length_ns, 0);
+    let mut start = sys::monotonic_ns();
+    let mut before = start;
+    while gaps < GAPS {
         let now = sys::monotonic_ns();
         if now - before > GAP_NS {
             shared.gaps[gaps][0].store(before, Ordering::Relaxed);
@@ -223,6 +243,15 @@ fn spin(shared: &Shared, length_ns: u64) -> u64 {
             gaps += 1;
         }
         before = now;
+        if now - start > SLICE_NS.min(left_ns) {
+            left_ns = left_ns.saturating_sub(now - start);
+            if left_ns == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_nanos(REST_NS));
+            start = sys::monotonic_ns();
+            before = start;
+        }
     }
     gaps as u64
 }
@@ -261,15 +290,19 @@ pub struct Calibration {
     pub guessed: Option<String>,
 }
 
+/// Whether no price is a wait for a CPU.
+pub fn are_plausible(prices: &Prices) -> bool {
+    let Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns } = *prices;
+    let [free_ns, armed_ns] = copies_ns;
+    [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
+        && tick_ns > 0
+        && free_ns.max(armed_ns) <= 10 * MOST_NS
+}
+
 /// The prices of this machine, or a careful guess where they cannot be measured.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
-    let plausible = |prices: &Prices| {
-        [prices.tick_ns, prices.trap_ns, prices.gap_ns, prices.disarm_ns, prices.meter_ns, prices.wake_ns]
-            .iter()
-            .all(|price_ns| *price_ns <= MOST_NS)
-    };
     let why = match measure(object, ring) {
-        Ok(prices) if plausible(&prices) => return Calibration { prices, guessed: None },
+        Ok(prices) if are_plausible(&prices) => return Calibration { prices, guessed: None },
         // The child or we waited for a CPU.
         Ok(_) => "the machine is too busy to measure what a tick and a trap cost".to_owned(),
         Err(error) => format!("{error:#}"),
@@ -289,7 +322,7 @@ pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
 pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     let mut child = Child::start().context("cannot start the calibration child")?;
     object.add_target(child.pid)?;
-    let measured = ticks(&mut child, object, ring).and_then(|tick_ns| {
+    let measured = ticks(&mut child, object, ring, (SPIN, PERIOD_NS)).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
         let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
         let (wake_ns, copies_ns) = (wakings(&mut child)?, copies(&mut child, object)?);
@@ -301,10 +334,23 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     measured
 }
 
-fn ticks(child: &mut Child, object: &Object, ring: &mut Ring) -> Result<u64> {
-    let mut clock = Clock::open(object, PERIOD_NS)?;
+/// Whether a tick still costs about what it cost when these prices were measured: a look of some milliseconds. Must be called while the
+/// process has one thread; leaves the ring empty.
+pub fn probe(object: &mut Object, ring: &mut Ring, prices: &Prices) -> Result<bool> {
+    let mut child = Child::start().context("cannot start the calibration child")?;
+    object.add_target(child.pid)?;
+    let tick_ns = ticks(&mut child, object, ring, (PROBE, PERIOD_NS / 4));
+    object.remove_target(child.pid);
+    drop(child);
+    while ring.next().is_some() {}
+    // The median of some twenty, and of thirty then.
+    Ok((prices.tick_ns / 2..=prices.tick_ns.saturating_mul(2)).contains(&tick_ns?))
+}
+
+fn ticks(child: &mut Child, object: &Object, ring: &mut Ring, (order, period_ns): (u64, u64)) -> Result<u64> {
+    let mut clock = Clock::open(object, period_ns)?;
     clock.start()?;
-    let noted = child.ask(SPIN);
+    let noted = child.ask(order);
     clock.stop();
     let at = |record: &Record| match record {
         Record::Sample(sample, _) => Some(sample.header.time_ns),

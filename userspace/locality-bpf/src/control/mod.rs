@@ -18,6 +18,7 @@ mod paced;
 mod precision;
 pub mod processor;
 mod progress;
+mod remembered;
 mod revealing;
 pub mod session;
 mod sharing;

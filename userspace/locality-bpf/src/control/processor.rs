@@ -1,7 +1,7 @@
 //! Measures what the processor that we run on can do, for the timing model of `locality_rate`: short runs of one kind of
 //! instruction, the fastest of several, and walks through memory of two sizes, and of one that was flushed from the caches.
 //!
-//! Takes some 20 ms, and 8 MiB for that time. Sources of error: it is the core and the moment of the start, which may be another kind of core than the
+//! Takes some 100 ms, of which it rests a quarter (`sys::Slices`), and 8 MiB for that time. Sources of error: it is the core and the moment of the start, which may be another kind of core than the
 //! program's, share its units with another thread, or run at another clock later; the best case stands for all, so a value comes out of a store as
 //! fast as where the processor knows the address to be the same; wide loads are of 16 bytes. For what comes out
 //! implausible the model's own default is taken.
@@ -14,6 +14,8 @@ use std::{
 
 use locality_analysis::model::CacheLevel;
 use locality_rate::{Level, Machine};
+
+use crate::kernel::sys::Slices;
 
 /// Repetitions of each run, fewer where they take long; the fastest counts.
 const ROUNDS: u32 = 24;
@@ -46,12 +48,13 @@ const TRIES: usize = 4;
 
 /// This processor; `caches`: what the machine tells of them.
 pub fn measure(caches: &[CacheLevel]) -> Machine {
-    let machine = core().plausible();
-    Machine { levels: levels(caches, machine.clock), ..machine }.plausible()
+    let slices = Slices::begin();
+    let machine = core(&slices).plausible();
+    Machine { levels: levels(caches, machine.clock, &slices), ..machine }.plausible()
 }
 
 /// Caches beyond the first, and memory.
-fn levels(caches: &[CacheLevel], clock: f64) -> [Level; 3] {
+fn levels(caches: &[CacheLevel], clock: f64, slices: &Slices) -> [Level; 3] {
     let mut lines = USUAL_LINES;
     for (lines, number) in lines.iter_mut().zip(1..) {
         let told = caches.iter().find(|cache| cache.level == number);
@@ -63,16 +66,17 @@ fn levels(caches: &[CacheLevel], clock: f64) -> [Level; 3] {
         (walked.log2() as u32).min(LONGEST_WALK)
     };
     // With the arithmetic that finds the next line.
-    let nearest_ns = walk_ns(&room(NEAREST_WALK), NEAREST_WALK, false);
+    let nearest_ns = walk_ns(&room(NEAREST_WALK), NEAREST_WALK, false, slices);
     let level = |from: f64, bits: u32, flushed: bool, before: f64| {
         let mut words = room(bits);
-        let mean = (walk_ns(&words, bits, flushed) - nearest_ns) * clock;
+        let mean = (walk_ns(&words, bits, flushed, slices) - nearest_ns) * clock;
         // Some of the lines are in the cache before.
         let nearer = if flushed { 0.0 } else { (from / f64::from(1 << bits)).min(0.5) };
         let latency = (mean - nearer * before) / (1.0 - nearer);
-        let between = stream_ns(&words, flushed) * clock;
+        let between = stream_ns(&words, flushed, slices) * clock;
         // A line comes and one goes back. Stores to so few lines of a cache took no longer than loads (2.3 cycles a line), a program's took 6.2.
-        let stored = if flushed { (store_ns(&mut words) * clock).max(between) } else { 2.0 * between };
+        let stored =
+            if flushed { (store_ns(&mut words, slices) * clock).max(between) } else { 2.0 * between };
         Level { from, latency, between, stored }
     };
     let nearest = level(first, bits(first, second), false, 0.0);
@@ -100,19 +104,22 @@ fn room(bits: u32) -> Vec<u64> {
     words
 }
 
-fn flush(words: &[u64]) {
-    // SAFETY: every x86-64 processor has the instruction, and the address is that of a word.
-    words.iter().step_by(LINE).for_each(|word| unsafe { _mm_clflush(std::ptr::from_ref(word).cast()) });
+fn flush(words: &[u64], slices: &Slices) {
+    for piece in words.chunks(STREAM * LINE) {
+        slices.rest();
+        // SAFETY: every x86-64 processor has the instruction, and the address is that of a word.
+        piece.iter().step_by(LINE).for_each(|word| unsafe { _mm_clflush(std::ptr::from_ref(word).cast()) });
+    }
 }
 
 /// Nanoseconds from one line to another that depends on it. The words are all 0.
-fn walk_ns(words: &[u64], bits: u32, flushed: bool) -> f64 {
+fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
     // Elsewhere each time: lines that were walked to before are near.
     let walk = |mut at: u64| {
         if flushed {
-            flush(words);
+            flush(words, slices);
         } else {
-            stream_ns(words, false);
+            stream_ns(words, false, slices);
         }
         let began = Instant::now();
         for _ in 0..STEPS {
@@ -128,25 +135,26 @@ fn walk_ns(words: &[u64], bits: u32, flushed: bool) -> f64 {
 }
 
 /// Nanoseconds a line where one is read after the other.
-fn stream_ns(words: &[u64], flushed: bool) -> f64 {
+fn stream_ns(words: &[u64], flushed: bool, slices: &Slices) -> f64 {
     if flushed {
-        flush(words);
+        flush(words, slices);
     }
     let stream = |piece: &[u64]| {
         black_box(piece.iter().step_by(LINE).fold(0, |sum: u64, word| sum.wrapping_add(*word)))
     };
-    median_ns(words.chunks_exact(STREAM * LINE).map(|piece| timed(|| stream(piece))))
+    median_ns(words.chunks_exact(STREAM * LINE).map(|piece| timed(slices, || stream(piece))))
 }
 
 /// Nanoseconds a line of memory where one is stored to after the other. What they take that do not fit the last cache and go back to memory
 /// is not in it.
-fn store_ns(words: &mut [u64]) -> f64 {
-    flush(words);
+fn store_ns(words: &mut [u64], slices: &Slices) -> f64 {
+    flush(words, slices);
     let store = |piece: &mut [u64]| black_box(piece).iter_mut().step_by(LINE).for_each(|word| *word = 0);
-    median_ns(words.chunks_exact_mut(STREAM * LINE).map(|piece| timed(|| store(piece))))
+    median_ns(words.chunks_exact_mut(STREAM * LINE).map(|piece| timed(slices, || store(piece))))
 }
 
-fn timed<T>(run: impl FnOnce() -> T) -> f64 {
+fn timed<T>(slices: &Slices, run: impl FnOnce() -> T) -> f64 {
+    slices.rest();
     let began = Instant::now();
     black_box(run());
     began.elapsed().as_nanos() as f64
@@ -160,7 +168,8 @@ fn median_ns(times: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Nanoseconds of one copy of `code`.
-fn time(mut code: impl FnMut()) -> f64 {
+fn time(slices: &Slices, mut code: impl FnMut()) -> f64 {
+    slices.rest();
     let mut round = || {
         let began = Instant::now();
         (0..TURNS).for_each(|_| code());
@@ -178,11 +187,11 @@ struct Room([u64; 32]);
 /// Runs 128 copies of the instructions given, which may use rax, rcx (which is 1), rdx and xmm0 to xmm15, all else 0 at first; rsi points to
 /// 256 bytes of zeroes.
 macro_rules! copies {
-    ($($code:literal),+) => {{
+    ($slices:expr, $($code:literal),+) => {{
         let mut room = Room([0; 32]);
         // What a turn waits for comes from the turn before.
         let (mut rax, mut xmm0) = (0_u64, 0.0_f64);
-        time(move || {
+        time($slices, move || {
             let place = room.0.as_mut_ptr();
             // SAFETY: the instructions given below touch only the registers named and the 256 bytes behind rsi, none of them jumps.
             unsafe {
@@ -202,9 +211,9 @@ macro_rules! copies {
 }
 
 /// What the core can do, as it came out.
-fn core() -> Machine {
+fn core(slices: &Slices) -> Machine {
     // An addition that waits for the one before takes one cycle.
-    let cycle = || copies!("add rax, rcx");
+    let cycle = || copies!(slices, "add rax, rcx");
     let began = Instant::now();
     let mut shortest = cycle();
     while began.elapsed() < WARMING {
@@ -216,9 +225,10 @@ fn core() -> Machine {
         shortest = shortest.min(now);
         ns / now
     };
-    let width = 4.0 / cycles(copies!("nop", "nop", "nop", "nop"));
+    let width = 4.0 / cycles(copies!(slices, "nop", "nop", "nop", "nop"));
     let loads = 4.0
         / cycles(copies!(
+            slices,
             "mov rax, [rsi]",
             "mov rcx, [rsi + 72]",
             "mov rdx, [rsi + 144]",
@@ -226,6 +236,7 @@ fn core() -> Machine {
         ));
     let wide_loads = 4.0
         / cycles(copies!(
+            slices,
             "movups xmm0, [rsi]",
             "movups xmm1, [rsi + 80]",
             "movups xmm2, [rsi + 160]",
@@ -233,6 +244,7 @@ fn core() -> Machine {
         ));
     let stores = 4.0
         / cycles(copies!(
+            slices,
             "mov [rsi], rax",
             "mov [rsi + 72], rcx",
             "mov [rsi + 144], rdx",
@@ -240,6 +252,7 @@ fn core() -> Machine {
         ));
     let floats = 14.0
         / cycles(copies!(
+            slices,
             "addsd xmm0, xmm15",
             "mulsd xmm1, xmm15",
             "addsd xmm2, xmm15",
@@ -255,14 +268,14 @@ fn core() -> Machine {
             "addsd xmm12, xmm15",
             "mulsd xmm13, xmm15"
         ));
-    let add = cycles(copies!("addsd xmm0, xmm0"));
-    let multiply = cycles(copies!("mulsd xmm0, xmm0"));
-    let pause = cycles(copies!("pause"));
-    let timestamp = cycles(copies!("rdtsc"));
+    let add = cycles(copies!(slices, "addsd xmm0, xmm0"));
+    let multiply = cycles(copies!(slices, "mulsd xmm0, xmm0"));
+    let pause = cycles(copies!(slices, "pause"));
+    let timestamp = cycles(copies!(slices, "rdtsc"));
     // Through memory, and the addition.
-    let forward = cycles(copies!("add qword ptr [rsi], 1")) - 1.0;
+    let forward = cycles(copies!(slices, "add qword ptr [rsi], 1")) - 1.0;
     // The words are 0, so each address is the one before.
-    let load = cycles(copies!("mov rax, [rsi + rax]"));
+    let load = cycles(copies!(slices, "mov rax, [rsi + rax]"));
     Machine {
         clock: 1.0 / shortest,
         width,
@@ -288,11 +301,12 @@ mod tests {
     /// Whatever the processor, its parts come in an order, and nothing has to be replaced.
     #[test]
     fn what_is_measured_is_a_processor() {
-        let raw = core();
+        let slices = Slices::begin();
+        let raw = core(&slices);
         assert_eq!(raw, raw.plausible());
         assert!(raw.width + 0.5 > raw.loads && raw.loads + 0.2 > raw.wide_loads, "{raw:?}");
         assert!(raw.width > 1.5 && raw.multiply + 0.2 > raw.add && raw.load > 2.5, "{raw:?}");
-        let [second, last, memory] = levels(&[], raw.clock);
+        let [second, last, memory] = levels(&[], raw.clock, &slices);
         // Equal where a neighbour has the last cache for itself all the while.
         assert!(
             second.latency < memory.latency && last.latency <= memory.latency,

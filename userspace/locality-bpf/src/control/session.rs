@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     assembly::{self, AssemblerThread, Notable, Shown, lock},
     books::{Books, Started},
-    calibrate,
+    calibrate::{self, Calibration},
     clock::Clock,
     cpu_times::CpuTimes,
     governor::{self, Governor, Prices, Spending},
@@ -28,13 +28,13 @@ use super::{
     precision::Precision,
     processor,
     progress::Progress,
+    remembered::{self, Remembered},
     skid::{self, Skid},
     store::{Store, Summary},
 };
 use crate::{
     capture::{
-        Capture, Command, Handle, Settings, SharedCode, Wanted, Windows,
-        UNGUARDED,
+        Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows,
         event::{Event, get},
         spared::Spared,
     },
@@ -63,6 +63,9 @@ const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 /// Share of the budget that the allocation probes may take; what they leave is for samples.
 const HEAP_SHARE: f64 = 0.4;
 
+/// A start that takes longer waited for a processor.
+const USUAL_START: Duration = Duration::from_secs(2);
+
 /// Watchdogs that are started in the place of lost ones.
 const WATCHDOGS: u32 = 3;
 
@@ -88,11 +91,42 @@ pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
     let prices = calibrate::measure(&mut object, &mut ring)?;
     let _hurry = sys::Hurry::begin();
-    Ok((prices, skid::measure(&mut object, &mut ring)?, processor::measure(&data_caches())))
+    let machine = processor::measure(&data_caches());
+    if calibrate::are_plausible(&prices) {
+        remembered::remember(&Remembered { prices, machine });
+    }
+    Ok((prices, skid::measure(&mut object, &mut ring)?, machine))
+}
+
+/// What things cost here and, where windows ask for it, what the processor can do: remembered from an earlier start, or measured.
+fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool) -> (Calibration, Machine) {
+    let recalled = match plan.recalibrate {
+        true => Err("--recalibrate".to_owned()),
+        false => remembered::recall(),
+    };
+    let recalled = recalled.and_then(|known| match calibrate::probe(object, ring, &known.prices) {
+        Ok(true) => Ok(known),
+        Ok(false) => Err("a tick costs something else now".to_owned()),
+        Err(error) => Err(format!("{error:#}")),
+    });
+    match recalled {
+        Ok(Remembered { prices, machine }) => return (Calibration { prices, guessed: None }, machine),
+        Err(why) => tracing::debug!("measured anew: {why}"),
+    }
+    let calibration = calibrate::measure_or_guess(object, ring);
+    if !windows {
+        return (calibration, Machine::default());
+    }
+    let machine = processor::measure(&data_caches());
+    if calibration.guessed.is_none() {
+        remembered::remember(&Remembered { prices: calibration.prices, machine });
+    }
+    (calibration, machine)
 }
 
 /// Runs a trace. Must be called while the process has one thread.
 pub fn run(plan: &Plan) -> Result<Outcome> {
+    let began = Instant::now();
     sys::block_sigchld().context("cannot block SIGCHLD")?;
     let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
     // Its start goes on beside the rest of ours.
@@ -126,12 +160,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     if let Some(why) = heap.as_ref().and_then(no_heap) {
         bail!("allocations cannot be probed on this kernel: {why}; leave --heap=probes out");
     }
-    let calibration = calibrate::measure_or_guess(&mut object, &mut ring);
-    // Only windows ask for it.
-    let machine = match windows {
-        Some(Ok(_)) => processor::measure(&data_caches()),
-        _ => Machine::default(),
-    };
+    let (calibration, machine) = know_machine(&mut object, &mut ring, plan, matches!(windows, Some(Ok(_))));
     drop(hurry);
     tracing::debug!(?calibration, ?machine);
     let store = Store::create(&plan.profile)
@@ -154,7 +183,10 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         };
         // Refused above where it was asked for and cannot be.
         let heap = heap.and_then(Result::ok);
-        let standing = heartbeat.standing()?;
+        let standing = heartbeat.standing().unwrap_or_else(|error| {
+            tracing::debug!("watchdog: {error}");
+            guard::Standing::Absent
+        });
         if let (Some(warning), false) = (standing.warning(), plan.quiet) {
             eprintln!("locality-bpf: {warning}");
         }
@@ -163,6 +195,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             watchdogs_lost: 0,
             spared,
             left_out: 0,
+            starved: Duration::ZERO,
             no_windows,
             plan,
             selected,
@@ -176,6 +209,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         trace.attach(launched.as_ref()).await?;
         trace.follow_allocations(launched.as_ref())?;
         trace.clock.start()?;
+        trace.books.starved += began.elapsed().saturating_sub(USUAL_START);
         let command = launched.as_ref().map(|launched| launched.pid);
         if let (Some(launched), Targets::Command(words)) = (launched, &plan.targets) {
             launched.go().map_err(|error| launch::CannotRun::new(words, error))?;
@@ -261,7 +295,11 @@ impl<'a> Trace<'a> {
             registers: plan.registers,
             named: matches!(plan.targets, Targets::Processes(_) | Targets::Command(_)),
             spared: books.spared.clone(),
-            no_stops: (!plan.may_stop).then_some(NO_STOP),
+            no_stops: match books.standing {
+                _ if !plan.may_stop => Some(NO_STOP),
+                guard::Standing::Absent => Some(UNGUARDED),
+                _ => None,
+            },
             watch_unheld: plan.watch_unheld,
             user_only: plan.user_only,
             trap_cost_ns: prices.trap_ns,
@@ -389,7 +427,8 @@ impl<'a> Trace<'a> {
                     Some(Notable::Failed(why)) => why,
                     None => "the assembler thread ended".to_owned(),
                 },
-                _ = ticks.tick() => {
+                due = ticks.tick() => {
+                    self.books.starved += due.elapsed().saturating_sub(TICK);
                     let over = until.is_some_and(|until| Instant::now() >= until);
                     if self.precision.as_mut().is_some_and(Precision::turn) {
                         return Ok("the asked precision".to_owned());

@@ -17,6 +17,7 @@ mod probe;
 mod stop_test;
 mod target;
 mod text;
+mod watchdog;
 mod windows;
 
 use std::io::{self, Write};
@@ -151,6 +152,7 @@ pub fn examine(pid: Option<u32>) -> Report {
     machine.extend(limits::checks(&rights));
     machine.extend(probe::checks(offsets.as_ref().ok()));
     machine.push(windows::check());
+    machine.push(watchdog::check());
     machine.extend(pmu::checks());
     let target = pid.map(target::examine);
     let mut report = Report { schema: "locality-doctor/1", possible: true, machine, target };

@@ -49,6 +49,8 @@ pub(super) fn watch(heartbeat: &Heartbeat) -> ! {
     }
     shared.watchdog_beat_ns.store(sys::monotonic_ns(), Ordering::Relaxed);
     let (standing, thaw) = place::leave();
+    // Some cgroups of version 1 have no real-time priority to give.
+    let _ = sys::make_urgent(0, sys::MOST_URGENT);
     shared.standing.store(standing.number(), Ordering::Release);
     let used_before_ns = shared.watchdog_cpu_ns.load(Ordering::Relaxed);
     let (mut last_beat, mut silence) = (0, Silence::default());
@@ -81,7 +83,8 @@ fn settle() {
         // What it has touched stays in memory when that is short.
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
         // Whoever started the tracer may ignore or block signals; the end of the terminal is none of its business.
-        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGPIPE] {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGPIPE]
+        {
             libc::signal(signal, libc::SIG_IGN);
         }
     }

@@ -4,6 +4,7 @@ use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
     ptr::NonNull,
+    sync::atomic::{AtomicI32, Ordering},
     time::Duration,
 };
 
@@ -173,9 +174,37 @@ pub const MOST_URGENT: i32 = 99;
 /// The capture thread's real-time priority: the lowest but one, which is the window process'.
 pub const CAPTURE_PRIORITY: i32 = 2;
 
-/// Gives this thread [`CAPTURE_PRIORITY`], so that it runs as soon as a target stops.
+/// Highest priority of the capture thread: below the watchdog.
+const CAPTURE_MOST: i32 = MOST_URGENT - 1;
+
+/// The capture thread's priority at the moment.
+static CAPTURE_NOW: AtomicI32 = AtomicI32::new(CAPTURE_PRIORITY);
+
+/// The capture thread's priority at the moment: [`CAPTURE_PRIORITY`], or more where real-time threads are traced.
+pub fn capture_priority() -> i32 {
+    CAPTURE_NOW.load(Ordering::Relaxed)
+}
+
+/// Raises the capture thread's priority so far that it and the window process go before threads of this real-time priority, which would
+/// otherwise keep it from resuming one of them. Whether that changed anything; the callers give it to the threads.
+pub fn outrank(priority: i32) -> bool {
+    let wanted = (priority + 2).min(CAPTURE_MOST);
+    priority > 0 && CAPTURE_NOW.fetch_max(wanted, Ordering::Relaxed) < wanted
+}
+
+/// Real-time priority of a thread; 0 for an ordinary one, for one of a deadline, and for one that is gone.
+pub fn real_time_priority(tid: u32) -> i32 {
+    let mut parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the destination is live.
+    match unsafe { libc::sched_getparam(tid as libc::pid_t, &raw mut parameters) } {
+        0 => parameters.sched_priority,
+        _ => 0,
+    }
+}
+
+/// Gives this thread [`capture_priority`], so that it runs as soon as a target stops.
 pub fn make_thread_urgent() -> io::Result<()> {
-    make_urgent(0, CAPTURE_PRIORITY)
+    make_urgent(0, capture_priority())
 }
 
 /// Lets everything else go before this thread, until [`make_urgent`].
@@ -318,8 +347,8 @@ fn renice(nice: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
-/// A higher share of the CPU for this thread, until it is dropped: a start beside hundreds of runnable threads must not
-/// take long, and takes a tenth of a second in all.
+/// Half of a processor for this thread however many others want one, until it is dropped: a start beside hundreds of runnable threads
+/// must not take long, and beside a few it must not hold them up.
 #[derive(Debug)]
 pub struct Hurry(i32);
 
@@ -328,8 +357,49 @@ impl Hurry {
     pub fn begin() -> Self {
         // SAFETY: a system call with plain arguments, for this thread.
         let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        renice(-20);
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        renice(niceness(runnable().saturating_sub(1), cpus).min(before));
         Self(before)
+    }
+}
+
+/// Threads that run or could, this one included.
+fn runnable() -> usize {
+    let stat = std::fs::read("/proc/stat").unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    let number = stat.lines().find_map(|line| line.strip_prefix("procs_running "));
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or(1)
+}
+
+/// The nice value with which a thread has as much of a processor as all others that want it; each step is a quarter more
+/// (`sched_prio_to_weight` in the kernel's kernel/sched/core.c).
+fn niceness(others: usize, cpus: usize) -> i32 {
+    let rivals = others as f64 / cpus.max(1) as f64;
+    -(rivals.max(1.0).ln() / 1.25_f64.ln()).round().min(20.0) as i32
+}
+
+/// Work in slices: whoever else wants the processor waits for one of them only.
+#[derive(Debug)]
+pub struct Slices(std::cell::Cell<std::time::Instant>);
+
+/// Longest time in a row that a measurement takes a processor, but for the last piece of work.
+const SLICE: Duration = Duration::from_millis(3);
+
+/// Rest between two.
+const REST: Duration = Duration::from_millis(1);
+
+impl Slices {
+    /// The first begins now.
+    pub fn begin() -> Self {
+        Self(std::time::Instant::now().into())
+    }
+
+    /// Rests, if the slice is over. To be called before each piece of work, of a millisecond at most.
+    pub fn rest(&self) {
+        if self.0.get().elapsed() > SLICE {
+            std::thread::sleep(REST);
+            self.0.set(std::time::Instant::now());
+        }
     }
 }
 
@@ -392,4 +462,29 @@ pub fn takes_writing(to: &impl AsRawFd) -> bool {
 pub fn is_root() -> bool {
     // SAFETY: a system call without arguments.
     unsafe { libc::geteuid() == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hurry_takes_half_a_processor() {
+        assert_eq!([0, 1, 2, 3].map(|others| niceness(others, 2)), [0, 0, 0, -2]);
+        assert_eq!((niceness(20, 2), niceness(600, 2), niceness(7, 0)), (-10, -20, -9));
+        assert!(runnable() > 0);
+    }
+
+    #[test]
+    fn slices_end() {
+        let slices = Slices::begin();
+        let (began, mut worked) = (std::time::Instant::now(), Duration::ZERO);
+        while began.elapsed() < 5 * SLICE {
+            let now = std::time::Instant::now();
+            while now.elapsed() < Duration::from_micros(200) {}
+            worked += now.elapsed();
+            slices.rest();
+        }
+        assert!(began.elapsed() - worked >= 2 * REST);
+    }
 }
