@@ -80,7 +80,7 @@ const LONG_CHECKS: [(Machine, &[&str]); 5] = [
 
 /// Longest that a boot with this many checks may take.
 fn limit(checks: usize) -> Duration {
-    Duration::from_secs(60 + 60 * checks as u64)
+    Duration::from_secs(120 + 90 * checks as u64)
 }
 
 fn series(text: &str) -> Result<(u32, u32), String> {

@@ -19,7 +19,7 @@ use crate::shell;
 const INIT: &str = include_str!("init.sh");
 
 /// Target programs that the checks start.
-const PROGRAMS: [&str; 5] = ["two_loops", "column_walk", "read_syscall", "heap_storm", "thread_storm"];
+const PROGRAMS: [&str; 4] = ["two_loops", "column_walk", "heap_storm", "thread_storm"];
 
 /// What QEMU of Debian 12 writes when it executes a jump that the kernel is replacing at that moment.
 const TORN_JUMP: &str = "Oops: int3";

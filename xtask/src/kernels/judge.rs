@@ -61,6 +61,15 @@ impl Result<'_> {
     }
 
     /// The target ran on, and nobody traces it.
+    fn target_is_free(&self) -> std::result::Result<(), String> {
+        self.target_runs()?;
+        match self.text("after").contains("TracerPid:\t0") {
+            true => Ok(()),
+            false => Err(format!("the target is still traced: {}", first_lines(&self.text("after")))),
+        }
+    }
+
+    /// The target ran on.
     fn target_runs(&self) -> std::result::Result<(), String> {
         let after = self.text("after");
         let numbers: Vec<u64> =
@@ -72,10 +81,7 @@ impl Result<'_> {
         if later < before + 20 {
             return Err(format!("the target stood still: {} ticks in 2 s", later.saturating_sub(before)));
         }
-        match after.contains("TracerPid:\t0") {
-            true => Ok(()),
-            false => Err(format!("the target is still traced: {}", first_lines(&after))),
-        }
+        Ok(())
     }
 }
 
@@ -111,7 +117,7 @@ pub fn judge(check: &str, folder: &Path, claims: &Claims) -> Verdict {
         "kill" => killed(&result),
         "stop" => result.target_runs().map(|()| "the target runs on".to_owned()),
         "nobody" => refused(&result, &["root"]),
-        "pid_namespace" => refused(&result, &["pid namespace"]),
+        "pid_namespace" => refused(&result, &["PID namespace"]),
         "refused" => {
             refused(&result, &["too old", &format!("Linux {}.{}", OLDEST.0, OLDEST.1)]).and_then(|said| {
                 match result.text("doctor").contains("too old") {
@@ -158,7 +164,7 @@ fn doctor(result: &Result<'_>, claims: &Claims) -> Verdict {
 
 fn traced(result: &Result<'_>, wanted: &[&str]) -> Verdict {
     result.ended(0)?;
-    result.target_runs()?;
+    result.target_is_free()?;
     report(&result.json("out")?, wanted)
 }
 
@@ -218,7 +224,7 @@ fn storm(result: &Result<'_>) -> Verdict {
 
 /// The target of a killed tracer runs on; its profile does not claim that the ledger balances.
 fn killed(result: &Result<'_>) -> Verdict {
-    result.target_runs()?;
+    result.target_is_free()?;
     result.ended(0)?;
     let report = result.json("out")?;
     match report["ledger"]["balanced"].is_null() {
