@@ -14,7 +14,9 @@ pub struct Progress {
 impl Progress {
     /// `quiet` as on the command line.
     pub fn new(quiet: bool) -> Self {
-        Self { shown: false, wanted: !quiet && std::io::stderr().is_terminal() }
+        // A dumb terminal cannot rewrite a line.
+        let rewrites = std::env::var_os("TERM").is_none_or(|name| name != "dumb");
+        Self { shown: false, wanted: !quiet && rewrites && std::io::stderr().is_terminal() }
     }
 
     /// Whether anybody sees the line.

@@ -30,7 +30,7 @@ use super::{
     progress::Progress,
     remembered::{self, Remembered},
     skid::{self, Skid},
-    store::{Store, Summary},
+    store::{Store, Summary, unwritable},
 };
 use crate::{
     capture::{
@@ -163,8 +163,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let (calibration, machine) = know_machine(&mut object, &mut ring, plan, matches!(windows, Some(Ok(_))));
     drop(hurry);
     tracing::debug!(?calibration, ?machine);
-    let store = Store::create(&plan.profile)
-        .context("the profile cannot be written; name another place for it with -o FILE")?;
+    let store = Store::create(&plan.profile).map_err(unwritable)?;
     let file = store.path();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

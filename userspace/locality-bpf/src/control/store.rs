@@ -180,6 +180,13 @@ impl Store {
     }
 }
 
+/// Why there is no profile, with what mends that where the reason does not say so.
+pub fn unwritable(error: Error) -> anyhow::Error {
+    let says_how = error.to_string().contains("-o FILE");
+    let mend = if says_how { "" } else { "; name another place for it with -o FILE" };
+    anyhow::Error::from(error).context(format!("the profile cannot be written{mend}"))
+}
+
 /// The user behind `sudo`.
 pub fn invoking_user() -> Option<Owner> {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
