@@ -66,10 +66,11 @@ pub fn watchpoints(count: usize) -> Result<(), String> {
     if events.len() == count { Ok(()) } else { Err(format!("asks for {count} debug registers")) }
 }
 
-/// A program that can be run.
+/// A program that can be run, or an emulator where `cargo xtask qemu` installs it for root.
 pub fn command(name: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&path).any(|dir| dir.join(name).is_file()) {
+    let mut folders = std::env::split_paths(&path).chain(["/usr/local/lib/locality-bpf".into()]);
+    match folders.any(|dir| dir.join(name).is_file()) {
         true => Ok(()),
         false => Err(format!("needs the program {name}")),
     }

@@ -97,6 +97,28 @@ fn the_transpositions_loads_are_found_below_the_openmp_runtime() {
     assert!(number(cache_use, "/levels/1/lost_share") < 0.1, "{cache_use:#}");
 }
 
+/// What starts a program is one row, and stands in no call path.
+#[test]
+fn the_dynamic_linker_is_one_row() {
+    requires!(command("qemu-x86_64"));
+    let report = report(&SIZES, "transposition", &["0", "1"], "1");
+    for table in ["by_loading_line", "by_function"] {
+        let all = rows(&report, table, "L1");
+        let linkers: Vec<_> = all
+            .iter()
+            .filter(|row| row["module"].as_str().is_some_and(|file| file.contains("/ld-linux")))
+            .collect();
+        assert_eq!(linkers.len(), 1, "{table}: {linkers:#?}");
+        assert_eq!(linkers[0]["function"], "[dynamic linker]");
+        assert!(number(linkers[0], "/share") > 0.0 && linkers[0]["line"].is_null(), "{linkers:#?}");
+        let paths = all.iter().filter_map(|row| row["callers"].as_array()).flatten();
+        assert!(
+            paths.clone().count() == 0 || paths.clone().all(|frame| frame["function"] != "[dynamic linker]")
+        );
+    }
+    assert_eq!(report["cache_use"]["balanced"], true);
+}
+
 /// A stripped program's functions have the addresses where they start for names, also what is jumped to. Callgrind knows calls only.
 #[test]
 fn functions_without_symbols_are_told_by_where_they_start() {

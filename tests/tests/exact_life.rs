@@ -134,6 +134,52 @@ fn death_by_a_signal_leaves_the_counts() {
     }
 }
 
+/// As alone: the program's stderr has no line of QEMU's, and who looks for the process finds the program's name.
+#[test]
+fn a_signal_that_ends_the_command_is_told_by_us_alone() {
+    requires!(command("qemu-x86_64"));
+    let (done, _) = life(&["segv"]);
+    assert!(!done.stderr.contains("qemu"), "{}", done.stderr);
+    assert!(done.stderr.contains("was ended by SIGSEGV"), "{}", done.stderr);
+    let (done, _) = exact(&["sh", "-c", "kill -9 $$"], &["-q"]);
+    assert_eq!((done.status.code(), done.stderr.as_str()), (Some(137), ""));
+    let (done, _) = exact(&["sh", "-c", "cat /proc/$$/comm"], &[]);
+    assert_eq!(done.stdout.trim(), "sh");
+}
+
+/// A first SIGTERM is the command's, which ignores it; one that comes later is for us.
+#[test]
+fn a_second_signal_ends_a_recording_that_the_command_outlives() {
+    requires!(command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report");
+    let mut tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    tracer =
+        tracer.args(["--", "sh", "-c", "trap '' TERM; echo $$; while [ -d /proc/$PPID ]; do sleep .1; done"]);
+    let command = tracer.command();
+    command.stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null());
+    let mut child = command.spawn().expect("the tracer starts");
+    let mut line = [0; 2];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("the command has begun");
+    let signal = || {
+        // SAFETY: a system call with plain arguments; the child has not been waited for.
+        unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
+    };
+    signal();
+    // One wish, as `timeout` sends it to its child and to the group.
+    signal();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    signal();
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(128 + 15));
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON");
+    assert_eq!(report["partial"], true);
+    assert!(accesses(&report) > 0);
+    let ended_by = report["run"]["ended_by"].as_str().expect("words");
+    assert!(ended_by.contains("SIGTERM") && ended_by.contains("runs on"), "{ended_by}");
+}
+
 #[test]
 fn an_instruction_that_qemu_lacks_is_named_and_no_other() {
     requires!(command("qemu-x86_64"));

@@ -10,7 +10,42 @@ fn refused(command: &[&str], status: i32, words: &[&str]) {
 fn no_qemu() {
     let mut tracer = Tracer::new().args(["exact", "--", "/bin/true"]);
     tracer.command().env("PATH", "/nowhere");
-    tracer.run().assert_refused(1, &["qemu-x86_64", "apt-get install qemu-user"]);
+    let done = tracer.run();
+    if std::path::Path::new("/usr/local/lib/locality-bpf/qemu-x86_64").exists() {
+        // It is found there without `PATH`.
+        assert!(done.status.success(), "{}", done.stderr);
+    } else {
+        done.assert_refused(1, &["qemu-x86_64", "cargo xtask qemu", "apt-get install qemu-user"]);
+    }
+}
+
+/// As the packages of some distributions: the option is not known.
+#[test]
+fn a_qemu_without_plugins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("qemu-x86_64");
+    let script = |version: &str| {
+        let text =
+            format!("#!/bin/sh\n[ $1 = --version ] && echo 'qemu-x86_64 version {version} (Distribution)'\n");
+        std::fs::write(&file, text).expect("a script");
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("its mode");
+    };
+    let run = |words: &[&str]| {
+        let mut tracer = Tracer::new().args(["exact", "--", "/bin/true"]);
+        tracer.command().env("LOCALITY_QEMU", &file);
+        tracer.run().assert_refused(1, words);
+    };
+    script("10.0.13");
+    run(&["10.0.13", "without plugins", "cargo xtask qemu"]);
+    let mut doctor = Tracer::new().args(["doctor"]);
+    doctor.command().env("LOCALITY_QEMU", &file);
+    let page = doctor.run().stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(page.contains("without plugins") && page.contains("$ cargo xtask qemu"), "{page}");
+    script("6.2.0");
+    run(&["6.2.0", "7.2 or newer", "cargo xtask qemu"]);
+    std::fs::remove_file(&file).expect("it was there");
+    run(&["LOCALITY_QEMU", "no program"]);
 }
 
 #[test]

@@ -4,9 +4,11 @@
 
 mod bench;
 mod demo;
+mod distributions;
 mod ebpf;
 mod kernels;
 mod lint;
+mod qemu;
 mod shell;
 mod test;
 mod tidy;
@@ -28,6 +30,10 @@ enum Command {
     Bench(bench::Bench),
     /// Check format, lints and the house's conventions
     Lint,
+    /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the distribution has none
+    Qemu(qemu::Options),
+    /// Try the README's commands on fresh systems of Debian 12 and 13, in chroots
+    Distributions(distributions::Options),
     /// Compile the eBPF programs into ebpf/prebuilt
     Ebpf(ebpf::Options),
     /// Boot kernels of Debian under emulation, and try on each what is claimed for it
@@ -40,6 +46,8 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Lint => lint::run(),
+        Command::Qemu(options) => qemu::run(&options),
+        Command::Distributions(options) => distributions::run(&options),
         Command::Ebpf(options) => ebpf::run(&options),
         Command::Kernels(options) => kernels::run(&options),
     };

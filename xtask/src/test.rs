@@ -15,7 +15,7 @@ use crate::shell;
 
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server, which would start a
 /// service on this machine: the same binary is in redis-tools (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 15] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
@@ -26,7 +26,6 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("python3", "python3"),
     ("sqlite3", "sqlite3"),
     ("xz", "xz-utils"),
-    ("qemu-x86_64", "qemu-user"),
     ("redis-benchmark", "redis-tools"),
     ("git", "git"),
     ("gfortran", "gfortran"),
@@ -56,6 +55,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
+    crate::qemu::need()?;
     let mut sum = Sum::default();
     let failures = sum.add(plain_tests().args(&options.arguments))?;
     sum.again(&failures, plain_tests(), options)?;

@@ -148,7 +148,7 @@ pub enum Other {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Run a command under QEMU and count every access exactly. Needs qemu-user, and no root.
+    /// Run a command under QEMU and count every access exactly. Needs QEMU with plugins (`cargo xtask qemu`), and no root.
     ///
     /// Example: locality-bpf exact --report run.txt -- ./prog arg
     Exact(ExactArgs),

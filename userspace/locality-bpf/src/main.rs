@@ -177,7 +177,10 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
 /// in another.
 fn run_exactly(args: &ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let place = Place { launched: true, quiet, when };
-    let exact::Outcome { report, exit_status, file } = exact::run(args)?;
+    let exact::Outcome { report, exit_status, file, death } = exact::run(args)?;
+    if let Some(how) = death.filter(|_| !quiet) {
+        say(&format!("the command was ended by {how}"));
+    }
     let mut failed = !report["empty"].is_null();
     let mut is_stored = false;
     match file.map(|file| exact::store(&report, file)) {

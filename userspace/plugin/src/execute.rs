@@ -3,8 +3,6 @@
 //! QEMU 7.2 would run it natively, unseen. Just before it does, we call `execve` ourselves, of QEMU with the new program
 //! as its argument. When that cannot be done we return, QEMU makes its own attempt, and the program gets the answer that
 //! it would have got: either an error, or a new program that runs natively and is counted as not recorded.
-//!
-//! Limits: the new program inherits no blocked signals, since QEMU keeps those to itself.
 
 use std::{
     ffi::{CString, c_uint},
@@ -12,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    guest,
+    guest, mask,
     process::Process,
     program::{Program, Refusal},
     recorder,
@@ -44,8 +42,10 @@ pub fn replace(process: &Process, vcpu: c_uint, folder: i32, path: u64, lists: [
     let (arguments, environment) = process.settings().command(&program, environment);
     let (arguments, environment) = (pointers(&arguments), pointers(&environment));
     if let Some(qemu) = arguments.first() {
+        let before = mask::hand_over();
         // SAFETY: strings and lists end in 0 and live through the call.
         unsafe { libc::execve(*qemu, arguments.as_ptr(), environment.as_ptr()) };
+        mask::put_back(before);
     }
     header.state.store(state::RUNNING, Release);
 }

@@ -8,7 +8,7 @@
 //! Modules in the order of use: `api` QEMU's functions, [`settings`] what the parent asks for, [`region`] the file,
 //! `process` what callbacks share, `translate`, `shape` and
 //! [`functions`] code, `recorder` events, `worker` and `analyses` what becomes of
-//! them, `syscalls`, [`objects`], `execute` and `fork` the life of a process.
+//! them, `syscalls`, [`objects`], `mask`, `execute`, `start` and `fork` the life of a process.
 //!
 //! Limits: system calls' own accesses are not seen; one image has at most [`region::LANES`] threads at a time.
 
@@ -21,6 +21,7 @@ pub mod functions;
 mod guest;
 pub mod lacking;
 mod mappings;
+mod mask;
 pub mod objects;
 mod process;
 pub mod program;
@@ -28,6 +29,7 @@ mod recorder;
 pub mod region;
 pub mod settings;
 mod shape;
+mod start;
 mod syscalls;
 mod translate;
 mod turn;
@@ -35,6 +37,7 @@ mod worker;
 
 use std::{
     ffi::{c_char, c_int, c_void},
+    os::unix::ffi::OsStrExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
@@ -89,6 +92,8 @@ fn install(id: Id, words: &[String]) -> Result<(), String> {
     let api = Api::find()?;
     let settings = Settings::parse(words)?;
     let mode = settings.mode;
+    start::name_process(settings.program.as_os_str().as_bytes());
+    mask::begin();
     let process = process::Process::install(id, api, settings)?;
     // SAFETY: QEMU's functions, and callbacks that bear any thread.
     unsafe {
@@ -103,5 +108,6 @@ fn install(id: Id, words: &[String]) -> Result<(), String> {
     if !fork::prepare() {
         return Err("the C library refuses pthread_atfork".to_owned());
     }
+    start::silence_signal_line();
     Ok(())
 }

@@ -38,8 +38,7 @@ pub fn current() -> Option<&'static Process> {
 impl Process {
     /// Sets everything up.
     pub fn install(id: Id, api: Api, settings: Settings) -> Result<&'static Self, String> {
-        let region =
-            new_region(&settings, None).map_err(|error| format!("cannot make the run's file: {error}"))?;
+        let region = new_region(&settings, None).map_err(|error| why_no_file(&error))?;
         let translation = Mutex::new(Translation::default());
         let process = Self { id, api, settings, region, translation };
         process.introduce();
@@ -89,6 +88,17 @@ impl Process {
     pub fn translation(&self) -> MutexGuard<'_, Translation> {
         self.translation.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why the run's file cannot be made, and the command that mends it.
+fn why_no_file(error: &std::io::Error) -> String {
+    let mend = match error.raw_os_error() {
+        Some(libc::EFBIG) => "; `ulimit -f unlimited` allows a file as large as the counts need",
+        Some(libc::ENOMEM) => "; `ulimit -v unlimited` allows the address space that the counts need",
+        Some(libc::EMFILE) => "; `ulimit -n 64` allows the descriptors that QEMU needs",
+        _ => "",
+    };
+    format!("cannot make the run's file: {error}{mend}")
 }
 
 /// Ends the recording of this process, and keeps the first reason.

@@ -213,6 +213,7 @@ impl Region {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
         let sizes = SIZES.iter().copied().filter(|bytes| like.is_none_or(|old| old.bytes == *bytes));
+        let _raised = RaisedLimit::begin();
         let limit = file_size_limit();
         let mut refused = io::Error::from_raw_os_error(libc::EFBIG);
         for bytes in sizes.filter(|bytes| *bytes as u64 <= limit) {
@@ -499,6 +500,33 @@ fn map(file: i32, bytes: usize) -> io::Result<NonNull<u8>> {
     // A core dump of the program is about the program. SAFETY: the mapping just made.
     unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTDUMP) };
     Ok(base)
+}
+
+/// The soft limit of a file's size, raised to the hard one until dropped: the program is limited in what it writes, not
+/// in what is counted about it.
+struct RaisedLimit(libc::rlimit);
+
+impl RaisedLimit {
+    fn begin() -> Self {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the structures are live. Where a call is refused, the limit stays as it is.
+        unsafe {
+            if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur != limit.rlim_max {
+                let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+                libc::setrlimit(libc::RLIMIT_FSIZE, &raw const raised);
+            }
+        }
+        Self(limit)
+    }
+}
+
+impl Drop for RaisedLimit {
+    fn drop(&mut self) {
+        if self.0.rlim_cur != self.0.rlim_max {
+            // SAFETY: the structure is live; to lower a soft limit is always allowed.
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const self.0) };
+        }
+    }
 }
 
 /// A larger file would earn a SIGXFSZ.

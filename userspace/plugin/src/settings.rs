@@ -4,8 +4,8 @@
 //! that program executes.
 
 use std::{
-    ffi::{CString, OsStr, OsString},
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -31,6 +31,8 @@ pub enum Mode {
 pub struct Settings {
     /// The emulator's file.
     pub qemu: PathBuf,
+    /// Whether that QEMU reverses the order of the environment, as versions before 8.1 do.
+    pub reverses: bool,
     /// The plugin's file.
     pub plugin: PathBuf,
     /// Folder of the run's files.
@@ -66,12 +68,15 @@ pub struct Settings {
 
 /// The model of processor: everything that QEMU can do.
 const PROCESSOR: &str = "max";
+/// Room for the stack where it has no limit; memory is taken as it grows.
+const UNLIMITED_STACK: &str = "1G";
 
 impl Settings {
     /// Reads what [`Settings::command`] wrote.
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let mut settings = Self {
             qemu: PathBuf::new(),
+            reverses: false,
             plugin: PathBuf::new(),
             folder: PathBuf::new(),
             mode: Mode::Full,
@@ -92,6 +97,7 @@ impl Settings {
             let (name, value) = word.split_once('=').ok_or_else(|| format!("no value in {word}"))?;
             match (name, value) {
                 ("qemu", path) => settings.qemu = path.into(),
+                ("reverses", number) => settings.reverses = number == "1",
                 ("plugin", path) => settings.plugin = path.into(),
                 ("folder", path) => settings.folder = path.into(),
                 ("program", path) => settings.program = path.into(),
@@ -169,7 +175,8 @@ impl Settings {
         option.extend(format!(",mode={mode},order={order},what={what},granules={granules}").bytes());
         let (optimal, sums) = (u8::from(self.optimal), u8::from(self.sums));
         option.extend(format!(",sets={},optimal={optimal},sums={sums}", self.sets).bytes());
-        option.extend(format!(",reuse={}", u8::from(self.reuse)).bytes());
+        option
+            .extend(format!(",reuse={},reverses={}", u8::from(self.reuse), u8::from(self.reverses)).bytes());
         if let Some(cache) = &self.cache {
             option.extend(format!(",cache={}", cache.encode()).bytes());
         }
@@ -189,19 +196,28 @@ impl Settings {
 
     /// Arguments (the first is QEMU itself) and environment that run a program under QEMU with the plugin.
     ///
-    /// Variables of the dynamic linker are the program's, not QEMU's, and are handed over by `-E`; one with a comma,
-    /// which `-E` would split, stays in the environment of both.
+    /// Variables of the dynamic linker and of QEMU are the program's, and are handed over by `-E`; one with a comma, which
+    /// `-E` would split, stays in the environment of both. Those of `-E` come first. QEMU before 8.1 hands the others over in
+    /// reverse (`linux-user/main.c`), so they are reversed here. Without a limit of the stack QEMU would give 8 MiB.
     pub fn command(&self, program: &Program, environment: Vec<CString>) -> (Vec<CString>, Vec<CString>) {
         let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
         let mut arguments = vec![text(self.qemu.as_os_str().as_bytes())];
         arguments.extend([text(b"-cpu"), text(PROCESSOR.as_bytes())]);
         let file = Path::new(OsStr::from_bytes(program.file.as_bytes()));
         arguments.extend([text(b"-plugin"), text(&self.option(file))]);
-        let is_linkers =
-            |word: &CString| word.as_bytes().starts_with(b"LD_") && !word.as_bytes().contains(&b',');
-        let (linkers, others): (Vec<_>, Vec<_>) = environment.into_iter().partition(is_linkers);
-        for word in linkers {
+        if has_unlimited_stack() {
+            arguments.extend([text(b"-s"), text(UNLIMITED_STACK.as_bytes())]);
+        }
+        let is_programs = |word: &CString| {
+            let word = word.as_bytes();
+            (word.starts_with(b"LD_") || word.starts_with(b"QEMU_")) && !word.contains(&b',')
+        };
+        let (programs, mut others): (Vec<_>, Vec<_>) = environment.into_iter().partition(is_programs);
+        for word in programs.into_iter().rev() {
             arguments.extend([text(b"-E"), word]);
+        }
+        if self.reverses {
+            others.reverse();
         }
         if let Some(name) = program.arguments.first() {
             arguments.extend([text(b"-0"), name.clone()]);
@@ -212,22 +228,18 @@ impl Settings {
     }
 }
 
+/// Whether the stack may grow without a limit.
+fn has_unlimited_stack() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the destination is live.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) };
+    done == 0 && limit.rlim_cur == libc::RLIM_INFINITY
+}
+
 /// QEMU's options are separated by commas; a doubled one stands for itself (`util/keyval.c`).
 fn escape(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     bytes.iter().flat_map(|byte| if *byte == b',' { vec![b',', b','] } else { vec![*byte] }).collect()
-}
-
-/// This process' environment as words.
-pub fn environment() -> Vec<CString> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| {
-            let mut word: OsString = name;
-            word.push("=");
-            word.push(value);
-            CString::new(word.into_vec()).ok()
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -238,6 +250,7 @@ mod tests {
     fn settings_survive_qemus_option() {
         let settings = Settings {
             qemu: "/usr/bin/qemu-x86_64".into(),
+            reverses: true,
             plugin: "/a,b/plugin.so".into(),
             folder: "/dev/shm/x,y".into(),
             mode: Mode::Record,
@@ -263,12 +276,17 @@ mod tests {
 
     #[test]
     fn the_linkers_variables_are_the_programs() {
-        let settings = Settings::parse(&["qemu=/q".into(), "plugin=/p".into()]).unwrap();
+        let words = ["qemu=/q", "plugin=/p", "reverses=1"].map(str::to_owned);
+        let mut settings = Settings::parse(&words).unwrap();
         let words = |words: &[&str]| words.iter().map(|w| CString::new(*w).unwrap()).collect::<Vec<_>>();
         let program = Program { file: c"/bin/ls".to_owned(), arguments: words(&["ls", "-l"]) };
-        let environment = words(&["A=1", "LD_PRELOAD=x.so", "LD_X=a,b"]);
-        let (arguments, others) = settings.command(&program, environment);
-        assert_eq!(others, words(&["A=1", "LD_X=a,b"]));
-        assert_eq!(arguments[5..], words(&["-E", "LD_PRELOAD=x.so", "-0", "ls", "/bin/ls", "-l"]));
+        let environment = words(&["A=1", "LD_PRELOAD=x.so", "LD_X=a,b", "QEMU_STRACE=1"]);
+        let (arguments, others) = settings.command(&program, environment.clone());
+        assert_eq!(others, words(&["LD_X=a,b", "A=1"]));
+        settings.reverses = false;
+        assert_eq!(settings.command(&program, environment).1, words(&["A=1", "LD_X=a,b"]));
+        let start = arguments.iter().position(|word| word.as_bytes() == b"-E").unwrap();
+        let expected = ["-E", "QEMU_STRACE=1", "-E", "LD_PRELOAD=x.so", "-0", "ls", "/bin/ls", "-l"];
+        assert_eq!(arguments[start..], words(&expected));
     }
 }

@@ -13,7 +13,7 @@ use locality_stream::Kind;
 
 use crate::{
     api::Id,
-    execute, guest, objects,
+    execute, guest, mask, objects,
     process::{self, Process},
     recorder,
     region::state,
@@ -43,6 +43,7 @@ pub unsafe extern "C" fn on_call(
             before(process, vcpu, number, [a1, a2, a3]);
             objects::before(process, vcpu, number, [a1, a2, a3, a4, a5, a6]);
         }
+        mask::before(process, number, [a1, a2]);
         match number {
             libc::SYS_execve => execute::replace(process, vcpu, libc::AT_FDCWD, a1, [a2, a3], 0),
             libc::SYS_execveat => execute::replace(process, vcpu, a1 as i32, a2, [a3, a4], a5 as i32),
@@ -99,6 +100,7 @@ fn note_handler(process: &Process, signal: u64, action: u64) {
 pub unsafe extern "C" fn on_return(_: Id, vcpu: c_uint, number: i64, result: i64) {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let Some(process) = process::current() else { return };
+        mask::after(number, result);
         if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
             process.region().header().state.store(state::RUNNING, Relaxed);
         }

@@ -8,6 +8,7 @@ use std::{
     process::ExitStatus,
 };
 
+use super::inherited;
 use crate::ending;
 
 /// A forked child that waits for [`Launched::go`].
@@ -82,12 +83,26 @@ fn executable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Forks the child. Must be called while the process has one thread.
-pub fn prepare(command: &[OsString]) -> io::Result<Launched> {
-    let strings: Result<Vec<CString>, _> =
+/// Forks the child, which will have that environment and otherwise what we were given ([`inherited`]). Must be called
+/// while the process has one thread.
+pub fn prepare(command: &[OsString], environment: &[CString]) -> io::Result<Launched> {
+    let words: Result<Vec<CString>, _> =
         command.iter().map(|word| CString::new(OsStr::new(word).as_bytes())).collect();
-    let strings =
-        strings.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a zero byte"))?;
+    let words =
+        words.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "an argument holds a zero byte"))?;
+    fork(&words, environment)
+}
+
+/// Starts a command at once, after [`inherited::take_charge`]. Must be called while the process has one thread.
+pub fn start(words: &[CString], environment: &[CString]) -> io::Result<u32> {
+    let launched = fork(words, environment)?;
+    let pid = launched.pid;
+    launched.go()?;
+    Ok(pid)
+}
+
+fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
+    inherited::stop_timers();
     // Both ends close on exec, so the parent reads the end of the stream when the program was loaded.
     let (ours, theirs) = UnixStream::pair()?;
     // SAFETY: one thread, so the child may go on as a copy of this process.
@@ -95,33 +110,31 @@ pub fn prepare(command: &[OsString]) -> io::Result<Launched> {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(ours);
-            run(&strings, theirs)
+            run(words, environment, theirs)
         }
         pid => Ok(Launched { pid: pid as u32, channel: ours }),
     }
 }
 
 /// The child's life until it is the command.
-fn run(command: &[CString], mut channel: UnixStream) -> ! {
+fn run(command: &[CString], environment: &[CString], mut channel: UnixStream) -> ! {
     let mut go = [0u8];
     if channel.read_exact(&mut go).is_ok() {
-        let mut pointers: Vec<_> = command.iter().map(|word| word.as_ptr()).collect();
-        pointers.push(std::ptr::null());
-        // SAFETY: the set and the pointers are live, the array ends with a null pointer. `SIGCHLD` was blocked by us,
-        // and `SIGPIPE` is ignored by Rust programs: the command gets both as we got them.
-        unsafe {
-            let mut none = std::mem::zeroed::<libc::sigset_t>();
-            libc::sigemptyset(&mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            libc::execvp(pointers[0], pointers.as_ptr());
-        }
+        let (words, environment) = (pointers(command), pointers(environment));
+        inherited::hand_over();
+        // SAFETY: the lists end in null pointers, and their strings are live.
+        unsafe { libc::execvpe(words[0], words.as_ptr(), environment.as_ptr()) };
         let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         // The parent reports it; if the parent is gone there is nobody to tell.
         let _ = channel.write_all(&error.to_ne_bytes());
     }
     // SAFETY: ends the copy of the process without running our own exit handlers.
     unsafe { libc::_exit(127) }
+}
+
+/// A list for `execve(2)`.
+fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
+    words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 impl Launched {
@@ -219,6 +232,40 @@ pub fn exit_code(wait_status: i32) -> u8 {
     }
 }
 
+/// What ended a trace whose command ended.
+pub fn end_of_command(wait_status: i32) -> String {
+    match ExitStatus::from_raw(wait_status).signal() {
+        Some(signal) => format!("the command, which {} ended", signal_name(signal)),
+        None => "the command ended".to_owned(),
+    }
+}
+
+/// A signal's name, "SIGSEGV" or "signal 34".
+pub fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT (Ctrl-C)",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGSYS => "SIGSYS",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,5 +297,9 @@ mod tests {
         assert_eq!(ended_by_signal(libc::SIGSEGV).unwrap(), "SIGSEGV");
         assert!(ended_by_signal(libc::SIGXFSZ).unwrap().contains("`ulimit -f unlimited`"));
         assert_eq!(ended_by_signal(libc::SIGUSR1).unwrap(), "signal 10");
+        assert_eq!(
+            (signal_name(40), signal_name(libc::SIGUSR1)),
+            ("signal 40".to_owned(), "SIGUSR1".to_owned())
+        );
     }
 }

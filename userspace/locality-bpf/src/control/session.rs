@@ -23,7 +23,7 @@ use super::{
     cpu_times::CpuTimes,
     governor::{self, Governor, Prices, Spending},
     host::data_caches,
-    launch, ledger,
+    inherited, launch, ledger,
     pace::Pace,
     precision::Precision,
     processor,
@@ -133,13 +133,13 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let launched = match &plan.targets {
         Targets::Command(words) => {
             // Before there is a profile file that would replace an earlier one for nothing.
-            launch::find(words)?;
-            Some(launch::prepare(words).context("cannot fork")?)
+            let environment = inherited::environment(&launch::find(words)?);
+            Some(launch::prepare(words, &environment).context("cannot fork")?)
         }
         _ => None,
     };
     // The command is a process of its own already, and keeps what it was given.
-    sys::loosen_limits();
+    sys::check_descriptors(sys::loosen_limits())?;
     ending::by_default();
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
     let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
@@ -415,7 +415,7 @@ impl<'a> Trace<'a> {
                 notable = self.notables.recv() => match notable {
                     Some(Notable::CommandEnded(status)) => {
                         self.command_status = Some(status);
-                        "the command ended".to_owned()
+                        launch::end_of_command(status)
                     }
                     Some(Notable::Unguarded) => {
                         self.books.watchdogs_lost += 1;

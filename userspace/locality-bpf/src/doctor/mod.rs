@@ -10,6 +10,7 @@
 //! Limits: x86-64 Linux. A capability that only fails now and then is seen as it is at this moment.
 
 mod debug_info;
+mod exact;
 mod kernel;
 mod limits;
 mod pmu;
@@ -154,6 +155,7 @@ pub fn examine(pid: Option<u32>) -> Report {
     machine.push(windows::check());
     machine.push(watchdog::check());
     machine.extend(pmu::checks());
+    machine.push(exact::check());
     let target = pid.map(target::examine);
     let mut report = Report { schema: "locality-doctor/1", possible: true, machine, target };
     let possible = report.checks().all(|check| check.state != State::Missing);

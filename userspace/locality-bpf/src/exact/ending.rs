@@ -1,5 +1,4 @@
-//! Signals that end an exact run before its report: any that comes after the command has ended, and the second of two that come
-//! within [`TWICE`] while it runs on, for it may take them for its own.
+//! Signals that end an exact run before its report: those that come after the command has ended, or after the recording.
 //!
 //! A thread waits for them, because the run's folder must be removed, and no handler may do that.
 
@@ -12,18 +11,12 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicI32, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
 };
 
 use crate::{ending::command_that_prints, writing::say};
 
-/// Two signals so close together mean us, whatever the command makes of them.
-const TWICE: Duration = Duration::from_secs(2);
-
 /// Where a handler tells the thread; -1: nowhere yet.
 static TELL: AtomicI32 = AtomicI32::new(-1);
-/// Whether the command runs.
-static RUNS: AtomicI32 = AtomicI32::new(0);
 static PROFILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Starts the thread; it removes `folder` before it ends the process.
@@ -34,12 +27,9 @@ pub fn watch(folder: &Path) -> io::Result<()> {
     let (mut told, tell) = io::pipe()?;
     let folder = folder.to_owned();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let (mut signal, mut last) = ([0], None::<Instant>);
-        while told.read_exact(&mut signal).is_ok() {
-            let again = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < TWICE);
-            if again || RUNS.load(SeqCst) == 0 {
-                end(&folder, signal[0].into());
-            }
+        let mut signal = [0];
+        if told.read_exact(&mut signal).is_ok() {
+            end(&folder, signal[0].into());
         }
     })?;
     // Open for the life of the process, as a handler may run at any moment.
@@ -52,11 +42,6 @@ pub fn arrived(signal: i32) {
     let byte = [signal as u8];
     // SAFETY: one live byte; a descriptor of ours, or -1, which the kernel refuses.
     unsafe { libc::write(TELL.load(SeqCst), byte.as_ptr().cast(), 1) };
-}
-
-/// Whether the command runs.
-pub fn command_runs(runs: bool) {
-    RUNS.store(runs.into(), SeqCst);
 }
 
 /// The report is stored.

@@ -1,23 +1,36 @@
 //! Finds what an exact run needs: QEMU, our plugin, and the file that the command means.
 //!
-//! Each failure is one sentence with its mend. Not here: starting anything, apart from asking QEMU for its version.
+//! Each failure is one sentence with its mend. Not here: starting the command.
 
 use std::{
     env,
     ffi::{CString, OsStr, OsString},
     io,
-    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use locality_plugin::program::{Program, Refusal};
+use locality_plugin::{
+    program::{Program, Refusal},
+    settings::Settings,
+};
 
+use super::folder::Folder;
 use crate::control::launch::{self, CannotRun};
 
 /// The emulator's name.
 const QEMU: &str = "qemu-x86_64";
+/// Names an emulator elsewhere.
+const QEMU_VARIABLE: &str = "LOCALITY_QEMU";
+/// Where `cargo xtask qemu` installs it for root.
+const LIBRARIES: &str = "/usr/local/lib/locality-bpf";
+/// Installs it.
+pub const INSTALL: &str = "`cargo xtask qemu` in a clone of locality-bpf";
 /// Names a plugin elsewhere.
 const PLUGIN_VARIABLE: &str = "LOCALITY_PLUGIN";
 /// The plugin's file name.
@@ -34,24 +47,120 @@ pub struct Qemu {
     pub version: String,
 }
 
-/// Finds the emulator.
+impl Qemu {
+    /// Whether it reverses the order of the environment: it does before version 8.1.
+    pub fn reverses(&self) -> bool {
+        number(&self.version) < Some((8, 1))
+    }
+}
+
+/// The first two numbers of a version.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+/// Finds an emulator with plugins: the one that `LOCALITY_QEMU` names, else where `cargo xtask qemu` installs one, else
+/// in `PATH`.
+///
+/// # Errors
+/// Where there is none; says what was found instead, and the command that installs one.
 pub fn qemu() -> Result<Qemu> {
-    let file = in_path(OsStr::new(QEMU)).ok_or_else(|| {
-        anyhow!("an exact run needs {QEMU}, which is not installed: `apt-get install qemu-user` (Debian, Ubuntu), `dnf install qemu-user` (Fedora)")
-    })?;
-    let said = Command::new(&file)
-        .arg("--version")
-        .output()
-        .with_context(|| format!("cannot run {}", file.display()))?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    if let Some(named) = env::var_os(QEMU_VARIABLE).filter(|value| !value.is_empty()) {
+        let named = PathBuf::from(named);
+        if !is_executable(&named) {
+            bail!("{QEMU_VARIABLE} names {}, which is no program", named.display());
+        }
+        return examine(named);
+    }
+    let mut first_refusal = None;
+    for file in emulators() {
+        match examine(file) {
+            Ok(found) => return Ok(found),
+            Err(why) => first_refusal = first_refusal.or(Some(why)),
+        }
+    }
+    Err(first_refusal.unwrap_or_else(|| {
+        anyhow!(
+            "an exact run needs {QEMU} with plugins, which is not installed: {INSTALL} installs one (on Debian 12, \
+             `apt-get install qemu-user` is enough)"
+        )
+    }))
+}
+
+/// Files that may be it, in the order in which they are tried.
+fn emulators() -> Vec<PathBuf> {
+    let beside = env::current_exe().ok().and_then(|file| Some(file.parent()?.join("../lib/locality-bpf")));
+    let folders = beside.into_iter().chain([LIBRARIES.into()]).chain(own_libraries());
+    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let in_path: Vec<PathBuf> = env::split_paths(&path).collect();
+    folders.chain(in_path).map(|folder| folder.join(QEMU)).filter(|file| is_executable(file)).collect()
+}
+
+/// The folder of a user who is not root. Under sudo the home folder may be another user's, whose programs are not run.
+fn own_libraries() -> Option<PathBuf> {
+    let folder = Path::new(&env::var_os("HOME")?).join(".local/lib/locality-bpf");
+    // SAFETY: a system call without arguments.
+    let user = unsafe { libc::geteuid() };
+    (std::fs::metadata(&folder).ok()?.uid() == user).then_some(folder)
+}
+
+/// Asks an emulator for its version and whether it takes plugins.
+fn examine(file: PathBuf) -> Result<Qemu> {
+    let ask = |option| {
+        let said = Command::new(&file).arg(option).output();
+        said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned())
+            .with_context(|| format!("cannot run {}", file.display()))
+    };
+    let said = ask("--version")?;
     let version = said.split_whitespace().skip_while(|word| *word != "version").nth(1);
     let version =
         version.with_context(|| format!("{} does not tell its version", file.display()))?.to_owned();
-    let number = |at| version.split('.').nth(at).and_then(|part: &str| part.parse::<u32>().ok());
-    if (number(0), number(1)) < (Some(7), Some(2)) {
-        bail!("{} is version {version}: an exact run needs QEMU 7.2 or newer", file.display());
+    if number(&version) < Some((7, 2)) {
+        bail!(
+            "{} is version {version}: an exact run needs QEMU 7.2 or newer, which {INSTALL} installs",
+            file.display()
+        );
+    }
+    if !ask("--help")?.lines().any(|line| line.starts_with("-plugin")) {
+        bail!(
+            "{} (QEMU {version}) was built without plugins, which an exact run needs: {INSTALL} builds one with them",
+            file.display()
+        );
     }
     Ok(Qemu { file, version })
+}
+
+/// Runs a program under QEMU with the plugin, so that nothing is left to find out for an exact run.
+///
+/// # Errors
+/// What is missing, or what QEMU said.
+pub fn tried() -> Result<Qemu> {
+    let (found, plugin, folder) = (qemu()?, plugin()?, Folder::create()?);
+    let itself = env::current_exe().context("cannot tell where this program lies")?;
+    let file = CString::new(itself.into_os_string().into_vec())?;
+    let program = Program { arguments: vec![file.clone(), c"--version".to_owned()], file };
+    let mut settings = Settings::parse(&["mode=empty".to_owned()]).map_err(|why| anyhow!(why))?;
+    (settings.qemu, settings.reverses) = (found.file.clone(), found.reverses());
+    settings.plugin = plugin;
+    folder.path().clone_into(&mut settings.folder);
+    let (words, _) = settings.command(&program, Vec::new());
+    let words = words.iter().skip(1).map(|word| OsStr::from_bytes(word.as_bytes()));
+    let done = Command::new(&found.file)
+        .args(words)
+        .output()
+        .with_context(|| format!("cannot run {}", found.file.display()))?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let line = said.lines().next().unwrap_or("nothing").to_owned();
+        bail!(
+            "{} (QEMU {}) with the plugin ended with {}: {line}",
+            found.file.display(),
+            found.version,
+            done.status
+        );
+    }
+    Ok(found)
 }
 
 /// Finds the plugin: named by `LOCALITY_PLUGIN`, beside this program, in `../lib/locality-bpf`, or where cargo leaves it.
@@ -106,12 +215,6 @@ fn is_text(file: &CString) -> bool {
         .is_ok_and(|bytes| !bytes.iter().take(256).any(|byte| *byte == 0))
 }
 
-/// The first executable file of that name in `PATH`.
-fn in_path(name: &OsStr) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
-}
-
 fn is_executable(file: &Path) -> bool {
     let Ok(text) = CString::new(file.as_os_str().as_bytes()) else { return false };
     // SAFETY: `text` ends in 0.
@@ -128,6 +231,13 @@ mod tests {
 
     fn code(words: &[&str]) -> u8 {
         run(words).unwrap_err().downcast_ref::<CannotRun>().unwrap().exit_code()
+    }
+
+    #[test]
+    fn versions_have_two_numbers() {
+        assert_eq!((number("7.2.22"), number("10.0.13"), number("x.1")), (Some((7, 2)), Some((10, 0)), None));
+        let reverses = |version: &str| Qemu { file: PathBuf::new(), version: version.to_owned() }.reverses();
+        assert!(reverses("7.2.22") && reverses("8.0.4") && !reverses("8.1.0") && !reverses("10.0.13"));
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct Outcome {
     pub exit_status: u8,
     /// Where the report is to be stored.
     pub file: Option<Reserved>,
+    /// The signal that ended the command, and what mends that.
+    pub death: Option<String>,
 }
 
 /// Runs the command and reports on it.
@@ -82,6 +84,7 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     let compatible = machine.as_ref().is_some_and(|machine| machine.compatible);
     let one_order = args.one_order || compatible;
     let settings = Settings {
+        reverses: qemu.reverses(),
         qemu: qemu.file,
         plugin,
         folder: folder.path().to_owned(),
@@ -103,9 +106,10 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     check_report(&args.print, args.output.as_deref())?;
     let file = args.output.as_deref().map(reserve).transpose()?;
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    ending::watch(folder.path()).context("cannot wait for signals")?;
     let running = run::start(&settings, &program)
         .with_context(|| format!("cannot start {}", settings.qemu.display()))?;
+    // A process with several threads must not fork.
+    ending::watch(folder.path()).context("cannot wait for signals")?;
     let pid = running.pid.cast_unsigned();
     let (ended, total) = std::thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
@@ -120,25 +124,33 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     let mut total = match total {
         Ok(total) => total,
         Err(_) => anyhow::bail!(
-            "collecting the counts failed; the command ended with status {}",
-            launch::exit_code(ended.wait_status)
+            "collecting the counts failed; the command {}",
+            ended.wait_status.map_or("runs on".to_owned(), |status| {
+                format!("ended with status {}", launch::exit_code(status))
+            })
         ),
     };
-    let signal = ExitStatus::from_raw(ended.wait_status).signal();
-    let ended_by = match signal {
-        Some(signal) => {
-            total.partial = true;
+    let signal = ended.wait_status.and_then(|status| ExitStatus::from_raw(status).signal());
+    let ended_by = match (ended.wait_status, signal, ended.interrupted) {
+        (Some(_), Some(signal), _) => {
             let lacking = total.lacking.get(&pid).filter(|_| signal == libc::SIGILL);
             let why = lacking.map(|what| format!(": QEMU has not the instruction {what}"));
-            format!("the command was ended by {}{}", signal_name(signal), why.unwrap_or_default())
+            format!("the command was ended by {}{}", launch::signal_name(signal), why.unwrap_or_default())
         }
-        None if ended.interrupted => "the command ended after a signal".to_owned(),
-        None => "the command ended".to_owned(),
+        (None, _, signal) => format!(
+            "a second signal ({}) ended the recording; the command (process {pid}) runs on, unrecorded",
+            signal.map(launch::signal_name).unwrap_or_default()
+        ),
+        (_, _, Some(signal)) => format!("the command ended after {}", launch::signal_name(signal)),
+        (_, _, None) => "the command ended".to_owned(),
     };
-    if ended.interrupted {
+    if signal.is_some() || ended.interrupted.is_some() {
         total.partial = true;
     }
-    let exit_status = launch::exit_code(ended.wait_status);
+    let exit_status = match (ended.wait_status, ended.interrupted) {
+        (Some(status), _) => launch::exit_code(status),
+        (None, signal) => 128u8.wrapping_add(signal.unwrap_or_default() as u8),
+    };
     let about = report::About {
         command: args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "),
         pids: vec![pid],
@@ -160,7 +172,8 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
     total.name_missing_skipped(&args.caches.skip_function);
     total.name_missing_functions(&args.function);
     total.name_forked_processes(pid);
-    Ok(Outcome { report: report::value(&total, &about), exit_status, file })
+    let death = ended.wait_status.and_then(launch::ended_by_signal);
+    Ok(Outcome { report: report::value(&total, &about), exit_status, file, death })
 }
 
 /// Takes the results of processes as they end, so that long runs of many processes need little memory.
@@ -259,24 +272,6 @@ fn tell_to_stop(path: &Path, why: u32) {
         .and_then(|file| file.write_all_at(&why.to_le_bytes(), std::mem::offset_of!(Header, stop) as u64));
     if let Err(error) = done {
         tracing::debug!("{} cannot be told to stop: {error}", path.display());
-    }
-}
-
-fn signal_name(signal: i32) -> String {
-    match signal {
-        libc::SIGHUP => "SIGHUP".to_owned(),
-        libc::SIGINT => "SIGINT (Ctrl-C)".to_owned(),
-        libc::SIGQUIT => "SIGQUIT".to_owned(),
-        libc::SIGILL => "SIGILL".to_owned(),
-        libc::SIGTRAP => "SIGTRAP".to_owned(),
-        libc::SIGABRT => "SIGABRT".to_owned(),
-        libc::SIGBUS => "SIGBUS".to_owned(),
-        libc::SIGFPE => "SIGFPE".to_owned(),
-        libc::SIGKILL => "SIGKILL".to_owned(),
-        libc::SIGSEGV => "SIGSEGV".to_owned(),
-        libc::SIGPIPE => "SIGPIPE".to_owned(),
-        libc::SIGTERM => "SIGTERM".to_owned(),
-        other => format!("signal {other}"),
     }
 }
 

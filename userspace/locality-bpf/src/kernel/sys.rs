@@ -409,18 +409,46 @@ impl Drop for Hurry {
     }
 }
 
+/// Descriptors that a trace needs for itself, without any watchpoint.
+const FEWEST_DESCRIPTORS: u64 = 64;
+/// A hard limit below this is raised where we have the right to.
+const USUAL_DESCRIPTORS: u64 = 4096;
+
 /// Has this process open as many files as it may, and lets a write beyond the file size limit fail instead of ending us.
-/// Children that are started from here on inherit both.
-pub fn loosen_limits() {
+/// Children that are started from here on inherit both. Returns how many files may be open.
+pub fn loosen_limits() -> u64 {
     // SAFETY: the limit is live; a signal that is ignored runs no code of ours. Errors leave the limits as they are.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) == 0 {
-            files.rlim_cur = files.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &files);
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) != 0 {
+            return u64::MAX;
         }
+        if files.rlim_max < USUAL_DESCRIPTORS {
+            let usual = libc::rlimit { rlim_cur: USUAL_DESCRIPTORS, rlim_max: USUAL_DESCRIPTORS };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &usual) == 0 {
+                return USUAL_DESCRIPTORS;
+            }
+        }
+        files.rlim_cur = files.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &files);
+        files.rlim_cur
     }
+}
+
+/// Refuses a limit of open files with which no trace can be made.
+///
+/// # Errors
+/// One sentence with the command that mends it.
+pub fn check_descriptors(allowed: u64) -> io::Result<()> {
+    if allowed >= FEWEST_DESCRIPTORS {
+        return Ok(());
+    }
+    let why = format!(
+        "at most {allowed} files may be open (`ulimit -n`), and a trace needs {FEWEST_DESCRIPTORS}: run it in a shell in \
+         which `sudo prlimit --nofile={USUAL_DESCRIPTORS} --pid $$` was run"
+    );
+    Err(io::Error::other(why))
 }
 
 /// Whether whoever started us wants a signal ignored, as `nohup` does.

@@ -3,6 +3,8 @@
 //! Of each level: the lines of code that load cache lines of which little is used, and the functions below which that
 //! happens. Spatial loss, access counts and inclusive costs are those of Weidendorfer and Breitbart, ICCS 2016, sections 2
 //! and 3. A level's traffic is the lines that it loaded, on a miss (both, of an access to two) or ahead of one, times their size.
+//! The functions of the dynamic linker are one row of each table, `[dynamic linker]`, and no part of a call path: what
+//! starts a program is no concern of its author. The table of costs has them one by one.
 //! Limit: the path to a line is that of the heaviest caller at each step, which is exact where a function has one caller.
 
 use std::collections::{HashMap, HashSet};
@@ -21,6 +23,8 @@ use crate::exact::report::ratio;
 
 /// Rows of each table, a level.
 const ROWS: usize = 100;
+/// The dynamic linker's row.
+const LINKER: &str = "[dynamic linker]";
 /// Callers told of a line.
 const DEPTH: usize = 16;
 
@@ -143,13 +147,16 @@ fn prefetch(what: Prefetch) -> &'static str {
 
 fn by_line(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
     let columns = all.columns;
-    let mut ranked: Vec<_> = simulated
-        .named
-        .places
-        .iter()
-        .filter(|(_, row)| columns.lines(row) > 0 || row[columns.loss] > 0)
-        .collect();
-    ranked.sort_by_key(|(place, row)| (std::cmp::Reverse(row[columns.loss]), **place));
+    let (mut ranked, mut linkers) = (Vec::new(), None);
+    for ((function, place), row) in &simulated.named.places {
+        match simulated.is_linkers(*function) {
+            true => add(&mut linkers, (*function, Place::default()), row),
+            false => ranked.push(((*function, *place), *row)),
+        }
+    }
+    ranked.extend(linkers);
+    ranked.retain(|(_, row)| columns.lines(row) > 0 || row[columns.loss] > 0);
+    ranked.sort_by_key(|(place, row)| (std::cmp::Reverse(row[columns.loss]), *place));
     let callers = Callers::of(simulated, columns.loss);
     for ((function, place), row) in ranked.iter().take(ROWS) {
         let (lines, lost, cost) = (columns.lines(row), row[columns.loss], row[columns.access_cost]);
@@ -163,7 +170,10 @@ fn by_line(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
             "spatial_loss_bytes": lost,
             "used_bytes_per_line": (lines > 0).then(|| ratio(used, lines)),
             "access_count": (cost > 0).then(|| lines as f64 * all.unit as f64 / cost as f64),
-            "access": if place.stores { "store" } else { "load" },
+            "access": match simulated.is_linkers(*function) {
+                true => Value::Null,
+                false => json!(if place.stores { "store" } else { "load" }),
+            },
             "callers": callers.path(simulated, *function),
         });
         extend(&mut value, more);
@@ -175,32 +185,41 @@ fn by_line(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
 fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
     let columns = all.columns;
     let lost = |row: &Row| row[columns.loss].min(all.lost);
-    let mut ranked: Vec<_> = simulated
-        .named
-        .functions
-        .iter()
-        .filter(|(_, costs)| columns.lines(&costs.inclusive) > 0 || lost(&costs.inclusive) > 0)
-        .collect();
-    ranked.sort_by_key(|(function, costs)| {
-        (std::cmp::Reverse(lost(&costs.inclusive)), std::cmp::Reverse(lost(&costs.own)), **function)
+    let (mut ranked, mut linkers) = (Vec::new(), None);
+    for (function, costs) in &simulated.named.functions {
+        match simulated.is_linkers(*function) {
+            true => add(&mut linkers, *function, &costs.own),
+            false => ranked.push((*function, (costs.own, costs.inclusive))),
+        }
+    }
+    // Its functions call each other, and the program's: inclusive of them all would be the program.
+    ranked.extend(linkers.map(|(function, own)| (function, (own, own))));
+    ranked.retain(|(_, (_, inclusive))| columns.lines(inclusive) > 0 || lost(inclusive) > 0);
+    ranked.sort_by_key(|(function, (own, inclusive))| {
+        (std::cmp::Reverse(lost(inclusive)), std::cmp::Reverse(lost(own)), *function)
     });
-    for (function, costs) in ranked.iter().take(ROWS) {
-        let mut value = simulated.frame(**function, simulated.whole(**function));
+    for (function, (own, inclusive)) in ranked.iter().take(ROWS) {
+        let mut value = simulated.frame(*function, simulated.whole(*function));
         let more = json!({
             "level": all.level,
-            "self": lost(&costs.own),
-            "inclusive": lost(&costs.inclusive),
-            "share": ratio(lost(&costs.inclusive), all.lost),
-            "traffic_share": ratio(lost(&costs.inclusive), all.lines * all.line),
+            "self": lost(own),
+            "inclusive": lost(inclusive),
+            "share": ratio(lost(inclusive), all.lost),
+            "traffic_share": ratio(lost(inclusive), all.lines * all.line),
             "lines_loaded": {
-                "self": columns.lines(&costs.own),
-                "inclusive": columns.lines(&costs.inclusive).min(all.lines),
+                "self": columns.lines(own),
+                "inclusive": columns.lines(inclusive).min(all.lines),
             },
         });
         extend(&mut value, more);
         rows.push(value);
     }
     ranked.len().saturating_sub(ROWS)
+}
+
+/// Adds to the one row of the dynamic linker, which goes by the first of its keys.
+fn add<Key>(sum: &mut Option<(Key, Row)>, key: Key, row: &Row) {
+    sum.get_or_insert((key, Row::default())).1 += row;
 }
 
 fn extend(value: &mut Value, more: Value) {
@@ -216,8 +235,20 @@ impl Simulated {
         Place { file, ..Place::default() }
     }
 
+    /// Whether it belongs to the dynamic linker: `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.28.so`.
+    fn is_linkers(&self, function: FunctionNumber) -> bool {
+        self.functions.get(function as usize).is_some_and(|function| {
+            let file = function.module.rsplit('/').next().unwrap_or_default();
+            file.starts_with("ld-") && file.contains(".so")
+        })
+    }
+
     fn frame(&self, function: FunctionNumber, Place { file, line, .. }: Place) -> Value {
         let names = self.functions.get(function as usize);
+        if self.is_linkers(function) {
+            let module = names.map(|names| &names.module);
+            return json!({ "function": LINKER, "file": null, "line": null, "module": module });
+        }
         let file = self.files.get(file as usize).filter(|file| *file != costs::UNKNOWN);
         json!({
             "function": names.map(|names| &names.name),
@@ -256,7 +287,10 @@ impl Callers {
             if !seen.insert(*caller) {
                 break;
             }
-            path.push(simulated.frame(*caller, *place));
+            // The resolver of a library's function, or what runs a constructor.
+            if !simulated.is_linkers(*caller) {
+                path.push(simulated.frame(*caller, *place));
+            }
             at = *caller;
         }
         path
