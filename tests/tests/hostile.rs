@@ -4,10 +4,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use locality_tests::{Target, Tracer, build, requires};
+use locality_tests::{Target, Tracer, build, programs, requires};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -169,4 +170,73 @@ fn a_perf_map_that_may_be_anyones_is_not_believed() {
         let text = perf_map(mode, "2").to_string();
         assert!(!text.contains("run_now") && text.contains(why), "{mode}: {text}");
     }
+}
+
+/// Lets every compressed section of an ELF file claim so many bytes (Elf64_Ehdr, Elf64_Shdr and Elf64_Chdr of elf(5)).
+fn claim(file: &Path, claimed: u64) -> usize {
+    let mut bytes = std::fs::read(file).unwrap();
+    let at = |bytes: &[u8], at: usize, len: usize| {
+        bytes[at..at + len].iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte)) as usize
+    };
+    let (table, entry, count) = (at(&bytes, 0x28, 8), at(&bytes, 0x3a, 2), at(&bytes, 0x3c, 2));
+    let mut changed = 0;
+    for section in (0..count).map(|index| table + index * entry) {
+        const SHF_COMPRESSED: usize = 0x800;
+        if at(&bytes, section + 8, 8) & SHF_COMPRESSED != 0 {
+            let size_at = at(&bytes, section + 24, 8) + 8;
+            bytes[size_at..size_at + 8].copy_from_slice(&claimed.to_le_bytes());
+            changed += 1;
+        }
+    }
+    std::fs::write(file, bytes).unwrap();
+    changed
+}
+
+/// Traces a program for 2 s and looks at the variables that its accesses fell on, too; it must run on.
+fn harmless(program: &Path, says: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("t.locality");
+    let mut target = Target::start_command(Command::new(program));
+    let traced = Tracer::attach(target.pid(), "3").args(["-q", "--overhead", "5", "-o"]).args([&profile]);
+    let traced = traced.limit(Duration::from_secs(150)).run();
+    assert!(target.is_running());
+    let report = traced.report();
+    assert!(report["run"]["samples"].as_u64().unwrap() > 0, "{:#}", report["run"]);
+    assert!(!report["notices"].to_string().contains("impossible numbers"), "{:#}", report["notices"]);
+    assert!(report["notices"].to_string().contains(says), "{:#}", report["notices"]);
+    let objects = Tracer::new().args(["objects", "--against", "approximate"]).args([&profile]).run();
+    assert!(matches!(objects.status.code(), Some(0 | 1)), "{}", objects.stderr);
+}
+
+#[test]
+fn debug_information_that_claims_too_much_costs_only_names() {
+    requires!(root, btf, watchpoints(4));
+    let folder = tempfile::tempdir().unwrap();
+    for claimed in [1 << 60, u64::MAX, 3 << 30] {
+        let program = programs::build_in(folder.path(), "two_loops", "-gz=zlib");
+        assert!(claim(&program, claimed) > 2);
+        harmless(&program, "claims more than it can hold");
+    }
+    // The same in a separate debug file.
+    let program = programs::build_in(folder.path(), "two_loops", "-gz=zlib");
+    let script = "cd \"$(dirname \"$0\")\" && objcopy --only-keep-debug two_loops two_loops.debug && \
+                  strip two_loops && objcopy --add-gnu-debuglink=two_loops.debug two_loops";
+    assert!(Command::new("sh").args(["-c", script]).arg(&program).status().unwrap().success());
+    assert!(claim(&program.with_extension("debug"), 1 << 60) > 2);
+    harmless(&program, "claims more than it can hold");
+}
+
+#[test]
+fn debug_information_that_leads_to_a_fifo_is_not_followed() {
+    requires!(root, btf, watchpoints(4), command("mkfifo"));
+    let folder = tempfile::tempdir().unwrap();
+    let program = programs::build_in(folder.path(), "two_loops", "");
+    let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let text = [pipe.as_os_str().as_encoded_bytes(), b"\0", &[7; 20]].concat();
+    std::fs::write(&link, text).unwrap();
+    let section = format!(".gnu_debugaltlink={}", link.display());
+    let added = Command::new("objcopy").args(["--add-section", &section]).arg(&program).status();
+    assert!(added.unwrap().success());
+    harmless(&program, "no regular one");
 }

@@ -213,7 +213,7 @@ pub(crate) fn effective_size(weights: impl Iterator<Item = f64>) -> f64 {
 
 /// Wilson's score interval of a proportion (Wilson 1927, JASA 22(158)).
 pub(crate) fn wilson(p: f64, n: f64) -> (f64, f64) {
-    if n <= 0.0 {
+    if n.is_nan() || n <= 0.0 || !(0.0..=1.0).contains(&p) {
         return (0.0, 1.0);
     }
     let z2 = Z * Z / n;

@@ -5,7 +5,6 @@
 //! looked up by build id in the usual place. Limit: a file that is truncated in place while it is mapped ends us with
 //! SIGBUS.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -16,8 +15,8 @@ use gimli::{EndianSlice, LittleEndian, SectionId};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
-    Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable as _, RelocationFlags,
-    RelocationTarget,
+    CompressionFormat, Endianness, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable as _,
+    RelocationFlags, RelocationTarget,
 };
 
 use crate::reason::Unreadable;
@@ -296,17 +295,25 @@ fn dynamic_slots(elf: &ElfFile64<'_, Endianness>) -> HashMap<u64, Slot> {
 
 fn debug_sections(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> HashMap<SectionId, SectionBytes> {
     let mut found = HashMap::new();
+    if !locality_symbols::claims_are_bounded(file) {
+        return found;
+    }
     for section in elf.sections() {
         let Ok(name) = section.name() else { continue };
         let Some(id) = SECTIONS.into_iter().find(|id| id.name() == name) else { continue };
-        let bytes = match section.uncompressed_data() {
-            Ok(Cow::Borrowed([])) | Err(_) => continue,
-            Ok(Cow::Borrowed(bytes)) => {
+        let Ok(data) = section.compressed_data() else { continue };
+        let bytes = match data.format {
+            CompressionFormat::None if data.data.is_empty() => continue,
+            CompressionFormat::None => {
+                let bytes = data.data;
                 // A borrowed slice lies in the file, so the difference of the addresses is the offset.
                 let start = (bytes.as_ptr() as usize).wrapping_sub(file.as_ptr() as usize);
                 SectionBytes::Mapped(start..start.saturating_add(bytes.len()))
             }
-            Ok(Cow::Owned(bytes)) => SectionBytes::Owned(bytes),
+            _ => match locality_symbols::unpacked(&data) {
+                Ok(bytes) => SectionBytes::Owned(bytes),
+                Err(_) => continue,
+            },
         };
         found.insert(id, bytes);
     }

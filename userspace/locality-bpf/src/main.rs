@@ -249,6 +249,13 @@ fn report(
         }
     }
     print(&profile, estimator, output, place)?;
+    if profile.partial {
+        eprintln!(
+            "locality-bpf: the profile {} is not complete: the report says what is missing",
+            file.display()
+        );
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(success(&profile))
 }
 

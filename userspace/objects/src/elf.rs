@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId};
-use locality_symbols::ModuleFile;
+use locality_symbols::{ModuleFile, claims_are_bounded, unpacked};
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{CompressionFormat, Endianness, Object, ObjectSection};
@@ -15,8 +15,6 @@ use object::{CompressionFormat, Endianness, Object, ObjectSection};
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 const PAGE: u64 = 4096;
-/// A section that claims to be larger when decompressed is refused: the header of a hostile file may say anything.
-const MAX_DECOMPRESSED: u64 = 4 << 30;
 
 /// A PT_LOAD segment, or a part of memory that it describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,6 +249,13 @@ impl DataElf {
     pub(crate) fn load_dwarf(&self, file: &ModuleFile) -> (DwarfSections<SectionBytes>, Vec<String>) {
         let mut trouble = Vec::new();
         let bytes = if self.dwarf_in_debug_file { file.debug_bytes() } else { Some(file.bytes()) };
+        let bytes = bytes.filter(|bytes| {
+            let bounded = claims_are_bounded(bytes);
+            if !bounded {
+                trouble.push("a compressed section claims more than it can hold".to_owned());
+            }
+            bounded
+        });
         let parsed = bytes.and_then(|bytes| ElfFile64::<Endianness>::parse(bytes).ok());
         let mut load = |id: SectionId| -> Result<SectionBytes, std::convert::Infallible> {
             // Not read here, and large.
@@ -290,11 +295,8 @@ impl DataElf {
                 SectionBytes::File(range)
             });
         }
-        if range.uncompressed_size > MAX_DECOMPRESSED {
-            return Err("claims more than 4 GiB".to_owned());
-        }
-        let data = section.compressed_data().and_then(|data| data.decompress());
-        data.map(|data| SectionBytes::Unpacked(data.into_owned().into())).map_err(|error| error.to_string())
+        let data = section.compressed_data().map_err(|error| error.to_string())?;
+        unpacked(&data).map(|data| SectionBytes::Unpacked(data.into()))
     }
 }
 

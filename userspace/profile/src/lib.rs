@@ -15,6 +15,7 @@ mod repair;
 mod reserved;
 mod rows;
 mod schema;
+mod sound;
 mod tables;
 mod value;
 mod writer;

@@ -111,8 +111,18 @@ pub(crate) fn create_new(path: &Path, owner: Option<Owner>) -> Result<File, Erro
     Ok(file)
 }
 
-/// Renames an earlier profile, with the journal of a killed tracer if there is one; removes an empty file, so that what was
-/// set aside before stays.
+/// Whether a profile holds samples; `None` where that cannot be read, or a journal has yet to be played back.
+fn has_samples(path: &Path) -> Option<bool> {
+    if with_suffix(path, "-journal").exists() {
+        return None;
+    }
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let database = rusqlite::Connection::open_with_flags(path, flags).ok()?;
+    database.query_row("SELECT EXISTS (SELECT 1 FROM sample)", [], |row| row.get(0)).ok()
+}
+
+/// Renames an earlier profile, unless it is empty and would displace one with samples. With it goes the journal
+/// of a killed tracer if there is one. Removes an empty file, so that what was set aside before stays.
 fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
     let Some(there) = may_replace(path, is_ours)? else { return Ok(()) };
     if File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))) {
@@ -123,7 +133,10 @@ fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> 
         return fs::remove_file(path).map_err(|error| Error::io(path, "remove", error));
     }
     let old = earlier(path);
-    may_replace(&old, is_ours)?;
+    let before = may_replace(&old, is_ours)?;
+    if before == Some(Kind::Profile) && has_samples(&old) == Some(true) && has_samples(path) == Some(false) {
+        return fs::remove_file(path).map_err(|error| Error::io(path, "remove", error));
+    }
     fs::rename(path, &old).map_err(|error| Error::io(path, "rename", error))?;
     // The journal belongs to the file of its name: one left beside the new file would be played back into it.
     let journals = (journal, with_suffix(&old, "-journal"));

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::place::{self, Kind};
 use crate::schema::SCHEMA_VERSION;
 use crate::value::unsigned;
-use crate::{repair, tables};
+use crate::{repair, sound, tables};
 
 /// Rows as they lie in the file, and what went wrong on the way.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
     let database = open(path)?;
     let version = version(&database).map_err(|error| Error::sqlite(path, error))?;
     let damage = whole_pages(&database, path).and_then(|()| quick_check(&database)).err();
-    let mut decoded = decode(&database, version, path)?;
+    let mut decoded = decode(&database, version, path, damage.is_none())?;
     decoded.damage.splice(0..0, damage);
     if !decoded.has_run && decoded.profile.samples.is_empty() {
         let detail = decoded.damage.into_iter().next();
@@ -59,12 +59,13 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
             .unwrap_or_else(|| "the tracer ended, or the disk was full, before it wrote anything".to_owned());
         return Err(Error::Damaged { path: path.to_owned(), detail });
     }
+    sound::leave_out(&mut decoded);
     Ok(repair::finish(decoded))
 }
 
-fn decode(database: &Connection, version: i64, path: &Path) -> Result<Decoded, Error> {
+fn decode(database: &Connection, version: i64, path: &Path, is_whole: bool) -> Result<Decoded, Error> {
     match version {
-        1..=SCHEMA_VERSION => Ok(tables::decode(database, version)),
+        1..=SCHEMA_VERSION => Ok(tables::decode(database, version, is_whole)),
         found if found > SCHEMA_VERSION => {
             Err(Error::NewerVersion { path: path.to_owned(), found, known: SCHEMA_VERSION })
         }

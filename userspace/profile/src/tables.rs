@@ -17,9 +17,9 @@ use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
 const LARGEST_ID: i64 = 1 << 24;
 
-/// Reads everything there is.
-pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
-    let mut tables = Tables { database, damage: Vec::new() };
+/// Reads everything there is. `is_whole`: SQLite finds nothing wrong with the file, so a wrong value is its row's alone.
+pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Decoded {
+    let mut tables = Tables { database, is_whole, damage: Vec::new() };
     let has_windows = version >= 2;
     let run = tables.rows("run", run).pop();
     let caches = tables.rows("cache_level", cache_level);
@@ -93,15 +93,19 @@ pub(crate) fn decode(database: &Connection, version: i64) -> Decoded {
 /// Reads tables and keeps what went wrong.
 pub(crate) struct Tables<'a> {
     database: &'a Connection,
+    is_whole: bool,
     damage: Vec<String>,
 }
 
 impl Tables<'_> {
-    /// All rows of a table by ascending id, up to the first that cannot be read.
+    /// All rows of a table by ascending id, up to where the file cannot be read; without those that have a wrong value.
     fn rows_with_ids<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<(i64, T)> {
-        let mut values = Vec::new();
-        if let Err(error) = self.read_rows(table, decode, &mut values) {
+        let (mut values, mut wrong) = (Vec::new(), None);
+        if let Err(error) = self.read_rows(table, decode, &mut values, &mut wrong) {
             self.damage.push(format!("table {table}: {error}"));
+        }
+        if let Some((error, rows)) = wrong {
+            self.damage.push(format!("table {table}: {rows} rows: {error}"));
         }
         values
     }
@@ -115,6 +119,7 @@ impl Tables<'_> {
         table: &str,
         decode: Decode<T>,
         values: &mut Vec<(i64, T)>,
+        wrong: &mut Option<(rusqlite::Error, u64)>,
     ) -> rusqlite::Result<()> {
         // Table names come from this file, not from outside.
         let mut statement = self.database.prepare(&format!("SELECT * FROM {table} ORDER BY id"))?;
@@ -122,7 +127,11 @@ impl Tables<'_> {
         while let Some(row) = rows.next()? {
             // Column 0 is the id in every table.
             let id = get(row, 0)?;
-            values.push((id, decode(&mut Columns { row, next: 1 })?));
+            match decode(&mut Columns { row, next: 1 }) {
+                Ok(value) => values.push((id, value)),
+                Err(error) if !self.is_whole => return Err(error),
+                Err(error) => wrong.get_or_insert((error, 0)).1 += 1,
+            }
         }
         Ok(())
     }

@@ -254,6 +254,6 @@ impl Writer {
         Backup::new(&self.database, &mut memory)?.run_to_completion(i32::MAX, Duration::ZERO, None)?;
         write_rows(&mut memory, &self.pending)?;
         write_rows(&mut memory, &[Row::Finished])?;
-        Ok(tables::decode(&memory, SCHEMA_VERSION))
+        Ok(tables::decode(&memory, SCHEMA_VERSION, true))
     }
 }

@@ -268,11 +268,12 @@ impl View {
             let group = &*self.blocks.add(old & !31).cast::<[u16; 32]>();
             let mut newer = 0_u16;
             for (count, mask) in group.iter().zip(&BLOCKS_AFTER[old & 31]) {
-                newer += count & mask;
+                newer = newer.wrapping_add(count & mask);
             }
             let mut newer = u32::from(newer);
-            *self.blocks.add(old) -= 1;
-            *self.blocks.add(new) += 1;
+            // Of a damaged state counts may be anything; results of it are then wrong, but results.
+            *self.blocks.add(old) = (*self.blocks.add(old)).wrapping_sub(1);
+            *self.blocks.add(new) = (*self.blocks.add(new)).wrapping_add(1);
             old >>= GROUP_BITS;
             new >>= GROUP_BITS;
             for level in self.levels {
@@ -281,10 +282,10 @@ impl View {
                 }
                 let group = &*level.add(old & !(FAN - 1)).cast::<[u32; FAN]>();
                 for (count, mask) in group.iter().zip(&NODES_AFTER[old & (FAN - 1)]) {
-                    newer += count & mask;
+                    newer = newer.wrapping_add(count & mask);
                 }
-                *level.add(old) -= 1;
-                *level.add(new) += 1;
+                *level.add(old) = (*level.add(old)).wrapping_sub(1);
+                *level.add(new) = (*level.add(new)).wrapping_add(1);
                 old >>= FAN_BITS;
                 new >>= FAN_BITS;
             }

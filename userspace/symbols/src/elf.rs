@@ -4,8 +4,7 @@
 //! Reads x86-64 little-endian files only. Segments are read before sections and do not depend on them, so that a file
 //! whose section table is gone can still be unwound. Nothing here trusts the file: offsets out of bounds are absence.
 //!
-//! Limit: a file that someone truncates in place while it is mapped ends us with SIGBUS, as it does the program that
-//! runs it; package managers and linkers replace files, they do not truncate them.
+//! A file that someone truncates in place while it is mapped reads as zeros from there on (`truncated`).
 
 use std::fs::File;
 use std::io;
@@ -17,6 +16,8 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader, Sym
 use object::{Endianness, Object};
 
 use crate::cfi;
+use crate::compressed::is_bounded;
+use crate::truncated::survive_truncation;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -29,8 +30,9 @@ pub(crate) enum Bytes {
 
 impl Bytes {
     pub(crate) fn map(file: &File) -> io::Result<Self> {
+        survive_truncation();
         // SAFETY: the mapping is private and read-only. Writers that change the file under us can make us read other
-        // bytes, which every reader here must survive anyway; truncation is the limit named above.
+        // bytes, which every reader here must survive anyway.
         unsafe { memmap2::Mmap::map(file) }.map(Self::Mapped)
     }
 }
@@ -81,6 +83,8 @@ pub(crate) struct Elf {
     pub(crate) build_id: String,
     pub(crate) unwind_tables: Option<UnwindTables>,
     pub(crate) has_debug_info: bool,
+    /// It has debug information, which is not read: it claims to be larger than it can be.
+    pub(crate) is_refused: bool,
     pub(crate) has_symbol_table: bool,
     /// File name and CRC of `.gnu_debuglink`.
     pub(crate) debug_link: Option<(String, u32)>,
@@ -114,6 +118,7 @@ impl Elf {
             build_id: String::new(),
             unwind_tables: None,
             has_debug_info: false,
+            is_refused: false,
             has_symbol_table: false,
             debug_link: None,
             bytes,
@@ -170,7 +175,8 @@ impl Elf {
             .ok()
             .flatten()
             .map(|(name, crc)| (String::from_utf8_lossy(name).into_owned(), crc));
-        self.has_debug_info = has_debug_info;
+        self.is_refused = has_debug_info && !is_bounded(&self.bytes);
+        self.has_debug_info = has_debug_info && !self.is_refused;
         self.has_symbol_table = has_symbol_table;
         self.build_id = build_id;
         self.debug_link = debug_link;

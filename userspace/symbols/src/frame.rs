@@ -66,6 +66,8 @@ pub enum Unknown {
     OnlyStart,
     /// The debug information is there but cannot be read.
     BadDebugInfo,
+    /// The debug information claims to be larger than it can be, or leads to a file that is no regular one.
+    DebugInfoRefused,
     /// Nothing executable is mapped there, or the process was never seen.
     Unmapped,
     /// The mapped file could not be opened any more.
@@ -101,6 +103,9 @@ impl Unknown {
             Self::NoSymbols => "no symbols",
             Self::OnlyStart => "no symbols: named by where the function starts",
             Self::BadDebugInfo => "debug info unreadable",
+            Self::DebugInfoRefused => {
+                "debug info refused: it claims more than it can hold, or leads to no regular file"
+            }
             Self::Unmapped => "unmapped",
             Self::FileGone => "file gone",
             Self::FileReplaced => "file replaced",

@@ -8,6 +8,7 @@
 //! Not here: taking stacks, kernel symbols, other architectures than x86-64.
 
 mod cfi;
+mod compressed;
 mod debug_file;
 mod demangle;
 mod elf;
@@ -18,14 +19,17 @@ mod module;
 mod opening;
 mod process;
 mod symbolize;
+mod truncated;
 mod unsplit;
 mod unwind;
 
+pub use compressed::{claims_are_bounded, unpacked};
 pub use demangle::demangle;
 pub use frame::{ModuleInfo, SourceFrame, Unknown};
 pub use maps::{Mapping, Mappings};
 pub use module::ModuleFile;
 pub use process::Processes;
 pub use symbolize::Symbolizer;
+pub use truncated::{survive_truncation, truncated_pages};
 pub use unsplit::unsplit;
 pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackFrame, StackSlice, Unwinder};

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::debug_file;
+use crate::debug_file::{self, links_are_harmless};
 use crate::elf::{Bytes, Elf, Symbols};
 use crate::frame::{ModuleInfo, Unknown};
 use crate::maps::Mapping;
@@ -46,6 +46,8 @@ pub(crate) struct Module {
     debug_elf: Option<Elf>,
     /// The file that has the DWARF: the module's own or the separate one.
     pub(crate) dwarf_file: Option<File>,
+    /// There is debug information that is not read, because it could harm the reader.
+    pub(crate) is_refused: bool,
     symbols: OnceLock<(Symbols, Symbols)>,
 }
 
@@ -66,8 +68,14 @@ impl Module {
         {
             (debug_elf, dwarf_file) = (Some(whole_elf), Some(whole));
         }
+        let mut is_refused = elf.is_refused || debug_elf.as_ref().is_some_and(|elf| elf.is_refused);
+        if let Some(file) = &dwarf_file
+            && !links_are_harmless(&debug_elf.as_ref().unwrap_or(&elf).bytes, file)
+        {
+            (dwarf_file, is_refused) = (None, true);
+        }
         let info = Arc::new(ModuleInfo { path: path.to_owned(), build_id: elf.build_id.clone() });
-        Some(Self { info, elf, debug_elf, dwarf_file, symbols: OnceLock::new() })
+        Some(Self { info, elf, debug_elf, dwarf_file, is_refused, symbols: OnceLock::new() })
     }
 
     /// Start and mangled name of the function around an address of the module, and whether the name comes from a full

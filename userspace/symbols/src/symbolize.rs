@@ -173,6 +173,7 @@ impl Resolved {
         let function = symbol.map(|(_, name, _)| demangle(name)).or_else(by_start);
         let unknown = match symbol {
             None if function.is_some() => Unknown::OnlyStart,
+            _ if self.module.is_refused => Unknown::DebugInfoRefused,
             _ if broken => Unknown::BadDebugInfo,
             None => Unknown::NoSymbols,
             Some((_, _, true)) => Unknown::NoDebugInfo,

@@ -29,6 +29,7 @@ use object::{
     Architecture, BinaryFormat, CompressionFormat, Endianness, Object as _, ObjectSection as _, SectionKind,
 };
 
+use crate::compressed::unpacked;
 use crate::elf::Bytes;
 use crate::opening::{Links, open_below, open_regular};
 use crate::symbolize::guarded;
@@ -392,11 +393,15 @@ fn section<'a>(elf: &'a [u8], name: &str) -> Result<Cow<'a, [u8]>, gimli::Error>
         // In a `.dwo` file each type unit has its own.
         for section in file.sections().filter(|section| section.name().is_ok_and(called)) {
             let range = section.compressed_file_range().ok()?;
-            let packed = range.format != CompressionFormat::None;
-            if packed && range.uncompressed_size > MOST_BYTES as u64 {
+            let bytes = match range.format {
+                CompressionFormat::None => Cow::Borrowed(section.data().ok()?),
+                _ if range.uncompressed_size > MOST_BYTES as u64 => return None,
+                _ => Cow::Owned(unpacked(&section.compressed_data().ok()?).ok()?),
+            };
+            // A damaged file may have many sections of one name.
+            if found.len() + bytes.len() > MOST_BYTES && !found.is_empty() {
                 return None;
             }
-            let bytes = section.uncompressed_data().ok()?;
             if found.is_empty() { found = bytes } else { found.to_mut().extend_from_slice(&bytes) }
         }
         Some(found)

@@ -5,7 +5,7 @@
 
 mod data;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use locality_analysis::model::{
@@ -13,7 +13,7 @@ use locality_analysis::model::{
     Seen, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use locality_shadow::End;
-use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer};
+use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer, Unknown};
 
 use super::{
     clock::Periods,
@@ -54,6 +54,8 @@ pub struct Tally {
     pub stale_traps: u64,
     /// Watched uses in memory that other processes share.
     pub shared: SharedUses,
+    /// Files whose debug information was not read, because it could harm the reader; some of them where there are many.
+    pub refused_files: BTreeSet<String>,
 }
 
 /// A watch that has not ended.
@@ -104,6 +106,9 @@ pub struct Assembler {
     /// Words of the last ones, with their processes.
     watched: VecDeque<(u32, u64)>,
 }
+
+/// Files that are named for refused debug information.
+const REFUSED_MAX: usize = 8;
 
 /// Watches whose words are kept, of all processes and of one: several for each register.
 const WATCHED: usize = 64;
@@ -600,6 +605,12 @@ impl Assembler {
     }
 
     fn frame(&mut self, source: SourceFrame) -> FrameId {
+        if source.unknown == Some(Unknown::DebugInfoRefused)
+            && self.tally.refused_files.len() < REFUSED_MAX
+            && let Some(module) = &source.module
+        {
+            self.tally.refused_files.insert(module.path.clone());
+        }
         let module = source.module.as_deref().map(|module| self.module(module));
         let frame = Frame {
             address: source.address,

@@ -279,6 +279,20 @@ impl Books<'_> {
             notices
                 .push(format!("{behind} events were dropped because symbolisation was too slow for them."));
         }
+        if !tally.refused_files.is_empty() {
+            let files: Vec<&str> = tally.refused_files.iter().map(String::as_str).collect();
+            notices.push(format!(
+                "Lines and inlined calls are missing for {}: the debug information claims more than it can hold, or leads to \
+                 a file that is no regular one.",
+                files.join(", ")
+            ));
+        }
+        let gone = locality_symbols::truncated_pages();
+        if gone > 0 {
+            notices.push(format!(
+                "A file of a traced program was cut short while it was read ({gone} pages): names from it may be missing."
+            ));
+        }
         let unknown = get(&self.costs.unknown_records);
         if unknown > 0 {
             notices.push(format!("{unknown} records of an unknown kind were ignored."));

@@ -15,13 +15,18 @@ fn maybe<T>(rng: &mut Rng, make: impl Fn(&mut Rng) -> T) -> Option<T> {
     rng.bool().then(|| make(rng))
 }
 
+/// A number that something measured may have: no reader believes times of years, or larger counts.
 fn number(rng: &mut Rng) -> u64 {
     match rng.u8(..4) {
         0 => 0,
-        1 => u64::MAX,
+        1 => 1 << 48,
         2 => rng.u64(..1000),
-        _ => rng.u64(..),
+        _ => rng.u64(..1 << 48),
     }
+}
+
+fn address(rng: &mut Rng) -> u64 {
+    if rng.bool() { rng.u64(..) } else { u64::MAX }
 }
 
 fn causes(rng: &mut Rng) -> Vec<(String, u64)> {
@@ -49,7 +54,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
     let watch = |rng: &mut Rng| Watch {
         sample: SampleId(rng.u32(..samples as u32)),
         of_use: maybe(rng, |rng| UseId(rng.u32(..samples as u32))),
-        address: number(rng),
+        address: address(rng),
         bytes: 1 << rng.u8(..4),
         armed_ns: number(rng),
         ended_ns: number(rng),
@@ -69,8 +74,12 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         threads_armed: rng.u32(..),
         threads_alive: rng.u32(..),
     };
-    let whole =
-        |rng: &mut Rng| Access { ip: number(rng), address: number(rng), size: rng.u32(..), kind: kind(rng) };
+    let whole = |rng: &mut Rng| Access {
+        ip: address(rng),
+        address: address(rng),
+        size: rng.u32(..=4096),
+        kind: kind(rng),
+    };
     let seen = |rng: &mut Rng| {
         let stack = StackId(rng.u32(..stacks));
         match rng.bool() {
@@ -83,8 +92,11 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         instructions: number(rng),
         accesses: number(rng),
         end: text(rng),
-        touches: (0..rng.usize(..3)).map(|_| (rng.u32(..), number(rng))).collect(),
-        rate: maybe(rng, |rng| Rate { value: rng.f64(), low: rng.f64(), high: rng.f64(), source: text(rng) }),
+        touches: (0..rng.usize(..3)).map(|_| (rng.u32(1..), number(rng))).collect(),
+        rate: maybe(rng, |rng| {
+            let (low, value) = (rng.f64(), rng.f64());
+            Rate { value, low, high: low + rng.f64(), source: text(rng) }
+        }),
     };
     let (objects, records, fields) = (rng.u32(..6), rng.u32(..4), rng.u32(..6));
     let object = |rng: &mut Rng| Object {
@@ -165,22 +177,25 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         sample: SampleId(rng.u32(..samples as u32)),
         skip: number(rng),
         access: whole(rng),
-        line: number(rng),
+        line: address(rng),
         stack: StackId(rng.u32(..stacks)),
         gap: maybe(rng, number),
         stands_for: rng.f64(),
         shown: number(rng),
         bursts: (0..rng.usize(..3))
-            .map(|_| Burst { from: number(rng), to: number(rng), touches: number(rng), bytes: number(rng) })
+            .map(|_| {
+                let from = number(rng);
+                Burst { from, to: from + number(rng), touches: number(rng), bytes: address(rng) }
+            })
             .collect(),
     };
     let of_use = |rng: &mut Rng| Use {
         sample: SampleId(rng.u32(..samples as u32)),
         skip: number(rng),
         access: whole(rng),
-        address: number(rng),
+        address: address(rng),
         stack: StackId(rng.u32(..stacks)),
-        seen: (0..rng.usize(..3)).map(|_| (rng.u32(..), seen(rng))).collect(),
+        seen: (0..rng.usize(..3)).map(|_| (1 << rng.u8(..8), seen(rng))).collect(),
     };
     Profile {
         run: Run {
@@ -193,13 +208,13 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             host: Host {
                 kernel: text(rng),
                 cpu: text(rng),
-                cpus: rng.u32(..),
+                cpus: rng.u32(..1024),
                 caches: (0..rng.u8(..4))
                     .map(|level| CacheLevel {
                         level,
                         bytes: number(rng),
                         ways: rng.u32(..),
-                        line: rng.u32(..),
+                        line: 1 << rng.u8(..9),
                     })
                     .collect(),
             },
@@ -225,9 +240,9 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         modules: (0..modules).map(|_| Module { path: text(rng), build_id: text(rng) }).collect(),
         frames: (0..frames)
             .map(|_| Frame {
-                address: number(rng),
+                address: address(rng),
                 module: maybe(rng, |rng| ModuleId(rng.u32(..modules))),
-                module_address: maybe(rng, number),
+                module_address: maybe(rng, address),
                 function: maybe(rng, text),
                 file: maybe(rng, text),
                 line: maybe(rng, |rng| rng.u32(..)),
@@ -249,7 +264,12 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 period_ns: number(rng),
                 held: rng.bool(),
                 access: if rng.bool() {
-                    Ok(Access { ip: number(rng), address: number(rng), size: rng.u32(..), kind: kind(rng) })
+                    Ok(Access {
+                        ip: address(rng),
+                        address: address(rng),
+                        size: rng.u32(..=4096),
+                        kind: kind(rng),
+                    })
                 } else {
                     Err(text(rng))
                 },

@@ -23,8 +23,12 @@ fn a_truncated_file_gives_what_is_left() {
                 assert!(profile.partial, "{length} of {}", bytes.len());
                 assert!(profile.notices[0].contains("damaged"), "{:?}", profile.notices);
                 assert!(profile.samples.len() <= whole.samples.len());
-                for (mine, theirs) in profile.samples.iter().zip(&whole.samples) {
-                    assert_eq!((mine.time_ns, &mine.access), (theirs.time_ns, &theirs.access));
+                // Rows in the damage are left out, the order stays.
+                let mut theirs = whole.samples.iter();
+                for mine in &profile.samples {
+                    let same =
+                        |other: &&Sample| (mine.time_ns, &mine.access) == (other.time_ns, &other.access);
+                    assert!(theirs.any(|other| same(&other)), "{mine:?}");
                 }
             }
             Err(Error::Damaged { .. } | Error::NotAProfile { .. }) => {}

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::common::{put_all, random_profile, write_file};
-use locality_analysis::model::Run;
+use locality_analysis::model::{Profile, Run};
 use locality_profile::{Error, Writer, read};
 
 #[test]
@@ -146,4 +146,25 @@ fn a_full_disk_is_said_and_what_was_committed_stays() {
     }));
     assert!(matches!(Writer::create(&path, None), Err(Error::DiskFull { .. })));
     assert!(!path.exists(), "nothing half-made stays");
+}
+
+/// Traces of which nothing came, however many, leave the last profile that has samples.
+#[test]
+fn an_empty_profile_does_not_displace_one_with_samples() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let (whole, empty) = (random_profile(9, 30), Profile::default());
+    write_file(&path, &whole);
+    let old = locality_profile::earlier(&path);
+    for _ in 0..3 {
+        write_file(&path, &empty);
+        assert_eq!(read(&old).unwrap(), whole);
+        assert!(read(&path).unwrap().samples.is_empty());
+    }
+    // A new profile with samples follows: the empty one goes, the good one stays until the next.
+    let newer = random_profile(10, 30);
+    write_file(&path, &newer);
+    assert_eq!(read(&old).unwrap(), whole);
+    write_file(&path, &whole);
+    assert_eq!(read(&old).unwrap(), newer);
 }

@@ -1,0 +1,110 @@
+//! A profile is an answer or a refusal: whatever one cell of it holds, no command panics, and no text or JSON has a number
+//! that cannot be.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use locality_tests::{Target, Tracer, requires};
+use rusqlite::Connection;
+use serde_json::Value;
+
+/// What a cell becomes, as SQL.
+const VALUES: [&str; 9] =
+    ["0", "-1", "1e-320", "1e-300", "1e300", "9e999", "-9e999", "NULL", "9223372036854775807"];
+
+/// The largest number of a report: no time, count or size of a run reaches it.
+const LARGEST: f64 = 1e25;
+
+/// Tables and columns that hold numbers.
+fn columns(profile: &Path) -> Vec<(String, String)> {
+    let database = Connection::open(profile).unwrap();
+    let sql = "SELECT tables.name, columns.name FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+               WHERE tables.type = 'table' AND columns.type IN ('REAL', 'INTEGER') AND columns.name <> 'id'";
+    let mut statement = database.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// Sets a cell in a row of the middle, or in all rows; false where the schema refuses the value or there is no row.
+fn set(from: &Path, to: &Path, table: &str, column: &str, value: &str, all: bool) -> bool {
+    std::fs::copy(from, to).unwrap();
+    let database = Connection::open(to).unwrap();
+    database.pragma_update(None, "journal_mode", "OFF").unwrap();
+    // A damaged file keeps no rule of its schema.
+    database.pragma_update(None, "ignore_check_constraints", "ON").unwrap();
+    let one =
+        format!("WHERE id = (SELECT id FROM {table} LIMIT 1 OFFSET (SELECT count(*) / 2 FROM {table}))");
+    let of = if all { "" } else { &one };
+    database.execute(&format!("UPDATE {table} SET {column} = {value} {of}"), []).is_ok_and(|rows| rows > 0)
+}
+
+fn largest(value: &Value) -> f64 {
+    match value {
+        Value::Number(number) => number.as_f64().unwrap_or(f64::INFINITY).abs(),
+        Value::Array(values) => values.iter().map(largest).fold(0.0, f64::max),
+        Value::Object(values) => values.values().map(largest).fold(0.0, f64::max),
+        _ => 0.0,
+    }
+}
+
+fn check(profile: &Path, words: &[&str], what: &str) {
+    let traced = Tracer::new().args(words).args([profile]).limit(Duration::from_secs(120)).run();
+    assert!(
+        matches!(traced.status.code(), Some(0 | 1)),
+        "{what} {words:?}: {} {}",
+        traced.status,
+        traced.stderr
+    );
+    assert!(!traced.stderr.contains("panicked"), "{what} {words:?}: {}", traced.stderr);
+    if words.contains(&"json") && !traced.stdout.is_empty() {
+        let report: Value = serde_json::from_str(&traced.stdout).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(largest(&report) < LARGEST, "{what} {words:?}: {}", largest(&report));
+        return;
+    }
+    let odd =
+        |word: &str| matches!(word.trim_matches(|c: char| !c.is_alphanumeric()), "NaN" | "inf" | "Infinity");
+    assert!(!traced.stdout.split_whitespace().any(odd), "{what} {words:?}: {}", traced.stdout);
+}
+
+/// A short trace of a program with windows, watches, objects and allocations.
+fn traced(folder: &Path) -> PathBuf {
+    let profile = folder.join("whole.locality");
+    let target = Target::start("two_loops", &[]);
+    Tracer::attach(target.pid(), "1").args(["-q", "--overhead", "10", "-o"]).args([&profile]).run().report();
+    profile
+}
+
+#[test]
+fn one_odd_cell_is_an_answer_or_a_refusal() {
+    requires!(root, btf, watchpoints(4));
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, damaged) = (traced(folder.path()), folder.path().join("damaged.locality"));
+    let commands: [&[&str]; 4] = [
+        &["report", "--format", "json"],
+        &["report"],
+        &["objects", "--format", "json"],
+        &["report", "--first", "500ms"],
+    ];
+    let columns = columns(&whole);
+    assert!(columns.len() > 60, "{columns:?}");
+    let mut tried = 0;
+    for (index, (table, column)) in columns.iter().enumerate() {
+        for (turn, value) in VALUES.iter().enumerate() {
+            // Each cell meets each value, and each command every fourth of these; probabilities meet all of them.
+            let whole_table = (index + turn) % 2 == 0;
+            if !set(&whole, &damaged, table, column, value, whole_table) {
+                continue;
+            }
+            let what = format!("{table}.{column} = {value} (all rows: {whole_table})");
+            let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
+            for (number, words) in commands.iter().enumerate() {
+                if is_real || (index + turn + number) % commands.len() == 0 {
+                    check(&damaged, words, &what);
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 400, "{tried}");
+}
