@@ -214,7 +214,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["heap", LONGER], &["--heap=probes"]);
+    let live = launch(&programs::build("objects"), &["heap", LONGER], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
         let row = row(&live.report, name);
@@ -226,7 +226,7 @@ fn heap_arrays_by_their_allocation() {
     assert!(heap.seen >= 3 && heap.made >= heap.seen && heap.sites.len() >= 3, "{heap:?}");
 }
 
-/// Launches a program.
+/// Launches a program, with its allocations recorded unless more arguments say otherwise.
 fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
@@ -269,7 +269,7 @@ fn small_blocks_by_their_allocation() {
     );
     assert!(whole(&heap["allocations_seen"]) >= 2048, "{heap:#}");
     // The same program with the default: small blocks are counted, and have names from pointers.
-    let live = launch(&programs::build("objects"), &["nodes", SECONDS], &["--heap=probes"]);
+    let live = launch(&programs::build("objects"), &["nodes", SECONDS], &[]);
     let heap = &live.report["objects_summary"]["heap"];
     assert_eq!(heap["min_bytes"], 1024, "{heap:#}");
     assert!(whole(&heap["not_recorded"]["smaller"]) >= 2048, "{heap:#}");
@@ -295,7 +295,7 @@ fn library_tables_of_short_lived_processes() {
 fn a_block_is_not_named_after_another_one_at_its_place() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["taken", "12"], &["--heap=probes"]);
+    let live = launch(&programs::build("objects"), &["taken", "12"], &[]);
     let of = |function: &str| {
         let made_by = |row: &&Value| row["site"]["place"]["function"] == function;
         let rows: Vec<&Value> = objects(&live.report).iter().filter(made_by).collect();
@@ -314,7 +314,7 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
 fn heap_arrays_of_a_child() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let live = launch(&programs::build("objects"), &["forked", SECONDS], &["--heap=probes"]);
+    let live = launch(&programs::build("objects"), &["forked", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
         // Beside them a sample may show the static pointer of that name.
@@ -335,7 +335,7 @@ fn files_stacks_and_stores_are_no_blocks() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mapped = directory.path().join("mapped.data");
     let mapped = mapped.to_str().unwrap();
-    let live = launch(&programs::build("objects"), &["mapped", SECONDS, mapped], &["--heap=probes"]);
+    let live = launch(&programs::build("objects"), &["mapped", SECONDS, mapped], &[]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
     assert_eq!(row(report, mapped)["kind"], "file");

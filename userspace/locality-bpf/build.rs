@@ -1,14 +1,17 @@
-//! Puts the eBPF object where the program embeds it: the checked-in one, or a new one where that is stale.
+//! Puts what the program embeds where it finds it: the eBPF object, and the recorder of allocations.
 //!
-//! What "stale" means and how a new one is compiled: `locality-prebuilt`.
+//! The eBPF object is the checked-in one, or a new one where that is stale (`locality-prebuilt`). The recorder is compiled here, by the
+//! compiler that compiles the program: cargo would not make a shared object without the standard library beside a program with it.
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let out_dir = std::env::var_os("OUT_DIR").unwrap_or_default();
-    match locality_prebuilt::embed_object(&root, Path::new(&out_dir)) {
+    let embedded = locality_prebuilt::embed_object(&root, Path::new(&out_dir))
+        .and_then(|embedded| recorder(&root, Path::new(&out_dir)).map(|()| embedded));
+    match embedded {
         Ok(embedded) => {
             embedded.cargo_lines().iter().for_each(|line| println!("{line}"));
             ExitCode::SUCCESS
@@ -17,5 +20,40 @@ fn main() -> ExitCode {
             eprintln!("error: {sentence}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Compiles the recorder without any library beneath it: nothing but what it stands before may be asked of the C library.
+fn recorder(root: &Path, out_dir: &Path) -> Result<(), String> {
+    let sources = root.join("userspace/preload/src");
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut command = Command::new(rustc);
+    command
+        .args(["--edition", "2024", "--crate-name", "locality_preload", "--crate-type", "cdylib"])
+        .args([
+            "--cfg",
+            "feature=\"recorder\"",
+            "-Copt-level=3",
+            "-Cpanic=abort",
+            "-Cforce-unwind-tables=yes",
+        ])
+        .args(["-Cstrip=debuginfo", "-Clink-arg=-nostdlib", "-Clink-arg=-nostartfiles"])
+        .args(["-Clink-arg=-Wl,-z,now,-z,defs,-soname,liblocality_preload.so"])
+        .args(std::env::var_os("RUSTC_LINKER").map(|linker| {
+            let mut argument = std::ffi::OsString::from("-Clinker=");
+            argument.push(linker);
+            argument
+        }))
+        .arg("-o")
+        .arg(out_dir.join("liblocality_preload.so"))
+        .arg(sources.join("lib.rs"));
+    let output = command.output().map_err(|error| format!("cannot run the Rust compiler: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "the recorder of allocations was not compiled:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
     }
 }

@@ -28,6 +28,11 @@ use crate::{
 /// How allocations are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HeapArg {
+    /// As fits the target.
+    #[value(hide = true)]
+    Usual,
+    /// By a library that the launched program loads first.
+    Preload,
     /// By kernel probes on the allocation functions.
     Probes,
     /// Not at all.
@@ -350,18 +355,19 @@ pub struct TraceArgs {
     /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold caches may take up to twice as long.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
-    /// Follow allocations, to name heap blocks by where they were allocated [default: off].
+    /// Follow allocations, to name heap blocks by where they were allocated [default: preload for a launched command].
     ///
-    /// `probes` puts breakpoints into the text of the traced programs, on malloc, free and their like, and changes return addresses within
+    /// `preload` has a launched program load a small library first (LD_PRELOAD), which records what begins and ends; programs with an
+    /// allocator of their own, static ones and translators are left alone, and the report says so. `probes` puts breakpoints into the text of the traced programs, on malloc, free and their like, and changes return addresses within
     /// them: a program that runs copies of its code, or allocates on two stacks at once, can end by SIGTRAP or SIGILL. The cost is part of the
-    /// budget. Needs Linux 6.6. Without a value: `probes`.
+    /// budget. Needs Linux 6.6. Without a value: `preload` for a launched command, else `probes`.
     #[arg(
         long,
         value_enum,
         value_name = "HOW",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "probes",
+        default_missing_value = "usual",
         conflicts_with = "all"
     )]
     pub heap: Option<HeapArg>,
@@ -487,7 +493,8 @@ mod tests {
         assert_eq!(heap_min("locality-bpf -p 1 --heap --heap-min 2K"), Some(2048));
         assert_eq!(heap_min("locality-bpf -- ls"), None);
         let heap = |line| parse(line).unwrap().trace.heap;
-        assert_eq!(heap("locality-bpf --heap -- ls"), Some(HeapArg::Probes));
+        assert_eq!(heap("locality-bpf --heap -- ls"), Some(HeapArg::Usual));
+        assert_eq!(heap("locality-bpf --heap=preload -- ls"), Some(HeapArg::Preload));
         assert_eq!(heap("locality-bpf -p 1 --heap=probes"), Some(HeapArg::Probes));
         assert_eq!(heap("locality-bpf --heap=off -- ls"), Some(HeapArg::Off));
         let source = |line| parse(line).unwrap().trace.source;

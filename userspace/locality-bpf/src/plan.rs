@@ -40,6 +40,17 @@ pub enum Targets {
     All,
 }
 
+/// How allocations are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Following {
+    /// Not at all.
+    Off,
+    /// By probes in the kernel.
+    Probes,
+    /// By a library that the launched program loads.
+    Preload,
+}
+
 /// A trace, ready to start.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -66,7 +77,7 @@ pub struct Plan {
     /// Whether touches by the kernel are passed over.
     pub user_only: bool,
     /// Whether allocations are followed.
-    pub heap: bool,
+    pub heap: Following,
     /// Least size of those that are, to begin with.
     pub heap_min: u64,
     /// What starts samples.
@@ -119,6 +130,19 @@ impl Plan {
                     .to_owned()
             ));
         }
+        let launched = matches!(targets, Targets::Command(_));
+        let heap = match args.heap {
+            Some(HeapArg::Preload) if !launched => bail!(WrongUse(
+                "--heap=preload needs a command to launch: --heap=probes follows the allocations of a running program".to_owned()
+            )),
+            Some(HeapArg::Off) => Following::Off,
+            Some(HeapArg::Probes) => Following::Probes,
+            _ if args.no_heap => Following::Off,
+            _ if launched => Following::Preload,
+            Some(_) => Following::Probes,
+            None if args.heap_min.is_some() => Following::Probes,
+            None => Following::Off,
+        };
         let watch_unheld = args.watch_unheld || !in_virtual_machine();
         if (args.no_stop || targets == Targets::All) && !watch_unheld {
             bail!(
@@ -133,10 +157,7 @@ impl Plan {
             registers: args.registers,
             recalibrate: args.recalibrate,
             user_only: args.user_only,
-            heap: match args.heap {
-                Some(how) => how == HeapArg::Probes,
-                None => args.heap_min.is_some(),
-            },
+            heap,
             heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),
             // Stopping every thread of a machine would make each program on it notice a tracer.
             may_stop: !args.no_stop && targets != Targets::All,

@@ -22,7 +22,7 @@ use crate::{
         },
         sys,
     },
-    plan::{Plan, Targets},
+    plan::{Following, Plan, Targets},
 };
 
 /// When the trace began and what it traced then.
@@ -74,6 +74,8 @@ pub struct Books<'a> {
     pub left_out: u32,
     /// Time in which the controller waited for a processor.
     pub starved: Duration,
+    /// Why the command is not launched with the recorder of allocations, if that was meant.
+    pub no_heap: Option<String>,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the processor can do.
@@ -115,7 +117,7 @@ impl Books<'_> {
             stop_ns: spending.still_ns(prices),
             trap_ns: spending.traps_ns(prices),
             bpf_ns: spending.interrupts_ns(prices),
-            heap_ns: self.plan.heap.then_some(spending.heap_ns),
+            heap_ns: (self.plan.heap != Following::Off).then_some(spending.heap_ns),
             string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
             controller_ns: sys::own_cpu_ns() + get(&self.costs.helpers_cpu_ns),
             stops: spending.stops,
@@ -210,6 +212,11 @@ impl Books<'_> {
                 get(&self.costs.stops)
             ));
         }
+        notices.extend(
+            self.no_heap
+                .iter()
+                .map(|why| format!("Heap blocks are not named by where they were allocated: {why}.")),
+        );
         notices.extend(heap.into_iter().flat_map(heap_notices));
         if self.counting.is_some_and(|counting| counting.encoding.unit == Unit::DispatchedOps) {
             notices.push(
@@ -342,7 +349,9 @@ fn address_source(tally: &Tally, hardware: Option<&str>, user_only: bool) -> Str
 /// What the reader must know of allocations that were not seen.
 fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     let mut notices = Vec::new();
-    if heap.probes == 0 {
+    if let Some(recorded) = &heap.recorded {
+        notices.extend(recorder_notices(recorded));
+    } else if heap.probes == 0 {
         notices.push(
             "Heap blocks are not named by where they were allocated: no allocation function was found in the traced programs \
              (a stripped static program names none)."
@@ -364,6 +373,35 @@ fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     notices.extend(
         heap.failures.iter().map(|why| format!("Allocations of a process were not followed: {why}.")),
     );
+    notices
+}
+
+/// What the preloaded recorder did, and where it did nothing.
+fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
+    let mut notices = Vec::new();
+    if recorded.processes > 0 {
+        notices.push(
+            "Allocations were recorded by a library that the command loaded first (LD_PRELOAD); --heap=off does without."
+                .to_owned(),
+        );
+    } else if recorded.foreign.is_empty() {
+        notices.push(
+            "Heap blocks are not named by where they were allocated: the command did not load the recorder of allocations."
+                .to_owned(),
+        );
+    }
+    for name in &recorded.foreign {
+        let whose = if name.is_empty() { "the program itself" } else { name };
+        notices.push(format!(
+            "Allocations of a process were not recorded, since it has an allocator of its own ({whose}); --heap=probes follows it."
+        ));
+    }
+    if recorded.closed > 0 {
+        notices.push(format!(
+            "{} processes were recorded only until they gave up reading the time (seccomp, PR_SET_TSC).",
+            recorded.closed
+        ));
+    }
     notices
 }
 

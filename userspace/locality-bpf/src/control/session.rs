@@ -39,7 +39,7 @@ use crate::{
         spared::Spared,
     },
     ending, guard,
-    heap::{self, HeapThread},
+    heap::{self, HeapThread, recorder::Recorder},
     kernel::{
         btf, cgroup,
         object::{Filter, HeapObject, Object, Ring},
@@ -47,7 +47,7 @@ use crate::{
         sources::{Cpu, EVENT_SOURCES, counters::Counting, discover, select, trial},
         sys,
     },
-    plan::{Plan, Targets, check_rights},
+    plan::{Following, Plan, Targets, check_rights},
 };
 
 /// Events that may wait between capture and assembler; each may carry a copy of a stack.
@@ -129,11 +129,20 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     let began = Instant::now();
     sys::block_sigchld().context("cannot block SIGCHLD")?;
     let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
+    let mut preload = None;
     // Its start goes on beside the rest of ours.
     let launched = match &plan.targets {
         Targets::Command(words) => {
             // Before there is a profile file that would replace an earlier one for nothing.
-            let environment = inherited::environment(&launch::find(words)?);
+            let program = launch::find(words)?;
+            let mut environment = inherited::environment(&program);
+            if plan.heap == Following::Preload {
+                let recorder = heap::eligible::recorder(&program);
+                if let Ok(recorder) = &recorder {
+                    environment = recorder.files().environment(environment);
+                }
+                preload = Some(recorder);
+            }
             Some(launch::prepare(words, &environment).context("cannot fork")?)
         }
         _ => None,
@@ -156,7 +165,8 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     }
     let hurry = sys::Hurry::begin();
     let offsets = btf::kernel_offsets()?;
-    let (mut object, mut ring, heap) = Object::load_with(&plan.filter(), &offsets, plan.heap)?;
+    let (mut object, mut ring, heap) =
+        Object::load_with(&plan.filter(), &offsets, plan.heap == Following::Probes)?;
     if let Some(why) = heap.as_ref().and_then(no_heap) {
         bail!("allocations cannot be probed on this kernel: {why}; leave --heap=probes out");
     }
@@ -180,8 +190,13 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             Some(Err(why)) => (None, Some(why.to_string())),
             None => (None, None),
         };
-        // Refused above where it was asked for and cannot be.
-        let heap = heap.and_then(Result::ok);
+        // Probes were refused above where they were asked for and cannot be.
+        let (heap, no_heap) = match (heap.and_then(Result::ok), preload) {
+            (Some(heap), _) => (Some(Allocations::Probed(Box::new(heap))), None),
+            (None, Some(Ok(recorder))) => (Some(Allocations::Recorded(recorder)), None),
+            (None, Some(Err(why))) => (None, Some(why)),
+            (None, None) => (None, None),
+        };
         let standing = heartbeat.standing().unwrap_or_else(|error| {
             tracing::debug!("watchdog: {error}");
             guard::Standing::Absent
@@ -196,6 +211,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             left_out: 0,
             starved: Duration::ZERO,
             no_windows,
+            no_heap,
             plan,
             selected,
             counting: counting.ok(),
@@ -226,6 +242,14 @@ fn no_heap(loaded: &Result<HeapObject>) -> Option<String> {
     super::host::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
 }
 
+/// Who follows allocations.
+enum Allocations {
+    /// Probes.
+    Probed(Box<HeapObject>),
+    /// The preloaded library.
+    Recorded(Recorder),
+}
+
 /// A running trace.
 struct Trace<'a> {
     books: Books<'a>,
@@ -252,7 +276,7 @@ impl<'a> Trace<'a> {
         books: Books<'a>,
         object: Object,
         ring: Ring,
-        heap: Option<HeapObject>,
+        heap: Option<Allocations>,
         heartbeat: Arc<guard::Heartbeat>,
         windows: Option<Windows>,
         store: Store,
@@ -277,13 +301,19 @@ impl<'a> Trace<'a> {
         let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
         let clock = Clock::open_with(&object, &books.selected, first)?;
         let (events, queue) = mpsc::channel(QUEUE);
-        let heap = heap.map(|object| {
+        let heap = heap.map(|source| {
             let settings = heap::Settings {
                 share: HEAP_SHARE * plan.overhead_percent / 100.0,
                 min_bytes: plan.heap_min,
                 copy_ns: prices.tick_ns,
             };
-            heap::start(object, settings, Arc::clone(&books.costs), events.clone())
+            let costs = Arc::clone(&books.costs);
+            match source {
+                Allocations::Probed(object) => heap::start(*object, settings, costs, events.clone()),
+                Allocations::Recorded(recorder) => {
+                    heap::start_recorder(recorder, settings, costs, events.clone())
+                }
+            }
         });
         let heap = heap.transpose()?;
         let blocks = heap.as_ref().map(|thread| thread.heap().clone());

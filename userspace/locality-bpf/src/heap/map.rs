@@ -155,10 +155,15 @@ impl HeapMap {
         Some(oldest)
     }
 
-    /// The block at `start` is given back by a call at `at_ns`; one that is younger than the call is another. Returns
-    /// whether it was known.
-    pub fn free(&mut self, start: u64, at_ns: u64) -> bool {
-        self.live.get(&start).is_some_and(|block| block.since_ns <= at_ns) && self.end_block(start, at_ns)
+    /// The block at `start` is given back at `at_ns` by a call that began at `called_ns`; one that is younger than the call is
+    /// another. Returns whether it was known.
+    pub fn free(&mut self, start: u64, called_ns: u64, at_ns: u64) -> bool {
+        self.live.get(&start).is_some_and(|block| block.since_ns <= called_ns) && self.end_block(start, at_ns)
+    }
+
+    /// Blocks of fewer bytes are taken for gone.
+    pub fn drop_below(&mut self, bytes: u64, at_ns: u64) {
+        self.end_all(at_ns, |block| block.bytes < bytes);
     }
 
     /// The process runs another program since `at_ns`; returns which blocks that ends.
@@ -352,11 +357,11 @@ mod tests {
                 naive.allocate(start, bytes, made, at_ns);
             }
             Step::Free(start) => {
-                map.free(start, at_ns);
+                map.free(start, at_ns, at_ns);
                 naive.end(|block| block.start == start, at_ns);
             }
             Step::Move(old, new, bytes) => {
-                map.free(old, at_ns);
+                map.free(old, at_ns, at_ns);
                 naive.end(|block| block.start == old, at_ns);
                 map.allocate(new, bytes, made, at_ns);
                 naive.allocate(new, bytes, made, at_ns);
@@ -448,9 +453,9 @@ mod tests {
     fn a_free_does_not_end_a_younger_block_at_the_same_place() {
         let mut map = HeapMap::new(8, 8);
         map.allocate(0x1000, 64, made(1), 10);
-        assert!(map.free(0x1000, 20));
+        assert!(map.free(0x1000, 20, 20));
         map.allocate(0x1000, 64, made(2), 30);
-        assert!(!map.free(0x1000, 25));
+        assert!(!map.free(0x1000, 25, 25));
         assert_eq!(map.find(0x1010, 40).unwrap().site, 2);
         assert_eq!(map.find(0x1010, 19).unwrap().site, 1);
         assert_eq!(map.find(0x1010, 20), None);

@@ -9,15 +9,19 @@
 //! exception could not pass our probe of its return.
 
 pub mod duty;
+pub mod eligible;
 pub mod functions;
 pub mod map;
 pub mod modules;
+mod preloaded;
 mod price;
 mod probed;
+pub mod recorder;
 mod state;
 mod tracker;
 
 pub use map::Block;
+pub use preloaded::start as start_recorder;
 pub use probed::Probed;
 pub use state::{Heap, HeapSite, SiteTotal, Summary};
 pub use tracker::{HeapThread, Settings, start};

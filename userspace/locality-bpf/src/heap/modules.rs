@@ -108,7 +108,7 @@ pub fn probes(path: &Path, is_program: bool) -> io::Result<Vec<Probe>> {
     Ok(probes)
 }
 
-fn probes_of(bytes: &[u8]) -> Vec<Probe> {
+pub(super) fn probes_of(bytes: &[u8]) -> Vec<Probe> {
     let Ok(elf) = object::File::parse(bytes) else { return Vec::new() };
     if elf.architecture() != object::Architecture::X86_64 {
         return Vec::new();

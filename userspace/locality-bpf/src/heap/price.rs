@@ -91,7 +91,7 @@ fn try_measure(heap: &Heap) -> io::Result<Prices> {
     heap.lock().set(HeapSettings { min_bytes: LEAST_BYTES, epoch: 0, reserved: 0 });
     let free_ns = time(locality_heap_price_emulated, 1);
     let programs = heap.lock().programs();
-    let link = programs.attach(own, path.as_ref(), &probes)?;
+    let link = programs.map_err(io::Error::other)?.attach(own, path.as_ref(), &probes)?;
     let call_ns = time(locality_heap_price_emulated, 1).saturating_sub(free_ns);
     let stepped_ns = time(locality_heap_price_stepped, 1).saturating_sub(free_ns);
     // Addresses of no block of ours; the first of them copies the stack.

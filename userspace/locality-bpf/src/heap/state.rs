@@ -20,6 +20,7 @@ use locality_objects::HeapBlock;
 use super::{
     map::{Block, HeapMap, Made},
     probed::Probed,
+    recorder::{Recorded, Recorder},
 };
 use crate::kernel::{
     object::{HEAP_BLOCKS_MAX, HeapObject},
@@ -105,6 +106,8 @@ pub struct Summary {
     pub probes: u64,
     /// Why a process was not probed, if so.
     pub failures: Vec<String>,
+    /// What became of the processes, where a preloaded library recorded.
+    pub recorded: Option<Recorded>,
 }
 
 /// A process' blocks.
@@ -115,10 +118,19 @@ struct Process {
     ended_ns: Option<u64>,
 }
 
+/// Where records come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// Probes in the kernel, which know the live blocks themselves.
+    Probes(Box<HeapObject>),
+    /// A library in the traced programs.
+    Preload(Box<Recorder>),
+}
+
 /// Everything that is shared.
 #[derive(Debug)]
 pub(super) struct State {
-    object: HeapObject,
+    source: Source,
     processes: HashMap<u32, Process>,
     /// Records up to this moment were read.
     drained_ns: u64,
@@ -154,6 +166,15 @@ pub(super) enum Notice {
     Finish,
 }
 
+impl Source {
+    /// A block that is known no more.
+    fn forget_block(&mut self, pid: u32, address: u64) {
+        if let Self::Probes(object) = self {
+            object.forget_block(pid, address);
+        }
+    }
+}
+
 /// Answers questions about heap blocks, and is told about processes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Heap {
@@ -163,9 +184,9 @@ pub struct Heap {
 }
 
 impl Heap {
-    pub(super) fn new(object: HeapObject) -> (Self, mpsc::Receiver<Notice>) {
+    pub(super) fn new(source: Source) -> (Self, mpsc::Receiver<Notice>) {
         let state = State {
-            object,
+            source,
             processes: HashMap::new(),
             drained_ns: 0,
             over_ns: None,
@@ -317,6 +338,9 @@ impl State {
 
     /// Reads the ring to its end.
     pub(super) fn drain(&mut self, now_ns: u64) {
+        if let Source::Preload(recorder) = &mut self.source {
+            recorder.look();
+        }
         while let Some(record) = self.next_record() {
             match record {
                 Record::Heap(record) => self.on_record(&record),
@@ -341,7 +365,10 @@ impl State {
     }
 
     fn next_record(&mut self) -> Option<Record> {
-        self.object.ring.next().map(|item| records::decode(&item))
+        match &mut self.source {
+            Source::Probes(object) => object.ring.next().map(|item| records::decode(&item)),
+            Source::Preload(recorder) => recorder.read(),
+        }
     }
 
     fn map(&mut self, pid: u32) -> &mut HeapMap {
@@ -352,7 +379,13 @@ impl State {
     fn on_record(&mut self, record: &HeapRecord) {
         let (pid, at_ns) = (record.header.tgid, record.header.time_ns);
         if record.event == event::FREED {
-            self.map(pid).free(record.address, at_ns);
+            let map = self.map(pid);
+            // What is left of a mapping keeps its name.
+            let whole = record.function != function::MUNMAP
+                || map.find(record.address, at_ns).is_none_or(|block| block.bytes <= record.bytes);
+            if whole {
+                map.free(record.address, at_ns, at_ns);
+            }
             return;
         }
         self.summary.seen += 1;
@@ -361,16 +394,19 @@ impl State {
         let made = Made { site: record.site, mapped: record.function == function::MMAP };
         let map = self.map(pid);
         if record.event == event::MOVED {
-            map.free(record.old_address, at_ns);
+            map.free(record.old_address, record.called_ns, at_ns);
         }
         if let Some(folded) = map.allocate(record.address, record.bytes, made, at_ns) {
-            self.object.forget_block(pid, folded);
+            self.source.forget_block(pid, folded);
         }
     }
 
     fn on_site(&mut self, record: &HeapSiteRecord, stack: Vec<u8>) {
         if self.waiting.len() >= SITES_WAITING_MAX {
-            self.object.forget_site(record.site);
+            match &mut self.source {
+                Source::Probes(object) => object.forget_site(record.site),
+                Source::Preload(recorder) => recorder.forget_site(record.site),
+            }
             self.summary.lost += 1;
             return;
         }
@@ -400,7 +436,7 @@ impl State {
         self.drain(sys::monotonic_ns());
         if let Some(process) = self.processes.remove(&pid) {
             for address in process.map.addresses() {
-                self.object.forget_block(pid, address);
+                self.source.forget_block(pid, address);
             }
         }
         self.totals.retain(|(of, _), _| *of != pid);
@@ -414,7 +450,10 @@ impl State {
         for address in map.addresses() {
             let block = map.find(address, u64::MAX - 1);
             let bytes = block.map_or(0, |block| block.bytes);
-            if self.object.add_block(child, address, LiveBlock { bytes, since_ns: at_ns }).is_err() {
+            let block = LiveBlock { bytes, since_ns: at_ns };
+            if let Source::Probes(object) = &mut self.source
+                && object.add_block(child, address, block).is_err()
+            {
                 self.summary.folded += 1;
             }
         }
@@ -429,14 +468,17 @@ impl State {
     pub(super) fn clear(&mut self, pid: u32, at_ns: u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         for address in process.map.clear(at_ns) {
-            self.object.forget_block(pid, address);
+            self.source.forget_block(pid, address);
         }
     }
 
     /// The process ended.
     pub(super) fn end(&mut self, pid: u32, at_ns: u64) {
         self.clear(pid, at_ns);
-        self.object.forget_process(pid);
+        match &mut self.source {
+            Source::Probes(object) => object.forget_process(pid),
+            Source::Preload(recorder) => recorder.part(pid),
+        }
         if let Some(process) = self.processes.get_mut(&pid) {
             process.ended_ns = Some(at_ns);
         }
@@ -446,37 +488,64 @@ impl State {
     pub(super) fn doubt(&mut self, keep_bytes: u64, at_ns: u64) {
         for (pid, process) in &mut self.processes {
             for address in process.map.doubt(keep_bytes, at_ns) {
-                self.object.forget_block(*pid, address);
+                self.source.forget_block(*pid, address);
             }
         }
     }
 
-    /// Changes what the probes do.
+    /// Blocks of fewer bytes are followed no more: their ends will not be told.
+    pub(super) fn drop_below(&mut self, bytes: u64, at_ns: u64) {
+        self.processes.values_mut().for_each(|process| process.map.drop_below(bytes, at_ns));
+    }
+
+    /// Changes what is recorded.
     pub(super) fn set(&mut self, settings: HeapSettings) {
-        if let Err(error) = self.object.set(settings) {
-            tracing::debug!("heap settings not changed: {error:#}");
+        match &mut self.source {
+            Source::Preload(recorder) => recorder.set(settings),
+            Source::Probes(object) => {
+                if let Err(error) = object.set(settings) {
+                    tracing::debug!("heap settings not changed: {error:#}");
+                }
+            }
+        }
+    }
+
+    /// The library's side, where a library records.
+    pub(super) fn recorder(&mut self) -> Option<&mut Recorder> {
+        match &mut self.source {
+            Source::Preload(recorder) => Some(recorder),
+            Source::Probes(_) => None,
+        }
+    }
+
+    fn object(&self) -> anyhow::Result<&HeapObject> {
+        match &self.source {
+            Source::Probes(object) => Ok(object),
+            Source::Preload(_) => anyhow::bail!("no probes"),
         }
     }
 
     /// Says where a process' code lies.
     pub(super) fn set_text(&mut self, pid: u32, text: ProcessText) {
-        if let Err(error) = self.object.set_text(pid, text) {
+        if let Source::Probes(object) = &mut self.source
+            && let Err(error) = object.set_text(pid, text)
+        {
             tracing::debug!("text of process {pid} not told: {error:#}");
         }
     }
 
     /// The kernel side's counters.
     pub(super) fn counters(&self) -> anyhow::Result<crate::control::ledger::Counters> {
-        self.object.counters()
+        self.object()?.counters()
     }
 
     /// One of them.
     pub(super) fn counter(&self, index: u32) -> anyhow::Result<u64> {
-        self.object.counter(index)
+        self.object()?.counter(index)
     }
 
     /// Puts probes into a process.
-    pub(super) fn programs(&self) -> Arc<crate::kernel::uprobe::Programs> {
-        Arc::clone(&self.object.programs)
+    pub(super) fn programs(&self) -> anyhow::Result<Arc<crate::kernel::uprobe::Programs>> {
+        Ok(Arc::clone(&self.object()?.programs))
     }
 }

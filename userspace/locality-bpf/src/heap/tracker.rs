@@ -25,7 +25,7 @@ use super::{
     duty::{Counted, Decision, Duty, Prices},
     modules::{self, Executed, FileId},
     price,
-    state::{Heap, Notice},
+    state::{Heap, Notice, Source},
 };
 use crate::{
     capture::event::{Costs, Event},
@@ -43,10 +43,10 @@ const FIRST_SCAN_NS: u64 = 1_000_000;
 const SCANS_NS: u64 = 1_000_000_000;
 
 /// A forked process that lives so long without running another program is taken for a copy that goes on.
-const SETTLE_NS: u64 = 20_000_000;
+pub(super) const SETTLE_NS: u64 = 20_000_000;
 
 /// Blocks of fewer bytes are taken for gone when the probes go: nobody will see their end.
-const KEPT_BYTES: u64 = 64 << 10;
+pub(super) const KEPT_BYTES: u64 = 64 << 10;
 
 /// Failures that are told.
 const FAILURES_MAX: usize = 8;
@@ -65,8 +65,8 @@ pub struct Settings {
 /// The running thread.
 #[derive(Debug)]
 pub struct HeapThread {
-    heap: Heap,
-    thread: Option<JoinHandle<()>>,
+    pub(super) heap: Heap,
+    pub(super) thread: Option<JoinHandle<()>>,
 }
 
 impl HeapThread {
@@ -93,14 +93,15 @@ pub fn start(
     costs: Arc<Costs>,
     events: async_mpsc::Sender<Event>,
 ) -> Result<HeapThread> {
-    let (heap, notices) = Heap::new(object);
+    let (heap, notices) = Heap::new(Source::Probes(Box::new(object)));
+    let programs = heap.lock().programs()?;
     let own = heap.clone();
     let thread = std::thread::Builder::new()
         .name("heap".into())
         .spawn(move || {
             // While it waits for a CPU nobody cuts a burst, and the traced program pays.
             let _hurry = sys::Hurry::begin();
-            Tracker::new(own, settings, costs, events).run(&notices);
+            Tracker::new(own, programs, settings, costs, events).run(&notices);
         })
         .context("cannot start the heap thread")?;
     Ok(HeapThread { heap, thread: Some(thread) })
@@ -151,14 +152,19 @@ fn close(links: impl Iterator<Item = Link>) -> Vec<JoinHandle<()>> {
 }
 
 impl Tracker {
-    fn new(heap: Heap, settings: Settings, costs: Arc<Costs>, events: async_mpsc::Sender<Event>) -> Self {
+    fn new(
+        heap: Heap,
+        programs: Arc<Programs>,
+        settings: Settings,
+        costs: Arc<Costs>,
+        events: async_mpsc::Sender<Event>,
+    ) -> Self {
         let (mut prices, guessed) = price::measure(&heap);
         prices.site_ns = prices.site_ns.max(settings.copy_ns);
         tracing::debug!(?prices, ?guessed, "allocation probes");
         let mut state = heap.lock();
         let before = state.counters().unwrap_or([0; counter::COUNT as usize]);
         state.set(HeapSettings { min_bytes: settings.min_bytes, epoch: 1, reserved: 0 });
-        let programs = state.programs();
         drop(state);
         Self {
             heap,
@@ -201,7 +207,7 @@ impl Tracker {
         self.take_away();
         self.turn();
         self.summarise();
-        self.send_last_sites();
+        send_last_sites(&self.heap, &self.events);
     }
 
     /// True when the trace is over.
@@ -276,7 +282,7 @@ impl Tracker {
     fn turn(&mut self) -> Duration {
         let now_ns = sys::monotonic_ns();
         self.heap.lock().drain(now_ns);
-        self.send_sites();
+        send_sites(&self.heap, &self.events);
         let settled: Vec<_> =
             self.forks.extract_if(.., |(_, _, at_ns)| now_ns.saturating_sub(*at_ns) > SETTLE_NS).collect();
         for (parent, child, at_ns) in settled {
@@ -513,29 +519,30 @@ impl Tracker {
         let cpu_ns = self.cpu_ns();
         self.duty.stands(sys::monotonic_ns(), cpu_ns);
     }
+}
 
-    /// Hands new sites to the assembler.
-    fn send_sites(&mut self) {
-        let mut sites = self.heap.lock().take_sites().into_iter();
-        while let Some(site) = sites.next() {
-            if let Err(error) = self.events.try_send(Event::HeapSite(Box::new(site))) {
-                let (async_mpsc::error::TrySendError::Full(event)
-                | async_mpsc::error::TrySendError::Closed(event)) = error;
-                let unsent = match event {
-                    Event::HeapSite(site) => Some(*site),
-                    _ => None,
-                };
-                self.heap.lock().return_sites(unsent.into_iter().chain(sites).collect());
-                return;
-            }
+/// Hands new sites to the assembler.
+pub(super) fn send_sites(heap: &Heap, events: &async_mpsc::Sender<Event>) {
+    let mut sites = heap.lock().take_sites().into_iter();
+    while let Some(site) = sites.next() {
+        if let Err(error) = events.try_send(Event::HeapSite(Box::new(site))) {
+            let (async_mpsc::error::TrySendError::Full(event)
+            | async_mpsc::error::TrySendError::Closed(event)) = error;
+            let unsent = match event {
+                Event::HeapSite(site) => Some(*site),
+                _ => None,
+            };
+            heap.lock().return_sites(unsent.into_iter().chain(sites).collect());
+            return;
         }
     }
+}
 
-    fn send_last_sites(&mut self) {
-        for site in self.heap.lock().take_sites() {
-            if self.events.blocking_send(Event::HeapSite(Box::new(site))).is_err() {
-                return;
-            }
+/// Hands the last ones over, and waits for room.
+pub(super) fn send_last_sites(heap: &Heap, events: &async_mpsc::Sender<Event>) {
+    for site in heap.lock().take_sites() {
+        if events.blocking_send(Event::HeapSite(Box::new(site))).is_err() {
+            return;
         }
     }
 }

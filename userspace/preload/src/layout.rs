@@ -1,0 +1,194 @@
+//! The memory that recorder and tracer share: one sparse file of [`Shared`], mapped by the tracer and by each process that is recorded.
+//!
+//! The recorder writes, the tracer reads and never believes: every number is checked where it is used. All times are readings of the
+//! time stamp counter.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Begins the file.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"locheap1");
+/// Records that wait at most; a power of two.
+pub const EVENTS: usize = 1 << 15;
+/// Stacks that wait at most; a power of two.
+pub const STACKS: usize = 64;
+/// Bytes of a stack.
+pub const STACK_BYTES: usize = 16 << 10;
+/// Names of sites that are known at once; a power of two.
+pub const SITES: usize = 1 << 15;
+/// Where a site's name may lie behind its place.
+pub const SITE_PROBES: usize = 8;
+/// Counters of small allocations, so that few threads share one; a power of two.
+pub const STRIPES: usize = 256;
+/// Processes that can be recorded in a trace.
+pub const PROCESSES: usize = 4096;
+/// Least size while nothing is recorded.
+pub const OFF: u64 = i64::MAX as u64;
+
+/// What every call looks at.
+#[repr(C, align(64))]
+pub struct Front {
+    /// Smaller allocations are only counted.
+    pub min_bytes: AtomicU64,
+    /// Blocks whose chunk is smaller are not told when they end.
+    pub free_min: AtomicU64,
+    /// Explicit padding.
+    pub reserved: [u64; 6],
+    /// Allocations of less, counted without a lock: of two threads that share a stripe, one may overwrite the other's.
+    pub small: [Stripe; STRIPES],
+}
+
+/// A counter with a cache line of its own.
+#[repr(C, align(64))]
+pub struct Stripe(pub AtomicU64);
+
+/// What a ring's ends are: places ever taken, and ever given back.
+#[repr(C, align(64))]
+pub struct Ends {
+    /// By the recorder.
+    pub head: AtomicU64,
+    /// Explicit padding: another cache line.
+    pub reserved: [u64; 7],
+    /// By the tracer.
+    pub tail: AtomicU64,
+    /// Records that found no room.
+    pub lost: AtomicU64,
+}
+
+/// A process, or a copy of one made by fork.
+#[repr(C, align(64))]
+pub struct Process {
+    /// One of [`state`]; written last.
+    pub state: AtomicU32,
+    /// Its id, where it could be asked for: not in a copy, which makes no system call.
+    pub pid: AtomicU32,
+    /// Which process it is a copy of; its own number where it is none.
+    pub parent: AtomicU32,
+    /// Explicit padding.
+    pub reserved: u32,
+    /// Where its number lies in its memory, on a page that is empty in a copy.
+    pub token_at: AtomicU64,
+    /// When it was met.
+    pub since: AtomicU64,
+    /// Text: why it is not recorded ([`state::FOREIGN`]).
+    pub why: [AtomicU64; 4],
+}
+
+/// Values of [`Process::state`].
+pub mod state {
+    /// Nobody yet.
+    pub const FREE: u32 = 0;
+    /// It is recorded.
+    pub const RECORDED: u32 = 1;
+    /// It has an allocator of its own, named in [`super::Process::why`].
+    pub const FOREIGN: u32 = 2;
+    /// It is recorded no more, since it gave up reading the time.
+    pub const CLOSED: u32 = 3;
+}
+
+/// A block began or ended.
+#[repr(C, align(64))]
+pub struct Event {
+    /// The place in the ring plus one, written last.
+    pub sequence: AtomicU64,
+    /// When the function returned, for an end when it was called.
+    pub at: AtomicU64,
+    /// First byte.
+    pub address: AtomicU64,
+    /// Size as it was asked for; for `munmap` that which goes.
+    pub bytes: AtomicU64,
+    /// What was there before, which is gone, or 0.
+    pub old: AtomicU64,
+    /// Name of the site, for an end 0.
+    pub site: AtomicU64,
+    /// When the function was called.
+    pub called: AtomicU64,
+    /// [`kind`].
+    pub kind: AtomicU64,
+}
+
+/// Packs what happened, by which function (`locality_common::heap`), in which process.
+pub const fn kind(event: u8, function: u8, process: u32) -> u64 {
+    event as u64 | (function as u64) << 8 | (process as u64) << 32
+}
+
+/// Takes [`kind`] apart again.
+pub const fn of_kind(kind: u64) -> (u8, u8, u32) {
+    (kind as u8, (kind >> 8) as u8, (kind >> 32) as u32)
+}
+
+/// Registers in a [`Stack`]: rbx, r12, r13, r14, r15, rbp, rsp at the function's entry, and the address of the function called.
+pub const REGISTERS: usize = 8;
+
+/// A site that was not met before.
+#[repr(C, align(64))]
+pub struct Stack {
+    /// As in [`Event`].
+    pub sequence: AtomicU64,
+    /// When it was met.
+    pub at: AtomicU64,
+    /// Its name.
+    pub site: AtomicU64,
+    /// Size that was asked for first.
+    pub bytes: AtomicU64,
+    /// [`kind`].
+    pub kind: AtomicU64,
+    /// Bytes of [`Stack::words`] that were copied.
+    pub copied: AtomicU64,
+    /// See [`REGISTERS`].
+    pub registers: [AtomicU64; REGISTERS],
+    /// The stack from the entry's stack pointer upwards.
+    pub words: [AtomicU64; STACK_BYTES / 8],
+}
+
+/// All of it.
+#[repr(C, align(4096))]
+pub struct Shared {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// Processes ever met; beyond [`PROCESSES`] they are not recorded.
+    pub processes_met: AtomicU64,
+    /// Allocations that were followed.
+    pub followed: AtomicU64,
+    /// Allocations that were followed and failed.
+    pub failed: AtomicU64,
+    /// Stacks that were copied.
+    pub copied: AtomicU64,
+    /// What every call looks at.
+    pub front: Front,
+    /// Ends of `events`.
+    pub event_ends: Ends,
+    /// Ends of `stacks`.
+    pub stack_ends: Ends,
+    /// By number.
+    pub processes: [Process; PROCESSES],
+    /// Names of sites whose stacks were copied; 0 is free.
+    pub sites: [AtomicU64; SITES],
+    /// Ring of what happened.
+    pub events: [Event; EVENTS],
+    /// Ring of stacks.
+    pub stacks: [Stack; STACKS],
+}
+
+/// What the tracer calls the variable by which a process finds the shared memory.
+pub const VARIABLE: &str = "LOCALITY_HEAP=";
+/// A second one, so that both can be taken out again without moving what lies behind the environment.
+pub const FILLER: &str = "LOCALITY_HEAP_END=";
+
+const _: () = {
+    assert!(size_of::<Event>() == 64);
+    assert!(size_of::<Process>() == 64);
+    assert!(size_of::<Stripe>() == 64);
+    assert!(EVENTS.is_power_of_two() && STACKS.is_power_of_two() && SITES.is_power_of_two());
+    assert!(size_of::<Shared>() < 5 << 20);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_come_apart_as_they_were_put_together() {
+        assert_eq!(of_kind(kind(3, 9, 4095)), (3, 9, 4095));
+        assert_eq!(of_kind(kind(255, 255, u32::MAX)), (255, 255, u32::MAX));
+    }
+}
