@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use locality_tests::overseer::{children, name};
 use locality_tests::{Finished, Target, Traced, Tracer, build, requires};
 use serde_json::Value;
 
@@ -349,18 +350,23 @@ fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
 fn without_its_watchdog_the_tracer_stops_nobody_and_says_so() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let target = Target::start("deterministic_output", &["4"]);
+    let target = Target::start("deterministic_output", &["9"]);
     let profile = Profile::new("watchdog");
-    let tracer = Tracer::attach(target.pid(), "3").args(["-q", "-o", &profile.file()]).start();
+    let tracer = Tracer::attach(target.pid(), "7").args(["-q", "-o", &profile.file()]).start();
     std::thread::sleep(Duration::from_millis(1200));
-    let children = format!("/proc/{0}/task/{0}/children", tracer.pid());
-    let children = std::fs::read_to_string(children).unwrap();
-    let is_watchdog = |pid: &&str| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "locality-guard")
-    };
-    let watchdog = children.split_whitespace().find(is_watchdog).expect("the watchdog").parse().unwrap();
-    // SAFETY: a system call with plain arguments; the watchdog is a child of our child, which collects it.
-    assert_eq!(unsafe { libc::kill(watchdog, libc::SIGKILL) }, 0);
+    // Others are started in the place of lost ones, but not for ever.
+    let (mut killed, mut newest) = (Vec::new(), Instant::now());
+    while newest.elapsed() < Duration::from_secs(2) {
+        let found = children(tracer.pid()).into_iter().filter(|pid| name(*pid) == "locality-guard");
+        for watchdog in found.filter(|pid| !killed.contains(pid)).collect::<Vec<_>>() {
+            // SAFETY: a system call with plain arguments; the watchdog is a child of our child, which collects it.
+            assert_eq!(unsafe { libc::kill(watchdog as i32, libc::SIGKILL) }, 0);
+            killed.push(watchdog);
+            newest = Instant::now();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(killed.len() > 1, "{killed:?}");
     std::thread::sleep(Duration::from_millis(300));
     let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     assert!(status.contains("TracerPid:\t0\n"), "it is still held: {status}");
@@ -368,7 +374,7 @@ fn without_its_watchdog_the_tracer_stops_nobody_and_says_so() {
     assert_eq!(tracer.status.code(), Some(0), "{tracer:?}");
     let report: Value = serde_json::from_str(&tracer.stdout.join("\n")).unwrap();
     let notices = report["notices"].to_string();
-    assert!(notices.contains("the watchdog process was killed"), "{notices}");
+    assert!(notices.contains("there is no watchdog process"), "{notices}");
     assert!(stops(&report) > 0);
     assert_balanced(&report);
     assert_eq!(target.finish(LIMIT).status.code(), Some(7));

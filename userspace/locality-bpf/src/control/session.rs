@@ -522,10 +522,18 @@ impl<'a> Trace<'a> {
 
     /// Starts another watchdog, unless whoever ends them is at it again and again.
     fn guard_again(&mut self) -> Result<()> {
-        anyhow::ensure!(self.books.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
-        self.heartbeat.start_watchdog()?;
-        self.books.standing = self.heartbeat.standing()?;
-        Ok(())
+        loop {
+            anyhow::ensure!(self.books.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
+            self.heartbeat.start_watchdog()?;
+            match self.heartbeat.standing() {
+                Ok(standing) => {
+                    self.books.standing = standing;
+                    return Ok(());
+                }
+                // It was lost before it stood anywhere.
+                Err(_) => self.books.watchdogs_lost += 1,
+            }
+        }
     }
 
     /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
