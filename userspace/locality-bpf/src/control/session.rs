@@ -209,7 +209,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             watchdogs_lost: 0,
             spared,
             left_out: 0,
-            starved: Duration::ZERO,
+            starved: began.elapsed().saturating_sub(USUAL_START),
             no_windows,
             no_heap,
             plan,
@@ -224,7 +224,7 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         trace.attach(launched.as_ref()).await?;
         trace.follow_allocations(launched.as_ref())?;
         trace.clock.start()?;
-        trace.books.starved += began.elapsed().saturating_sub(USUAL_START);
+        trace.books.starved = began.elapsed().saturating_sub(USUAL_START);
         let command = launched.as_ref().map(|launched| launched.pid);
         if let (Some(launched), Targets::Command(words)) = (launched, &plan.targets) {
             launched.go().map_err(|error| launch::CannotRun::new(words, error))?;
@@ -397,6 +397,15 @@ impl<'a> Trace<'a> {
             self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
             match self.attach_to(&self.capture, pid).await? {
                 Ok(held) => tracing::debug!("process {pid}: {held} threads held"),
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::NotFound && self.books.starved > USUAL_START =>
+                {
+                    bail!(
+                        "cannot trace process {pid}: it ended before this tool was ready, which had no processor for {:.0} s, because \
+                         real-time programs, or many others, went before it; leave one processor free of them",
+                        self.books.starved.as_secs_f64()
+                    )
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
                     "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
                 ),
