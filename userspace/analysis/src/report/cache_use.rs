@@ -311,21 +311,14 @@ fn least(top: Option<usize>, share: f64) -> bool {
     share >= if top.is_some() { f64::MIN_POSITIVE } else { SMALL }
 }
 
-/// The rows of functions. That of unknown callers is among them where there is one.
+/// The rows of functions, and a line for unknown callers wherever it stands: what is lost below them is missing further out.
 fn functions(all: &[FunctionLoss], top: Option<usize>) -> Vec<&FunctionLoss> {
     let rows = top.unwrap_or(FUNCTIONS);
-    let mut shown: Vec<_> = all.iter().filter(|function| least(top, function.share.value)).collect();
-    let rest = shown.split_off(rows.min(shown.len()));
-    if let Some(unknown) = rest.into_iter().find(|function| function.frame.is_none()) {
-        // So many rows as were asked for, and one more of those that nobody asked for.
-        if top.is_some() {
-            shown.pop();
-        }
-        if top != Some(0) {
-            shown.push(unknown);
-        }
-    }
-    shown
+    let worth = all.iter().filter(|function| least(top, function.share.value)).enumerate();
+    worth
+        .filter(|(row, function)| *row < rows || function.frame.is_none())
+        .map(|(_, function)| function)
+        .collect()
 }
 
 /// A piece of the text report.
