@@ -148,7 +148,7 @@ mod tests {
         // A stream that gives more than it claims, in a file large enough for the difference to matter.
         let bomb = (1000, zlib(&vec![0; 1 << 20]));
         let ballast = (10, vec![0; (SECTION_BYTES / RATIO) as usize]);
-        assert!(is_bounded(&elf(&[bomb.clone()])));
+        assert!(is_bounded(&elf(std::slice::from_ref(&bomb))));
         assert!(!is_bounded(&elf(&[bomb, ballast.clone()])) && is_bounded(&elf(&[ballast])));
     }
 
