@@ -60,9 +60,36 @@ fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     Err(io::Error::last_os_error())
 }
 
+/// Makes files whatever `ulimit -f` says: a larger one would end us by SIGXFSZ. The limit stands again afterwards, for the command has it.
+fn without_limit<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let needed = LIBRARY.len().max(size_of::<Shared>()) as u64;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the destination is live.
+    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur >= needed {
+        return make();
+    }
+    let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let set = |limit: &libc::rlimit| {
+        // SAFETY: the source is live.
+        let done = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, limit) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    set(&none)?;
+    let made = make();
+    set(&limit)?;
+    made
+}
+
 impl Files {
     /// Makes them. Before the command is forked, which then knows their numbers.
     pub fn create() -> io::Result<Self> {
+        without_limit(Self::make)
+    }
+
+    fn make() -> io::Result<Self> {
         let library = memory_file(c"liblocality_preload.so")?;
         let mut file = File::from(library.try_clone()?);
         file.write_all(LIBRARY)?;
