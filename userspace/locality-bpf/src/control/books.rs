@@ -16,6 +16,7 @@ use crate::{
     },
     guard, heap,
     kernel::{
+        proc,
         sources::{
             counters::{Counting, Unit},
             select::Selected,
@@ -50,8 +51,13 @@ impl Started {
     }
 }
 
-/// A shorter wait for a processor is not told.
+/// A shorter wait for a processor is not reported.
 const NOTABLE: Duration = Duration::from_secs(1);
+
+/// Time in which the controller was ready to run and had no processor, where it is notable.
+pub fn starved() -> Option<Duration> {
+    proc::main_thread_waited().ok().filter(|waited| *waited > NOTABLE)
+}
 
 /// What the books are kept from.
 #[derive(Debug)]
@@ -72,8 +78,6 @@ pub struct Books<'a> {
     pub spared: Spared,
     /// Processes of the traced cgroups that are not traced.
     pub left_out: u32,
-    /// Time in which the controller waited for a processor.
-    pub starved: Duration,
     /// Why the command is not launched with the recorder of allocations, if that was meant.
     pub no_heap: Option<String>,
     /// What things cost here.
@@ -182,14 +186,14 @@ impl Books<'_> {
                     .to_owned(),
             );
         }
-        if self.starved > NOTABLE {
+        if let Some(starved) = starved() {
             let why = match sys::capture_priority() > sys::CAPTURE_PRIORITY {
                 true => "the traced real-time programs go before it",
                 false => "real-time programs, or many others, went before it",
             };
             notices.push(format!(
                 "This tool had no processor for {:.1} s, because {why}: samples of that time may be missing.",
-                self.starved.as_secs_f64()
+                starved.as_secs_f64()
             ));
         }
         notices.extend(self.standing.warning());

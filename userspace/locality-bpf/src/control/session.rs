@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     assembly::{self, AssemblerThread, Notable, Shown, lock},
-    books::{Books, Started},
+    books::{Books, Started, starved},
     calibrate::{self, Calibration},
     clock::Clock,
     cpu_times::CpuTimes,
@@ -62,9 +62,6 @@ const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 
 /// Share of the budget that the allocation probes may take; what they leave is for samples.
 const HEAP_SHARE: f64 = 0.4;
-
-/// A start that takes longer waited for a processor.
-const USUAL_START: Duration = Duration::from_secs(2);
 
 /// Watchdogs that are started in the place of lost ones.
 const WATCHDOGS: u32 = 3;
@@ -126,7 +123,18 @@ fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool
 
 /// Runs a trace. Must be called while the process has one thread.
 pub fn run(plan: &Plan) -> Result<Outcome> {
-    let began = Instant::now();
+    run_to_end(plan).map_err(|error| match starved() {
+        // Whatever failed came too late, so the wait is part of the cause.
+        Some(waited) => error.context(format!(
+            "this tool had no processor for {:.1} s, because real-time programs, or many others, went before it; \
+             leave one processor free of them",
+            waited.as_secs_f64()
+        )),
+        None => error,
+    })
+}
+
+fn run_to_end(plan: &Plan) -> Result<Outcome> {
     sys::block_sigchld().context("cannot block SIGCHLD")?;
     let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
     let mut preload = None;
@@ -209,7 +217,6 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
             watchdogs_lost: 0,
             spared,
             left_out: 0,
-            starved: began.elapsed().saturating_sub(USUAL_START),
             no_windows,
             no_heap,
             plan,
@@ -224,7 +231,6 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         trace.attach(launched.as_ref()).await?;
         trace.follow_allocations(launched.as_ref())?;
         trace.clock.start()?;
-        trace.books.starved = began.elapsed().saturating_sub(USUAL_START);
         let command = launched.as_ref().map(|launched| launched.pid);
         if let (Some(launched), Targets::Command(words)) = (launched, &plan.targets) {
             launched.go().map_err(|error| launch::CannotRun::new(words, error))?;
@@ -397,15 +403,6 @@ impl<'a> Trace<'a> {
             self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
             match self.attach_to(&self.capture, pid).await? {
                 Ok(held) => tracing::debug!("process {pid}: {held} threads held"),
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::NotFound && self.books.starved > USUAL_START =>
-                {
-                    bail!(
-                        "cannot trace process {pid}: it ended before this tool was ready, which had no processor for {:.0} s, because \
-                         real-time programs, or many others, went before it; leave one processor free of them",
-                        self.books.starved.as_secs_f64()
-                    )
-                }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
                     "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
                 ),
@@ -465,8 +462,7 @@ impl<'a> Trace<'a> {
                     Some(Notable::Failed(why)) => why,
                     None => "the assembler thread ended".to_owned(),
                 },
-                due = ticks.tick() => {
-                    self.books.starved += due.elapsed().saturating_sub(TICK);
+                _ = ticks.tick() => {
                     let over = until.is_some_and(|until| Instant::now() >= until);
                     if self.precision.as_mut().is_some_and(Precision::turn) {
                         return Ok("the asked precision".to_owned());

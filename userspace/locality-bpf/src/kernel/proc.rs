@@ -6,6 +6,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 /// The fields of `/proc/PID/status` that matter for tracing.
@@ -71,6 +72,17 @@ fn parse_status(text: &str) -> Status {
         status.kernel_thread = false;
     }
     status
+}
+
+/// Time that the first thread of our own process was ready to run and waited for a processor, since it began: the second
+/// field of `/proc/PID/schedstat` (Documentation/scheduler/sched-stats.rst of Linux), in nanoseconds there.
+///
+/// # Errors
+/// `NotFound` where the kernel was built without these accounts.
+pub fn main_thread_waited() -> io::Result<Duration> {
+    let accounts = text("/proc/self/schedstat")?;
+    let waited = accounts.split_whitespace().nth(1).and_then(|field| field.parse().ok());
+    waited.map(Duration::from_nanos).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// Start of a thread since boot, in clock ticks (field 22 of `/proc/PID/stat`).
