@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use locality_tests::overseer::{children, name};
+use locality_tests::programs::build;
 use locality_tests::requires::skip;
 use locality_tests::tracer::binary;
 use locality_tests::{Cgroup, Finished, Target, Tracer, live, requires};
@@ -65,6 +66,28 @@ fn inside_the_traced_cgroup_the_tool_leaves_itself_alone() {
         report["run"]["samples"].as_u64().unwrap() > 0 && report["ledger"]["balanced"] == true,
         "{report:#}"
     );
+}
+
+/// A shell that becomes the tool by `exec` leaves it a child, which is a program as any other.
+#[test]
+fn a_child_from_before_is_traced_with_its_cgroup() {
+    requires!(root, btf, watchpoints(4));
+    let cgroup = match Cgroup::unified() {
+        Ok(cgroup) => cgroup,
+        Err(why) => return skip(&why),
+    };
+    let _alone = live::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$0\" 9 & exec \"$@\""]).arg(build("two_loops"));
+    shell.arg(binary()).args(["-q", "-d", "4", "--format", "json", "--cgroup"]).arg(cgroup.folder());
+    shell.arg("-o").arg(folder.path().join("t.locality")).arg("--report").arg(&report);
+    let left = Target::spawn(cgroup.start(&shell)).overseen().finish(LIMIT);
+    assert!(left.status.success(), "{left:?}");
+    let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+    assert!(report["run"]["samples"].as_u64().unwrap() > 0, "{report:#}");
+    assert!(report["pairs"].as_array().is_some_and(|pairs| !pairs.is_empty()), "{report:#}");
 }
 
 #[test]

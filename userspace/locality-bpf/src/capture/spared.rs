@@ -1,14 +1,15 @@
 //! Who is never traced, so that the tool never stops itself, nor whoever it depends on.
 //!
-//! Ours are this process and its children: the watchdog, the window process and whatever else is started to help (a launched
-//! command is no target of a cgroup or of everything, where this is asked). Of a cgroup and of everything, the
+//! Ours are this process and its children that run the same program: the watchdog and the window process. Other children
+//! are not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a container collects
+//! orphans. Of a cgroup and of everything, the
 //! processes that started this one, process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
 //! server of a remote session would keep the user from ending the trace. One of those that is named by `-p` is traced without
 //! stops.
 //!
 //! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, os::unix::fs::MetadataExt as _};
 
 use locality_common::config::spared;
 
@@ -57,9 +58,10 @@ impl Spared {
         Ok(())
     }
 
-    /// Whether a process is this one or a child of it.
+    /// Whether a process is this one, or a child of it that runs the same program.
     fn is_own(&self, pid: u32) -> bool {
-        pid == self.own || proc::status(pid).is_ok_and(|status| status.parent == self.own)
+        pid == self.own
+            || (proc::status(pid).is_ok_and(|status| status.parent == self.own) && runs_our_program(pid))
     }
 
     /// Whether a process started this one, or one that did.
@@ -82,6 +84,17 @@ impl Spared {
     }
 }
 
+/// Whether a process runs the program file of this one. A child that gave up its rights does not show its program to a
+/// tracer without `CAP_SYS_PTRACE`; only helpers of ours do so.
+fn runs_our_program(pid: u32) -> bool {
+    let file = |path: String| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    match (file(format!("/proc/{pid}/exe")), file("/proc/self/exe".to_owned())) {
+        (Ok(theirs), Ok(ours)) => theirs == ours,
+        (Err(error), _) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        (Ok(_), Err(_)) => false,
+    }
+}
+
 /// More processes than this are between nobody and process 1.
 const DEEPEST: usize = 1000;
 
@@ -90,13 +103,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn we_our_children_and_whoever_started_us_are_spared() {
+    fn we_our_helpers_and_whoever_started_us_are_spared() {
         let spared = Spared::of_this_process();
         assert_eq!(spared.why(std::process::id()), Some("it is part of this tool"));
+        // SAFETY: the child waits for its end, by system calls alone.
+        let helper = match unsafe { libc::fork() } {
+            0 => loop {
+                // SAFETY: a system call without arguments.
+                unsafe { libc::pause() };
+            },
+            helper => helper,
+        };
+        let why = spared.why(helper as u32);
+        // SAFETY: system calls about our own child, which has not been waited for.
+        unsafe {
+            libc::kill(helper, libc::SIGKILL);
+            libc::waitpid(helper, std::ptr::null_mut(), 0);
+        }
+        assert_eq!(why, Some("it is part of this tool"));
+        // A child of another program, as a shell leaves it that becomes this tool by `exec`.
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        assert_eq!(spared.why(child.id()), Some("it is part of this tool"));
+        let why = spared.why(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
+        assert_eq!(why, None);
         let parent = std::os::unix::process::parent_id();
         assert!(spared.is_ancestor(parent) && spared.why(parent).is_some());
         assert!(spared.why(1).is_some());
