@@ -45,7 +45,7 @@ fn traced_ones(tracer: u32) -> Vec<String> {
     let mut ours = vec![std::process::id(), tracer];
     let mut next = 1;
     while let Some(parent) = ours.get(next).copied() {
-        // The launched command is a child, too.
+        // The launched command is a child, too; so is the one that exists to be stopped, named `calibration`.
         ours.extend(children(parent).into_iter().filter(|child| name(*child).starts_with("locality-")));
         next += 1;
     }

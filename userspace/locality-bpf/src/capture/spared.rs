@@ -1,6 +1,6 @@
 //! Who is never traced, so that the tool never stops itself, nor whoever it depends on.
 //!
-//! Ours are this process and its children that run the same program: the watchdog and the window process. Other children
+//! Ours are this process and its children that run the same program: the watchdog and the window process. (The calibration's child is traced by us, before the trace begins.) Other children
 //! are not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a container collects
 //! orphans. Of a cgroup and of everything, the
 //! processes that started this one, process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the

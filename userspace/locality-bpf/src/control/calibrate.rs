@@ -103,6 +103,9 @@ struct Child {
     until: Instant,
 }
 
+/// Name of the child: of this tool's processes the only one that is traced, and only for what a stop costs.
+const CHILD: &std::ffi::CStr = c"calibration";
+
 impl Child {
     fn start() -> io::Result<Self> {
         let page = sys::shared_memory(size_of::<Shared>())?.cast::<Shared>();
@@ -115,6 +118,7 @@ impl Child {
                 // before it said so.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::prctl(libc::PR_SET_NAME, CHILD.as_ptr());
                     if libc::getppid() as u32 != parent {
                         libc::_exit(1);
                     }
