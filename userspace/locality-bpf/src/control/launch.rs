@@ -118,6 +118,9 @@ fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
 
 /// The child's life until it is the command.
 fn run(command: &[CString], environment: &[CString], mut channel: UnixStream) -> ! {
+    // Until the kernel names it after its program, the child is no process of this tool for whoever lists those.
+    // SAFETY: the name is a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"launched".as_ptr()) };
     let mut go = [0u8];
     if channel.read_exact(&mut go).is_ok() {
         let (words, environment) = (pointers(command), pointers(environment));
