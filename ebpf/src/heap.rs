@@ -107,6 +107,10 @@ fn entered(regs: *mut pt_regs) -> bool {
         }
         return false;
     }
+    if outer.is_some_and(|outer| is_above(outer, rsp)) {
+        count_shared(counter::HEAP_UNFOLLOWED);
+        return false;
+    }
     // A probed return makes a system call (`uretprobe`, Linux 6.11), which a debugger would see: strace 6.1 dies of it.
     if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
         count_shared(counter::HEAP_UNFOLLOWED);
@@ -133,6 +137,14 @@ fn entered(regs: *mut pt_regs) -> bool {
 #[inline(always)]
 fn is_within(outer: &Pending, rsp: u64) -> bool {
     outer.rsp > rsp || (outer.rsp == rsp && return_address(rsp) >= TRAMPOLINE)
+}
+
+/// Whether `outer` has yet to return and lies below a call at `rsp`, which then runs on another stack (an alternate signal
+/// stack, a fiber). The kernel takes each probed return below a new one for abandoned, and ends the program by SIGILL when
+/// that return comes (`cleanup_return_instances` in kernel/events/uprobes.c). Pauses of the probes change nothing in this.
+#[inline(always)]
+fn is_above(outer: &Pending, rsp: u64) -> bool {
+    outer.rsp < rsp && return_address(outer.rsp) >= TRAMPOLINE
 }
 
 #[inline(always)]
