@@ -115,6 +115,20 @@ fn a_preloaded_library_of_the_users_stays_and_is_all_that_is_seen() {
 }
 
 #[test]
+fn the_recorder_is_named_first_and_children_without_it_are_counted() {
+    requires!(root, btf);
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "busy", BUSY, &[]);
+    let launched = Launched::new(&["sh", "-c", "\"$0\"; env -i \"$0\"; env -i \"$0\"; :", &program]);
+    let sources = &launched.report["run"]["sources"];
+    assert!(sources["heap"].as_str().unwrap_or_default().contains("LD_PRELOAD"), "{sources}");
+    assert!(launched.notices().contains("Allocations of 2 programs"), "{}", launched.notices());
+    let all = Launched::new(&["sh", "-c", "\"$0\"; :", &program]);
+    assert!(!all.notices().contains("were not recorded"), "{}", all.notices());
+}
+
+#[test]
 fn static_programs_and_own_allocators_are_left_alone_and_told() {
     requires!(root, btf);
     let _alone = alone();

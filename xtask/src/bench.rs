@@ -5,6 +5,7 @@
 mod accuracy;
 mod conversions;
 mod exact;
+mod heap;
 mod objects;
 
 use anyhow::Result;
@@ -40,6 +41,8 @@ pub enum Bench {
     },
     /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
     Exact(exact::Options),
+    /// What following allocations costs, untraced, without and with the recorder in turn, and the share recorded with a path
+    Heap(heap::Options),
 }
 
 /// Runs it.
@@ -47,6 +50,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let (name, arguments) = match bench {
         Bench::Accuracy(options) => return accuracy::run(options),
         Bench::Exact(options) => return exact::run(options),
+        Bench::Heap(options) => return heap::run(options),
         Bench::Objects(options) => return objects::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),

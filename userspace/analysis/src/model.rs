@@ -141,6 +141,9 @@ pub struct Sources {
     pub rate: Option<String>,
     /// The sampling clock: "cpu-clock 97 Hz", ….
     pub clock: String,
+    /// What was put into the traced programs to follow allocations: "a library that the command loaded first (LD_PRELOAD)", …;
+    /// `None` where nothing was.
+    pub heap: Option<String>,
 }
 
 /// The machine.

@@ -41,6 +41,7 @@ impl Maker {
                 address: "zero-skid stop".to_owned(),
                 rate: None,
                 clock: "cpu-clock 100 Hz".to_owned(),
+                heap: None,
             },
             ended_by: "duration".to_owned(),
             policy: "quick+reservoir".to_owned(),

@@ -123,7 +123,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
 
 fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
     to.prepare_cached(
-        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         run.command,
@@ -144,7 +144,8 @@ fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
         signed(run.distance_resolution_ns),
         run.tool_version,
         run.distance_scatter_ns.map(signed),
-        run.user_only
+        run.user_only,
+        run.sources.heap
     ])?;
     to.execute("DELETE FROM cache_level", [])?;
     let mut insert = to.prepare_cached("INSERT INTO cache_level VALUES (?, ?, ?, ?, ?)")?;

@@ -201,7 +201,7 @@ impl Columns<'_> {
 }
 
 fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
-    Ok(Run {
+    let mut run = Run {
         command: row.get()?,
         pids: numbers_json(&row.get::<String>()?).unwrap_or_default(),
         started_unix_ns: row.number()?,
@@ -210,14 +210,16 @@ fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
         cpu_ns: row.number()?,
         host: Host { kernel: row.get()?, cpu: row.get()?, cpus: row.small()?, caches: Vec::new() },
         mode: mode_named(&row.get::<String>()?),
-        sources: Sources { address: row.get()?, rate: row.get()?, clock: row.get()? },
+        sources: Sources { address: row.get()?, rate: row.get()?, clock: row.get()?, heap: None },
         ended_by: row.get()?,
         policy: row.get()?,
         distance_resolution_ns: row.number()?,
         tool_version: row.get()?,
         distance_scatter_ns: row.added()?.map(unsigned),
         user_only: row.added()?.unwrap_or(false),
-    })
+    };
+    run.sources.heap = row.added()?;
+    Ok(run)
 }
 
 fn cache_level(row: &mut Columns<'_>) -> rusqlite::Result<CacheLevel> {

@@ -19,7 +19,7 @@ impl Profile {
         let fields = fields.iter_mut().flat_map(|field| [Some(&mut field.path), field.type_name.as_mut()]);
         let all = threads.chain(frames).chain(objects).chain(modules).chain(records).chain(notices);
         let all = all.chain(fields.flatten());
-        for text in all.chain([&mut run.command]) {
+        for text in all.chain([&mut run.command]).chain(&mut run.sources.heap) {
             if text.contains(char::is_control) {
                 *text = printable(text);
             }

@@ -81,6 +81,9 @@ impl Json<'_> {
         if let Some(rate) = &run.sources.rate {
             sources["rate"] = json!(rate);
         }
+        if let Some(heap) = &run.sources.heap {
+            sources["heap"] = json!(heap);
+        }
         let mut value = json!({
             "command": run.command,
             "pids": run.pids,

@@ -151,8 +151,10 @@ impl Page<'_> {
         let noun = if run.pids.len() == 1 { "pid" } else { "pids" };
         let pids =
             if pids.is_empty() { String::new() } else { format!(" ({noun} {}{more})", pids.join(", ")) };
+        let heap = run.sources.heap.as_ref();
+        let heap = heap.map_or(String::new(), |heap| format!(" Allocations were recorded by {heap}."));
         let text = format!(
-            "{}{pids}: traced for {}, {} of CPU time in {}; {}, {}, {} seen.",
+            "{}{pids}: traced for {}, {} of CPU time in {}; {}, {}, {} seen.{heap}",
             shorten(&run.command, 60),
             duration(run.wall_ns as f64),
             duration(run.cpu_ns as f64),

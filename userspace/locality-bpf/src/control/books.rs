@@ -7,7 +7,8 @@ use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
 use locality_rate::Machine;
 
 use super::{
-    assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, ledger, lock,
+    assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, launch, ledger,
+    lock,
 };
 use crate::{
     capture::{
@@ -51,6 +52,12 @@ impl Started {
     }
 }
 
+/// The recorder of allocations, in the report's first lines and in a notice.
+pub const RECORDER: &str = "a library that the command loaded first (LD_PRELOAD)";
+
+/// The probes of allocations, in the report's first lines.
+pub const PROBES: &str = "probes of the kernel in the traced programs' allocation functions (--heap=probes)";
+
 /// A shorter wait for a processor is not reported.
 const NOTABLE: Duration = Duration::from_secs(1);
 
@@ -80,6 +87,8 @@ pub struct Books<'a> {
     pub left_out: u32,
     /// Why the command is not launched with the recorder of allocations, if that was meant.
     pub no_heap: Option<String>,
+    /// What is put into the traced programs to follow allocations.
+    pub heap: Option<&'static str>,
     /// What things cost here.
     pub calibration: Calibration,
     /// What the processor can do.
@@ -160,6 +169,7 @@ impl Books<'_> {
                     }
                     None => format!("cpu-clock, {rate:.0} Hz at the end"),
                 },
+                heap: self.heap.map(str::to_owned),
             },
             ended_by: ended_by.to_owned(),
             policy: self.plan.policy.to_string(),
@@ -380,14 +390,23 @@ fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     notices
 }
 
+/// What must be said of a probed program that ended by a trap: code with a breakpoint in it ran where the kernel does not know of the
+/// breakpoint, or a return came that the kernel had given up.
+pub fn ended_by_a_trap(signal: i32) -> Option<String> {
+    matches!(signal, libc::SIGTRAP | libc::SIGILL).then(|| {
+        format!(
+            "The command ended by {}, and the probes of --heap=probes are the likely cause: they put breakpoints and return addresses \
+             into its allocation functions. --heap=preload or --heap=off traces it without.",
+            launch::signal_name(signal)
+        )
+    })
+}
+
 /// What the preloaded recorder did, and where it did nothing.
 fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
     let mut notices = Vec::new();
     if recorded.processes > 0 {
-        notices.push(
-            "Allocations were recorded by a library that the command loaded first (LD_PRELOAD); --heap=off does without."
-                .to_owned(),
-        );
+        notices.push(format!("Allocations were recorded by {RECORDER}; --heap=off does without."));
     } else if recorded.foreign.is_empty() {
         notices.push(
             "Heap blocks are not named by where they were allocated: the command did not load the recorder of allocations."
@@ -398,6 +417,14 @@ fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
         let whose = if name.is_empty() { "the program itself" } else { name };
         notices.push(format!(
             "Allocations of a process were not recorded, since it has an allocator of its own ({whose}); --heap=probes follows it."
+        ));
+    }
+    let unrecorded = recorded.unrecorded;
+    if recorded.processes > 0 && unrecorded > 0 {
+        let (programs, were) = if unrecorded == 1 { ("program", "was") } else { ("programs", "were") };
+        notices.push(format!(
+            "Allocations of {unrecorded} {programs} that the command started {were} not recorded: started without its environment (env -i, \
+             execle, set-uid), linked statically or not with glibc, or ended before the recorder was loaded."
         ));
     }
     if recorded.closed > 0 {

@@ -2,7 +2,9 @@
 
 use std::{
     collections::HashSet,
+    os::unix::process::ExitStatusExt as _,
     path::Path,
+    process::ExitStatus,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -17,7 +19,7 @@ use tokio::{
 
 use super::{
     assembly::{self, AssemblerThread, Notable, Shown, lock},
-    books::{Books, Started, starved},
+    books::{self, Books, Started, starved},
     calibrate::{self, Calibration},
     clock::Clock,
     cpu_times::CpuTimes,
@@ -213,6 +215,10 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
             eprintln!("locality-bpf: {warning}");
         }
         let books = Books {
+            heap: heap.as_ref().map(|heap| match heap {
+                Allocations::Probed(_) => books::PROBES,
+                Allocations::Recorded(_) => books::RECORDER,
+            }),
             standing,
             watchdogs_lost: 0,
             spared,
@@ -614,13 +620,21 @@ impl<'a> Trace<'a> {
         }
         let tally = lock(&self.shown).tally.clone();
         let heap = self.heap.as_ref().map(|thread| thread.heap().summary());
+        if heap.as_ref().is_some_and(heap::Summary::is_idle) {
+            self.books.heap = None;
+        }
         let run = self.books.run(&self.pids, &spending, &tally, ended_by, pacing);
+        let mut notices = self.books.notices(&tally, heap.as_ref(), before, &after);
+        let signal = self.command_status.and_then(|status| ExitStatus::from_raw(status).signal());
+        if let (Some(signal), Some(books::PROBES)) = (signal, self.books.heap) {
+            notices.splice(0..0, books::ended_by_a_trap(signal));
+        }
         store.summary(&Summary {
             // What was read of debug information since then is not part of the trace.
             run: Run { wall_ns: ended_ns.saturating_sub(run.started_mono_ns), ..run },
             ledger: ledger::close(before, &after, &self.books.costs, &tally),
             overhead: self.books.overhead(&spending),
-            notices: self.books.notices(&tally, heap.as_ref(), before, &after),
+            notices,
         });
         let (mut profile, unwritten) = store.finish()?;
         if let Some(why) = &unwritten {

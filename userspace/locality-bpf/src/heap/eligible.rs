@@ -34,6 +34,33 @@ const SANITIZERS: [&str; 6] = ["libasan", "libhwasan", "liblsan", "libtsan", "li
 /// Programs that translate the code of others.
 const TRANSLATORS: [&str; 9] = ["valgrind", "qemu-", "rr", "drrun", "pin", "wine", "box64", "box86", "fex"];
 
+/// Libraries and parts of programs that translate the code of the process which they are loaded in, or replay it.
+const TRANSLATING: [&str; 10] = [
+    "libdynamorio",
+    "libdrpreload",
+    "libpinvm",
+    "pinbin",
+    "vgpreload_",
+    "librrpreload",
+    "librrpage",
+    "ntdll.so",
+    "wine",
+    "FEX",
+];
+
+/// What translates the code of a running process, if something does: its program, or a file that it executes.
+pub fn translator<'a>(program: &Path, executed: impl Iterator<Item = &'a str>) -> Option<String> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let own = name(program);
+    // Valgrind's tools are programs of their own: memcheck-amd64-linux.
+    if is_translator(&own) || own.ends_with("-amd64-linux") {
+        return Some(own);
+    }
+    executed
+        .map(|path| name(Path::new(path)))
+        .find(|name| TRANSLATING.iter().any(|known| name.starts_with(known)) || is_translator(name))
+}
+
 /// The recorder for a program, or why there is none.
 pub fn recorder(program: &Path) -> Result<Recorder, String> {
     why_not(program).map_or(Ok(()), Err)?;
@@ -66,11 +93,7 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
 fn why_not_binary(file: &Path) -> Option<String> {
     let real = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if TRANSLATORS.iter().any(|translator| {
-        name == *translator
-            || (translator.len() > 3 && name.starts_with(translator))
-            || name.starts_with(&format!("{translator}-"))
-    }) {
+    if is_translator(&name) {
         return Some(format!("{name} translates the code of other programs"));
     }
     let metadata = match fs::metadata(&real) {
@@ -87,6 +110,15 @@ fn why_not_binary(file: &Path) -> Option<String> {
         return Some(format!("{name} cannot be read"));
     };
     of_elf(&bytes, &name)
+}
+
+/// By the name of its file.
+fn is_translator(name: &str) -> bool {
+    TRANSLATORS.iter().any(|translator| {
+        name == *translator
+            || (translator.len() > 3 && name.starts_with(translator))
+            || name.starts_with(&format!("{translator}-"))
+    })
 }
 
 fn has_capabilities(file: &Path) -> bool {
@@ -174,6 +206,24 @@ mod tests {
         assert_eq!(why_not(&of_script), None);
         write(&script, format!("#!{}\n", of_script.display()).as_bytes());
         assert!(why_not(&script).unwrap().contains("script of a script"));
+    }
+
+    #[test]
+    fn a_running_translator_is_known_by_its_program_or_by_what_it_executes() {
+        let of = |program: &str, executed: &[&str]| translator(Path::new(program), executed.iter().copied());
+        assert_eq!(of("/usr/bin/qemu-x86_64", &[]).as_deref(), Some("qemu-x86_64"));
+        let memcheck = "/usr/libexec/valgrind/memcheck-amd64-linux";
+        assert_eq!(of(memcheck, &[]).as_deref(), Some("memcheck-amd64-linux"));
+        assert_eq!(of("/usr/bin/rr", &[]).as_deref(), Some("rr"));
+        let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+        let dynamorio = "/opt/dr/lib64/release/libdynamorio.so";
+        assert_eq!(of("/usr/bin/ls", &[libc, dynamorio]).as_deref(), Some("libdynamorio.so"));
+        let preloaded = "/usr/lib/rr/librrpreload.so";
+        assert_eq!(of("/usr/bin/ls", &[preloaded, libc]).as_deref(), Some("librrpreload.so"));
+        assert_eq!(of("/usr/bin/wine64-preloader", &[]).as_deref(), Some("wine64-preloader"));
+        for ordinary in ["/usr/bin/ls", "/usr/bin/rrdtool", "/usr/bin/pinentry", "/usr/bin/python3.13"] {
+            assert_eq!(of(ordinary, &["/usr/lib/libpin.so.1", libc, "[vdso]", ""]), None, "{ordinary}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use locality_common::heap::{TextRange, function};
-use locality_symbols::Mappings;
+use locality_symbols::{Mapping, Mappings};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
 use super::functions::{self, BODY_BYTES, Point, Symbol};
@@ -40,6 +40,11 @@ impl FileId {
         self.inode ^ (u64::from(major) << 32 | u64::from(minor)).rotate_left(24)
     }
 
+    /// Whether a mapping is of it.
+    pub fn is_of(&self, mapping: &Mapping) -> bool {
+        (self.device, self.inode) == (mapping.device, mapping.inode)
+    }
+
     /// Its inode; the device that other calls tell for it may be another one.
     pub fn inode(&self) -> u64 {
         self.inode
@@ -59,9 +64,8 @@ pub struct Executed {
     pub text: TextRange,
 }
 
-/// The files that a process executes.
-pub fn executed(pid: u32) -> io::Result<Vec<Executed>> {
-    let mappings = Mappings::read(pid)?;
+/// The files that a process executes, of its memory map.
+pub fn executed(pid: u32, mappings: &Mappings) -> Vec<Executed> {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let mut files: Vec<Executed> = Vec::new();
     for mapping in mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0) {
@@ -76,7 +80,7 @@ pub fn executed(pid: u32) -> io::Result<Vec<Executed>> {
         let text = TextRange { start: mapping.start, end: mapping.end };
         files.push(Executed { id, path, is_program: Path::new(&*mapping.path) == program, text });
     }
-    Ok(files)
+    files
 }
 
 /// Our own program.
@@ -155,7 +159,8 @@ mod tests {
 
     #[test]
     fn our_own_allocator_is_found() {
-        let files = executed(std::process::id()).unwrap();
+        let own = std::process::id();
+        let files = executed(own, &Mappings::read(own).unwrap());
         let here = executed as *const () as u64;
         let program: Vec<_> = files.iter().filter(|file| file.is_program).collect();
         assert!(program.len() == 1 && program[0].text.contains(here), "{program:?}");

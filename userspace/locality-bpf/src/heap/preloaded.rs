@@ -38,6 +38,9 @@ const GUESS_NS: u64 = 150;
 /// What the copy of a stack takes: 16 KiB that the thread has mostly not in its caches.
 const SITE_NS: u64 = 4_000;
 
+/// A program has loaded its libraries by this time, if it has a processor.
+const LOADING_NS: u64 = 200_000_000;
+
 /// Calls that are measured in a batch, and batches, of which the fastest counts.
 const CALLS: u32 = 200;
 const BATCHES: usize = 10;
@@ -65,6 +68,8 @@ pub fn start(
         processes: HashMap::new(),
         past_cpu_ns: 0,
         forks: Vec::new(),
+        execs: 0,
+        began: HashMap::new(),
         held: false,
     };
     // Before the command begins.
@@ -89,6 +94,10 @@ struct Reader {
     past_cpu_ns: u64,
     /// Forks that may yet become other programs.
     forks: Vec<(u32, u32, u64)>,
+    /// Programs that traced processes began.
+    execs: u64,
+    /// Processes that live, and when they began their last program.
+    began: HashMap<u32, u64>,
     /// Nothing may be recorded for now.
     held: bool,
 }
@@ -146,11 +155,14 @@ impl Reader {
             Notice::Exec(pid, at_ns) => {
                 self.forks.retain(|(_, child, _)| *child != pid);
                 self.heap.lock().clear(pid, at_ns);
+                self.execs += 1;
+                self.began.insert(pid, at_ns);
                 self.meet(pid);
             }
             Notice::Ended(pid, at_ns) => {
                 self.forks.retain(|(_, child, _)| *child != pid);
                 self.heap.lock().end(pid, at_ns);
+                self.began.remove(&pid);
                 if let Some((met_ns, last_ns)) = self.processes.remove(&pid) {
                     self.past_cpu_ns += last_ns.saturating_sub(met_ns);
                 }
@@ -248,7 +260,11 @@ impl Reader {
         let mut state = self.heap.lock();
         let Some(recorder) = state.recorder() else { return };
         let (followed, small, lost) = (recorder.followed(), recorder.small(), recorder.lost());
-        let recorded = recorder.recorded();
+        let mut recorded = recorder.recorded();
+        // Who began a moment ago may yet load it.
+        let since_ns = sys::monotonic_ns().saturating_sub(LOADING_NS);
+        let loading = self.began.values().filter(|at_ns| **at_ns > since_ns).count() as u64;
+        recorded.unrecorded = self.execs.saturating_sub(recorded.loaded + loading);
         let watched = self.duty.watched();
         let summary = &mut state.summary;
         let counted = followed + small;

@@ -137,6 +137,10 @@ pub struct Recorded {
     pub foreign: Vec<String>,
     /// Processes that gave up reading the time, and were recorded no more.
     pub closed: u64,
+    /// Programs that loaded the library.
+    pub loaded: u64,
+    /// Programs that traced processes began and that did not load it.
+    pub unrecorded: u64,
 }
 
 /// Reads the shared memory.
@@ -421,6 +425,8 @@ impl Recorder {
         let met = (shared.processes_met.load(Ordering::Acquire) as usize).min(PROCESSES);
         let mut recorded = Recorded::default();
         for process in shared.processes.iter().take(met) {
+            // Copies by fork do not ask for their number.
+            recorded.loaded += u64::from(process.pid.load(Ordering::Acquire) != 0);
             match process.state.load(Ordering::Acquire) {
                 state::FOREIGN => {
                     let bytes: Vec<u8> = process

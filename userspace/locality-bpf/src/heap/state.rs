@@ -110,6 +110,13 @@ pub struct Summary {
     pub recorded: Option<Recorded>,
 }
 
+impl Summary {
+    /// Nothing was put into any process.
+    pub fn is_idle(&self) -> bool {
+        self.recorded.as_ref().map_or(self.probes == 0, |recorded| recorded.processes == 0)
+    }
+}
+
 /// A process' blocks.
 #[derive(Debug)]
 struct Process {

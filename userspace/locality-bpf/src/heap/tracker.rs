@@ -7,6 +7,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs,
     path::Path,
     sync::{Arc, atomic::Ordering, mpsc},
     thread::JoinHandle,
@@ -19,10 +20,13 @@ use locality_common::{
     heap::{HeapSettings, ProcessText},
     rules::START_TICK_NS,
 };
+use locality_symbols::Mappings;
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
+    copies,
     duty::{Counted, Decision, Duty, Prices},
+    eligible,
     modules::{self, Executed, FileId},
     price,
     state::{Heap, Notice, Source},
@@ -115,6 +119,10 @@ struct Process {
     ahead: Option<(u64, Link)>,
     /// It runs another program than at first.
     became: bool,
+    /// What it executed when it was looked through last.
+    seen: copies::Seen,
+    /// Probes could harm it.
+    refused: bool,
     scan_due_ns: u64,
     scan_after_ns: u64,
     /// CPU time when it was met, and when last looked at.
@@ -240,6 +248,7 @@ impl Tracker {
                 self.heap.lock().clear(pid, at_ns);
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.became = true;
+                    (process.seen, process.refused) = (copies::Seen::default(), false);
                 }
                 self.meet(pid, now_ns, 0);
             }
@@ -263,6 +272,8 @@ impl Tracker {
             links: HashMap::new(),
             ahead: None,
             became: false,
+            seen: copies::Seen::default(),
+            refused: false,
             scan_due_ns: 0,
             scan_after_ns: 0,
             cpu_ns: (0, 0),
@@ -368,7 +379,7 @@ impl Tracker {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.scan_due_ns = now_ns + process.scan_after_ns;
         process.scan_after_ns = (process.scan_after_ns * 2).min(SCANS_NS);
-        if self.duty.is_paused() || self.held {
+        if self.duty.is_paused() || self.held || process.refused {
             return;
         }
         let Ok(status) = proc::status(pid) else { return };
@@ -380,7 +391,23 @@ impl Tracker {
             // It allocates nothing, and what strace starts waits like this for its tracer.
             return;
         }
-        let Ok(files) = modules::executed(pid) else { return };
+        let Ok(mappings) = Mappings::read(pid) else { return };
+        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let code = mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0);
+        if let Some(name) = eligible::translator(&program, code.map(|mapping| &*mapping.path)) {
+            self.refuse(pid, format!("{name} translates or replays code, which probes could harm"));
+            return;
+        }
+        let files = modules::executed(pid, &mappings);
+        if self.is_copied(pid, &mappings, &files) {
+            self.refuse(
+                pid,
+                "it executes a copy of code with probes in it, which were taken away; --heap=preload or --heap=off \
+                 puts none there"
+                    .to_owned(),
+            );
+            return;
+        }
         // Before the probes of a library, where its code lies: what it maps is no block of the program.
         let mut text = ProcessText::default();
         let mut allocators = text.allocators.iter_mut();
@@ -418,6 +445,27 @@ impl Tracker {
         self.fail("a process is traced by another program, which probes could harm".to_owned());
     }
 
+    /// Takes the probes out of a process, and puts none there until it runs another program.
+    fn refuse(&mut self, pid: u32, why: String) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.refused = true;
+            let links = std::mem::take(&mut process.links).into_values();
+            drop(close(links.chain(process.ahead.take().map(|(_, link)| link))));
+        }
+        self.fail(why);
+    }
+
+    /// Whether a process executes anonymous copies of code with probes in it.
+    fn is_copied(&mut self, pid: u32, mappings: &Mappings, files: &[Executed]) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        let probed: Vec<_> = files
+            .iter()
+            .filter(|file| process.links.contains_key(&file.id))
+            .filter_map(|file| Some((file.id, file.text, self.files.get(&file.id)?.as_ref())))
+            .collect();
+        process.seen.is_copied(pid, mappings, &probed)
+    }
+
     /// Notes why a process is not followed, each reason once.
     fn fail(&mut self, why: String) {
         if self.failures.len() < FAILURES_MAX && self.failures.insert(why.clone()) {
@@ -428,6 +476,11 @@ impl Tracker {
     /// Probes the program that a process is going to run.
     fn probe_program(&mut self, pid: u32, program: &Path) {
         let Ok(file) = program.metadata().map(|metadata| FileId::of(&metadata)) else { return };
+        let resolved = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+        if let Some(name) = eligible::translator(&resolved, std::iter::empty()) {
+            self.fail(format!("{name} translates or replays code, which probes could harm"));
+            return;
+        }
         let Ok(probes) = modules::probes(program, true) else { return };
         let Some(process) = self.processes.get_mut(&pid).filter(|_| !probes.is_empty()) else { return };
         if process.links.keys().any(|known| known.inode() == file.inode()) {

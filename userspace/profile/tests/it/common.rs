@@ -219,7 +219,12 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                     .collect(),
             },
             mode: if rng.bool() { Mode::Live } else { Mode::Exact },
-            sources: Sources { address: text(rng), rate: maybe(rng, text), clock: text(rng) },
+            sources: Sources {
+                address: text(rng),
+                rate: maybe(rng, text),
+                clock: text(rng),
+                heap: maybe(rng, text),
+            },
             ended_by: text(rng),
             policy: text(rng),
             distance_resolution_ns: number(rng),
