@@ -107,7 +107,7 @@ fn entered(regs: *mut pt_regs) -> bool {
         }
         return false;
     }
-    if outer.is_some_and(|outer| is_above(outer, rsp)) {
+    if outer.is_some_and(|outer| is_above(outer, rsp, settings.epoch)) {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
@@ -141,10 +141,11 @@ fn is_within(outer: &Pending, rsp: u64) -> bool {
 
 /// Whether `outer` has yet to return and lies below a call at `rsp`, which then runs on another stack (an alternate signal
 /// stack, a fiber). The kernel takes each probed return below a new one for abandoned, and ends the program by SIGILL when
-/// that return comes (`cleanup_return_instances` in kernel/events/uprobes.c). Pauses of the probes change nothing in this.
+/// that return comes (`cleanup_return_instances` in kernel/events/uprobes.c). The trampoline itself overwrites the place of the
+/// return address, which therefore speaks only where a return may have been missed.
 #[inline(always)]
-fn is_above(outer: &Pending, rsp: u64) -> bool {
-    outer.rsp < rsp && return_address(outer.rsp) >= TRAMPOLINE
+fn is_above(outer: &Pending, rsp: u64, epoch: u32) -> bool {
+    outer.rsp < rsp && (outer.epoch == epoch || return_address(outer.rsp) >= TRAMPOLINE)
 }
 
 #[inline(always)]
