@@ -41,18 +41,18 @@ impl Spared {
         Self { own, ancestors }
     }
 
-    /// Tells the kernel side.
+    /// Tells the kernel side. A launched command is our child and waits by now; children of who is ours are no targets, its own are.
     ///
     /// # Errors
     /// It has no room.
-    pub fn announce(&self, kernel: &mut Object) -> anyhow::Result<()> {
+    pub fn announce(&self, kernel: &mut Object, command: Option<u32>) -> anyhow::Result<()> {
         kernel.spare(self.own, spared::OWN)?;
         kernel.spare(FIRST, spared::ALONE)?;
         for pid in self.ancestors.keys() {
             kernel.spare(*pid, spared::ALONE)?;
         }
         // Helpers that run already; later ones are met by the kernel side.
-        for pid in proc::all().into_iter().filter(|pid| self.is_own(*pid)) {
+        for pid in proc::all().into_iter().filter(|pid| self.is_own(*pid) && Some(*pid) != command) {
             kernel.spare(pid, spared::OWN)?;
         }
         Ok(())

@@ -193,7 +193,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
         let spared = Spared::of_this_process();
-        spared.announce(&mut object)?;
+        spared.announce(&mut object, launched.as_ref().map(|launched| launched.pid))?;
         object.attach_lifecycle()?;
         let (windows, no_windows) = match windows {
             Some(Ok(windows)) => (Some(windows), None),
