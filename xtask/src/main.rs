@@ -6,6 +6,7 @@ mod bench;
 mod demo;
 mod distributions;
 mod ebpf;
+mod fuzz;
 mod kernels;
 mod lint;
 mod qemu;
@@ -36,6 +37,8 @@ enum Command {
     Distributions(distributions::Options),
     /// Compile the eBPF programs into ebpf/prebuilt
     Ebpf(ebpf::Options),
+    /// Try hostile input of every kind by the million, in child processes; findings are saved and can be tried again
+    Fuzz(fuzz::Options),
     /// Boot kernels of Debian under emulation, and try on each what is claimed for it
     Kernels(kernels::Options),
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),
         Command::Ebpf(options) => ebpf::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Kernels(options) => kernels::run(&options),
     };
     match done {

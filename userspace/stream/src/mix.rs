@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::analysis::{Analysis, ArenaFull};
 use crate::classify::{Class, Instruction};
-use crate::code::Code;
+use crate::code::{BlockRecord, Code};
 use crate::event::{Event, Kind};
 
 /// Instructions executed, by what they do.
@@ -118,9 +118,13 @@ impl BlockCounts {
 
     fn cut(&mut self, executed: u64, code: &Code<'_>) {
         let block = self.begun.remove(&self.thread).and_then(|block| code.blocks.get(block as usize));
-        if let Some(block) = block {
+        // As in `Mix::of_chosen`, a block that the code has not whole counts for nothing; a damaged one may have billions.
+        let is_whole = |block: &&BlockRecord| {
+            (block.first as usize).saturating_add(block.count as usize) <= code.instructions.len()
+        };
+        if let Some(block) = block.filter(is_whole) {
             let executed = u32::try_from(executed).unwrap_or(u32::MAX).min(block.count);
-            for index in block.first.saturating_add(executed)..block.first.saturating_add(block.count) {
+            for index in block.first + executed..block.first + block.count {
                 *self.unexecuted.entry(index).or_default() += 1;
             }
         }
@@ -156,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::code::{BlockRecord, InstructionRecord};
+    use crate::code::InstructionRecord;
 
     /// Bytes, class, loads, stores: as the processor's manual has it.
     const CODE: [(&[u8], Class, bool, bool); 12] = [
@@ -188,6 +192,25 @@ mod tests {
             *mix.classes.entry(class).or_default() += 1;
         }
         mix
+    }
+
+    /// What another process' memory may say of a block: no loop over billions of instructions, and no count of them.
+    #[test]
+    fn a_block_that_the_code_has_not_whole_counts_for_nothing() {
+        let instructions = code();
+        for (first, count) in [(0, u32::MAX), (5, 8), (u32::MAX, 1), (u32::MAX, u32::MAX)] {
+            let blocks = [BlockRecord { first, count }, BlockRecord { first: 0, count: 2 }];
+            let code = Code { instructions: &instructions, blocks: &blocks };
+            let mut analysis = BlockCounts::default();
+            let events = [
+                Event::new(Kind::BLOCK, 1, 0),
+                Event::new(Kind::BLOCK, 0, 0),
+                Event::new(Kind::BLOCK_CUT, 0, 1),
+            ];
+            analysis.observe(&events, &code).unwrap();
+            assert!(analysis.unexecuted.is_empty(), "{first} {count}");
+            assert_eq!(analysis.mix(&code, &code.classify()), oracle(0..2), "{first} {count}");
+        }
     }
 
     proptest! {

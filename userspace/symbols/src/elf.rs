@@ -139,7 +139,7 @@ impl Elf {
         let parsed = EhFrameHdr::new(self.bytes.get(header.clone())?, LittleEndian).parse(&bases, 8).ok()?;
         let Pointer::Direct(frames_address) = parsed.eh_frame_ptr() else { return None };
         let segment = self.segments.iter().find(|segment| segment.holds_address(frames_address))?;
-        let start = frames_address - segment.address + segment.offset;
+        let start = (frames_address - segment.address).checked_add(segment.offset)?;
         let end = segment.offset.checked_add(segment.file_bytes)?.min(self.bytes.len() as u64);
         let frames = usize::try_from(start).ok()?..usize::try_from(end).ok()?;
         self.bytes.get(frames.clone())?;
@@ -312,4 +312,31 @@ pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Headers may say that a segment lies anywhere in the file; no sum of their numbers may end us.
+    #[test]
+    fn segments_at_impossible_offsets_have_no_unwind_tables() {
+        let whole = std::fs::read("/proc/self/exe").unwrap();
+        let header = FileHeader64::<Endianness>::parse(&*whole).unwrap();
+        let first = header.e_phoff(Endianness::Little) as usize;
+        let count = usize::from(header.e_phnum(Endianness::Little));
+        let mut tables = 0;
+        for offset in [0, 1 << 63, u64::MAX - 1, u64::MAX] {
+            let mut bytes = whole.clone();
+            for at in (0..count).map(|number| first + 56 * number) {
+                if offset > 0 && bytes[at..at + 4] == elf::PT_LOAD.to_le_bytes() {
+                    bytes[at + 8..at + 16].copy_from_slice(&offset.to_le_bytes());
+                }
+            }
+            let parsed = Elf::parse(Bytes::Copied(bytes)).unwrap();
+            let has_header = |tables: UnwindTables| matches!(tables.index, UnwindIndex::Header(_));
+            tables += usize::from(parsed.unwind_tables.is_some_and(has_header));
+        }
+        assert_eq!(tables, 1, "only the whole file has tables that the header leads to");
+    }
 }

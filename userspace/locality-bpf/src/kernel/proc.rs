@@ -45,8 +45,9 @@ pub fn status(tid: u32) -> io::Result<Status> {
     Ok(parse_status(&text(format!("/proc/{tid}/status"))?))
 }
 
-/// The kernel writes newlines in the name as `\n` here, so a line is a field whatever the name is.
-fn parse_status(text: &str) -> Status {
+/// Fields of the text of `/proc/PID/status`. The kernel writes newlines in the name as `\n` here, so a line is a field
+/// whatever the name is.
+pub fn parse_status(text: &str) -> Status {
     let mut status = Status { kernel_thread: true, ..Status::default() };
     for line in text.lines() {
         let Some((key, value)) = line.split_once(':') else { continue };
@@ -91,8 +92,8 @@ pub fn start_ticks(tid: u32) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
 }
 
-/// The name, in parentheses, may itself hold spaces, parentheses and newlines, so fields count from its end.
-fn parse_start_ticks(stat: &str) -> Option<u64> {
+/// Start in clock ticks, from the text of `/proc/PID/stat`. The name, in parentheses, may itself hold spaces, parentheses and newlines, so fields count from its end.
+pub fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
@@ -133,7 +134,8 @@ pub fn leak_checker(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| has_leak_checker(&String::from_utf8_lossy(&maps)))
 }
 
-fn has_leak_checker(maps: &str) -> bool {
+/// The same, from the text of `/proc/PID/maps`.
+pub fn has_leak_checker(maps: &str) -> bool {
     const LIBRARIES: [&str; 4] = ["/liblsan.so", "/libasan.so", "/libhwasan.so", "/libclang_rt."];
     // "AddressSanitizer Algorithm", mapping for x86-64 Linux: HighShadow and LowShadow begin at these addresses.
     const SHADOWS: [&str; 2] = ["00007fff7000-", "7fff7000-"];
@@ -151,15 +153,15 @@ pub fn is_loading(pid: u32, ip: u64) -> bool {
 }
 
 /// Where the kernel mapped the interpreter of a program, if it has one (`AT_BASE`, getauxval(3)).
-fn loader_base(auxv: &[u8]) -> Option<u64> {
+pub fn loader_base(auxv: &[u8]) -> Option<u64> {
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     let mut pairs =
         auxv.chunks_exact(16).map(|pair| pair.split_at(8)).map(|(key, value)| (word(key), word(value)));
     pairs.find(|(key, base)| *key == libc::AT_BASE && *base != 0).map(|(_, base)| base)
 }
 
-/// Whether both addresses lie in mappings of one file.
-fn is_in_file_at(base: u64, ip: u64, maps: &str) -> bool {
+/// Whether both addresses lie in mappings of one file, by the text of `/proc/PID/maps`.
+pub fn is_in_file_at(base: u64, ip: u64, maps: &str) -> bool {
     let file_at = |address: u64| {
         maps.lines().find_map(|line| {
             let mut words = line.split_whitespace();

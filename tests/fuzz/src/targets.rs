@@ -1,0 +1,77 @@
+//! What is tried: each target makes inputs, and hands them to the code that reads such input in a trace.
+
+mod arenas;
+mod code;
+mod faulty;
+mod files;
+mod profiles;
+mod texts;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use fastrand::Rng;
+
+/// One kind of input.
+pub trait Target {
+    /// An input, nearly right.
+    fn make(&mut self, random: &mut Rng) -> Vec<u8>;
+
+    /// Has our code read it. Panics where an answer cannot be right.
+    fn run(&mut self, input: &[u8]);
+}
+
+/// All targets, the cheap ones first.
+pub const NAMES: [&str; 17] = [
+    "isa",
+    "classify",
+    "stream",
+    "records",
+    "maps",
+    "proc",
+    "perfmap",
+    "demangle",
+    "json",
+    "windows",
+    "reuse",
+    "cachesim",
+    "symbols",
+    "objects",
+    "approximate",
+    "profile",
+    "cells",
+];
+
+/// A target with a fault of each kind, for the driver's own test: tried only by its name.
+pub const FAULTY: &str = "faulty";
+
+/// Makes what targets mutate: programs with debug information, and a profile.
+pub fn prepare(folder: &Path) -> Result<()> {
+    files::prepare(folder)?;
+    profiles::prepare(folder)
+}
+
+/// A target by its name.
+pub fn open(name: &str, folder: &Path) -> Result<Box<dyn Target>> {
+    Ok(match name {
+        "isa" => Box::new(code::Isa::open()?),
+        "classify" => Box::new(code::Classify::open()?),
+        "stream" => Box::new(code::Stream::open()?),
+        "records" => Box::new(code::Records),
+        "windows" => Box::new(code::Windows::open()?),
+        "maps" => Box::new(texts::Maps),
+        "proc" => Box::new(texts::Proc),
+        "perfmap" => Box::new(texts::PerfMap::open()?),
+        "demangle" => Box::new(texts::Demangle),
+        "json" => Box::new(texts::Json),
+        "reuse" => Box::new(arenas::Reuse),
+        "cachesim" => Box::new(arenas::CacheSim),
+        "symbols" => Box::new(files::Files::open(files::Reader::Symbols, folder)?),
+        "objects" => Box::new(files::Files::open(files::Reader::Objects, folder)?),
+        "approximate" => Box::new(files::Files::open(files::Reader::Approximate, folder)?),
+        "profile" => Box::new(profiles::Profiles::open(false, folder)?),
+        "cells" => Box::new(profiles::Profiles::open(true, folder)?),
+        FAULTY => Box::new(faulty::Faulty),
+        _ => bail!("there is no target {name}"),
+    })
+}
