@@ -24,10 +24,11 @@ pub struct Difference {
 }
 
 impl Curve {
-    /// From (bytes, ratio) in any order. `None` unless there are points, all of them finite ratios from 0 to 1.
+    /// From (bytes, ratio) in any order. `None` unless there are points, all of them finite sizes of a byte or more, and
+    /// ratios from 0 to 1.
     pub fn new(mut points: Vec<(f64, f64)>) -> Option<Self> {
         let sound =
-            |&(bytes, ratio): &(f64, f64)| bytes > 0.0 && bytes.is_finite() && (0.0..=1.0).contains(&ratio);
+            |&(bytes, ratio): &(f64, f64)| bytes >= 1.0 && bytes.is_finite() && (0.0..=1.0).contains(&ratio);
         if points.is_empty() || !points.iter().all(sound) {
             return None;
         }
@@ -50,7 +51,8 @@ impl Curve {
         match (before, self.points.get(next)) {
             (Some(a), Some(b)) => {
                 let share = (bytes / a.0).log2() / (b.0 / a.0).log2();
-                a.1 + share * (b.1 - a.1)
+                // Of neighbouring floating-point numbers the ratio rounds to 1.
+                if share.is_finite() { a.1 + share * (b.1 - a.1) } else { b.1 }
             }
             (Some(only), None) | (None, Some(only)) => only.1,
             (None, None) => f64::NAN,
@@ -77,4 +79,23 @@ pub fn difference(a: &Curve, b: &Curve, granule_bytes: u64) -> Option<Difference
     let worst = compared.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
     let mean = compared.iter().map(|found| found.0).sum::<f64>() / compared.len() as f64;
     Some(Difference { mean, worst, sizes: compared.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_cache_has_are_refused_and_close_ones_have_a_ratio() {
+        for bytes in [0.0, -1.0, 1e-320, f64::MIN_POSITIVE, f64::INFINITY, f64::NAN] {
+            assert!(Curve::new(vec![(bytes, 0.5), (4096.0, 0.5)]).is_none(), "{bytes}");
+        }
+        for below in [4096_f64.next_down(), 1.0, 4096.0, 1e308] {
+            let curve = Curve::new(vec![(below, 1.0), (4096.0, 0.5)]).unwrap();
+            let other = Curve::new(vec![(8.0, 1.0), (1e308, 0.0)]).unwrap();
+            assert!((0.0..=1.0).contains(&curve.at(4096.0)), "{below}: {}", curve.at(4096.0));
+            let found = difference(&curve, &other, 8).unwrap();
+            assert!(found.mean.is_finite() && found.worst.0.is_finite(), "{below}: {found:?}");
+        }
+    }
 }
