@@ -162,7 +162,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     pub(crate) fn load(&mut self, cache: usize, number: u64, loader: Loader) -> u32 {
         let loader = Loader { object: self.object(number, &loader), ..loader };
         let (arena, s) = (self.arena, &mut *self.s);
-        s.loads += 1;
+        // Of a damaged state counts may be anything; results of it are then wrong, but results.
+        s.loads = s.loads.wrapping_add(1);
         let first = &s.now.caches[cache];
         let (slot, old) = first.load(arena, number, s.clock);
         // SAFETY: a slot of this cache, and no other reference to a line of the first level.
@@ -173,7 +174,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
         *line = begin(&loader);
         // SAFETY: the loader's node is one of the list.
-        unsafe { s.nodes.at(arena, loader.node).lines += 1 };
+        let lines = unsafe { &mut s.nodes.at(arena, loader.node).lines };
+        *lines = lines.wrapping_add(1);
         let behind = Loader { count: 0, mask: 0, ..loader };
         let (missed, link) = match s.model.levels {
             1 => (0, 0),
@@ -284,7 +286,8 @@ impl State {
         }
         *line = begin(&loader);
         // SAFETY: the loader's node is one of the list.
-        unsafe { self.nodes.at(arena, loader.node).lines += 1 };
+        let lines = unsafe { &mut self.nodes.at(arena, loader.node).lines };
+        *lines = lines.wrapping_add(1);
         let (missed, link) = self.last_level(arena, number, loader);
         line.link = link;
         (missed + 1, slot + 1)
@@ -328,7 +331,8 @@ impl State {
         }
         *line = begin(&loader);
         // SAFETY: the loader's node is one of the list.
-        unsafe { self.nodes.at(arena, loader.node).lines += 1 };
+        let lines = unsafe { &mut self.nodes.at(arena, loader.node).lines };
+        *lines = lines.wrapping_add(1);
         (1, link)
     }
 }

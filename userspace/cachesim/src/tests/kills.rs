@@ -70,6 +70,21 @@ fn a_full_arena_stops_and_still_balances() {
     assert!(totals.sum[crate::Column::Dw] > 2);
 }
 
+#[test]
+fn a_damaged_count_of_loads_goes_on_from_zero() {
+    let (text, heap) = (Text::new(), Heap::new(1 << 24).unwrap());
+    let config = Config::parse("L1:1024/2/64+LL:2048/2/64").unwrap();
+    let ops = [Op::Call(1), Op::Access(0x1000, 8, 0, 0)];
+    let (offset, _) = simulate(&heap, &text, &config, &ops);
+    let mut sim = CacheSim::open(&heap, offset).unwrap();
+    sim.values().loads = u64::MAX;
+    let mut run = Run::new(&text, &config, Told::All);
+    [Op::Call(2), Op::Access(0x9000, 8, 0, 0)].iter().for_each(|op| run.step(op));
+    let (events, ..) = run.finish();
+    sim.observe(&events, &text.code()).unwrap();
+    assert!(sim.values().loads < 16, "{}", sim.values().loads);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: testing::cases(32), ..ProptestConfig::default() })]
 
