@@ -120,7 +120,10 @@ fn the_recorder_is_named_first_and_children_without_it_are_counted() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "busy", BUSY, &[]);
-    let launched = Launched::new(&["sh", "-c", "\"$0\"; env -i \"$0\"; env -i \"$0\"; :", &program]);
+    // The shell that `system` starts, and what the shell starts.
+    let text = "#include <stdlib.h>\nint main(int argc, char **argv) { return system(argv[1]); }";
+    let by_system = compile(directory.path(), "by_system", text, &[]);
+    let launched = Launched::new(&[&by_system, &format!("{program}; :")]);
     let sources = &launched.report["run"]["sources"];
     assert!(sources["heap"].as_str().unwrap_or_default().contains("LD_PRELOAD"), "{sources}");
     assert!(launched.notices().contains("Allocations of 2 programs"), "{}", launched.notices());
