@@ -210,8 +210,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         } else {
             s.nodes.push(self.arena, node)?
         };
-        s.used += 1;
-        s.nodes_made += 1;
+        s.used = s.used.wrapping_add(1);
+        s.nodes_made = s.nodes_made.wrapping_add(1);
         Some(number)
     }
 
