@@ -91,20 +91,24 @@ fn one_odd_cell_is_an_answer_or_a_refusal() {
     let mut tried = 0;
     for (index, (table, column)) in columns.iter().enumerate() {
         for (turn, value) in VALUES.iter().enumerate() {
-            // Each cell meets each value, and each command every fourth of these; probabilities meet all of them.
+            let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
+            // Probabilities and costs meet all values; other cells each third one, so that the sweep stays short.
+            if !is_real && (index + turn) % 3 != 0 {
+                continue;
+            }
             let whole_table = (index + turn) % 2 == 0;
             if !set(&whole, &damaged, table, column, value, whole_table) {
                 continue;
             }
             let what = format!("{table}.{column} = {value} (all rows: {whole_table})");
-            let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
             for (number, words) in commands.iter().enumerate() {
-                if is_real || (index + turn + number) % commands.len() == 0 {
+                // Each command has its turn.
+                if (index + turn / 3 + number) % commands.len() == 0 || (is_real && number < 2) {
                     check(&damaged, words, &what);
                     tried += 1;
                 }
             }
         }
     }
-    assert!(tried > 400, "{tried}");
+    assert!(tried > 200, "{tried}");
 }
