@@ -298,7 +298,7 @@ fn limits_are_named_and_so_is_the_signal_that_ends_a_command() {
         text(&Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap().stderr)
     };
     for (limit, word) in
-        [("-n 12", "only 12 files"), ("-n 40", "only 40 files"), ("-f 8", "ulimit -f unlimited")]
+        [("-n 12", "at most 12 files"), ("-n 40", "at most 40 files"), ("-f 8", "ulimit -f unlimited")]
     {
         let said = limited(limit);
         assert!(said.contains(word) && said.lines().count() == 1, "{limit}: {said}");
