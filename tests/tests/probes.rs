@@ -89,7 +89,8 @@ fn a_handler_on_a_stack_above_may_allocate_inside_of_an_allocation() {
     }
 }
 
-/// Copies the page of `malloc` with what is in it, and perhaps runs the copy.
+/// Copies the page of `malloc` while a probe stands there (probes come and go with the budget), and perhaps
+/// runs the copy. Exit code 9: no probe within 20 seconds.
 const COPIES: &str = r#"
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -110,11 +111,13 @@ static void work(double seconds) {
     } while (now.tv_sec - began.tv_sec + (now.tv_nsec - began.tv_nsec) / 1e9 < seconds);
 }
 int main(int argc, char **argv) {
-    work(1);
+    volatile unsigned char *entry = (void *)(uintptr_t)malloc;
+    for (int tries = 0; tries < 200 && *entry != 0xcc; tries++) work(0.1);
     uintptr_t from = (uintptr_t)malloc & ~4095ul;
     char *copy = mmap(0, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(copy, (void *)from, 8192);
     mprotect(copy, 8192, PROT_READ | PROT_EXEC);
+    if (((unsigned char *)copy)[(uintptr_t)malloc - from] != 0xcc) return 9;
     if (!strcmp(argv[1], "run")) ((void *(*)(size_t))(copy + ((uintptr_t)malloc - from)))(5000);
     work(4);
     return 0;

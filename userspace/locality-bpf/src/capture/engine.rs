@@ -260,7 +260,7 @@ impl Capture {
         let thread_waker = Arc::clone(&waker);
         let keeper = PerfEvent::keeper().context("cannot open a perf event")?;
         let thread = std::thread::Builder::new()
-            .name("capture".into())
+            .name(super::THREAD.into())
             .spawn(move || {
                 let _keeper = keeper;
                 super::stops::warm_up();

@@ -275,7 +275,7 @@ impl Capture {
         if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
             return;
         }
-        let newborn = self.unmet.remove(tid).map(|(newborn, _)| newborn);
+        let newborn = self.unmet.get(tid);
         let is_newborn = newborn.is_some() && !self.members.processes.contains_key(&tgid);
         let holding = match self.members.processes.get(&tgid) {
             Some(process) => {
@@ -294,6 +294,8 @@ impl Capture {
             }),
         };
         if let Some(holding) = holding {
+            // A newborn that ended just now stays there, and its end is counted.
+            self.unmet.remove(tid);
             self.adopt(tgid, tid, holding);
         }
         if let Some(process) = self.members.processes.get_mut(&tgid).filter(|_| is_newborn) {

@@ -32,5 +32,8 @@ pub use members::REGISTERS;
 pub use metering::{METER_CLOCKS, READINGS};
 pub use windows::{Wanted, Windows};
 
+/// Name of the capture thread.
+pub const THREAD: &str = "capture";
+
 /// Most other threads of a process in which a watch is armed.
 pub const SIBLINGS: usize = 16;

@@ -1,6 +1,12 @@
 //! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader must know.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use locality_analysis::model::{Mode, Overhead, Run, Sources};
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
@@ -12,6 +18,7 @@ use super::{
 };
 use crate::{
     capture::{
+        self,
         event::{Costs, get},
         spared::Spared,
     },
@@ -61,9 +68,14 @@ pub const PROBES: &str = "probes of the kernel in the traced programs' allocatio
 /// A shorter wait for a processor is not reported.
 const NOTABLE: Duration = Duration::from_secs(1);
 
-/// Time in which the controller was ready to run and had no processor, where it is notable.
+/// The longest wait that was seen; the capture thread ends before the report is written.
+static LONGEST_WAIT_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Time in which the controller or the capture thread was ready to run and had no processor, where it is notable.
 pub fn starved() -> Option<Duration> {
-    proc::main_thread_waited().ok().filter(|waited| *waited > NOTABLE)
+    let waited = proc::longest_wait(capture::THREAD);
+    let before = LONGEST_WAIT_NS.fetch_max(waited.as_nanos() as u64, Ordering::Relaxed);
+    Some(waited.max(Duration::from_nanos(before))).filter(|waited| *waited > NOTABLE)
 }
 
 /// What the books are kept from.

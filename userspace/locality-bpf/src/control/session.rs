@@ -136,6 +136,23 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     })
 }
 
+/// Has the capture thread begin above the priority of real-time threads that are to be traced: where these have all
+/// processors, a thread below their priority would not run before they end.
+fn outrank(targets: &Targets) {
+    let is_program = |pid: &u32| !proc::status(*pid).is_ok_and(|status| status.kernel_thread);
+    let pids: Vec<u32> = match targets {
+        Targets::Processes(pids) => pids.clone(),
+        Targets::Cgroups(_, folders) => {
+            folders.iter().flat_map(|folder| cgroup::processes(folder)).filter(is_program).collect()
+        }
+        Targets::All => proc::all().into_iter().filter(is_program).collect(),
+        Targets::Command(_) => Vec::new(),
+    };
+    for tid in pids.into_iter().flat_map(|pid| proc::threads(pid).unwrap_or_default()) {
+        sys::outrank(sys::real_time_priority(tid));
+    }
+}
+
 fn run_to_end(plan: &Plan) -> Result<Outcome> {
     sys::block_sigchld().context("cannot block SIGCHLD")?;
     let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
@@ -173,6 +190,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
             "no precision can be waited for without windows, and {why}: end the trace by -d SECONDS in place of --until-ci"
         );
     }
+    outrank(&plan.targets);
     let hurry = sys::Hurry::begin();
     let offsets = btf::kernel_offsets()?;
     let (mut object, mut ring, heap) =
@@ -589,6 +607,8 @@ impl<'a> Trace<'a> {
         file: std::path::PathBuf,
     ) -> Result<Outcome> {
         ending::closing();
+        // The capture thread, whose wait counts, ends below.
+        starved();
         self.progress.clear();
         self.clock.stop();
         if let (Some(pid), None, "SIGTERM") = (command, self.command_status, ended_by) {

@@ -75,15 +75,21 @@ pub fn parse_status(text: &str) -> Status {
     status
 }
 
-/// Time that the first thread of our own process was ready to run and waited for a processor, since it began: the second
-/// field of `/proc/PID/schedstat` (Documentation/scheduler/sched-stats.rst of Linux), in nanoseconds there.
-///
-/// # Errors
-/// `NotFound` where the kernel was built without these accounts.
-pub fn main_thread_waited() -> io::Result<Duration> {
-    let accounts = text("/proc/self/schedstat")?;
-    let waited = accounts.split_whitespace().nth(1).and_then(|field| field.parse().ok());
-    waited.map(Duration::from_nanos).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+/// The longer of the times that the first thread of our own process, and the thread with this name, were ready to
+/// run and waited for a processor, since each began: the second field of `/proc/PID/task/TID/schedstat`
+/// (Documentation/scheduler/sched-stats.rst of Linux), in nanoseconds there. Zero where the kernel was built
+/// without these accounts.
+pub fn longest_wait(thread: &str) -> Duration {
+    let own = std::process::id();
+    let waited = |tid: u32| {
+        let folder = Path::new("/proc/self/task").join(tid.to_string());
+        if tid != own && text(folder.join("comm")).ok()?.trim_end() != thread {
+            return None;
+        }
+        text(folder.join("schedstat")).ok()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    let threads = threads(own).unwrap_or_default();
+    Duration::from_nanos(threads.into_iter().filter_map(waited).max().unwrap_or(0))
 }
 
 /// Start of a thread since boot, in clock ticks (field 22 of `/proc/PID/stat`).
