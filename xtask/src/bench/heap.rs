@@ -1,8 +1,10 @@
 //! What following allocations costs: each program untraced, traced without (`--heap=off`) and with the recorder (`--heap=preload`), in
 //! turn, and the share of its blocks that were recorded with a call path.
 //!
-//! CPU time of the program and its children (`wait4`, with the tracer's own time in it, as a user pays it) and wall time; medians over
-//! `--pairs` of ratios within a round. Sources of error: the machine must be idle; a trace's start is included, hence runs of some seconds.
+//! Wall and CPU time of the program: untraced by `getrusage`, traced as the profile has them, from the program's start
+//! to its end. The tracer's own start and report are not part of a program's time. Medians over `--pairs` of ratios
+//! within a round. Sources of error: the machine must be idle; the profile's CPU time is read every 250 ms and at the
+//! end of the process.
 
 use std::{
     path::Path,
@@ -46,8 +48,8 @@ const TRIAL: (u64, u64) = (1000, 200);
 
 /// Programs of the distribution.
 const PYTHON: &str =
-    "d = {}\nfor r in range(12):\n    for i in range(200000): d[i * 7919 & 0xffff] = str(i) * (i % 90)";
-const PERL: &str = "for my $r (1..14) { for (1..200000) { $h{$_*7919&0xffff} = 'x' x ($_ % 3000) } }";
+    "d = {}\nfor r in range(48):\n    for i in range(200000): d[i * 7919 & 0xffff] = str(i) * (i % 90)";
+const PERL: &str = "for my $r (1..28) { for (1..200000) { $h{$_*7919&0xffff} = 'x' x ($_ % 3000) } }";
 
 /// Options.
 #[derive(clap::Args)]
@@ -110,8 +112,10 @@ fn table(options: &Options, folder: &Path) -> Result<()> {
         let (mut blocks, mut shares) = (Vec::new(), Vec::new());
         for _ in 0..options.pairs {
             let plain = seconds(command)?;
-            let off = seconds(&traced("--heap=off", command))?;
-            let with = seconds(&traced("--heap=preload", command))?;
+            seconds(&traced("--heap=off", command))?;
+            let off = traced_seconds(&profile)?;
+            seconds(&traced("--heap=preload", command))?;
+            let with = traced_seconds(&profile)?;
             untraced.push(plain.0);
             let these = [off.0 / plain.0, off.1 / plain.1, with.0 / plain.0, with.1 / plain.1];
             ratios.iter_mut().zip(these).for_each(|(all, one)| all.push(one));
@@ -130,18 +134,28 @@ fn table(options: &Options, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Allocations of the least size or more, as the recorder counted them, and how many of these a profile has with a call path.
+/// Wall and CPU seconds of the traced programs, as a profile has them.
+fn traced_seconds(profile: &Path) -> Result<(f64, f64)> {
+    two_numbers(profile, "select wall_ns / 1e9 from run", "select cpu_ns / 1e9 from run")
+}
+
+/// Allocations of the least size or more, as the recorder counted them, and how many of these a profile has with a
+/// call path.
 fn recorded(profile: &Path) -> Result<(f64, f64)> {
-    let query = "import sqlite3, sys\n\
-                 get = lambda query: (sqlite3.connect(sys.argv[1]).execute(query).fetchone() or [0])[0] or 0\n\
-                 print(get('select made - smaller from heap'), get('select sum(allocations) from allocation_site'))";
-    let said = Command::new("python3").args(["-c", query]).arg(profile).output()?;
+    two_numbers(profile, "select made - smaller from heap", "select sum(allocations) from allocation_site")
+}
+
+fn two_numbers(profile: &Path, first: &str, second: &str) -> Result<(f64, f64)> {
+    let script = "import sqlite3, sys\n\
+                  get = lambda query: (sqlite3.connect(sys.argv[1]).execute(query).fetchone() or [0])[0] or 0\n\
+                  print(get(sys.argv[2]), get(sys.argv[3]))";
+    let said = Command::new("python3").args(["-c", script]).arg(profile).args([first, second]).output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let mut numbers = text.split_whitespace().map(str::parse::<f64>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(large)), Some(Ok(with_path))) => Ok((large, with_path)),
+        (Some(Ok(first)), Some(Ok(second))) => Ok((first, second)),
         _ => bail!(
-            "{} tells nothing of allocations: {}",
+            "{} does not answer `{first}`, `{second}`: {}",
             profile.display(),
             String::from_utf8_lossy(&said.stderr)
         ),
