@@ -28,14 +28,15 @@ pub const STOP_SIGNALS: u32 = 10;
 pub const TARGETS_FULL: u32 = 11;
 /// A reading of a meter that user space has withdrawn already.
 pub const FILTERED_STALE_METER: u32 = 12;
-/// Runs of the allocation probe at a function's entry, the kernel emulating the probed instruction. What the allocation
-/// probes count is not part of [`FATE`]: they have a ring of their own.
+/// Runs of the allocation probe at a function's entry, the kernel emulating the probed instruction.
+/// What the allocation probes count is not part of [`FATE`]: they have a ring of their own.
 pub const HEAP_CALLS: u32 = 13;
 /// The same, the kernel stepping over the probed instruction.
 pub const HEAP_STEPPED_CALLS: u32 = 14;
 /// Calls that ask for less than the least size.
 pub const HEAP_SMALL: u32 = 15;
-/// Calls of one allocation function by another, and calls of `mmap` that give the program no memory: files, stacks.
+/// Calls of one allocation function by another, and calls of `mmap` that give the program no
+/// memory: files, stacks.
 pub const HEAP_NESTED: u32 = 16;
 /// Frees of what is not known, and of nothing.
 pub const HEAP_FREE_UNKNOWN: u32 = 17;
@@ -57,7 +58,8 @@ pub const HEAP_SITES_LOST: u32 = 24;
 pub const HEAP_LIVE_FULL: u32 = 25;
 /// A hardware sample whose instruction accessed no memory, or whose instruction the processor lost.
 pub const FILTERED_NO_ADDRESS: u32 = 26;
-/// Ticks of the clock that met a target of whose words some are watched. Not part of [`FATE`], as what is below.
+/// Ticks of the clock that met a target of whose words some are watched. Not part of [`FATE`], as
+/// what is below.
 pub const ARMED_TICKS: u32 = 27;
 /// Those of them that met it in a repeated string instruction, of its own or of the kernel.
 pub const ARMED_STRING_TICKS: u32 = 28;

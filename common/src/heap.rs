@@ -1,4 +1,5 @@
-//! What the allocation probes and user space share: records, map values, kinds of functions, and how a site is named.
+//! What the allocation probes and user space share: records, map values, kinds of functions, and
+//! how a site is named.
 //!
 //! Not here: which functions of a library are of which kind (user space), the sampling records (`record`).
 
@@ -14,7 +15,8 @@ pub mod function {
     pub const REALLOC: u32 = 3;
     /// `reallocarray(block, n, bytes)`.
     pub const REALLOC_ARRAY: u32 = 4;
-    /// `aligned_alloc(alignment, bytes)`, `memalign(alignment, bytes)`, mimalloc's `heap_malloc(heap, bytes, …)`.
+    /// `aligned_alloc(alignment, bytes)`, `memalign(alignment, bytes)`, mimalloc's
+    /// `heap_malloc(heap, bytes, …)`.
     pub const MEMALIGN: u32 = 5;
     /// `posix_memalign(&block, alignment, bytes)`: returns 0 or an error.
     pub const POSIX_MEMALIGN: u32 = 6;
@@ -34,8 +36,8 @@ pub mod function {
     pub const MASK: u64 = 0xff;
     /// Cookie bit: its probed instruction is one that the kernel must step over, the dearer kind.
     pub const STEPPED: u64 = 0x200;
-    /// Cookie bit: an allocator's function in the program itself, so that where a call comes from does not tell whether the
-    /// allocator made it.
+    /// Cookie bit: an allocator's function in the program itself, so that where a call comes from
+    /// does not tell whether the allocator made it.
     pub const OWN: u64 = 0x400;
 }
 
@@ -207,13 +209,14 @@ pub const SITE_WORDS: usize = 16;
 /// See [`SITE_WORDS`].
 pub const SITE_PIECES: usize = 4;
 
-/// Bits of the stack pointer that go into a site's name: two threads that come the same way have them in common, two ways
-/// mostly have not.
+/// Bits of the stack pointer that go into a site's name: two threads that come the same way have
+/// them in common, two ways mostly have not.
 const DEPTH_MASK: u64 = 0xffff;
 
-/// Names a site: by its return address, the depth of the stack, and (by [`site_piece`]) the words above that point into the
-/// program's text: the returns of the callers, and what was left there by earlier calls, so that one way may get several
-/// names. Two ways that agree in all of these, though they part further up, get one name.
+/// Names a site: by its return address, the depth of the stack, and (by [`site_piece`]) the words
+/// above that point into the program's text: the returns of the callers, and what was left there by
+/// earlier calls, so that one way may get several names. Two ways that agree in all of these,
+/// though they part further up, get one name.
 #[inline(always)]
 pub const fn site(tgid: u32, rsp: u64, return_address: u64) -> u64 {
     mix(mix(tgid as u64 | 1 << 32, rsp & DEPTH_MASK), return_address)

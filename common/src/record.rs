@@ -1,14 +1,15 @@
 //! Records that the eBPF programs write to the ring buffer.
 //!
-//! A record is a fixed part that begins with [`Header`], followed by [`Header::bytes`] − `size_of::<fixed part>()`
-//! bytes of copied user stack, which starts at the recorded `rsp`. All fields are in the machine's byte order; times are
-//! `CLOCK_MONOTONIC` nanoseconds. Limits: x86-64 only.
+//! A record is a fixed part that begins with [`Header`], followed by [`Header::bytes`] −
+//! `size_of::<fixed part>()` bytes of copied user stack, which starts at the recorded `rsp`. All
+//! fields are in the machine's byte order; times are `CLOCK_MONOTONIC` nanoseconds. Limits: x86-64
+//! only.
 
 /// Most bytes of user stack that one record carries: a partial first page and eight whole ones.
 pub const STACK_BYTES_MAX: usize = 9 * 4096;
 
-/// Room for the largest record, its fixed part and the stack, and for a page more, which is what the verifier believes that
-/// the last piece of a stack may reach.
+/// Room for the largest record, its fixed part and the stack, and for a page more, which is what
+/// the verifier believes that the last piece of a stack may reach.
 pub const RECORD_BYTES_MAX: usize = 2048 + STACK_BYTES_MAX + 4096;
 
 /// Bytes of program text copied around the instruction pointer.
@@ -46,7 +47,8 @@ pub struct Header {
     pub tid: u32,
     /// CPU that it ran on.
     pub cpu: u32,
-    /// Watched words in the copied stack: the copy of each cost the thread a trap of its own, which counts nowhere else.
+    /// Watched words in the copied stack: the copy of each cost the thread a trap of its own, which
+    /// counts nowhere else.
     pub nested_traps: u32,
 }
 
@@ -93,7 +95,8 @@ pub struct Code {
     pub bytes: [u8; CODE_BYTES],
 }
 
-/// A thread of a target was interrupted in user mode by the clock, or by a hardware event that samples accesses.
+/// A thread of a target was interrupted in user mode by the clock, or by a hardware event that
+/// samples accesses.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct SampleRecord {
@@ -101,8 +104,8 @@ pub struct SampleRecord {
     pub header: Header,
     /// Number of this sample, unique in the run; names the sample in [`HeldThread::sequence`].
     pub sequence: u64,
-    /// The event's period: accesses or, where [`SampleRecord::address`] is 0, nanoseconds with which the clock was opened (of
-    /// software clocks the kernel does not tell later changes).
+    /// The event's period: accesses or, where [`SampleRecord::address`] is 0, nanoseconds with
+    /// which the clock was opened (of software clocks the kernel does not tell later changes).
     pub period: u64,
     /// Cgroup of the thread (v2 inode number).
     pub cgroup: u64,
@@ -153,10 +156,12 @@ pub struct TouchRecord {
     /// CPU time of the thread while the event was enabled, cumulative since it was opened
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
-    /// The same when the kernel side was done with the watch's touch before this one, or with the use that it
-    /// [follows](WatchState::follows), if that was its word's last touch; 0 where there was none, and `u64::MAX` as above. Another thread's event has another count.
+    /// The same when the kernel side was done with the watch's touch before this one, or with the
+    /// use that it [follows](WatchState::follows), if that was its word's last touch; 0 where there
+    /// was none, and `u64::MAX` as above. Another thread's event has another count.
     pub since_ns: u64,
-    /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or [`NOT_COUNTED`].
+    /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or
+    /// [`NOT_COUNTED`].
     pub accesses: u64,
     /// Instruction pointer of the trap; differs from `regs.rip` for a kernel touch.
     pub trap_ip: u64,
@@ -181,7 +186,8 @@ pub mod touch {
     pub const AGAIN: u32 = 4;
     /// Behind a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
     pub const USE_AGAIN: u32 = 5;
-    /// A touch by the kernel that the watch passes over ([`WatchState::passes`](super::WatchState::passes)); it waits on.
+    /// A touch by the kernel that the watch passes over
+    /// ([`WatchState::passes`](super::WatchState::passes)); it waits on.
     pub const PASSED: u32 = 6;
 }
 
@@ -201,7 +207,8 @@ pub struct LifecycleRecord {
     pub reserved: u32,
     /// Name of the thread (`comm`).
     pub comm: [u8; 16],
-    /// Of an end: CPU time of this thread, up to its last scheduler tick, and of those of its process that ended before, in ns; else 0.
+    /// Of an end: CPU time of this thread, up to its last scheduler tick, and of those of its
+    /// process that ended before, in ns; else 0.
     pub cpu_ns: u64,
 }
 
@@ -223,13 +230,15 @@ pub struct MeterRecord {
     pub header: Header,
     /// [`SampleRecord::sequence`] of the sample at whose stop the meter was started.
     pub sequence: u64,
-    /// How often the thread has left a CPU so far: between two readings with the same number, all time was its own.
+    /// How often the thread has left a CPU so far: between two readings with the same number, all
+    /// time was its own.
     pub switches: u64,
     /// Accesses of the thread in user mode so far, by its hardware counters, or [`NOT_COUNTED`].
     pub accesses: u64,
     /// User instruction pointer.
     pub ip: u64,
-    /// User general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).
+    /// User general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi,
+    /// rdi, r8 … r15).
     pub registers: [u64; 16],
     /// Values at [`Meter::words`].
     pub words: [u64; METER_WORDS],
@@ -274,14 +283,16 @@ pub struct WatchState {
     pub phase: u64,
     /// The thread whose touch is the use, or 0 for any.
     pub owner_tid: u32,
-    /// 1 where none of two instructions that take turns may take the place of the interval to the reuse ([`crate::rules::behind_reuse`]).
+    /// 1 where none of two instructions that take turns may take the place of the interval to the
+    /// reuse ([`crate::rules::behind_reuse`]).
     pub no_turns: u32,
     /// Of the use, once it came: the instruction pointer of its trap; 0 before.
     pub used_ip: u64,
-    /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it waits for another.
+    /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it
+    /// waits for another.
     pub used_ns: u64,
-    /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both were enabled at once, so
-    /// that they count alike.
+    /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both
+    /// were enabled at once, so that they count alike.
     pub follows: u64,
     /// So many touches by the kernel are still passed over: they are neither use nor reuse.
     pub passes: u64,
@@ -290,8 +301,8 @@ pub struct WatchState {
 /// Debug registers of an x86 thread, and so the most words that are watched in a process.
 pub const REGISTERS: usize = 4;
 
-/// Map value: the words that are watched in a process. The copy of a stack goes around them, because a bulk copy of a
-/// watched word traps once for each of its bytes.
+/// Map value: the words that are watched in a process. The copy of a stack goes around them,
+/// because a bulk copy of a watched word traps once for each of its bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WatchedWords {
@@ -303,8 +314,8 @@ pub struct WatchedWords {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeldThread {
-    /// Start of the thread since boot, in [`crate::rules::START_TICK_NS`] (field 22 of `/proc/PID/stat`); a recycled
-    /// thread id has another.
+    /// Start of the thread since boot, in [`crate::rules::START_TICK_NS`] (field 22 of
+    /// `/proc/PID/stat`); a recycled thread id has another.
     pub start_ticks: u64,
     /// [`SampleRecord::sequence`] of the sample that raised the newest stop; 0 before the first.
     pub sequence: u64,
@@ -352,7 +363,8 @@ pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: the length was checked, `T` is valid for every bit pattern, and the read tolerates any alignment.
+    // SAFETY: the length was checked, `T` is valid for every bit pattern, and the read tolerates
+    // any alignment.
     Some(unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast()) })
 }
 

@@ -8,9 +8,11 @@ pub mod phase {
     pub const USED: u64 = 1;
     /// All was seen.
     pub const DONE: u64 = 2;
-    /// The reuse was seen, and the next touch of the owner is told too, which ends the interval that is measured again.
+    /// The reuse was seen, and the next touch of the owner is told too, which ends the interval
+    /// that is measured again.
     pub const NEAR: u64 = 3;
-    /// The same, where the next touch of the owner begins that interval, if it is by the instruction of the use.
+    /// The same, where the next touch of the owner begins that interval, if it is by the
+    /// instruction of the use.
     pub const NEAR_PAIR: u64 = 4;
     /// `EARLIER + n`: the thread will touch the word `n` times before the use; the n-th leads to [`ARMED`].
     pub const EARLIER: u64 = 1 << 32;
@@ -23,8 +25,8 @@ pub enum TouchMeaning {
     Use,
     /// It is the reuse: go where [`behind_reuse`] says.
     Reuse,
-    /// It is the touch behind a near reuse by another instruction: by the instruction of the use, it is as a use (go to
-    /// [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
+    /// It is the touch behind a near reuse by another instruction: by the instruction of the use,
+    /// it is as a use (go to [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
     UseAgain,
     /// It is the touch that ends the interval behind a near reuse: go to [`phase::DONE`].
     Again,
@@ -55,26 +57,32 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
     }
 }
 
-/// Longest time from a use to a reuse, our traps included, that is measured again: the first milliseconds behind a stop are slower
-/// than others, which made a sweep of .55 ms .53 to .96 ms long.
+/// Longest time from a use to a reuse, our traps included, that is measured again: the first
+/// milliseconds behind a stop are slower than others, which made a sweep of .55 ms .53 to .96 ms
+/// long.
 pub const NEAR_NS: u64 = 2_000_000;
-/// The same where two instructions take turns, which needs one trap more: reports know a clock's time well from some 100 µs on, and our traps
-/// may be half of this. Also the longest time from the reuse to the next touch by the instruction of the use.
+/// The same where two instructions take turns, which needs one trap more: reports know a clock's
+/// time well from some 100 µs on, and our traps may be half of this. Also the longest time from the
+/// reuse to the next touch by the instruction of the use.
 pub const NEAR_PAIR_NS: u64 = 200_000;
 
-/// Where a watch goes behind the reuse that its owner made: to [`phase::NEAR`] or [`phase::NEAR_PAIR`] where a later interval between the
-/// same instructions shall take the place of that from the use at `used` to the reuse at `reuse`, each an instruction pointer and a time of
-/// the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
+/// Where a watch goes behind the reuse that its owner made: to [`phase::NEAR`] or
+/// [`phase::NEAR_PAIR`] where a later interval between the same instructions shall take the place
+/// of that from the use at `used` to the reuse at `reuse`, each an instruction pointer and a time
+/// of the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
 ///
-/// Behind a stop, a thread finds its caches and translations cold, which makes short distances longer. The touch after a
-/// uniformly drawn one is uniformly drawn too, and so is the one after that: a later interval of the same word stands as well for all of
-/// them. It is taken where it is one between the same instructions: the next one where one instruction touches the word again and again, the
-/// next but one where two take turns, as where a loop loads a word and stores it.
+/// Behind a stop, a thread finds its caches and translations cold, which makes short distances
+/// longer. The touch after a uniformly drawn one is uniformly drawn too, and so is the one after
+/// that: a later interval of the same word stands as well for all of them. It is taken where it is
+/// one between the same instructions: the next one where one instruction touches the word again and
+/// again, the next but one where two take turns, as where a loop loads a word and stores it.
 ///
-/// Watched uses are drawn among those that their window does not show reused, so this holds only where one instruction's uses of a word are
-/// all alike. Where two take turns, [`crate::record::WatchState::no_turns`] is for those whose window shows the using instruction at the word
-/// before (elements smaller than a word), and [`is_alike`] looks again. Of one instruction only those are looked at that have `no_turns`; all others
-/// are believed: in compressors they are drawn from the same many distances, and to take the longer of two makes them too long.
+/// Watched uses are drawn among those that their window does not show reused, so this holds only
+/// where one instruction's uses of a word are all alike. Where two take turns,
+/// [`crate::record::WatchState::no_turns`] is for those whose window shows the using instruction at
+/// the word before (elements smaller than a word), and [`is_alike`] looks again. Of one instruction
+/// only those are looked at that have `no_turns`; all others are believed: in compressors they are
+/// drawn from the same many distances, and to take the longer of two makes them too long.
 pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
         phase::NEAR
@@ -85,21 +93,23 @@ pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     }
 }
 
-/// Whether the interval between the touches `again`, by the two instructions `pair`, may take the place of theirs; as in [`behind_reuse`].
+/// Whether the interval between the touches `again`, by the two instructions `pair`, may take the
+/// place of theirs; as in [`behind_reuse`].
 pub const fn stands_for(pair: (u64, u64), again: [(u64, u64); 2]) -> bool {
     let [from, to] = again;
     let longest_ns = if pair.0 == pair.1 { NEAR_NS } else { NEAR_PAIR_NS };
     from.0 == pair.0 && to.0 == pair.1 && is_near(from, to, longest_ns)
 }
 
-/// Whether an interval of two instructions that take turns, or of one at elements smaller than a word, may, by CPU times of both without our
-/// traps: cold caches make the first one longer by up to two traps (`trap_ns`), or half; one that is longer by more is one of another kind.
+/// Whether an interval of two instructions that take turns, or of one at elements smaller than a
+/// word, may, by CPU times of both without our traps: cold caches make the first one longer by up
+/// to two traps (`trap_ns`), or half; one that is longer by more is one of another kind.
 pub const fn is_alike(first_ns: u64, later_ns: u64, trap_ns: u64) -> bool {
     first_ns <= later_ns.saturating_mul(2).saturating_add(trap_ns.saturating_mul(2))
 }
 
-/// Whether a touch is one by the instruction of the use, soon enough behind the reuse. `used`: that instruction, and when the kernel side
-/// was done with the reuse.
+/// Whether a touch is one by the instruction of the use, soon enough behind the reuse. `used`: that
+/// instruction, and when the kernel side was done with the reuse.
 pub const fn is_use_again(used: (u64, u64), touched: (u64, u64)) -> bool {
     used.0 == touched.0 && is_near(used, touched, NEAR_PAIR_NS)
 }
@@ -108,7 +118,8 @@ const fn is_near(from: (u64, u64), to: (u64, u64), longest_ns: u64) -> bool {
     from.1 != u64::MAX && to.1 != u64::MAX && to.1.wrapping_sub(from.1) < longest_ns
 }
 
-/// Signals whose default is to be ignored, in order of preference, for stopping a thread: `SIGURG`, `SIGWINCH`, `SIGCHLD`.
+/// Signals whose default is to be ignored, in order of preference, for stopping a thread: `SIGURG`,
+/// `SIGWINCH`, `SIGCHLD`.
 ///
 /// `SIGCONT` is ignored by default too, but generating it discards a pending `SIGTSTP`.
 pub const STOP_SIGNALS: [u32; 3] = [23, 28, 17];
@@ -126,7 +137,8 @@ pub const fn signal_bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether the thread may be stopped with `signal`: nobody catches it, blocks it, or would lose a pending one.
+/// Whether the thread may be stopped with `signal`: nobody catches it, blocks it, or would lose a
+/// pending one.
 pub const fn signal_is_free(signal: u32, handler: u64, blocked: u64, pending: u64) -> bool {
     handler_is_harmless(handler) && (blocked | pending) & signal_bit(signal) == 0
 }
@@ -154,8 +166,8 @@ pub const fn watched_offset(
     None
 }
 
-/// First byte of the [`crate::record::CODE_BYTES`] of text to copy when the bytes around `ip` straddle a page that is not
-/// there: the window nearest to `ip` inside its own page.
+/// First byte of the [`crate::record::CODE_BYTES`] of text to copy when the bytes around `ip`
+/// straddle a page that is not there: the window nearest to `ip` inside its own page.
 pub const fn code_window_in_page(ip: u64, window: u64) -> u64 {
     let page = ip & !4095;
     let wanted = ip.wrapping_sub(window / 2);
@@ -172,8 +184,9 @@ pub const fn code_window_in_page(ip: u64, window: u64) -> u64 {
 /// Bytes of an instruction that [`is_string_copy`] looks at.
 pub const STRING_COPY_BYTES: usize = 4;
 
-/// Whether these bytes begin a repeated `movs` or `stos`. An interrupt within it finds the instruction pointer still there.
-/// (Intel SDM vol. 2, "REP"; the order of prefixes that assemblers write.)
+/// Whether these bytes begin a repeated `movs` or `stos`. An interrupt within it finds the
+/// instruction pointer still there. (Intel SDM vol. 2, "REP"; the order of prefixes that assemblers
+/// write.)
 pub fn is_string_copy(code: [u8; STRING_COPY_BYTES]) -> bool {
     let [first, second, third, fourth] = code;
     let is_rep = |byte| matches!(byte, 0xf2 | 0xf3);

@@ -1,8 +1,9 @@
 //! Reads the hardware counters of loads and stores of the current thread, where user space has opened them.
 //!
-//! They are events of the thread, not of the CPU: the kernel itself carries their counts over context switches and from CPU
-//! to CPU, and reads them for nobody but their own thread (`perf_event_read_local` in kernel/events/core.c). The first is
-//! pinned, so a count is whole or an error, never scaled.
+//! They are events of the thread, not of the CPU: the kernel itself carries their counts over
+//! context switches and from CPU to CPU, and reads them for nobody but their own thread
+//! (`perf_event_read_local` in kernel/events/core.c). The first is pinned, so a count is whole or
+//! an error, never scaled.
 
 use core::ptr;
 

@@ -1,5 +1,5 @@
-//! Copies registers, text and stack of the current thread into a record. Reads never block: a page that is not present
-//! ends the copy.
+//! Copies registers, text and stack of the current thread into a record. Reads never block: a page
+//! that is not present ends the copy.
 
 use core::arch::asm;
 
@@ -63,7 +63,8 @@ pub struct Copied {
 #[inline(always)]
 pub fn stack(tgid: u32, rsp: u64, to: *mut u8) -> Copied {
     let none = WatchedWords::default().words;
-    // SAFETY: the entry may change while it is read; each word is then an old or a new one, and both are addresses.
+    // SAFETY: the entry may change while it is read; each word is then an old or a new one, and
+    // both are addresses.
     let watched = unsafe { WATCHED.get(tgid) }.map_or(none, |watched| watched.words);
     let pages = maps::stack_pages();
     let mut copied = Copied { bytes: 0, nested_traps: 0 };
@@ -80,8 +81,9 @@ pub fn stack(tgid: u32, rsp: u64, to: *mut u8) -> Copied {
     copied
 }
 
-/// Copies `bytes` bytes of one page of the stack, `at` bytes above `rsp`, to the same place in `to`, a watched word among
-/// them on its own: in a bulk copy, each of its bytes would trap. With two watched words in a page, one is kept apart.
+/// Copies `bytes` bytes of one page of the stack, `at` bytes above `rsp`, to the same place in
+/// `to`, a watched word among them on its own: in a bulk copy, each of its bytes would trap. With
+/// two watched words in a page, one is kept apart.
 #[inline(always)]
 fn piece(
     rsp: u64,
@@ -110,8 +112,8 @@ fn piece(
 
 #[inline(always)]
 fn read(rsp: u64, at: u64, bytes: u64, to: *mut u8) -> bool {
-    // The verifier does not follow how the callers bound these, and the compiler does: hide the values from it, so that
-    // it leaves the checks in.
+    // The verifier does not follow how the callers bound these, and the compiler does: hide the
+    // values from it, so that it leaves the checks in.
     let (at, bytes) = (opaque(at), opaque(bytes));
     if at > STACK_BYTES_MAX as u64 || bytes > PAGE_BYTES {
         return false;
@@ -122,9 +124,10 @@ fn read(rsp: u64, at: u64, bytes: u64, to: *mut u8) -> bool {
     }
 }
 
-/// Copies a watched word with one trap. Only the string helper loads whole words (`do_strncpy_from_user` in
-/// lib/strncpy_from_user.c); it blanks what follows a zero byte, so the bytes behind the first one are fetched again. The
-/// eighth byte comes out as zero, which it is in any address.
+/// Copies a watched word with one trap. Only the string helper loads whole words
+/// (`do_strncpy_from_user` in lib/strncpy_from_user.c); it blanks what follows a zero byte, so the
+/// bytes behind the first one are fetched again. The eighth byte comes out as zero, which it is in
+/// any address.
 #[inline(always)]
 fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
     let at = opaque(at);
@@ -139,8 +142,8 @@ fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
         let until_zero =
             opaque(bpf_probe_read_user_str(to.cast(), WORD_BYTES as u32, from as *const _) as u64);
         if (1..=5).contains(&until_zero) {
-            // The compiler tests a copy of the count. Verifiers before Linux 7.0 do not carry that bound back to the
-            // count, so the mask bounds the value that is used.
+            // The compiler tests a copy of the count. Verifiers before Linux 7.0 do not carry that
+            // bound back to the count, so the mask bounds the value that is used.
             let behind = opaque(until_zero) & 7;
             let rest = (WORD_BYTES - behind) as u32;
             bpf_probe_read_user_str(
@@ -167,8 +170,8 @@ pub fn put_word(at: u64, word: u64, to: *mut u8) {
 /// The same value, of which the compiler knows nothing.
 #[inline(always)]
 fn opaque(mut value: u64) -> u64 {
-    // SAFETY: a register is moved to itself. (Without an instruction, two lines would claim the same place in the line
-    // table, which the kernel refuses.)
+    // SAFETY: a register is moved to itself. (Without an instruction, two lines would claim the
+    // same place in the line table, which the kernel refuses.)
     unsafe { asm!("{0} = {0}", inout(reg) value) };
     value
 }

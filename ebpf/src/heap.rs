@@ -1,9 +1,11 @@
-//! `heap`: runs at the entry and the return of allocation functions, and records which blocks begin and end where.
+//! `heap`: runs at the entry and the return of allocation functions, and records which blocks begin
+//! and end where.
 //!
-//! One program in three shapes, because kernels differ in what they offer: `heap_session` (Linux 6.13) at both ends, which
-//! at the entry decides whether the return is of interest, so that a small allocation costs one trap and its return
-//! address is left alone; `heap_entry` and `heap_return` (Linux 6.6) otherwise. The probes run in the thread's own
-//! context and may be preempted, so nothing is put together in per-CPU memory.
+//! One program in three shapes, because kernels differ in what they offer: `heap_session` (Linux
+//! 6.13) at both ends, which at the entry decides whether the return is of interest, so that a
+//! small allocation costs one trap and its return address is left alone; `heap_entry` and
+//! `heap_return` (Linux 6.6) otherwise. The probes run in the thread's own context and may be
+//! preempted, so nothing is put together in per-CPU memory.
 //!
 //! Not here: naming the place of a call and recording its stack (`heap_site`).
 
@@ -27,8 +29,8 @@ use crate::{
 
 /// What a session's entry says: the return is of no interest.
 const NOT_THE_RETURN: u32 = 1;
-/// Where the kernel puts what a probed return goes through: the last page of a program's address space (`xol_add_vma` in
-/// kernel/events/uprobes.c).
+/// Where the kernel puts what a probed return goes through: the last page of a program's address
+/// space (`xol_add_vma` in kernel/events/uprobes.c).
 pub const TRAMPOLINE: u64 = (1 << 47) - 2 * PAGE_BYTES;
 /// What everything else says.
 const DONE: u32 = 0;
@@ -36,7 +38,8 @@ const DONE: u32 = 0;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "uprobe/heap_session")]
 pub fn heap_session(regs: *mut pt_regs) -> u32 {
-    // SAFETY: the context is valid for the program's whole run. At the return, this is still the probed address.
+    // SAFETY: the context is valid for the program's whole run. At the return, this is still the
+    // probed address.
     let at_entry = unsafe { bpf_get_func_ip(regs.cast()) == (*regs).rip };
     if at_entry {
         return if entered(regs) { DONE } else { NOT_THE_RETURN };
@@ -111,7 +114,8 @@ fn entered(regs: *mut pt_regs) -> bool {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
-    // A probed return makes a system call (`uretprobe`, Linux 6.11), which a debugger would see: strace 6.1 dies of it.
+    // A probed return makes a system call (`uretprobe`, Linux 6.11), which a debugger would see:
+    // strace 6.1 dies of it.
     if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
@@ -132,17 +136,18 @@ fn entered(regs: *mut pt_regs) -> bool {
     followed
 }
 
-/// Whether a call at `rsp` is made by the function that `outer` is in the middle of: from below it, or by a jump in its
-/// place, to whose return address the probe of its own return then belongs.
+/// Whether a call at `rsp` is made by the function that `outer` is in the middle of: from below it,
+/// or by a jump in its place, to whose return address the probe of its own return then belongs.
 #[inline(always)]
 fn is_within(outer: &Pending, rsp: u64) -> bool {
     outer.rsp > rsp || (outer.rsp == rsp && return_address(rsp) >= TRAMPOLINE)
 }
 
-/// Whether `outer` has yet to return and lies below a call at `rsp`, which then runs on another stack (an alternate signal
-/// stack, a fiber). The kernel takes each probed return below a new one for abandoned, and ends the program by SIGILL when
-/// that return comes (`cleanup_return_instances` in kernel/events/uprobes.c). The trampoline itself overwrites the place of the
-/// return address, which therefore speaks only where a return may have been missed.
+/// Whether `outer` has yet to return and lies below a call at `rsp`, which then runs on another
+/// stack (an alternate signal stack, a fiber). The kernel takes each probed return below a new one
+/// for abandoned, and ends the program by SIGILL when that return comes (`cleanup_return_instances`
+/// in kernel/events/uprobes.c). The trampoline itself overwrites the place of the return address,
+/// which therefore speaks only where a return may have been missed.
 #[inline(always)]
 fn is_above(outer: &Pending, rsp: u64, epoch: u32) -> bool {
     outer.rsp < rsp && (outer.epoch == epoch || return_address(outer.rsp) >= TRAMPOLINE)
@@ -217,7 +222,8 @@ fn returned(regs: *mut pt_regs) {
     }
     if old != 0 {
         let key = LiveKey { address: old, tgid: call.tgid, reserved: 0 };
-        // SAFETY: as in `freed`. A block that began after the call is another thread's new one at the same place.
+        // SAFETY: as in `freed`. A block that began after the call is another thread's new one at
+        // the same place.
         let known = unsafe { HEAP_LIVE.get(key) }.is_some_and(|block| block.since_ns <= pending.called_ns);
         if known {
             let _ = HEAP_LIVE.remove(key);

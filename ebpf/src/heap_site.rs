@@ -1,8 +1,8 @@
-//! Where an allocation function was called from: a name for the place, made from the stack near the call, and the stack itself
-//! for each name once.
+//! Where an allocation function was called from: a name for the place, made from the stack near the
+//! call, and the stack itself for each name once.
 //!
-//! What a probe of a return replaces on the stack is known (`Pending`), so that a sample that meets the thread inside of an
-//! allocation can put it back into its copy ([`restore_return_address`]).
+//! What a probe of a return replaces on the stack is known (`Pending`), so that a sample that meets
+//! the thread inside of an allocation can put it back into its copy ([`restore_return_address`]).
 
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_NOEXIST, pt_regs},
@@ -61,7 +61,8 @@ pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_addre
     // SAFETY: two threads of one process read the same value.
     let text = unsafe { HEAP_TEXT.get(call.tgid) }.map_or(TextRange::default(), |text| text.program);
     let name = named(call.tgid, rsp, return_address, text);
-    // Of threads that come to a new site at the same time, one tells of it; where the map has no room, each call.
+    // Of threads that come to a new site at the same time, one tells of it; where the map has no
+    // room, each call.
     if HEAP_SITES.get_ptr(name).is_some()
         || HEAP_SITES.insert(name, 1, u64::from(BPF_NOEXIST)).is_err_and(|error| error == IS_THERE)
     {

@@ -1,5 +1,6 @@
-//! `thread_fork`, `process_exec`, `thread_exit`: births, program changes and deaths of targets. Keeps the target map and
-//! the held map true in the kernel, so that no forked process is missed and nothing stays held on the dead.
+//! `thread_fork`, `process_exec`, `thread_exit`: births, program changes and deaths of targets.
+//! Keeps the target map and the held map true in the kernel, so that no forked process is missed
+//! and nothing stays held on the dead.
 
 use aya_ebpf::{
     helpers::generated::{
@@ -100,7 +101,8 @@ fn record(event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
     };
     // SAFETY: the destination is a local of the size given.
     unsafe { bpf_get_current_comm((&raw mut record.comm).cast(), 16) };
-    // Births and deaths may come in storms, and nobody waits for them but who follows the heap: a child inherits blocks.
+    // Births and deaths may come in storms, and nobody waits for them but who follows the heap: a
+    // child inherits blocks.
     let is_child = event == lifecycle::FORK && other_tgid != tgid;
     let is_awaited = event == lifecycle::EXEC || (is_child && maps::heap() != 0);
     let wake = if is_awaited { Wake::Now } else { Wake::NextTurn };

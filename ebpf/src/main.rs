@@ -1,11 +1,14 @@
-//! The eBPF programs of locality-bpf: `sample`, `touch`, `meter`, three `lifecycle` programs, and three `heap` ones.
+//! The eBPF programs of locality-bpf: `sample`, `touch`, `meter`, three `lifecycle` programs, and
+//! three `heap` ones.
 //!
-//! One file per program; `ring` is the only one that writes the ring buffers and it counts every fate of an event; `task`
-//! is the only one that reads kernel structures. Not here: any decision that the host could test
-//! (`locality_common::rules`), any logging. Limits: x86-64, Linux 5.15 or newer with BTF.
+//! One file per program; `ring` is the only one that writes the ring buffers and it counts every
+//! fate of an event; `task` is the only one that reads kernel structures. Not here: any decision
+//! that the host could test (`locality_common::rules`), any logging. Limits: x86-64, Linux 5.15 or
+//! newer with BTF.
 #![no_std]
 #![no_main]
-// For the compare-and-swap in `touch`, the additions in `ring`, and to hide values from the compiler in `copy`.
+// For the compare-and-swap in `touch`, the additions in `ring`, and to hide values from the
+// compiler in `copy`.
 #![feature(asm_experimental_arch)]
 
 mod accesses;

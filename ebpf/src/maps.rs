@@ -48,8 +48,8 @@ pub static WATCHED: HashMap<u32, WatchedWords> = HashMap::with_max_entries(16384
 #[map]
 pub static METERS: HashMap<u32, Meter> = HashMap::with_max_entries(65536, 0);
 
-/// Where a thread's counters of loads and stores lie in `ACCESS_EVENTS`, by thread id. Empty where the machine has no such
-/// counters, as what is below. User space sets the size of both.
+/// Where a thread's counters of loads and stores lie in `ACCESS_EVENTS`, by thread id. Empty where
+/// the machine has no such counters, as what is below. User space sets the size of both.
 #[map]
 pub static COUNTED: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
 
@@ -70,7 +70,8 @@ pub struct Scratch {
 #[map]
 pub static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
 
-/// The allocation probes' own ring, so that a busy allocator costs no samples. User space sets its size, here and below.
+/// The allocation probes' own ring, so that a busy allocator costs no samples. User space sets its
+/// size, here and below.
 #[map]
 pub static HEAP_RING: RingBuf = RingBuf::with_byte_size(4096, 0);
 
@@ -135,7 +136,8 @@ pub static OFFSETS: KernelOffsets = KernelOffsets {
 macro_rules! setting {
     ($name:ident, $global:ident, $type:ty) => {
         pub fn $name() -> $type {
-            // SAFETY: the global is valid for reads; volatile, because user space replaces the value after compilation.
+            // SAFETY: the global is valid for reads; volatile, because user space replaces the
+            // value after compilation.
             unsafe { core::ptr::read_volatile(&raw const $global) }
         }
     };
@@ -148,7 +150,8 @@ setting!(heap, HEAP, u32);
 /// One of the kernel field offsets.
 macro_rules! offset {
     ($field:ident) => {
-        // SAFETY: the global is valid for reads; volatile, because user space replaces the value after compilation.
+        // SAFETY: the global is valid for reads; volatile, because user space replaces the value
+        // after compilation.
         unsafe { core::ptr::read_volatile(&raw const $crate::maps::OFFSETS.$field) }
     };
 }

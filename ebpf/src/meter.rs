@@ -1,9 +1,10 @@
-//! `meter`: runs a few times after a stop, each time that the thread has used a little more CPU time, and records how far it
-//! has come: its registers and a few words of its memory. User space tells from that how fast it makes accesses.
+//! `meter`: runs a few times after a stop, each time that the thread has used a little more CPU
+//! time, and records how far it has come: its registers and a few words of its memory. User space
+//! tells from that how fast it makes accesses.
 //!
-//! The events are task clocks of that thread alone, so they count CPU time and follow the thread from CPU to CPU; there are two
-//! of different periods, because equal intervals would fall into step with a loop. A non-zero
-//! return lets the event's limit count, so that it ends by itself.
+//! The events are task clocks of that thread alone, so they count CPU time and follow the thread
+//! from CPU to CPU; there are two of different periods, because equal intervals would fall into
+//! step with a loop. A non-zero return lets the event's limit count, so that it ends by itself.
 
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},

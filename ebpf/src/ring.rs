@@ -19,8 +19,9 @@ pub fn count(index: u32) {
     }
 }
 
-/// Whether the reader is woken for a record. Waking costs the interrupted thread several microseconds (an interrupt to
-/// itself, and in a virtual machine an exit), so it is done only where the reader cannot wait for its next turn.
+/// Whether the reader is woken for a record. Waking costs the interrupted thread several
+/// microseconds (an interrupt to itself, and in a virtual machine an exit), so it is done only
+/// where the reader cannot wait for its next turn.
 #[derive(Clone, Copy)]
 pub enum Wake {
     Now,
@@ -81,8 +82,8 @@ pub fn submit_heap(record: &HeapRecord) {
     count_shared(if failed == 0 { counter::HEAP_RECORDED } else { counter::HEAP_LOST });
 }
 
-/// Room of `BYTES` bytes in the ring for a site's record; null where there is none. What is written into it is sent by
-/// [`submit_site`], which the verifier insists on.
+/// Room of `BYTES` bytes in the ring for a site's record; null where there is none. What is written
+/// into it is sent by [`submit_site`], which the verifier insists on.
 #[inline(always)]
 pub fn room_for_site<const BYTES: u64>() -> *mut u8 {
     // SAFETY: a helper call on a live map.

@@ -1,8 +1,9 @@
-//! `sample`: runs on each tick of a CPU's clock event, or at each access that the hardware samples. Records where a target's
-//! thread is in user mode, and stops the thread right there when the freezer holds it.
+//! `sample`: runs on each tick of a CPU's clock event, or at each access that the hardware samples.
+//! Records where a target's thread is in user mode, and stops the thread right there when the
+//! freezer holds it.
 //!
-//! A hardware sample's instruction pointer is that of the sampled instruction; the thread has gone on since, and stands, as all
-//! its other registers say, where the interrupt came.
+//! A hardware sample's instruction pointer is that of the sampled instruction; the thread has gone
+//! on since, and stands, as all its other registers say, where the interrupt came.
 
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
@@ -29,8 +30,8 @@ use crate::{
     task::Task,
 };
 
-/// Flag of a hardware sample whose instruction pointer is exact (`PERF_EFLAGS_EXACT` in arch/x86/include/asm/perf_event.h); the
-/// processor itself never sets it.
+/// Flag of a hardware sample whose instruction pointer is exact (`PERF_EFLAGS_EXACT` in
+/// arch/x86/include/asm/perf_event.h); the processor itself never sets it.
 const EXACT: u64 = 1 << 3;
 
 #[perf_event]
@@ -51,8 +52,9 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     if flags & EXACT == 0 && address == 0 {
         strings::note(data, tgid);
     }
-    // A hardware sample's `cs` is that of the sampled instruction; only `ss` says whether the interrupt, too, came in user
-    // mode. A thread that has entered the kernel since must not be stopped: its system call would fail.
+    // A hardware sample's `cs` is that of the sampled instruction; only `ss` says whether the
+    // interrupt, too, came in user mode. A thread that has entered the kernel since must not be
+    // stopped: its system call would fail.
     if cs & ss & 3 != 3 {
         count(counter::FILTERED_KERNEL);
         return 0;
@@ -102,8 +104,8 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
         let (signal, reason) = stop(record, tid, now);
         (*record).signal = signal;
         (*record).no_stop = reason;
-        // A stop wakes the reader itself; without one, the watch is armed as soon as the record is read, if there is a
-        // reader at all.
+        // A stop wakes the reader itself; without one, the watch is armed as soon as the record is
+        // read, if there is a reader at all.
         let wake = match reason {
             no_stop::STOPPED | no_stop::NO_HEARTBEAT => Wake::NextTurn,
             _ => Wake::Now,
@@ -123,7 +125,8 @@ fn stop(record: *const SampleRecord, tid: u32, now: u64) -> (u32, u32) {
     let Some(held) = HELD.get_ptr_mut(tid) else {
         return (0, no_stop::NOT_HELD);
     };
-    // SAFETY: the lookup returned a live map value; only the thread itself runs this program with its own entry.
+    // SAFETY: the lookup returned a live map value; only the thread itself runs this program with
+    // its own entry.
     let held: &mut HeldThread = unsafe { &mut *held };
     let task = Task::current();
     if held.start_ticks != task.start_boottime_ns() / START_TICK_NS {

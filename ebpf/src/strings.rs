@@ -1,5 +1,5 @@
-//! How often clocks find processes with watched words in a repeated string instruction, which takes many times as long on some processors
-//! while a debug register is armed.
+//! How often clocks find processes with watched words in a repeated string instruction, which takes
+//! many times as long on some processors while a debug register is armed.
 
 use aya_ebpf::{
     bindings::bpf_perf_event_data,
@@ -12,7 +12,8 @@ use locality_common::{
 
 use crate::{maps::WATCHED, ring::count};
 
-/// Counts where a clock's tick, of the processor or of the thread, met process `tgid`, in user mode or in the kernel. Not for samples of accesses.
+/// Counts where a clock's tick, of the processor or of the thread, met process `tgid`, in user mode
+/// or in the kernel. Not for samples of accesses.
 #[inline(always)]
 pub fn note(data: *const bpf_perf_event_data, tgid: u32) {
     // SAFETY: the entry is not looked at.
@@ -27,7 +28,8 @@ pub fn note(data: *const bpf_perf_event_data, tgid: u32) {
     }
 }
 
-/// The first bytes of the instruction at `ip`, of the kernel or of user code by `cs`; zeroes where they cannot be read.
+/// The first bytes of the instruction at `ip`, of the kernel or of user code by `cs`; zeroes where
+/// they cannot be read.
 #[inline(always)]
 fn instruction(ip: u64, cs: u64) -> [u8; STRING_COPY_BYTES] {
     let mut bytes = [0; STRING_COPY_BYTES];

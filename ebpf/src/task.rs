@@ -1,5 +1,5 @@
-//! Reads fields of kernel structures at offsets that user space took from the running kernel's BTF. The only file that
-//! does. Offsets of 0 (no BTF) read as 0 and make every question answer "no".
+//! Reads fields of kernel structures at offsets that user space took from the running kernel's BTF.
+//! The only file that does. Offsets of 0 (no BTF) read as 0 and make every question answer "no".
 
 use aya_ebpf::helpers::{generated::bpf_get_current_task, generated::bpf_probe_read_kernel};
 use locality_common::rules;
@@ -13,7 +13,8 @@ pub struct Task(u64);
 #[inline(always)]
 fn read<T: Copy + Default>(address: u64) -> T {
     let mut value = T::default();
-    // SAFETY: the destination is a local of the right size; the helper checks the source and zeroes it on a fault.
+    // SAFETY: the destination is a local of the right size; the helper checks the source and zeroes
+    // it on a fault.
     unsafe { bpf_probe_read_kernel((&raw mut value).cast(), size_of::<T>() as u32, address as *const _) };
     value
 }
@@ -53,7 +54,8 @@ impl Task {
         voluntary.wrapping_add(involuntary)
     }
 
-    /// CPU time in ns, up to the last scheduler tick, and that of the threads of its process that ended before it.
+    /// CPU time in ns, up to the last scheduler tick, and that of the threads of its process that
+    /// ended before it.
     #[inline(always)]
     pub fn cpu_ns(self) -> u64 {
         let signal: u64 = read(self.0 + u64::from(offset!(task_signal)));
@@ -72,7 +74,8 @@ impl Task {
         offset!(task_ptrace) != 0 && flags != 0
     }
 
-    /// A signal that the thread would not notice: not caught, not blocked, none pending. 0 when there is none.
+    /// A signal that the thread would not notice: not caught, not blocked, none pending. 0 when
+    /// there is none.
     #[inline(always)]
     pub fn free_signal(self) -> u32 {
         let handlers: u64 = read(self.0 + u64::from(offset!(task_sighand)));

@@ -1,6 +1,7 @@
-//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the next of any thread is
-//! the reuse; behind a near one, the next ones of that thread are told too. The kernel's own are passed over where that is asked for. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event
-//! disarms itself in the kernel.
+//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the
+//! next of any thread is the reuse; behind a near one, the next ones of that thread are told too.
+//! The kernel's own are passed over where that is asked for. A non-zero return lets the event's
+//! limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event disarms itself in the kernel.
 
 use core::arch::asm;
 
@@ -30,7 +31,8 @@ const COUNT_TRAP: u32 = 1;
 /// Leave the event armed as if nothing had happened.
 const IGNORE_TRAP: u32 = 0;
 
-/// Without aya's `#[perf_event]`: that returns 0 whatever the function says, so that no trap would ever count.
+/// Without aya's `#[perf_event]`: that returns 0 whatever the function says, so that no trap would
+/// ever count.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "perf_event")]
 pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
@@ -86,7 +88,8 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
             return COUNT_TRAP;
         }
         TouchMeaning::Forgone => {
-            // SAFETY: the lookup returned a live map value. The owner may be here at the same moment; the reuse's own distance stands then too.
+            // SAFETY: the lookup returned a live map value. The owner may be here at the same
+            // moment; the reuse's own distance stands then too.
             unsafe { (&raw mut (*state).phase).write_volatile(phase::DONE) };
             count(counter::FILTERED_LATE_TOUCH);
             return COUNT_TRAP;
@@ -149,7 +152,8 @@ fn done_with_use_ns(key: WatchKey) -> u64 {
     unsafe { if (*state).phase == phase::USED { (*state).used_ns } else { 0 } }
 }
 
-/// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such operation for BPF.)
+/// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such
+/// operation for BPF.)
 ///
 /// # Safety
 ///
@@ -214,7 +218,8 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, trap: &Trap) {
         let bytes = size_of::<TouchRecord>() as u32 + stack.bytes;
         (*record).header.nested_traps = stack.nested_traps;
         (*record).header.bytes = bytes;
-        // A reuse in another thread is measured by the process's clock, which user space reads when it is woken.
+        // A reuse in another thread is measured by the process's clock, which user space reads when
+        // it is woken.
         let is_awaited = trap.foreign && trap.role != role::PASSED;
         submit(scratch, bytes, if is_awaited { Wake::Now } else { Wake::NextTurn });
     }

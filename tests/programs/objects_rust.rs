@@ -1,4 +1,5 @@
-//! Rust: a vector of structures and a static, accesses known by construction: .75 the vector's block (.5 x, .25 mass), .25 `COUNTS`.
+//! Rust: a vector of structures and a static, accesses known by construction: .75 the vector's
+//! block (.5 x, .25 mass), .25 `COUNTS`.
 // build: $RUSTC --edition 2024 -C opt-level=2 -g -o $BIN $SRC
 
 use std::io::Write as _;

@@ -1,7 +1,8 @@
 //! Reads files in Callgrind's format, whoever wrote them, and tells where two of the same program differ.
 //!
-//! Format: "Callgrind Format Specification" in valgrind's manual. A function is known by its object file and its name;
-//! what is inlined into it belongs to it. Not here: running Callgrind. Limits: one part a file, no jumps.
+//! Format: "Callgrind Format Specification" in valgrind's manual. A function is known by its object
+//! file and its name; what is inlined into it belongs to it. Not here: running Callgrind. Limits:
+//! one part a file, no jumps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -152,8 +153,9 @@ impl Costs {
 const NOT_OWN: [&str; 5] = ["libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6", "vgpreload_", "???"];
 
 impl Costs {
-    /// Costs by function and object of the program's own code: its file and its libraries, without the C library. What
-    /// has no name in the symbols is one row an object, because both sides call it by addresses.
+    /// Costs by function and object of the program's own code: its file and its libraries, without
+    /// the C library. What has no name in the symbols is one row an object, because both sides call
+    /// it by addresses.
     pub fn own(&self) -> BTreeMap<String, Vec<u64>> {
         let mut sums: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for ((object, function), row) in &self.functions {
@@ -187,7 +189,8 @@ pub struct Difference {
     pub share: f64,
 }
 
-/// All pairs of costs of two tables, the largest relative difference first. `of`: the second file, for shares.
+/// All pairs of costs of two tables, the largest relative difference first. `of`: the second file,
+/// for shares.
 pub fn differences(
     a: (&Costs, &BTreeMap<String, Vec<u64>>),
     b: (&Costs, &BTreeMap<String, Vec<u64>>),

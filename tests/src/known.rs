@@ -1,7 +1,8 @@
 //! Compares a report's pairs with the known pair of a program.
 //!
-//! A place with a line is looked for at the first frame, innermost first, that lies in the program's own source: the
-//! access itself may be in an inlined library function or in the C library's `read`. Not here: how often the pair is seen.
+//! A place with a line is looked for at the first frame, innermost first, that lies in the
+//! program's own source: the access itself may be in an inlined library function or in the C
+//! library's `read`. Not here: how often the pair is seen.
 
 use serde_json::Value;
 

@@ -1,7 +1,9 @@
-//! What the tests on real processes share: target programs, known pairs, the tracer, the conditions of a test.
+//! What the tests on real processes share: target programs, known pairs, the tracer, the conditions
+//! of a test.
 //!
-//! The tests themselves are in `tests/tests`, the programs in `tests/programs` (begin with `target.h` there). Functions
-//! here panic with a sentence when something is wrong with the test's surroundings: a test cannot go on without them.
+//! The tests themselves are in `tests/tests`, the programs in `tests/programs` (begin with
+//! `target.h` there). Functions here panic with a sentence when something is wrong with the test's
+//! surroundings: a test cannot go on without them.
 //!
 //! Limits: x86-64 Linux; a test that needs root, a program or the kernel begins with [`requires!`].
 

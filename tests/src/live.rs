@@ -1,9 +1,9 @@
 //! One trace of a running program with everything it leaves: the report, the profile behind it, what it said.
 //!
-//! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status 0, a profile that
-//! gives the same books as the report, books that balance, each unnamed frame with its reason. What only this or that
-//! program promises is the tests' business. One trace at a time, as each test binary and helper has but two cores to
-//! share: [`alone`].
+//! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status
+//! 0, a profile that gives the same books as the report, books that balance, each unnamed frame
+//! with its reason. What only this or that program promises is the tests' business. One trace at a
+//! time, as each test binary and helper has but two cores to share: [`alone`].
 
 use std::fs::File;
 use std::path::Path;
@@ -42,8 +42,8 @@ impl Live {
         Self::of(&traced, &file)
     }
 
-    /// The same, a second time for longer where the first was not enough: on a slow or busy machine a few seconds may bring
-    /// few samples. The caller asserts what it needs.
+    /// The same, a second time for longer where the first was not enough: on a slow or busy machine
+    /// a few seconds may bring few samples. The caller asserts what it needs.
     pub fn trace_until(
         pid: u32,
         [first, second]: [&str; 2],
@@ -78,7 +78,8 @@ impl Live {
         self.profile.samples.len() as f64 / (self.profile.run.cpu_ns as f64 / 1e9)
     }
 
-    /// Share of the reused watches of held threads whose first trap came from the instruction that the stop foretold.
+    /// Share of the reused watches of held threads whose first trap came from the instruction that
+    /// the stop foretold.
     pub fn confirmed(&self) -> f64 {
         let held = |sample: u32| self.profile.samples.get(sample as usize).is_some_and(|sample| sample.held);
         let reused = self

@@ -1,7 +1,7 @@
 //! The known pairs that a program marks in its source: where a use is and where its reuse.
 //!
-//! Syntax: `target.h`. Limits: one line may bear several marks; a mark is found anywhere in a line, as the languages have
-//! different comments.
+//! Syntax: `target.h`. Limits: one line may bear several marks; a mark is found anywhere in a line,
+//! as the languages have different comments.
 
 use std::collections::BTreeMap;
 use std::path::Path;

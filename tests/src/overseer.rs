@@ -1,4 +1,5 @@
-//! Looks, all the time that a tracer runs, that it traces none of its own processes, nor the test that started it.
+//! Looks, all the time that a tracer runs, that it traces none of its own processes, nor the test
+//! that started it.
 
 use std::collections::BTreeSet;
 use std::fs;

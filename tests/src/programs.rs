@@ -1,7 +1,8 @@
 //! Builds the target programs, each once for a given source.
 //!
-//! The commands stand in the source (`target.h` says how). A program lies in a directory named after what it was made
-//! from, so that one that is there is current and tests in parallel need no lock. Not here: starting it (`target.rs`).
+//! The commands stand in the source (`target.h` says how). A program lies in a directory named
+//! after what it was made from, so that one that is there is current and tests in parallel need no
+//! lock. Not here: starting it (`target.rs`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -54,8 +55,8 @@ pub fn all() -> Vec<String> {
     names
 }
 
-/// Redis's server. In Debian's and Ubuntu's package redis-tools it goes by the name of redis-check-rdb and tells the two
-/// apart by the name that it is called by.
+/// Redis's server. In Debian's and Ubuntu's package redis-tools it goes by the name of
+/// redis-check-rdb and tells the two apart by the name that it is called by.
 pub fn redis_server() -> Command {
     use std::os::unix::process::CommandExt as _;
     if crate::requires::command("redis-server").is_ok() {
@@ -126,7 +127,8 @@ fn rustc() -> PathBuf {
     if beside_cargo.exists() { beside_cargo } else { PathBuf::from("rustc") }
 }
 
-/// In the target directory that the test program itself is in; apart for each user, as the tests run as root too.
+/// In the target directory that the test program itself is in; apart for each user, as the tests
+/// run as root too.
 fn programs_dir() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_else(|e| panic!("where am I: {e}"));
     let target = own.ancestors().nth(2).unwrap_or(Path::new("."));

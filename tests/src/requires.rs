@@ -1,8 +1,9 @@
-//! What a test needs of the machine. Where it is not there, the test says so and returns; it never passes silently.
+//! What a test needs of the machine. Where it is not there, the test says so and returns; it never
+//! passes silently.
 //!
-//! `requires!(root, btf, watchpoints(2), command("gdb"))` at the start of a test: each word is a function here. A skip is
-//! one line on stderr that begins with `SKIP` and that `cargo xtask test` counts. With `LOCALITY_REQUIRE=all`, as in CI, a
-//! skip is a failure.
+//! `requires!(root, btf, watchpoints(2), command("gdb"))` at the start of a test: each word is a
+//! function here. A skip is one line on stderr that begins with `SKIP` and that `cargo xtask test`
+//! counts. With `LOCALITY_REQUIRE=all`, as in CI, a skip is a failure.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -101,7 +102,8 @@ pub fn cpus(count: usize) -> Result<(), String> {
     if have >= count { Ok(()) } else { Err(format!("needs {count} CPUs, has {have}")) }
 }
 
-/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, held as long as the descriptor is open.
+/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, held as long as
+/// the descriptor is open.
 pub fn open_watchpoint(address: u64, bytes: u64, kind: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd as _;
     let mut attr = perf::bindings::perf_event_attr {

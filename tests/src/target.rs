@@ -77,7 +77,8 @@ impl Target {
         Self { child, name, lines, seen: Vec::new(), errors, overseer: None }
     }
 
-    /// The program is a tracer, which must trace none of its own processes: a test that saw that fails at the end.
+    /// The program is a tracer, which must trace none of its own processes: a test that saw that
+    /// fails at the end.
     #[must_use]
     pub fn overseen(mut self) -> Self {
         self.overseer = Some(Overseer::of(self.pid()));
@@ -103,7 +104,8 @@ impl Target {
     /// CPU time that it has used, user and system, in clock ticks of 10 ms as the kernel counts it.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The name in parentheses may contain anything; fields 14 and 15 are counted from behind it (proc_pid_stat(5)).
+        // The name in parentheses may contain anything; fields 14 and 15 are counted from behind it
+        // (proc_pid_stat(5)).
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
         Duration::from_millis(ticks * 10)
@@ -112,7 +114,8 @@ impl Target {
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         let pid = libc::pid_t::try_from(self.pid()).unwrap_or(libc::pid_t::MAX);
-        // SAFETY: kill takes plain numbers and touches no memory of ours; the child is not reaped, so the pid is its own.
+        // SAFETY: kill takes plain numbers and touches no memory of ours; the child is not reaped,
+        // so the pid is its own.
         let result = unsafe { libc::kill(pid, signal) };
         assert_eq!(result, 0, "cannot signal {}: {}", self.name, std::io::Error::last_os_error());
     }

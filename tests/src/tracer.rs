@@ -1,6 +1,7 @@
 //! Runs the tracer, `locality-bpf`, with a time limit, and reads its report.
 //!
-//! The binary is `LOCALITY_BPF` where that is set (as by `cargo xtask test`), else the release build, which is built first.
+//! The binary is `LOCALITY_BPF` where that is set (as by `cargo xtask test`), else the release
+//! build, which is built first.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -94,8 +95,8 @@ impl Traced {
         self.report_or_empty()
     }
 
-    /// The JSON report on stdout, also that of a trace that failed because it could watch nothing, which says why in
-    /// `empty`; panics when there is none.
+    /// The JSON report on stdout, also that of a trace that failed because it could watch nothing,
+    /// which says why in `empty`; panics when there is none.
     pub fn report_or_empty(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout)
             .unwrap_or_else(|e| panic!("the report is not JSON: {e}\n{}\n{}", self.stdout, self.stderr));

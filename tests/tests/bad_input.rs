@@ -1,4 +1,5 @@
-//! What cannot be traced, read or written: one clear sentence, the mend, the exit status of the contract, nothing lost.
+//! What cannot be traced, read or written: one clear sentence, the mend, the exit status of the
+//! contract, nothing lost.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -295,7 +296,8 @@ fn files_that_are_no_whole_profile() {
     report("empty", b"").assert_refused(1, &["empty", "is empty"]);
     report("text", b"just a text\n").assert_refused(1, &["text", "not a locality profile"]);
     let mut newer = bytes.clone();
-    // The user version of a SQLite database stands big-endian at byte 60 of the file (sqlite.org/fileformat.html).
+    // The user version of a SQLite database stands big-endian at byte 60 of the file
+    // (sqlite.org/fileformat.html).
     newer[60..64].copy_from_slice(&99u32.to_be_bytes());
     report("newer", &newer).assert_refused(1, &["99", "newer locality-bpf"]);
     for part in [bytes.len() / 2, bytes.len() - 5000] {

@@ -1,4 +1,5 @@
-//! Cache use of a running program: the transposition of the 2016 paper, of which each line that is loaded uses 8 of 64 bytes.
+//! Cache use of a running program: the transposition of the 2016 paper, of which each line that is
+//! loaded uses 8 of 64 bytes.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::process::Command;
@@ -67,7 +68,8 @@ fn the_transpositions_loads_are_found_in_the_running_program() {
     assert!(page.contains("of 64 bytes per line used at transposition.c:"), "{page}");
 }
 
-/// Half of the loss is below a frame larger than what is copied of a stack: it is an unknown caller's, and the rest main's.
+/// Half of the loss is below a frame larger than what is copied of a stack: it is an unknown
+/// caller's, and the rest main's.
 #[test]
 fn what_is_lost_below_a_stack_that_is_cut_is_an_unknown_callers() {
     requires!(root, btf, watchpoints(4));

@@ -1,5 +1,5 @@
-//! Where the traced code comes from and where the report goes: launched commands, children, new programs, threads born
-//! later, threads that may not be stopped; profile and report files.
+//! Where the traced code comes from and where the report goes: launched commands, children, new
+//! programs, threads born later, threads that may not be stopped; profile and report files.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -61,7 +61,8 @@ fn a_launched_command_owns_stdout_and_the_exit_status() {
     assert_eq!(profile.ledger.imbalance(), None);
     assert_eq!(profile.threads.len(), 1, "{:?}", profile.threads);
     assert!(profile.threads[0].ended_ns.is_some());
-    // From its first instruction, and not from when it had worked for a while; at 1 % a sample comes each 30 ms or so.
+    // From its first instruction, and not from when it had worked for a while; at 1 % a sample
+    // comes each 30 ms or so.
     let first_ns = profile.samples.first().map(|sample| sample.time_ns);
     assert!(first_ns.is_some_and(|first_ns| first_ns < 1_000_000_000), "{first_ns:?}");
 }
@@ -197,7 +198,8 @@ fn without_stops_the_report_says_what_that_costs() {
     assert!(notices.contains("--no-stop") && notices.contains("without stops"), "{notices}");
     assert!(live.profile.samples.iter().all(|sample| !sample.held));
     assert!(live.profile.watches.iter().all(|watch| !watch.use_confirmed));
-    // The word that was about to be touched is not touched again before the next loop, so what is found is one loop late.
+    // The word that was about to be touched is not touched again before the next loop, so what is
+    // found is one loop late.
     let reused = live.profile.watches.iter().filter(|watch| matches!(watch.outcome, Outcome::Reused { .. }));
     assert!(reused.clone().count() >= 20, "{:#}", live.report["ledger"]);
     assert!(reused.clone().all(|watch| watch.use_touch.is_some()));

@@ -1,4 +1,5 @@
-//! Simulated cache use of exact runs: closed forms, Callgrind's counts of the same programs, and the files that its viewers read.
+//! Simulated cache use of exact runs: closed forms, Callgrind's counts of the same programs, and
+//! the files that its viewers read.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::Read as _;
@@ -119,7 +120,8 @@ fn the_dynamic_linker_is_one_row() {
     assert_eq!(report["cache_use"]["balanced"], true);
 }
 
-/// A stripped program's functions have the addresses where they start for names, also what is jumped to. Callgrind knows calls only.
+/// A stripped program's functions have the addresses where they start for names, also what is
+/// jumped to. Callgrind knows calls only.
 #[test]
 fn functions_without_symbols_are_told_by_where_they_start() {
     requires!(command("qemu-x86_64"));
@@ -328,8 +330,8 @@ fn a_signal_handler_is_a_root_of_its_own() {
     assert_eq!(callers("walk")[0], "main");
 }
 
-/// Whether `[unknown caller]` has a row: where it loads or loses anything, as other functions. (What a kill tears may leave it accesses of a line
-/// that another function loaded.)
+/// Whether `[unknown caller]` has a row: where it loads or loses anything, as other functions.
+/// (What a kill tears may leave it accesses of a line that another function loaded.)
 fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     let told = &report["cache_use"]["unknown_caller"];
     let cost = |of: &str| number(told, &format!("/{of}/{level}"));
@@ -343,8 +345,8 @@ fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     row.is_some()
 }
 
-/// Killed while it works: what was counted stands, and what the kill left between an instruction and its callers is the unknown
-/// caller's.
+/// Killed while it works: what was counted stands, and what the kill left between an instruction
+/// and its callers is the unknown caller's.
 #[test]
 fn a_killed_program_leaves_sums_that_balance() {
     requires!(command("qemu-x86_64"));
@@ -512,8 +514,9 @@ fn both(program: &Path, arguments: &[&str], kilobytes: u32, folder: &Path) -> (C
 fn callgrind_counts_the_same() {
     requires!(command("qemu-x86_64"), command("valgrind"));
     let folder = tempfile::tempdir().expect("a folder");
-    // The array of `exact_kernel` is as large as a first level of 32 KiB: there the environment's size decides which
-    // of its lines the stack evicts in each pass (586 to 609 misses by Callgrind alone). In half of that, all miss.
+    // The array of `exact_kernel` is as large as a first level of 32 KiB: there the environment's
+    // size decides which of its lines the stack evicts in each pass (586 to 609 misses by Callgrind
+    // alone). In half of that, all miss.
     for (program, arguments, kilobytes) in [
         ("transposition", &["0", "1"][..], 32),
         ("exact_kernel", &["20", "20", "20"], 16),

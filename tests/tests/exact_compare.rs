@@ -1,5 +1,5 @@
-//! `locality-bpf compare` of a live profile with an exact report of the same program: what has the same unit gets numbers, what
-//! has not gets a sentence that names both units.
+//! `locality-bpf compare` of a live profile with an exact report of the same program: what has the
+//! same unit gets numbers, what has not gets a sentence that names both units.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! The exact engine against closed forms: loops of known lengths, in static, dynamic and position-independent programs.
+//! The exact engine against closed forms: loops of known lengths, in static, dynamic and
+//! position-independent programs.
 //!
-//! What the loops touch is known to the last access; the start and end of the process around them is not, and is taken
-//! off by a run of the same program with empty loops.
+//! What the loops touch is known to the last access; the start and end of the process around them
+//! is not, and is taken off by a run of the same program with empty loops.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use locality_tests::{Tracer, build, requires};
@@ -50,8 +51,8 @@ fn counts_are_those_of_the_loops(file: &str) {
         near(more(&format!("/reuse/{granule}/cold")), first);
         near(more(&format!("/reuse/{granule}/touches")), loads + stores + walks);
     }
-    // Lines: 512 of the array. Within a line 7 of 8 accesses reuse the line at once; the rest come back after the other
-    // 511 lines, so they miss any cache below 32 KiB and hit one of 64 KiB.
+    // Lines: 512 of the array. Within a line 7 of 8 accesses reuse the line at once; the rest come
+    // back after the other 511 lines, so they miss any cache below 32 KiB and hit one of 64 KiB.
     let far = 100 * 512 + 50 * 512 + 300 * 512;
     let more_misses = |bytes| misses(&report, "64", bytes) - misses(&nothing, "64", bytes);
     near(more_misses(16 << 10), far);

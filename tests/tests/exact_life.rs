@@ -1,4 +1,5 @@
-//! The exact engine on what processes do: threads, fork, exec, signals, death; and that the program notices nothing.
+//! The exact engine on what processes do: threads, fork, exec, signals, death; and that the program
+//! notices nothing.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::{Read as _, Write as _};
@@ -134,7 +135,8 @@ fn death_by_a_signal_leaves_the_counts() {
     }
 }
 
-/// As alone: the program's stderr has no line of QEMU's, and who looks for the process finds the program's name.
+/// As alone: the program's stderr has no line of QEMU's, and who looks for the process finds the
+/// program's name.
 #[test]
 fn a_signal_that_ends_the_command_is_told_by_us_alone() {
     requires!(command("qemu-x86_64"));

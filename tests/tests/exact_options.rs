@@ -1,4 +1,5 @@
-//! Options of exact runs against closed forms: restriction to a function, types of data, sets, optimal replacement, phases.
+//! Options of exact runs against closed forms: restriction to a function, types of data, sets,
+//! optimal replacement, phases.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use locality_tests::{Tracer, build, requires};
@@ -26,7 +27,8 @@ fn number(report: &Value, path: &str) -> u64 {
     report.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {report:#}"))
 }
 
-/// Accesses of `around`: its loop, and the return address that `ret` loads. The return address lies on a line of its own.
+/// Accesses of `around`: its loop, and the return address that `ret` loads. The return address lies
+/// on a line of its own.
 #[test]
 fn only_the_functions_accesses_are_counted() {
     requires!(command("qemu-x86_64"));
@@ -78,8 +80,8 @@ fn sets_are_told_apart() {
     assert_eq!(number(&report, "/reuse/64/set_associative/miss_ratios/0/misses"), 4 + 1);
 }
 
-/// Belady: of `n` lines around and around, a cache of `c` misses the first `n`, and then `n - c` of each `n - 1` touches.
-/// Of one type alone: the other type's granules in between do not count.
+/// Belady: of `n` lines around and around, a cache of `c` misses the first `n`, and then `n - c` of
+/// each `n - 1` touches. Of one type alone: the other type's granules in between do not count.
 #[test]
 fn a_type_of_data_is_a_stream_of_its_own() {
     requires!(command("qemu-x86_64"));

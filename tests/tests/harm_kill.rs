@@ -1,9 +1,10 @@
-//! The tracer is killed, stopped and paused at random moments: the traced program must not notice, and what was collected
-//! must be there.
+//! The tracer is killed, stopped and paused at random moments: the traced program must not notice,
+//! and what was collected must be there.
 //!
-//! `LOCALITY_REPEAT=full` repeats as often as the project's figures ask for; without it, fewer times. A program that
-//! measures how long it stood still (`gap_meter.c`) runs traced beside one that is not traced: where the machine itself
-//! lets the untraced one stand still, the traced one may too.
+//! `LOCALITY_REPEAT=full` repeats as often as the project's figures ask for; without it, fewer
+//! times. A program that measures how long it stood still (`gap_meter.c`) runs traced beside one
+//! that is not traced: where the machine itself lets the untraced one stand still, the traced one
+//! may too.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -77,9 +78,10 @@ struct Seen {
     samples: usize,
 }
 
-/// Traces programs, one after the other, until `attacks` tracers were attacked; checks each program against an untraced
-/// run. `attack` gets a running tracer and its profile, and leaves the tracer ended; it returns false when the tracer was
-/// ended by the program's end before it could be attacked.
+/// Traces programs, one after the other, until `attacks` tracers were attacked; checks each program
+/// against an untraced run. `attack` gets a running tracer and its profile, and leaves the tracer
+/// ended; it returns false when the tracer was ended by the program's end before it could be
+/// attacked.
 fn campaign(
     name: &str,
     attacks: usize,
@@ -218,8 +220,8 @@ fn a_paused_tracer_lets_the_program_go_and_takes_it_up_again() {
     assert!(ended_by_guard * 4 <= seen.attacks, "{ended_by_guard} of {seen:?}");
 }
 
-/// `docker pause`, `systemctl freeze` and their like: the tracer is frozen with its whole cgroup, for much longer than the program may
-/// stand still.
+/// `docker pause`, `systemctl freeze` and their like: the tracer is frozen with its whole cgroup,
+/// for much longer than the program may stand still.
 fn freezes(name: &str, cgroup: Result<Cgroup, String>) {
     requires!(root, btf, watchpoints(4));
     let cgroup = match cgroup {

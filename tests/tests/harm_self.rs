@@ -1,5 +1,6 @@
-//! The tool beside itself: it traces none of its own processes nor those that started it, its watchdog is missed when it is gone, and
-//! whatever else holds the tool up does not hold the traced program up.
+//! The tool beside itself: it traces none of its own processes nor those that started it, its
+//! watchdog is missed when it is gone, and whatever else holds the tool up does not hold the traced
+//! program up.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
@@ -117,7 +118,8 @@ fn gap_ms(finished: &Finished) -> f64 {
     finished.stderr.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Traces a program beside one that is not traced while `hold_up` does its worst; returns what the tracer left.
+/// Traces a program beside one that is not traced while `hold_up` does its worst; returns what the
+/// tracer left.
 fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&mut Target)) -> Finished {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! Programs that live by signals, births, program changes and ptrace run under the tracer as they run without it.
+//! Programs that live by signals, births, program changes and ptrace run under the tracer as they
+//! run without it.
 //!
-//! Each program checks itself and says by its exit status whether something was lost, added or interrupted. Killing and
-//! stopping the tracer is `harm_kill.rs`.
+//! Each program checks itself and says by its exit status whether something was lost, added or
+//! interrupted. Killing and stopping the tracer is `harm_kill.rs`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -55,8 +56,9 @@ impl Drop for Profile {
     }
 }
 
-/// Runs a program for `seconds`, attaches `late` after it is ready, and traces it to its end. A program whose own signals
-/// make stops costly may be let go before the first watchpoint or the first reuse: then, and only then, an empty report will do.
+/// Runs a program for `seconds`, attaches `late` after it is ready, and traces it to its end. A
+/// program whose own signals make stops costly may be let go before the first watchpoint or the
+/// first reuse: then, and only then, an empty report will do.
 fn traced_to_the_end(program: &str, arguments: &[&str], late: Duration) -> (Finished, Value) {
     let profile = Profile::new(program);
     let target = Target::start(program, arguments);
@@ -316,7 +318,8 @@ fn a_debugger_works_inside_a_trace() {
     }
 }
 
-/// Some processors make copies byte by byte while a word is watched, so that of a program that copies much, much is lost.
+/// Some processors make copies byte by byte while a word is watched, so that of a program that
+/// copies much, much is lost.
 #[test]
 fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
     requires!(root, btf, watchpoints(4));
@@ -359,7 +362,8 @@ fn without_its_watchdog_the_tracer_stops_nobody_and_says_so() {
     while newest.elapsed() < Duration::from_secs(2) {
         let found = children(tracer.pid()).into_iter().filter(|pid| name(*pid) == "locality-guard");
         for watchdog in found.filter(|pid| !killed.contains(pid)).collect::<Vec<_>>() {
-            // SAFETY: a system call with plain arguments; the watchdog is a child of our child, which collects it.
+            // SAFETY: a system call with plain arguments; the watchdog is a child of our child,
+            // which collects it.
             assert_eq!(unsafe { libc::kill(watchdog as i32, libc::SIGKILL) }, 0);
             killed.push(watchdog);
             newest = Instant::now();

@@ -1,7 +1,9 @@
-//! Allocations of real programs, followed by probes: each block that a program says it has is found at the moment that it
-//! says, with the function that asked for it, and is not found when it is gone; the budget holds; a killed tracer leaves clean text.
+//! Allocations of real programs, followed by probes: each block that a program says it has is found
+//! at the moment that it says, with the function that asked for it, and is not found when it is
+//! gone; the budget holds; a killed tracer leaves clean text.
 //!
-//! What is asserted is counted, never timed. The programs print moments of `CLOCK_MONOTONIC`, at which the blocks are asked for later.
+//! What is asserted is counted, never timed. The programs print moments of `CLOCK_MONOTONIC`, at
+//! which the blocks are asked for later.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::cell::RefCell;
@@ -382,12 +384,14 @@ fn a_program_that_only_allocates_is_watched_within_the_share() {
         finished.stdout.iter().find_map(|line| line.strip_prefix("calls ")?.parse().ok()).unwrap();
     let summary = follower.finish().heap.summary();
     eprintln!("{calls} calls, {summary:?}");
-    // Counted probes times their price; beyond the share the credit of the start and a burst or two that ran over.
+    // Counted probes times their price; beyond the share the credit of the start and a burst or two
+    // that ran over.
     let allowed_ns = share * cpu_ns + 5e6 + 10e6;
     assert!((summary.cost_ns as f64) < allowed_ns, "{summary:?}");
     assert!(summary.pauses >= 1 && summary.watched < 0.5, "{summary:?}");
     assert!(summary.seen > 0 && summary.seen < calls / 10, "{calls} {summary:?}");
-    // What it made is extrapolated from CPU time that was mostly the probes'; on a busy machine it is far too little.
+    // What it made is extrapolated from CPU time that was mostly the probes'; on a busy machine it
+    // is far too little.
     assert!(
         (summary.seen + summary.small..calls.saturating_mul(50)).contains(&summary.made),
         "{calls} {summary:?}"

@@ -1,5 +1,5 @@
-//! Programs that give what they own odd names, or odd files: names are any bytes, and what lies in `/tmp` may be anyone's.
-//! The trace goes on, the program too, and the report says what is missing.
+//! Programs that give what they own odd names, or odd files: names are any bytes, and what lies in
+//! `/tmp` may be anyone's. The trace goes on, the program too, and the report says what is missing.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::ffi::{OsStr, OsString};
@@ -18,8 +18,8 @@ fn os(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }
 
-/// Names of which each breaks another way to read text: cut within a letter, no UTF-8 at all, and text that looks like
-/// other fields of the kernel's files.
+/// Names of which each breaks another way to read text: cut within a letter, no UTF-8 at all, and
+/// text that looks like other fields of the kernel's files.
 const NAMES: [&[u8]; 6] = [
     b"\xe8\xa8\x88\xe7\xae\x97\xe3\x82\xb9\xe3\x83\xac\xe3\x83",
     b"\xff\xfe\x80 \xc3",
@@ -90,7 +90,8 @@ fn programs_with_any_name_are_attached_and_launched() {
     }
 }
 
-/// Mounts with odd names: one of another kind, one of the hierarchy itself, which the cgroup is then named below.
+/// Mounts with odd names: one of another kind, one of the hierarchy itself, which the cgroup is
+/// then named below.
 #[test]
 fn one_odd_mount_does_not_hide_the_cgroups() {
     requires!(root, btf, watchpoints(4), command("unshare"));
@@ -172,7 +173,8 @@ fn a_perf_map_that_may_be_anyones_is_not_believed() {
     }
 }
 
-/// Lets every compressed section of an ELF file claim so many bytes (Elf64_Ehdr, Elf64_Shdr and Elf64_Chdr of elf(5)).
+/// Lets every compressed section of an ELF file claim so many bytes (Elf64_Ehdr, Elf64_Shdr and
+/// Elf64_Chdr of elf(5)).
 fn claim(file: &Path, claimed: u64) -> usize {
     let mut bytes = std::fs::read(file).unwrap();
     let at = |bytes: &[u8], at: usize, len: usize| {

@@ -1,12 +1,14 @@
-//! Traces programs with a known answer, live: the heaviest pair of the report is the known one, with its lines, and each
-//! use was confirmed by the trap of the very instruction that the stop foretold.
+//! Traces programs with a known answer, live: the heaviest pair of the report is the known one,
+//! with its lines, and each use was confirmed by the trap of the very instruction that the stop
+//! foretold.
 
 use std::os::unix::process::ExitStatusExt as _;
 
 use locality_tests::live::{Live, alone};
 use locality_tests::{Target, known, markers, requires};
 
-/// Enough budget for some thirty samples a second with their windows, so that six seconds tell pairs of 25 % and 10 % apart.
+/// Enough budget for some thirty samples a second with their windows, so that six seconds tell
+/// pairs of 25 % and 10 % apart.
 const BUDGET: [&str; 2] = ["--overhead", "3"];
 
 /// How long a program is traced, and how long when that was not enough.
@@ -46,7 +48,8 @@ fn sound(live: &Live) {
     assert!(has_enough(live), "only {} watches", live.profile.watches.len());
     live.assert_confirmed(0.99);
     assert!(live.whole_stacks() >= 0.99, "only {} of the stacks are whole", live.whole_stacks());
-    // The event disarms itself in the kernel after the reuse: else each touch until user space reads on would trap.
+    // The event disarms itself in the kernel after the reuse: else each touch until user space
+    // reads on would trap.
     let late = live.report["ledger"]["filtered_by"]["touched after the reuse"].as_u64().unwrap_or(0);
     assert!(late <= 2 * live.profile.watches.len() as u64, "{late} traps after the reuse");
 }

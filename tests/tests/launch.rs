@@ -52,8 +52,8 @@ dict(ways())[sys.argv[1]]()
 os.execvp(sys.argv[2], sys.argv[2:])
 "#;
 
-/// The names of what [`PARENT`] arranges, but for the alarm and for what QEMU does not hand on: real-time signals
-/// by their numbers, whether the program is a reaper of orphans.
+/// The names of what [`PARENT`] arranges, but for the alarm and for what QEMU does not hand on:
+/// real-time signals by their numbers, whether the program is a reaper of orphans.
 const WAYS: [&str; 20] = [
     "plain",
     "nohup",

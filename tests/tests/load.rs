@@ -1,5 +1,5 @@
-//! What the kernel takes and what it refuses: each eBPF program within its complexity budget, and watchpoints that this
-//! kind of machine does not have.
+//! What the kernel takes and what it refuses: each eBPF program within its complexity budget, and
+//! watchpoints that this kind of machine does not have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -125,8 +125,8 @@ fn more_than_eight_bytes_or_unaligned_ones_cannot_be_watched() {
     }
     for bytes in [0, 3, 5, 16, 64] {
         let refused = open_watchpoint(address(0), bytes, HW_BREAKPOINT_RW).unwrap_err();
-        // The second where the address is aligned to so many bytes: AMD has such breakpoints (`arch_build_bp_info` in the
-        // kernel's arch/x86/kernel/hw_breakpoint.c).
+        // The second where the address is aligned to so many bytes: AMD has such breakpoints
+        // (`arch_build_bp_info` in the kernel's arch/x86/kernel/hw_breakpoint.c).
         let refusals = [Some(libc::EINVAL), Some(libc::EOPNOTSUPP)];
         assert!(refusals.contains(&refused.raw_os_error()), "{bytes} bytes: {refused}");
     }

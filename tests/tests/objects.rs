@@ -1,12 +1,14 @@
 //! Data objects on real processes whose accesses to each variable are known by construction.
 //!
-//! Tolerance: a window draws its uses from some thousand accesses of loops that repeat every few accesses, so uses are nearly
-//! independent draws from the program's mix. The share of n of them differs from a true share p by more than 6·√(p(1−p)/n) in one of
-//! 500 million runs; .02 more is allowed for what lies between the loops (a clock read every few hundred thousand accesses, the
+//! Tolerance: a window draws its uses from some thousand accesses of loops that repeat every few
+//! accesses, so uses are nearly independent draws from the program's mix. The share of n of them
+//! differs from a true share p by more than 6·√(p(1−p)/n) in one of 500 million runs; .02 more is
+//! allowed for what lies between the loops (a clock read every few hundred thousand accesses, the
 //! phase that a timer prefers). No figure of time is asserted.
 //!
-//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes so many samples of each program and
-//! prints the table of docs/accuracy.md: how far the shares are off, in percentage points.
+//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes
+//! so many samples of each program and prints the table of docs/accuracy.md: how far the shares are
+//! off, in percentage points.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -195,7 +197,8 @@ fn arrays_of_a_frame() {
     assert_eq!((ring["kind"].as_str(), ring["function"].as_str()), (Some("stack"), Some("stack")));
 }
 
-/// Without records of allocations blocks bear the name of the pointer that holds their base, and are said to be inferred.
+/// Without records of allocations blocks bear the name of the pointer that holds their base, and
+/// are said to be inferred.
 #[test]
 fn heap_arrays_by_the_pointers_that_hold_them() {
     requires!(root, btf, watchpoints(4));
@@ -244,7 +247,8 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     Live { report, profile, stderr: traced.stderr }
 }
 
-/// Blocks of less than the default least size, when they are asked for; and what is said of them when they are not.
+/// Blocks of less than the default least size, when they are asked for; and what is said of them
+/// when they are not.
 #[test]
 fn small_blocks_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
@@ -276,8 +280,8 @@ fn small_blocks_by_their_allocation() {
     assert!(objects(&live.report).iter().all(|row| !made(&row)), "{:#}", names(&live.report));
 }
 
-/// What a process that lives for less than the head start of those who look touched in a library, and what it touched before it
-/// became another program.
+/// What a process that lives for less than the head start of those who look touched in a library,
+/// and what it touched before it became another program.
 #[test]
 fn library_tables_of_short_lived_processes() {
     requires!(root, btf, watchpoints(4));
@@ -326,7 +330,8 @@ fn heap_arrays_of_a_child() {
     }
 }
 
-/// Not everything that is mapped is a block: a file is a file, a stack a stack, and the store of small blocks no block.
+/// Not everything that is mapped is a block: a file is a file, a stack a stack, and the store of
+/// small blocks no block.
 #[test]
 fn files_stacks_and_stores_are_no_blocks() {
     requires!(root, btf, watchpoints(4));
@@ -343,7 +348,8 @@ fn files_stacks_and_stores_are_no_blocks() {
         objects(report).iter().filter(what).filter_map(|row| row["access_share"].as_f64()).sum::<f64>()
     };
     let stacks = of(&|row| row["kind"] == "stack" && row["unknown"] == "on another thread's stack");
-    // By the pointers to them, or, where the C library has debug information, by its own to the store; never as a known block.
+    // By the pointers to them, or, where the C library has debug information, by its own to the
+    // store; never as a known block.
     let nodes = of(&|row| (row["kind"] == "heap" || row["kind"] == "mapped") && row["inferred"] == true);
     let third = (1.0 - share_of(report, "pool_table")) / 3.0;
     assert_near("file", share_of(report, mapped), third, n, report);
@@ -533,8 +539,8 @@ fn a_fortran_common_block() {
     assert_fields(&live.report, "shared", &[(".pos[]", 2.0 / 3.0), (".vel[]", 1.0 / 3.0)]);
 }
 
-/// Go's runtime handles every signal, so its threads are not stopped: objects are those of the accesses at the samples, which shares of
-/// time weigh.
+/// Go's runtime handles every signal, so its threads are not stopped: objects are those of the
+/// accesses at the samples, which shares of time weigh.
 #[test]
 fn go_package_variables() {
     requires!(root, btf, watchpoints(4), command("go"));
@@ -544,7 +550,8 @@ fn go_package_variables() {
     let (table, counts) = (row(&live.report, "main.table"), row(&live.report, "main.counts"));
     assert_eq!((&table["kind"], &counts["kind"]), (&json!("static"), &json!("static")));
     assert!(number(&table["access_share"]) > number(&counts["access_share"]), "{:#}", names(&live.report));
-    // Go handles the signals of stops, so there are no windows: time goes by at what is waited for, which a load is (.34) and a store hardly.
+    // Go handles the signals of stops, so there are no windows: time goes by at what is waited for,
+    // which a load is (.34) and a store hardly.
     assert!(number(&counts["access_share"]) > 0.1, "{:#}", names(&live.report));
     let fields: Vec<&str> =
         table["fields"].as_array().unwrap().iter().filter_map(|field| field["path"].as_str()).collect();

@@ -1,9 +1,11 @@
-//! The kernel side of touches in our own thread, and what needs a PMU, on machines with and without one: counting a thread's accesses through the kernel, and the refusal of a
-//! source of samples that is not there.
+//! The kernel side of touches in our own thread, and what needs a PMU, on machines with and without
+//! one: counting a thread's accesses through the kernel, and the refusal of a source of samples
+//! that is not there.
 //!
-//! The first needs no PMU: software events of the thread, page faults, stand in for the counters of loads and stores,
-//! and go the same way as those would, a group of the thread's own in the map that the eBPF program reads. In this test only; a trace
-//! opens the counters of the hardware or none.
+//! The first needs no PMU: software events of the thread, page faults, stand in for the counters of
+//! loads and stores, and go the same way as those would, a group of the thread's own in the map
+//! that the eBPF program reads. In this test only; a trace opens the counters of the hardware or
+//! none.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::fd::AsFd as _;
@@ -42,7 +44,8 @@ const PAGE: usize = 4096;
 
 /// Takes so many pages from the kernel, each of which faults once.
 fn fault(pages: usize) {
-    // SAFETY: a new mapping of our own, written inside its length and given back. Small pages, so that each faults.
+    // SAFETY: a new mapping of our own, written inside its length and given back. Small pages, so
+    // that each faults.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let start =

@@ -1,5 +1,5 @@
-//! Allocations of launched programs, recorded by the library that they load first: what is recorded and named, what the program notices
-//! of it (nothing), and which programs are left alone.
+//! Allocations of launched programs, recorded by the library that they load first: what is recorded
+//! and named, what the program notices of it (nothing), and which programs are left alone.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;
@@ -162,8 +162,8 @@ fn static_programs_and_own_allocators_are_left_alone_and_told() {
     assert!(notices.contains("allocator of its own"), "{notices}");
 }
 
-/// Allocates where little of a thread is in order: in handlers on another stack, on stacks of its own, in threads that end, after a fork,
-/// in a child of `vfork`, in destructors and at exit.
+/// Allocates where little of a thread is in order: in handlers on another stack, on stacks of its
+/// own, in threads that end, after a fork, in a child of `vfork`, in destructors and at exit.
 const HARD: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
-//! A profile is an answer or a refusal: whatever one cell of it holds, no command panics, and no text or JSON has a number
-//! that cannot be.
+//! A profile is an answer or a refusal: whatever one cell of it holds, no command panics, and no
+//! text or JSON has a number that cannot be.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ fn columns(profile: &Path) -> Vec<(String, String)> {
     rows.map(Result::unwrap).collect()
 }
 
-/// Sets a cell in a row of the middle, or in all rows; false where the schema refuses the value or there is no row.
+/// Sets a cell in a row of the middle, or in all rows; false where the schema refuses the value or
+/// there is no row.
 fn set(from: &Path, to: &Path, table: &str, column: &str, value: &str, all: bool) -> bool {
     std::fs::copy(from, to).unwrap();
     let database = Connection::open(to).unwrap();
@@ -92,7 +93,8 @@ fn one_odd_cell_is_an_answer_or_a_refusal() {
     for (index, (table, column)) in columns.iter().enumerate() {
         for (turn, value) in VALUES.iter().enumerate() {
             let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
-            // Probabilities and costs meet all values; other cells each third one, so that the sweep stays short.
+            // Probabilities and costs meet all values; other cells each third one, so that the
+            // sweep stays short.
             if !is_real && (index + turn) % 3 != 0 {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! The target programs themselves, untraced: each builds, becomes ready, and leaves what the other tests rely on.
+//! The target programs themselves, untraced: each builds, becomes ready, and leaves what the other
+//! tests rely on.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -118,7 +119,8 @@ fn the_sleeper_is_interrupted_only_from_outside() {
     assert!(numbers(&finished, "wakes")[0] > 20);
     let target = Target::start("sleeper", &["1"]);
     for _ in 0..20 {
-        // A stop and a continuation make epoll_wait return EINTR (signal(7)); that is what a careless tracer does.
+        // A stop and a continuation make epoll_wait return EINTR (signal(7)); that is what a
+        // careless tracer does.
         target.signal(libc::SIGSTOP);
         std::thread::sleep(Duration::from_millis(5));
         target.signal(libc::SIGCONT);

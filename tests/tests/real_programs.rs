@@ -1,7 +1,9 @@
-//! Traces programs that many people run, as distributions build them: optimised, stripped, without frame pointers.
+//! Traces programs that many people run, as distributions build them: optimised, stripped, without
+//! frame pointers.
 //!
-//! What is asked: a report with reuses, stacks that reach `main`, names wherever a symbol table of any kind has them, and
-//! output that is that of an untraced run. The bounds are what was measured here (in comments) with a margin.
+//! What is asked: a report with reuses, stacks that reach `main`, names wherever a symbol table of
+//! any kind has them, and output that is that of an untraced run. The bounds are what was measured
+//! here (in comments) with a margin.
 
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -32,11 +34,12 @@ fn figures(live: &Live) -> String {
     )
 }
 
-/// Share of uses that are confirmed, but for one. Measured: 1.0 in all four; on an AMD EPYC .95 to .98 of sqlite3's, which has a bound of
-/// its own, and once 23 of redis' 24.
+/// Share of uses that are confirmed, but for one. Measured: 1.0 in all four; on an AMD EPYC .95 to
+/// .98 of sqlite3's, which has a bound of its own, and once 23 of redis' 24.
 const CONFIRMED: f64 = 0.98;
 
-/// What holds of all of them. `functions` are names that some pair's stack must have, `confirmed` the share of uses that are, but for one.
+/// What holds of all of them. `functions` are names that some pair's stack must have, `confirmed`
+/// the share of uses that are, but for one.
 fn sound(live: &Live, confirmed: f64, functions: &[&str]) {
     assert!(live.profile.watches.len() >= 20, "only {} watches", live.profile.watches.len());
     assert!(live.report["reuse"]["8"]["time"]["n"].as_u64() > Some(10), "{}", live.report["reuse"]);
@@ -68,8 +71,8 @@ fn twice(command: impl Fn() -> Command) -> Live {
     live
 }
 
-/// Many samples in a short time: what is learnt from them takes longer and longer, and must not keep the thread waiting that
-/// holds the traced one.
+/// Many samples in a short time: what is learnt from them takes longer and longer, and must not
+/// keep the thread waiting that holds the traced one.
 #[test]
 fn thousands_of_samples_do_not_end_a_trace() {
     requires!(root, btf, watchpoints(4), command("python3"));

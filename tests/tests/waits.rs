@@ -1,5 +1,5 @@
-//! Waits end: signals end the tool at any moment, pipes get their report, options stand where people write them; colours and rows are
-//! those that were asked for.
+//! Waits end: signals end the tool at any moment, pipes get their report, options stand where
+//! people write them; colours and rows are those that were asked for.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -308,7 +308,8 @@ fn limits_are_named_and_so_is_the_signal_that_ends_a_command() {
     assert!(traced.stderr.contains("the command was ended by SIGSEGV"), "{}", traced.stderr);
 }
 
-/// Whether a command line prints escape sequences of colours, with these variables; on a terminal if `script` runs it.
+/// Whether a command line prints escape sequences of colours, with these variables; on a terminal
+/// if `script` runs it.
 fn is_coloured(arguments: &str, variables: &[(&str, &str)], on_terminal: bool) -> bool {
     let line = format!("{} {arguments}", locality_tests::tracer::binary().display());
     let mut command = match on_terminal {

@@ -1,5 +1,6 @@
-//! Shadow windows on live processes: what they foretell happens; where they cannot go on they end with a reason; whatever
-//! becomes of them, the traced program runs on and says what it says untraced.
+//! Shadow windows on live processes: what they foretell happens; where they cannot go on they end
+//! with a reason; whatever becomes of them, the traced program runs on and says what it says
+//! untraced.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -35,7 +36,8 @@ fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     live.profile
 }
 
-/// That some windows of a traced `shifting_ground` end for one of these reasons, while it says what it says untraced.
+/// That some windows of a traced `shifting_ground` end for one of these reasons, while it says what
+/// it says untraced.
 fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
@@ -58,7 +60,8 @@ fn samples_stand_for_all_of_the_time() {
     assert!((0.9..1.05).contains(&share), "{share} of the time, {} samples", periods.len());
 }
 
-/// A process that lives for some fiftieths of a second is held at its first sample, and sampled again at once; that counts once.
+/// A process that lives for some fiftieths of a second is held at its first sample, and sampled
+/// again at once; that counts once.
 #[test]
 fn processes_of_milliseconds_have_windows() {
     requires!(root, btf, watchpoints(4));
@@ -228,7 +231,8 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
 fn a_trace_ends_at_the_asked_precision() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Not a program whose reuses all lie at one distance: if that is at the edge of a bin, the error of the rate moves all across it.
+    // Not a program whose reuses all lie at one distance: if that is at the edge of a bin, the
+    // error of the rate moves all across it.
     let target = Target::start("column_walk", &["90"]);
     let live = Live::trace(target.pid(), "50", &["--overhead", "5", "--until-ci", "25%"]);
     assert_eq!(live.profile.run.ended_by, "the asked precision");
@@ -268,7 +272,8 @@ fn each_estimator_reports_from_the_same_profile() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// The index of a loop is the same at both touches of a word: so many whole rounds lie in between, whatever the clock says.
+/// The index of a loop is the same at both touches of a word: so many whole rounds lie in between,
+/// whatever the clock says.
 #[test]
 fn the_accesses_of_a_round_are_counted() {
     requires!(root, btf, watchpoints(4));
@@ -290,8 +295,9 @@ fn the_accesses_of_a_round_are_counted() {
     }
 }
 
-/// A word that a loop touches once a round is told to be touched again after a round: between touches by one instruction, or by two that
-/// take turns, to some percent. With --nocapture it prints how far measured times are from true ones.
+/// A word that a loop touches once a round is told to be touched again after a round: between
+/// touches by one instruction, or by two that take turns, to some percent. With --nocapture it
+/// prints how far measured times are from true ones.
 #[test]
 fn the_time_of_a_round_is_measured() {
     requires!(root, btf, watchpoints(4));
@@ -336,7 +342,8 @@ fn the_time_of_a_round_is_measured() {
         let run = &live.profile.run;
         let (trap_ns, scatter_ns) = (run.distance_resolution_ns as f64, run.distance_scatter_ns);
         let off_ns = (quantile(50) - 1.0) * round_ns;
-        // What a trap takes is known to 3 %, or to what the trace says that it scatters by, on shared machines to an eighth at worst.
+        // What a trap takes is known to 3 %, or to what the trace says that it scatters by, on
+        // shared machines to an eighth at worst.
         let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| SIGMAS * scatter_ns as f64);
         let allowed_ns = (2.0 * believed_ns.max(0.03 * trap_ns)).min(trap_ns / 8.0);
         println!("off by {off_ns:.0} ns of a trap's {trap_ns:.0}, told to scatter by {scatter_ns:?}");
@@ -348,8 +355,8 @@ fn the_time_of_a_round_is_measured() {
     }
 }
 
-/// Two halves of a word are loaded and stored one after the other, or loaded only, and only the last touch's reuse is a round away: no later touch by
-/// its instruction stands for it.
+/// Two halves of a word are loaded and stored one after the other, or loaded only, and only the
+/// last touch's reuse is a round away: no later touch by its instruction stands for it.
 #[test]
 fn the_time_of_a_round_is_measured_where_elements_are_smaller_than_a_word() {
     requires!(root, btf, watchpoints(4));

@@ -1,7 +1,8 @@
 //! Puts what the program embeds where it finds it: the eBPF object, and the recorder of allocations.
 //!
-//! The eBPF object is the checked-in one, or a new one where that is stale (`locality-prebuilt`). The recorder is compiled here, by the
-//! compiler that compiles the program: cargo would not make a shared object without the standard library beside a program with it.
+//! The eBPF object is the checked-in one, or a new one where that is stale (`locality-prebuilt`).
+//! The recorder is compiled here, by the compiler that compiles the program: cargo would not make a
+//! shared object without the standard library beside a program with it.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -23,7 +24,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Compiles the recorder without any library beneath it: nothing but what it stands before may be asked of the C library.
+/// Compiles the recorder without any library beneath it: nothing but what it stands before may be
+/// asked of the C library.
 fn recorder(root: &Path, out_dir: &Path) -> Result<(), String> {
     let sources = root.join("userspace/preload/src");
     println!("cargo::rerun-if-changed={}", sources.display());

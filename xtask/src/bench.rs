@@ -1,4 +1,5 @@
-//! `cargo xtask bench …`: builds the tracer and runs a benchmark; figures for docs/accuracy.md come from here.
+//! `cargo xtask bench …`: builds the tracer and runs a benchmark; figures for docs/accuracy.md come
+//! from here.
 //!
 //! The benchmarks themselves are in `tests/benches`. They need root and an otherwise idle machine.
 
@@ -15,7 +16,8 @@ use crate::shell;
 /// Which benchmark.
 #[derive(clap::Subcommand)]
 pub enum Bench {
-    /// What tracing costs, measured from outside: wall and CPU time, traced and untraced in turn; redis under load
+    /// What tracing costs, measured from outside: wall and CPU time, traced and untraced in turn;
+    /// redis under load
     Overhead {
         /// Passed on: --pairs N, --only NAME,…, --overhead PERCENT, --heap
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -27,11 +29,13 @@ pub enum Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// How far stack distances and miss ratios converted from time distances are from the truth, over kernels and programs
+    /// How far stack distances and miss ratios converted from time distances are from the truth,
+    /// over kernels and programs
     Conversions(conversions::Options),
     /// How right live traces are: a corpus of kernels and programs against exact runs of the same work
     Accuracy(accuracy::Options),
-    /// Rankings of data objects with and without addresses, on programs built from the distribution's source packages
+    /// Rankings of data objects with and without addresses, on programs built from the
+    /// distribution's source packages
     Objects(objects::Options),
     /// Simulated cache use against Callgrind's, by function, and the time of both; needs no root
     Cacheuse {
@@ -41,7 +45,8 @@ pub enum Bench {
     },
     /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
     Exact(exact::Options),
-    /// What following allocations costs, untraced, without and with the recorder in turn, and the share recorded with a path
+    /// What following allocations costs, untraced, without and with the recorder in turn, and the
+    /// share recorded with a path
     Heap(heap::Options),
 }
 

@@ -1,11 +1,13 @@
 //! `cargo xtask distributions`: what the README says to do, done on fresh systems of other distributions.
 //!
-//! Each is made by debootstrap and entered by chroot, so its libraries, compiler and packages are its own; the kernel is
-//! this machine's. "With Rust" is this machine's toolchain, at the same place. In it run the README's demo (a live
-//! trace), `cargo xtask qemu`, `doctor` and an exact run, with `--tests` also the README's `cargo xtask test`.
+//! Each is made by debootstrap and entered by chroot, so its libraries, compiler and packages are
+//! its own; the kernel is this machine's. "With Rust" is this machine's toolchain, at the same
+//! place. In it run the README's demo (a live trace), `cargo xtask qemu`, `doctor` and an exact
+//! run, with `--tests` also the README's `cargo xtask test`.
 //!
-//! Mounts are made in a namespace of each command and go with it, however it ends. Needs root, 4 GB on disk and ten to
-//! thirty minutes a distribution. Limits: Debian; a chroot has neither a kernel nor services of its own.
+//! Mounts are made in a namespace of each command and go with it, however it ends. Needs root, 4 GB
+//! on disk and ten to thirty minutes a distribution. Limits: Debian; a chroot has neither a kernel
+//! nor services of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};

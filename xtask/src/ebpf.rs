@@ -1,6 +1,8 @@
-//! `cargo xtask ebpf`: compiles the eBPF programs and checks in the object; or checks that the one there is current.
+//! `cargo xtask ebpf`: compiles the eBPF programs and checks in the object; or checks that the one
+//! there is current.
 //!
-//! Not here: what "current" means and how to compile (`locality-prebuilt`, shared with the build script of `locality-bpf`).
+//! Not here: what "current" means and how to compile (`locality-prebuilt`, shared with the build
+//! script of `locality-bpf`).
 
 use std::fs;
 use std::process::Command;
@@ -116,7 +118,8 @@ fn install() -> Result<()> {
     Ok(())
 }
 
-/// The newest LLVM that the distribution offers and bpf-linker can use. It must not be older than the compiler's.
+/// The newest LLVM that the distribution offers and bpf-linker can use. It must not be older than
+/// the compiler's.
 fn install_llvm() -> Result<u32> {
     for version in LINKER_LLVM {
         let headers = format!("/usr/lib/llvm-{version}/include/llvm-c/Core.h");

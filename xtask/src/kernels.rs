@@ -1,7 +1,8 @@
 //! `cargo xtask kernels`: boots kernels of Debian under emulation, and tries on each what is claimed for it.
 //!
-//! The machine's own kernel is rarely a user's, and verifiers differ: what one kernel loads, an older one refuses. Which
-//! kernels are claimed to work stands in `judge`; README.md and docs/limitations.md name those that ran.
+//! The machine's own kernel is rarely a user's, and verifiers differ: what one kernel loads, an
+//! older one refuses. Which kernels are claimed to work stands in `judge`; README.md and
+//! docs/limitations.md name those that ran.
 //!
 //! Limits: there is no PMU in an emulated processor, and its times are no measure of cost.
 
@@ -41,7 +42,8 @@ pub struct Options {
 /// Series that the short form boots, beside the newest.
 const SHORT: [(u32, u32); 2] = [(6, 1), (6, 12)];
 
-/// Series on which the long form makes all checks, beside the newest; on the others it makes those of the short form.
+/// Series on which the long form makes all checks, beside the newest; on the others it makes those
+/// of the short form.
 const LONG: [(u32, u32); 3] = [(6, 1), (6, 12), (6, 18)];
 
 /// The machine of most checks.

@@ -8,7 +8,8 @@ use crate::{shell, tidy};
 pub fn run() -> Result<()> {
     tidy::run()?;
     shell::run(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;
-    // The eBPF crate is outside the workspace. Clippy would need the eBPF toolchain's own, so it is only formatted.
+    // The eBPF crate is outside the workspace. Clippy would need the eBPF toolchain's own, so it is
+    // only formatted.
     shell::run(shell::cargo().args(["fmt", "--manifest-path", "ebpf/Cargo.toml", "--", "--check"]))?;
     shell::run(shell::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }

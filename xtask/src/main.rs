@@ -1,6 +1,7 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
-//! This file is the table of contents; each command is a module. Not here: anything that the product needs at run time.
+//! This file is the table of contents; each command is a module. Not here: anything that the
+//! product needs at run time.
 
 mod bench;
 mod demo;
@@ -31,13 +32,15 @@ enum Command {
     Bench(bench::Bench),
     /// Check format, lints and the house's conventions
     Lint,
-    /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the distribution has none
+    /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the
+    /// distribution has none
     Qemu(qemu::Options),
     /// Try the README's commands on fresh systems of Debian 12 and 13, in chroots
     Distributions(distributions::Options),
     /// Compile the eBPF programs into ebpf/prebuilt
     Ebpf(ebpf::Options),
-    /// Try hostile input of every kind by the million, in child processes; findings are saved and can be tried again
+    /// Try hostile input of every kind by the million, in child processes; findings are saved and
+    /// can be tried again
     Fuzz(fuzz::Options),
     /// Boot kernels of Debian under emulation, and try on each what is claimed for it
     Kernels(kernels::Options),

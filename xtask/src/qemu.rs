@@ -1,11 +1,11 @@
 //! `cargo xtask qemu`: a QEMU of user mode with plugins, for `locality-bpf exact`.
 //!
-//! Some distributions build theirs without plugins (Debian 13). Where the package has them it is installed; else
-//! `qemu-x86_64` alone is built from the distribution's own source package, which takes some minutes, and put where
-//! `exact` and `doctor` look first.
+//! Some distributions build theirs without plugins (Debian 13). Where the package has them it is
+//! installed; else `qemu-x86_64` alone is built from the distribution's own source package, which
+//! takes some minutes, and put where `exact` and `doctor` look first.
 //!
-//! The machine's package sources stay as they are: source packages are asked for by a copy of the list, in our folder.
-//! Limits: Debian and Ubuntu; elsewhere the sentence says what to build.
+//! The machine's package sources stay as they are: source packages are asked for by a copy of the
+//! list, in our folder. Limits: Debian and Ubuntu; elsewhere the sentence says what to build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,8 @@ pub struct Options {
     /// Build one even where there is a suitable one
     #[arg(long)]
     build: bool,
-    /// The folder to install it in [default: /usr/local/lib/locality-bpf, without root ~/.local/lib/locality-bpf]
+    /// The folder to install it in [default: /usr/local/lib/locality-bpf, without root
+    /// ~/.local/lib/locality-bpf]
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
 }
@@ -184,7 +185,8 @@ fn build() -> Result<PathBuf> {
     Ok(out.join(QEMU))
 }
 
-/// An `apt-get` that knows the machine's package sources as sources of source packages, with all its files in `folder`.
+/// An `apt-get` that knows the machine's package sources as sources of source packages, with all
+/// its files in `folder`.
 fn private_apt(folder: &Path) -> Result<impl Fn() -> Command> {
     let (parts, lists, cache) = (folder.join("sources.d"), folder.join("lists"), folder.join("cache"));
     for needed in [&parts, &lists.join("partial"), &cache.join("archives/partial")] {

@@ -1,4 +1,5 @@
-//! Running other programs: shown, checked, and as root where needed; and installing packages of the distribution.
+//! Running other programs: shown, checked, and as root where needed; and installing packages of the
+//! distribution.
 //!
 //! Limits: packages by apt only; elsewhere the sentence names what to install.
 
@@ -85,7 +86,8 @@ pub fn need(programs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { install(&missing) }
 }
 
-/// Installs the packages of libraries that are missing; pairs of (file, package). The tests say which they go without.
+/// Installs the packages of libraries that are missing; pairs of (file, package). The tests say
+/// which they go without.
 pub fn need_libraries(libraries: &[(&str, &str)]) {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let has = |file: &str| folders.iter().any(|folder| Path::new(folder).join(file).exists());

@@ -1,9 +1,12 @@
-//! `cargo xtask test`: installs what the tests need, builds, and runs all of them, those on the real kernel as root.
+//! `cargo xtask test`: installs what the tests need, builds, and runs all of them, those on the
+//! real kernel as root.
 //!
-//! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing line adds it up.
+//! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing
+//! line adds it up.
 //!
-//! Tests on live processes, which many packages have, share the machine with whatever else runs there, so one that fails is run a second time, alone:
-//! a fault of ours fails again. What passes only then is named in the closing lines.
+//! Tests on live processes, which many packages have, share the machine with whatever else runs
+//! there, so one that fails is run a second time, alone: a fault of ours fails again. What passes
+//! only then is named in the closing lines.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::process::{Command, Stdio};
@@ -13,8 +16,9 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
-/// Programs that the tests run, and the packages that bring them. Not the package redis-server, which would start a
-/// service on this machine: the same binary is in redis-tools (`locality_tests::programs::redis_server`).
+/// Programs that the tests run, and the packages that bring them. Not the package redis-server,
+/// which would start a service on this machine: the same binary is in redis-tools
+/// (`locality_tests::programs::redis_server`).
 const PROGRAMS: [(&str, &str); 15] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
@@ -83,7 +87,8 @@ fn plain_tests() -> Command {
 
 /// The tests on the kernel: those that pass the filter of the command line.
 ///
-/// cargo compiles as the user; only the test programs themselves run as root, through cargo's `runner` setting.
+/// cargo compiles as the user; only the test programs themselves run as root, through cargo's
+/// `runner` setting.
 fn kernel_tests(options: &Options) -> Result<Command> {
     let mut command = as_root_with_tracer()?;
     command.args(&options.arguments);
@@ -138,8 +143,8 @@ impl Sum {
         Ok(lines.iter().filter_map(|line| failed_test(line)).map(str::to_owned).collect())
     }
 
-    /// Runs tests that failed a second time, one at a time; the second result counts. Not when somebody runs tests of
-    /// their own choice.
+    /// Runs tests that failed a second time, one at a time; the second result counts. Not when
+    /// somebody runs tests of their own choice.
     fn again(&mut self, failures: &[String], mut command: Command, options: &Options) -> Result<()> {
         if failures.is_empty() || !options.arguments.is_empty() {
             return Ok(());

@@ -1,14 +1,18 @@
-//! Our cache use against Callgrind's: `cargo xtask bench cacheuse`. Counts by function and as a whole, and time.
+//! Our cache use against Callgrind's: `cargo xtask bench cacheuse`. Counts by function and as a
+//! whole, and time.
 //!
-//! Each program runs once under Callgrind (`--cache-sim=yes --cacheuse=yes`) and once under `exact --compatible callgrind`,
-//! with the same caches; both write files in Callgrind's format, which are compared event by event: functions of the
-//! program's own code (its file and libraries, without the C library) that make up at least a thousandth of an event are
-//! printed where they differ by more than 0.5 %, those first that make up most of their event, and wholes by more than 1 %.
-//! What has no symbol is one row a file. Time is wall time, the median of `--rounds`, beside QEMU with an empty memory
-//! callback. Sources of error: the two processors differ in features, so that the C library takes other variants; addresses
-//! of stack, heap and libraries differ; for times, other work on the machine.
+//! Each program runs once under Callgrind (`--cache-sim=yes --cacheuse=yes`) and once under
+//! `exact --compatible callgrind`, with the same caches; both write files in Callgrind's format,
+//! which are compared event by event: functions of the program's own code (its file and libraries,
+//! without the C library) that make up at least a thousandth of an event are printed where they
+//! differ by more than 0.5 %, those first that make up most of their event, and wholes by more than
+//! 1 %. What has no symbol is one row a file. Time is wall time, the median of `--rounds`, beside
+//! QEMU with an empty memory callback. Sources of error: the two processors differ in features, so
+//! that the C library takes other variants; addresses of stack, heap and libraries differ; for
+//! times, other work on the machine.
 //!
-//! Arguments: `--rounds N` (default 3; 0: no times), `--only NAME[,NAME…]`, `--keep FOLDER` (leaves all files there).
+//! Arguments: `--rounds N` (default 3; 0: no times), `--only NAME[,NAME…]`, `--keep FOLDER` (leaves
+//! all files there).
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
@@ -97,7 +101,8 @@ fn files(program: &Program, folder: &Path) -> (Costs, Costs) {
     let (ours, theirs) = (path("ours"), path("callgrind"));
     run(&callgrind(program, folder, &theirs), None);
     let theirs = Costs::read(&theirs);
-    // Valgrind has the dynamic linker load a library of its own: then ours does too, which is as much work for it.
+    // Valgrind has the dynamic linker load a library of its own: then ours does too, which is as
+    // much work for it.
     let preloaded =
         theirs.functions.keys().map(|(object, _)| object).find(|object| object.contains("vgpreload_"));
     run(&exact(program, folder, &ours, true), preloaded.map(String::as_str));

@@ -1,4 +1,5 @@
-//! The programs of the comparison and their inputs: kernels of the corpus, the transposition kernel, installed programs.
+//! The programs of the comparison and their inputs: kernels of the corpus, the transposition
+//! kernel, installed programs.
 //!
 //! Each does the same work each time, in a second or so under QEMU, in one thread.
 

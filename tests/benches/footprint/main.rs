@@ -1,8 +1,9 @@
 //! What the tracer itself needs on a trace of a minute: `cargo xtask bench footprint`.
 //!
-//! Peak resident memory (`VmHWM`), the time from its start to the first sample, the size of the profile, and the time
-//! that reporting from it takes. Programs: our own two-loop kernel, and `python3`, whose interpreter has symbols but no
-//! debug information. Sources of error: resident memory includes file pages that others share.
+//! Peak resident memory (`VmHWM`), the time from its start to the first sample, the size of the
+//! profile, and the time that reporting from it takes. Programs: our own two-loop kernel, and
+//! `python3`, whose interpreter has symbols but no debug information. Sources of error: resident
+//! memory includes file pages that others share.
 //!
 //! Arguments: `--seconds N` (default 60).
 #![expect(

@@ -69,7 +69,8 @@ pub fn attempt(target: &mut dyn Target, input: &[u8]) -> Result<(), String> {
         .map_err(|_| PANIC.lock().map(|text| text.clone()).unwrap_or_default())
 }
 
-/// Whether a sum overflowed in a package of the registry. In a release, which has no such checks, the sum wraps.
+/// Whether a sum overflowed in a package of the registry. In a release, which has no such checks,
+/// the sum wraps.
 fn is_of_a_library(panic: &str) -> bool {
     panic.contains("/registry/src/") && panic.ends_with("with overflow")
 }

@@ -1,9 +1,10 @@
-//! The fuzz driver, started by `cargo xtask fuzz`: input that hostile programs, files and users could make, by the million.
+//! The fuzz driver, started by `cargo xtask fuzz`: input that hostile programs, files and users
+//! could make, by the million.
 //!
-//! Each target makes inputs that are nearly right from a seed's random numbers, and tries them in a child process. A
-//! panic, an abort, a hang and an allocation beyond 4 GiB are findings: saved as a file that can be tried again.
-//! Equal seeds try equal inputs in equal order. Limits: no feedback of coverage, so states that only a long
-//! sequence of right steps reaches are not reached.
+//! Each target makes inputs that are nearly right from a seed's random numbers, and tries them in a
+//! child process. A panic, an abort, a hang and an allocation beyond 4 GiB are findings: saved as a
+//! file that can be tried again. Equal seeds try equal inputs in equal order. Limits: no feedback
+//! of coverage, so states that only a long sequence of right steps reaches are not reached.
 
 mod child;
 mod random;

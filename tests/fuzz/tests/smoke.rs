@@ -1,4 +1,5 @@
-//! A few hundred executions of each target: the driver works, and finds nothing. Long runs: `cargo xtask fuzz SECONDS`.
+//! A few hundred executions of each target: the driver works, and finds nothing. Long runs:
+//! `cargo xtask fuzz SECONDS`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;

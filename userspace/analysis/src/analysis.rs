@@ -1,8 +1,9 @@
 //! What all analyses have in common: they observe, merge and finish.
 //!
-//! DESIGN invariant 4: state per thread (or per shard), observe, merge, finish; the finding does not depend on the order of
-//! observations or merges. Analyses here keep their observations and sort them by [`Observed::position`] before they
-//! add up floating-point numbers, which makes that exact and not merely approximate.
+//! DESIGN invariant 4: state per thread (or per shard), observe, merge, finish; the finding does
+//! not depend on the order of observations or merges. Analyses here keep their observations and
+//! sort them by [`Observed::position`] before they add up floating-point numbers, which makes that
+//! exact and not merely approximate.
 
 /// An observation with a place in the trace.
 pub trait Observed {

@@ -1,22 +1,23 @@
 //! Who gets the few debug registers, and with what probability.
 //!
-//! A pure state machine: offers and endings in, decisions out. It lives beside the estimators because they must know the
-//! chance of each observation. It makes no system call and reads no clock; chance comes from a seeded generator, so a
-//! recorded sequence of calls replays exactly.
+//! A pure state machine: offers and endings in, decisions out. It lives beside the estimators
+//! because they must know the chance of each observation. It makes no system call and reads no
+//! clock; chance comes from a seeded generator, so a recorded sequence of calls replays exactly.
 //!
-//! Slots are logical. A watch that moves from the quick slot into the reservoir keeps its debug register; nothing is
-//! re-armed. Invariant: watches granted ≤ slots owned, always.
+//! Slots are logical. A watch that moves from the quick slot into the reservoir keeps its debug
+//! register; nothing is re-armed. Invariant: watches granted ≤ slots owned, always.
 //!
-//! The reservoir is that of RDX §IV.A: each slot counts the offers k since it was last free and is replaced with
-//! probability 1/k; several slots are visited in random order until one yields. The quick slot is described in
-//! [`Policy::QuickReservoir`].
+//! The reservoir is that of RDX §IV.A: each slot counts the offers k since it was last free and is
+//! replaced with probability 1/k; several slots are visited in random order until one yields. The
+//! quick slot is described in [`Policy::QuickReservoir`].
 //!
-//! Probabilities are exact and conditional on the history: at each decision the chance of what happened is computed from
-//! the state before it. Their product over a watch's decisions is therefore a valid divisor for Horvitz–Thompson
-//! weights (its inverse has expectation 1 at each step), as long as the moment a location is touched again does not
-//! depend on our choices.
+//! Probabilities are exact and conditional on the history: at each decision the chance of what
+//! happened is computed from the state before it. Their product over a watch's decisions is
+//! therefore a valid divisor for Horvitz–Thompson weights (its inverse has expectation 1 at each
+//! step), as long as the moment a location is touched again does not depend on our choices.
 //!
-//! Limits: the caller must report traps (`ended`) before it offers the next sample, else a dead watch competes.
+//! Limits: the caller must report traps (`ended`) before it offers the next sample, else a dead
+//! watch competes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,9 +40,10 @@ pub struct WatchKey(pub u64);
 pub enum Policy {
     /// RDX §IV.A: all slots form the reservoir; a sample may be refused.
     Reservoir,
-    /// One quick slot takes every sample, so that short reuses are always seen. What it held before, if it has not
-    /// trapped (the survivor), competes for the other slots as a reservoir. With a single slot this would be
-    /// replace-newest, which sees no long reuse at all, so one slot is a plain reservoir.
+    /// One quick slot takes every sample, so that short reuses are always seen. What it held
+    /// before, if it has not trapped (the survivor), competes for the other slots as a reservoir.
+    /// With a single slot this would be replace-newest, which sees no long reuse at all, so one
+    /// slot is a plain reservoir.
     #[default]
     QuickReservoir,
 }
@@ -72,8 +74,8 @@ impl fmt::Display for Policy {
 pub struct Ended {
     /// Which.
     pub id: WatchKey,
-    /// Product of its survival probabilities over the decisions it lived through, in (0, 1]. The decision that evicted
-    /// it is not among them: until then it was observed.
+    /// Product of its survival probabilities over the decisions it lived through, in (0, 1]. The
+    /// decision that evicted it is not among them: until then it was observed.
     pub p_survive: f64,
 }
 
@@ -169,7 +171,8 @@ impl Arbiter {
         Decision { arm: true, evict: evict.map(Held::end), p_arm: 1.0 }
     }
 
-    /// The former holder of the quick slot competes for the reservoir. Returns whoever has no slot afterwards.
+    /// The former holder of the quick slot competes for the reservoir. Returns whoever has no slot
+    /// afterwards.
     fn move_on(&mut self, survivor: Held) -> Option<Held> {
         let slots = self.owned() - 1;
         let winner = Held { p_survive: survivor.p_survive * self.reservoir.p_placed(slots), ..survivor };
@@ -179,8 +182,8 @@ impl Arbiter {
         }
     }
 
-    /// The watch trapped, or its thread is gone: its slot is free. Returns its survival probability, `None` when the
-    /// key holds no slot.
+    /// The watch trapped, or its thread is gone: its slot is free. Returns its survival
+    /// probability, `None` when the key holds no slot.
     pub fn ended(&mut self, id: WatchKey) -> Option<f64> {
         if self.quick.is_some_and(|held| held.id == id) {
             return self.quick.take().map(|held| held.p_survive);
@@ -188,8 +191,9 @@ impl Arbiter {
         self.reservoir.remove(id).map(|held| held.p_survive)
     }
 
-    /// The kernel refused the register that was just granted (ENOSPC): somebody else uses one. The watch and one slot
-    /// are gone until [`Arbiter::restore`]. A key that holds no slot changes nothing.
+    /// The kernel refused the register that was just granted (ENOSPC): somebody else uses one. The
+    /// watch and one slot are gone until [`Arbiter::restore`]. A key that holds no slot changes
+    /// nothing.
     pub fn refused(&mut self, id: WatchKey) {
         if self.ended(id).is_none() {
             return;
@@ -197,7 +201,8 @@ impl Arbiter {
         self.owned -= 1;
         let reservoir_slots = self.owned() - usize::from(self.has_quick_slot());
         if self.has_quick_slot() {
-            // The reservoir shrank below what it holds: its newest watch takes the quick slot, which is empty then.
+            // The reservoir shrank below what it holds: its newest watch takes the quick slot,
+            // which is empty then.
             if self.reservoir.len() > reservoir_slots && self.quick.is_none() {
                 self.quick = self.reservoir.take_newest();
             }

@@ -1,24 +1,30 @@
-//! Cache use of a running program: which code loads lines of which little is used, from windows and watchpoints.
+//! Cache use of a running program: which code loads lines of which little is used, from windows and
+//! watchpoints.
 //!
-//! The metrics are those of Weidendorfer and Breitbart, "Inclusive Cost Attribution for Cache Use Profiling" (ICCS 2016, Procedia
-//! Computer Science 80, sections 1 to 3): when a line is evicted, the bytes of it that were never used (spatial loss) and the
-//! reciprocal of its accesses, charged to the access that loaded it and to all functions that called it then. There
-//! a simulator sees every access; here they are estimated:
+//! The metrics are those of Weidendorfer and Breitbart, "Inclusive Cost Attribution for Cache Use
+//! Profiling" (ICCS 2016, Procedia Computer Science 80, sections 1 to 3): when a line is evicted,
+//! the bytes of it that were never used (spatial loss) and the reciprocal of its accesses, charged
+//! to the access that loaded it and to all functions that called it then. There a simulator sees
+//! every access; here they are estimated:
 //!
 //! 1. Windows show first touches of lines; the chance that one loads its line (`arrivals`).
-//! 2. What the line is used for until it is evicted: windows see that for small caches (`fates`); for large ones reuses of words, most of
-//!    them seen by watchpoints, tell how many are used of a line (`Study::shares_used_later`).
-//! 3. Costs per loading instruction and, because each first touch comes with its call path, inclusive ones without a back-dating tree. Where the
-//!    call path is cut, an unknown caller stands for the functions that are missing.
+//! 2. What the line is used for until it is evicted: windows see that for small caches (`fates`);
+//!    for large ones reuses of words, most of them seen by watchpoints, tell how many are used of a
+//!    line (`Study::shares_used_later`).
+//! 3. Costs per loading instruction and, because each first touch comes with its call path,
+//!    inclusive ones without a back-dating tree. Where the call path is cut, an unknown caller
+//!    stands for the functions that are missing.
 //!
-//! A cache is fully associative with LRU, and is filled after as many accesses as touch as many distinct lines as it has, by stretch of
-//! the run (`Stretches::fill_times`); each level sees all accesses.
+//! A cache is fully associative with LRU, and is filled after as many accesses as touch as many
+//! distinct lines as it has, by stretch of the run (`Stretches::fill_times`); each level sees all
+//! accesses.
 //!
-//! Intervals (`spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of shares, with the model's own error on average, and Wilson's at
-//! Kish's effective number at least; of means, with one more first touch at least.
+//! Intervals (`spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
+//! shares, with the model's own error on average, and Wilson's at Kish's effective number at least;
+//! of means, with one more first touch at least.
 //!
-//! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are not modelled; threads share what
-//! fills a cache only on average.
+//! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are
+//! not modelled; threads share what fills a cache only on average.
 
 mod arrivals;
 mod fates;
@@ -50,7 +56,8 @@ const FEWEST: f64 = 1.0;
 const DRAWS: usize = if cfg!(test) { 10 } else { 60 };
 /// Fewer tell little of how much they differ.
 const FEWEST_DRAWS: usize = if cfg!(test) { 2 } else { 16 };
-/// Draws are made for so many first touches and uses in all where that leaves enough of them, so that a long trace is reported quickly.
+/// Draws are made for so many first touches and uses in all where that leaves enough of them, so
+/// that a long trace is reported quickly.
 const DRAWN: usize = 400_000;
 const SEED: u64 = 0x10CA_CACE;
 
@@ -86,7 +93,8 @@ pub struct LevelUse {
     pub by_object: Vec<ObjectLoss>,
     /// Rows beyond [`ROWS`] of these tables.
     pub rows_left_out: usize,
-    /// Bytes lost below callers that are not known, because the call path is cut; functions further out lack them.
+    /// Bytes lost below callers that are not known, because the call path is cut; functions further
+    /// out lack them.
     pub unknown_caller: Estimate,
     /// Whether own costs, and those below the outermost functions, come to the whole.
     pub balanced: bool,
@@ -167,8 +175,8 @@ impl LoadingLine {
 }
 
 impl CacheUse {
-    /// From all reuses of words and of lines, in this order. `None` where the profile has no first touches, or no rate is known that
-    /// would tell what fills a cache.
+    /// From all reuses of words and of lines, in this order. `None` where the profile has no first
+    /// touches, or no rate is known that would tell what fills a cache.
     pub fn of(
         profile: &Profile,
         contexts: &Contexts,

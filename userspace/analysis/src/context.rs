@@ -1,11 +1,12 @@
 //! Calling contexts and source places: which stacks mean the same thing to a reader.
 //!
-//! Two stacks are one context when their frames agree in function, file and line, whatever the instruction addresses, and both
-//! are whole, or cut for the same reason. The place of a context is the innermost frame of the program's own source: an access inside `memcpy` or inside an inlined
+//! Two stacks are one context when their frames agree in function, file and line, whatever the
+//! instruction addresses, and both are whole, or cut for the same reason. The place of a context is
+//! the innermost frame of the program's own source: an access inside `memcpy` or inside an inlined
 //! iterator counts for the line that asked for it.
 //!
-//! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames that have no name, not even by where
-//! their function starts, are told apart by module address only.
+//! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames that have
+//! no name, not even by where their function starts, are told apart by module address only.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -117,8 +118,9 @@ impl Contexts {
         self.places.len()
     }
 
-    /// Deepest frame that two contexts share, counted from the root: how many outer frames are equal, and the frame where
-    /// they part. That is the first unequal one if it is the same function at two lines, else the last equal one.
+    /// Deepest frame that two contexts share, counted from the root: how many outer frames are
+    /// equal, and the frame where they part. That is the first unequal one if it is the same
+    /// function at two lines, else the last equal one.
     pub fn common_ancestor(&self, profile: &Profile, a: ContextId, b: ContextId) -> (usize, Option<FrameId>) {
         let (a, b) = (self.frames(a), self.frames(b));
         let equal = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();

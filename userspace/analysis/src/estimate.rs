@@ -1,18 +1,21 @@
 //! Weights of observations, and numbers with an interval.
 //!
-//! A reuse is seen only if its sample was armed and its watch survived until the trap. The Horvitz–Thompson weight of
-//! what was seen divides by the probability of that (Horvitz & Thompson 1952, JASA 47(260), eq. 2.2 as a ratio; METHOD.md
-//! §3), which the arbiter knows exactly: w = period / (p_arm · p_survive). Unlike RDX's proportional attribution (§IV.A)
-//! it assumes nothing about contexts; its price is variance where survival is unlikely.
+//! A reuse is seen only if its sample was armed and its watch survived until the trap. The
+//! Horvitz–Thompson weight of what was seen divides by the probability of that (Horvitz & Thompson
+//! 1952, JASA 47(260), eq. 2.2 as a ratio; METHOD.md §3), which the arbiter knows exactly: w =
+//! period / (p_arm · p_survive). Unlike RDX's proportional attribution (§IV.A) it assumes nothing
+//! about contexts; its price is variance where survival is unlikely.
 //!
-//! Intervals are 95 %: percentile bootstrap over the samples with a fixed seed, all observations of a sample together (they come
-//! from one window and are alike: Davison & Hinkley 1997, Bootstrap Methods and their Application, §3.8), widened to Wilson's interval at
-//! Kish's effective number of samples, because resampling cannot show what a small sample has missed (three out of three would
+//! Intervals are 95 %: percentile bootstrap over the samples with a fixed seed, all observations of
+//! a sample together (they come from one window and are alike: Davison & Hinkley 1997, Bootstrap
+//! Methods and their Application, §3.8), widened to Wilson's interval at Kish's effective number of
+//! samples, because resampling cannot show what a small sample has missed (three out of three would
 //! give 100 % ± 0).
 //!
-//! Sources of error: samples are treated as independent, but neighbours in time are alike, so intervals are too
-//! narrow for programs with few long phases; locations whose reuse depends on our stops; refused watches count as
-//! missing at random; a share says nothing about uses that could not be watched.
+//! Sources of error: samples are treated as independent, but neighbours in time are alike, so
+//! intervals are too narrow for programs with few long phases; locations whose reuse depends on our
+//! stops; refused watches count as missing at random; a share says nothing about uses that could
+//! not be watched.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,11 +37,12 @@ const REPLICATES: usize = 400;
 const SEED: u64 = 0x10CA_1177;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// Below this, min and max are all that can be said about a quantile: six values bracket the median with 97 %.
+/// Below this, min and max are all that can be said about a quantile: six values bracket the median
+/// with 97 %.
 const FEWEST_FOR_QUANTILES: usize = 6;
 
-/// Horvitz–Thompson weight. `None` for probabilities that no policy can give (a damaged file), so that one bad row cannot
-/// outweigh the rest.
+/// Horvitz–Thompson weight. `None` for probabilities that no policy can give (a damaged file), so
+/// that one bad row cannot outweigh the rest.
 pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f64> {
     let possible = |p: f64| p > 0.0 && p <= 1.0;
     let weight = period_ns as f64 / (p_arm * p_survive);
@@ -68,7 +72,8 @@ impl Distinct {
     }
 }
 
-/// Share of each group in the total weight. `members[i]` = (group, weight) of observation i; groups are `0..groups`.
+/// Share of each group in the total weight. `members[i]` = (group, weight) of observation i; groups
+/// are `0..groups`.
 pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
     let mut counts = vec![0_u64; groups];
     // By group and sample, of which there are far fewer than observations.
@@ -161,7 +166,8 @@ impl Samples {
         sums
     }
 
-    /// Calls back with how often each of the n samples was drawn, n draws with replacement, once per replicate.
+    /// Calls back with how often each of the n samples was drawn, n draws with replacement, once
+    /// per replicate.
     fn resample(&self, mut replicate: impl FnMut(&[f64])) {
         let mut random = fastrand::Rng::with_seed(SEED);
         let mut times = vec![0.0; self.number];

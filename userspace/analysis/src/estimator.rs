@@ -6,15 +6,16 @@
 //! | Horvitz–Thompson | w / (p_arm · p_survive) | is in the weights of what was seen; assumes nothing about contexts |
 //! | proportional | all uses of its context since it was armed (RDX §IV.A) | is like the next trap of its context |
 //!
-//! All three take reuses seen in windows at their own weight, and give one output: weight by distance and weight not reused,
-//! for each stretch of the run. Where a process was seen to end, a reuse beyond its end is none (the weight of the uses
-//! is not reused), whatever the curve says.
+//! All three take reuses seen in windows at their own weight, and give one output: weight by
+//! distance and weight not reused, for each stretch of the run. Where a process was seen to end, a
+//! reuse beyond its end is none (the weight of the uses is not reused), whatever the curve says.
 //!
-//! A watch of eight bytes of a line (`Followed::part`) enters Kaplan–Meier's curve where the longer windows end: up to there they
-//! show the whole line, and a watched word says less.
+//! A watch of eight bytes of a line (`Followed::part`) enters Kaplan–Meier's curve where the longer
+//! windows end: up to there they show the whole line, and a watched word says less.
 //!
-//! Sources of error: Kaplan–Meier takes withdrawal to be unrelated to the distance within a context; Horvitz–Thompson has
-//! few and heavy observations; the proportional estimate takes every use since the arming for one that is reused as late.
+//! Sources of error: Kaplan–Meier takes withdrawal to be unrelated to the distance within a
+//! context; Horvitz–Thompson has few and heavy observations; the proportional estimate takes every
+//! use since the arming for one that is reused as late.
 
 mod beyond;
 
@@ -135,8 +136,8 @@ pub struct Draw<'a> {
     pub weights: &'a [f64],
     /// Factors of distances that rest on the clock, by sample; missing ones are 1.
     pub clocks: &'a [f64],
-    /// By sample: the share of a reuse's spread that lies before where this draw puts it; missing ones are not put anywhere
-    /// but spread.
+    /// By sample: the share of a reuse's spread that lies before where this draw puts it; missing
+    /// ones are not put anywhere but spread.
     pub picks: &'a [f64],
     /// The same for all spreads that are guesses.
     pub guess: f64,
@@ -171,7 +172,8 @@ impl Draw<'_> {
 }
 
 impl<'a> Study<'a> {
-    /// `stretch_of` tells for each subject the stretch of the run that it belongs to, `horizons` as many as there are.
+    /// `stretch_of` tells for each subject the stretch of the run that it belongs to, `horizons` as
+    /// many as there are.
     pub fn new(subjects: &'a [Subject], stretch_of: Vec<usize>, horizons: Vec<Option<f64>>) -> Self {
         let mut contexts: BTreeMap<ContextId, Evidence> = BTreeMap::new();
         for subject in subjects {
@@ -251,9 +253,9 @@ impl<'a> Study<'a> {
         (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
     }
 
-    /// Who was under observation from where to where. A watch of a part of a granule says nothing of the distances that windows
-    /// reach: there, the rest of the granule may have been touched. It enters beyond them, with the weight that
-    /// its context has left by then.
+    /// Who was under observation from where to where. A watch of a part of a granule says nothing
+    /// of the distances that windows reach: there, the rest of the granule may have been touched.
+    /// It enters beyond them, with the weight that its context has left by then.
     fn spells(&self, draw: Draw<'_>) -> Vec<(usize, Spell)> {
         let mut spells = Vec::with_capacity(self.subjects.len());
         let left = self.left_at_reach(draw);
@@ -280,7 +282,8 @@ impl<'a> Study<'a> {
         spells
     }
 
-    /// For each group, what windows alone leave unreused at their reach; empty where nothing is watched in part.
+    /// For each group, what windows alone leave unreused at their reach; empty where nothing is
+    /// watched in part.
     fn left_at_reach(&self, draw: Draw<'_>) -> Vec<Left> {
         if self.reach == 0 {
             return Vec::new();
@@ -325,8 +328,9 @@ impl<'a> Study<'a> {
         accesses.map_or(usize::MAX, |accesses| bin(accesses as u64))
     }
 
-    /// What each subject's reuse stands for, 0 where none was seen: the same estimate, shared out among what was seen. Weight
-    /// that follows the pooled curve goes to the reuses of all contexts at its distance.
+    /// What each subject's reuse stands for, 0 where none was seen: the same estimate, shared out
+    /// among what was seen. Weight that follows the pooled curve goes to the reuses of all contexts
+    /// at its distance.
     pub fn weights(&self, estimator: Estimator) -> Vec<f64> {
         match estimator {
             Estimator::KaplanMeier => self.kaplan_meier_weights(),
@@ -447,8 +451,8 @@ impl<'a> Study<'a> {
         OpenUses(uses)
     }
 
-    /// Scales all stretches to the weight of their uses, so that phases count for what they are; a stretch in which nothing
-    /// was seen is taken to be like the whole.
+    /// Scales all stretches to the weight of their uses, so that phases count for what they are; a
+    /// stretch in which nothing was seen is taken to be like the whole.
     fn normalised(&self, draw: Draw<'_>, mut masses: Vec<Mass>) -> Vec<Mass> {
         let mut uses = vec![0.0; masses.len()];
         for (subject, stretch) in self.placed() {
@@ -489,7 +493,8 @@ impl Evidence {
     }
 }
 
-/// How far the windows of a case reach that are watched beyond in part, as a bin: as far as enough of them do. 0: none is.
+/// How far the windows of a case reach that are watched beyond in part, as a bin: as far as enough
+/// of them do. 0: none is.
 fn reach(subjects: &[Subject]) -> usize {
     if !subjects.iter().any(|subject| subject.followed.is_some_and(|followed| followed.part)) {
         return 0;

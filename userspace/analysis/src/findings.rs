@@ -1,6 +1,7 @@
 //! Everything that is found in one profile, ready to be printed.
 //!
-//! Not here: any formatting. A profile of one minute takes one to two seconds on two processors, nearly all of it for intervals.
+//! Not here: any formatting. A profile of one minute takes one to two seconds on two processors,
+//! nearly all of it for intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -21,7 +22,8 @@ use crate::reuse::{self, Case, REPLICATES, Reuse};
 use crate::subjects::Subjects;
 use crate::unseen::{Unseen, UnseenUses};
 
-/// Reuses after fewer accesses are near: a first-level cache of 32 KiB has so many lines, and they cannot have touched more.
+/// Reuses after fewer accesses are near: a first-level cache of 32 KiB has so many lines, and they
+/// cannot have touched more.
 pub const NEAR_ACCESSES: u64 = 512;
 
 /// The findings of all analyses.
@@ -43,7 +45,8 @@ pub struct Findings {
     pub objects: Option<Objects>,
     /// Which code loads lines of which little is used; `None` where that is not known.
     pub cache_use: Option<CacheUse>,
-    /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the program makes meanwhile.
+    /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the
+    /// program makes meanwhile.
     pub far_from: f64,
     /// What distances of pairs are counted in.
     pub unit: Unit,
@@ -76,9 +79,11 @@ pub struct Windowed {
     pub uses: u64,
     /// … whose reuse no window showed, at 8 bytes.
     pub open: u64,
-    /// Of the uses that a watch saw reused, those that trapped first at the instruction that the window showed: how well windows foretell.
+    /// Of the uses that a watch saw reused, those that trapped first at the instruction that the
+    /// window showed: how well windows foretell.
     pub confirmed: Estimate,
-    /// Of the same uses, those whose distance is counted in accesses, not converted from time ([`Outcome::Reused`]).
+    /// Of the same uses, those whose distance is counted in accesses, not converted from time
+    /// ([`Outcome::Reused`]).
     pub counted: Estimate,
 }
 
@@ -210,7 +215,8 @@ fn of_reused(profile: &Profile, has: impl Fn(&Watch) -> bool) -> Estimate {
     share_of(profile.watches.iter().filter(reused).map(|watch| (has(watch), counted(watch))))
 }
 
-/// A part of the findings that a thread of its own is making, or that was made at once because there could be no thread.
+/// A part of the findings that a thread of its own is making, or that was made at once because
+/// there could be no thread.
 enum Part<'scope, T> {
     Begun(ScopedJoinHandle<'scope, T>),
     Made(T),
@@ -240,7 +246,8 @@ fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Fi
     analysis.finish()
 }
 
-/// Time that we cost, in percent of the targets' CPU time plus the time they stood still (DESIGN.md, governor).
+/// Time that we cost, in percent of the targets' CPU time plus the time they stood still
+/// (DESIGN.md, governor).
 ///
 /// `None` for targets that used no CPU time that could be read: a share of nothing says nothing.
 pub(crate) fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
@@ -248,8 +255,8 @@ pub(crate) fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
     (profile.run.cpu_ns > 0).then(|| ns as f64 / base * 100.0)
 }
 
-/// Why a profile shows no reuse, in a sentence or two; `None` when it shows some. A program that prints such a report
-/// must not exit 0.
+/// Why a profile shows no reuse, in a sentence or two; `None` when it shows some. A program that
+/// prints such a report must not exit 0.
 pub fn why_empty(profile: &Profile) -> Option<String> {
     if profile.samples.is_empty() && profile.partial {
         return Some(

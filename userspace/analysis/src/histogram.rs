@@ -1,9 +1,10 @@
-//! Histogram of time distances: what share of all reuses comes back within 1, 2, 4, 8 … nanoseconds of CPU time.
+//! Histogram of time distances: what share of all reuses comes back within 1, 2, 4, 8 … nanoseconds
+//! of CPU time.
 //!
-//! Bins are log2 from 0, `[0,1) [1,2) [2,4) …` (DESIGN.md; RDX §V.A starts at 4 K instead, METHOD.md §3 says what that
-//! hides). Distances below the resolution of the measurement cannot be told apart, so those bins are merged into the first.
-//! Weights are Horvitz–Thompson (module `estimate`, with its sources of error); cold misses have no distance and are not
-//! in it.
+//! Bins are log2 from 0, `[0,1) [1,2) [2,4) …` (DESIGN.md; RDX §V.A starts at 4 K instead,
+//! METHOD.md §3 says what that hides). Distances below the resolution of the measurement cannot be
+//! told apart, so those bins are merged into the first. Weights are Horvitz–Thompson (module
+//! `estimate`, with its sources of error); cold misses have no distance and are not in it.
 
 use crate::analysis::{Analysis, in_order};
 use crate::estimate::{Counted, Estimate, quantile, share_of, shares};
@@ -26,8 +27,9 @@ pub struct Histogram {
     pub n: u64,
 }
 
-/// From here on a reuse is called far. At the few gigabytes per second that one core moves, 100 µs are room for several
-/// hundred KiB of other data: more than a first-level cache holds, often more than a second-level one.
+/// From here on a reuse is called far. At the few gigabytes per second that one core moves, 100 µs
+/// are room for several hundred KiB of other data: more than a first-level cache holds, often more
+/// than a second-level one.
 pub const FAR_NS: u64 = 100_000;
 
 /// Reuses with low ≤ distance < high.

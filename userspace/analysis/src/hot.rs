@@ -1,7 +1,8 @@
 //! Where the memory accesses happen: shares of CPU time by function and by source line of the sampled access.
 //!
-//! Sources of error: a clock samples time, not accesses, so a slow access counts for more than a quick one (that is what
-//! a reader of "hot" wants, but it is not an access count); a timer lands on the access after a slow one (METHOD.md §3).
+//! Sources of error: a clock samples time, not accesses, so a slow access counts for more than a
+//! quick one (that is what a reader of "hot" wants, but it is not an access count); a timer lands
+//! on the access after a slow one (METHOD.md §3).
 
 use std::collections::HashMap;
 

@@ -1,19 +1,23 @@
 //! Reuses of which the clock tells only about where they were: they trapped within a few costs of a trap.
 //!
-//! A trap costs what the program needs for tens of thousands of accesses; what is taken off a measured time for it is wrong by
-//! a part of that, and caches that the stop left cold make it longer ([`Measured`]). A distance below [`RESOLUTIONS`]
-//! resolutions is therefore an interval, from what the window showed to the longest that may have been measured so, with the
-//! likelihood of the measured value at each place in it. Where it was is also told by the exact distances of other
-//! uses, whose windows were longer, and by the other measured ones: the
-//! nonparametric maximum likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B 38(3), eq. 3.5–3.7; Efron 1967
-//! for the censored), by context. Each round spreads a reuse over its interval as its context's curve has it, and fits the curve to
-//! all of them again. It starts from what windows showed of the context, a little of what they showed of all contexts,
-//! and the log-uniform: as much as the windows left open beyond their ends, a trace elsewhere. It decides alone where no window tells.
+//! A trap costs what the program needs for tens of thousands of accesses; what is taken off a
+//! measured time for it is wrong by a part of that, and caches that the stop left cold make it
+//! longer ([`Measured`]). A distance below [`RESOLUTIONS`] resolutions is therefore an interval,
+//! from what the window showed to the longest that may have been measured so, with the likelihood
+//! of the measured value at each place in it. Where it was is also told by the exact distances of
+//! other uses, whose windows were longer, and by the other measured ones: the nonparametric maximum
+//! likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B 38(3), eq. 3.5–3.7; Efron
+//! 1967 for the censored), by context. Each round spreads a reuse over its interval as its
+//! context's curve has it, and fits the curve to all of them again. It starts from what windows
+//! showed of the context, a little of what they showed of all contexts, and the log-uniform: as
+//! much as the windows left open beyond their ends, a trace elsewhere. It decides alone where no
+//! window tells.
 //!
-//! Sources of error: the likelihood prefers the few places where exact distances were seen to the many where none was; a start
-//! that is too thin is found in [`ROUNDS`] rounds only in part; where the log-uniform decides, the place is a guess, and
-//! intervals take it for one ([`Spread::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that
-//! was too late or by another instruction was not measured, and they do not say so.
+//! Sources of error: the likelihood prefers the few places where exact distances were seen to the
+//! many where none was; a start that is too thin is found in [`ROUNDS`] rounds only in part; where
+//! the log-uniform decides, the place is a guess, and intervals take it for one
+//! ([`Spread::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that was too late
+//! or by another instruction was not measured, and they do not say so.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -37,7 +41,8 @@ const COARSE: usize = 8;
 /// Bins in which measured distances between warm touches are as good as the same.
 const FINE: usize = 2;
 
-/// A reuse in an interval: `spell` is present after its entry, and reused at one of `spell.entry + 1 ..= last`.
+/// A reuse in an interval: `spell` is present after its entry, and reused at one of
+/// `spell.entry + 1 ..= last`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Unsure {
     /// Group, weight and entry; its exit is not looked at.
@@ -48,29 +53,35 @@ pub struct Unsure {
     pub measured: Option<Measured>,
 }
 
-/// A measured distance that is known badly: two traps lie in it, less what traps cost on average, and a stop before it that
-/// left caches cold.
+/// A measured distance that is known badly: two traps lie in it, less what traps cost on average,
+/// and a stop before it that left caches cold.
 ///
-/// How badly was measured on walks over arrays of known length, with windows, on virtual machines (docs/accuracy.md has the command).
-/// From the stop on (a trap of 16 µs, 0.3 to 44 µs around): four in five were longer than true by 5 % of a trap and 8 %, with a deviation
-/// of 15 % of a trap and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120 µs around): on
-/// average right, with a deviation of at most 3 % of a trap and 5 %, but for up to three in ten. Traps of shared machines
-/// differ more from each other: a trace says by how much its own readings of their cost scatter, and the deviation is no less. An error that all of
-/// them share (a tenth of a trap was seen on one machine) is not in it.
+/// How badly was measured on walks over arrays of known length, with windows, on virtual machines
+/// (docs/accuracy.md has the command). From the stop on (a trap of 16 µs, 0.3 to 44 µs around):
+/// four in five were longer than true by 5 % of a trap and 8 %, with a deviation of 15 % of a trap
+/// and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120
+/// µs around): on average right, with a deviation of at most 3 % of a trap and 5 %, but for up to
+/// three in ten. Traps of shared machines differ more from each other: a trace says by how much its
+/// own readings of their cost scatter, and the deviation is no less. An error that all of them
+/// share (a tenth of a trap was seen on one machine) is not in it.
 ///
-/// Walks are of few instructions. Programs of much code come back to it cold, and traps in it are later and differ more, by
-/// the lines of code that a use needs ([`Measured::code`]): how much was fitted to distances of real programs against exact ones (docs/accuracy.md).
+/// Walks are of few instructions. Programs of much code come back to it cold, and traps in it are
+/// later and differ more, by the lines of code that a use needs ([`Measured::code`]): how much was
+/// fitted to distances of real programs against exact ones (docs/accuracy.md).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
     pub at: f64,
     /// Accesses in the time that a trap costs.
     pub resolution: f64,
-    /// Accesses in the time by which single traps differ from what was taken off for them, in the median; 0: not known.
+    /// Accesses in the time by which single traps differ from what was taken off for them, in the
+    /// median; 0: not known.
     pub scatter: f64,
-    /// It is that of a later interval, in which caches are warm again (`is_measured_again` in module `subjects`).
+    /// It is that of a later interval, in which caches are warm again (`is_measured_again` in
+    /// module `subjects`).
     pub is_warm: bool,
-    /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to .77 in real programs.
+    /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to
+    /// .77 in real programs.
     pub code: f64,
 }
 
@@ -161,8 +172,8 @@ pub struct Spreads {
 }
 
 impl Spreads {
-    /// Finds the spreads of reuses, each with its key, from spells that windows `shown` and those that were `followed` to a
-    /// known end.
+    /// Finds the spreads of reuses, each with its key, from spells that windows `shown` and those
+    /// that were `followed` to a known end.
     pub fn find(shown: &[Spell], followed: &[Spell], unsure: &[(usize, Unsure)], groups: usize) -> Self {
         // By group, entry and end: weight, and who.
         type Key = (usize, Option<usize>, usize, Option<Class>);

@@ -1,8 +1,9 @@
 //! Pure analyses and report printers: no I/O, no kernel, no root.
 //!
-//! Modules stand in the order in which data flows: the model, the arbiter that decides what is observed, weights and
-//! intervals, who called what, one module per analysis, time distances
-//! to stack distances and miss ratios, how alike two reports are, all findings together, and the printers.
+//! Modules stand in the order in which data flows: the model, the arbiter that decides what is
+//! observed, weights and intervals, who called what, one module per analysis, time distances to
+//! stack distances and miss ratios, how alike two reports are, all findings together, and the
+//! printers.
 
 pub mod model;
 

@@ -1,10 +1,10 @@
 //! The data model: everything an analysis may see of one traced run.
 //!
-//! Plain values without behaviour. The tracer fills them, the profile file stores them, analyses read them. Not here:
-//! kernel layouts (`locality-common`) and anything that reads a process.
+//! Plain values without behaviour. The tracer fills them, the profile file stores them, analyses
+//! read them. Not here: kernel layouts (`locality-common`) and anything that reads a process.
 //!
-//! Units: `_ns` nanoseconds; times are on the monotonic clock, counted from [`Run::started_mono_ns`]; addresses are
-//! the traced process's virtual addresses.
+//! Units: `_ns` nanoseconds; times are on the monotonic clock, counted from
+//! [`Run::started_mono_ns`]; addresses are the traced process's virtual addresses.
 
 mod data;
 mod first;
@@ -37,8 +37,8 @@ pub struct Profile {
     pub windows: Vec<Window>,
     /// Uses chosen in windows, indexed by [`UseId`], in the order of samples.
     pub uses: Vec<Use>,
-    /// Accesses in windows that may load lines of cache, indexed by [`LoadId`], in the order of samples; none in a profile of
-    /// format version 3 or before.
+    /// Accesses in windows that may load lines of cache, indexed by [`LoadId`], in the order of
+    /// samples; none in a profile of format version 3 or before.
     pub loads: Vec<Load>,
     /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.
     pub objects: Vec<Object>,
@@ -54,7 +54,8 @@ pub struct Profile {
     pub ledger: Ledger,
     /// What the measurement cost the targets.
     pub overhead: Overhead,
-    /// Sentences that a reader of the report must know (degraded modes, refused rights, …), most important first.
+    /// Sentences that a reader of the report must know (degraded modes, refused rights, …), most
+    /// important first.
     pub notices: Vec<String>,
     /// True when the trace was ended by something other than its own stop (the file was recovered).
     pub partial: bool,
@@ -113,8 +114,9 @@ pub struct Run {
     pub policy: String,
     /// Time distances shorter than this cannot be told from 0 (trap cost and clock resolution).
     pub distance_resolution_ns: u64,
-    /// How far single readings of what a trap costs, taken during the trace, lay from what was believed when each was taken: their
-    /// median. What all readings have in common with the belief is not in it. Nothing where there were too few.
+    /// How far single readings of what a trap costs, taken during the trace, lay from what was
+    /// believed when each was taken: their median. What all readings have in common with the belief
+    /// is not in it. Nothing where there were too few.
     pub distance_scatter_ns: Option<u64>,
     /// Touches by the kernel were passed over (`--user-only`), so that no reuse is one.
     pub user_only: bool,
@@ -141,8 +143,8 @@ pub struct Sources {
     pub rate: Option<String>,
     /// The sampling clock: "cpu-clock 97 Hz", ….
     pub clock: String,
-    /// What was put into the traced programs to follow allocations: "a library that the command loaded first (LD_PRELOAD)", …;
-    /// `None` where nothing was.
+    /// What was put into the traced programs to follow allocations: "a library that the command
+    /// loaded first (LD_PRELOAD)", …; `None` where nothing was.
     pub heap: Option<String>,
 }
 
@@ -205,7 +207,8 @@ pub struct Frame {
     pub address: u64,
     /// File that it is mapped from.
     pub module: Option<ModuleId>,
-    /// Virtual address inside the module's own address space (what `addr2line` takes), when there is a module.
+    /// Virtual address inside the module's own address space (what `addr2line` takes), when there
+    /// is a module.
     pub module_address: Option<u64>,
     /// Demangled function name; `None` with a reason in [`Frame::unknown`].
     pub function: Option<String>,
@@ -298,7 +301,8 @@ pub struct Window {
     pub accesses: u64,
     /// Why it ended, in words ("whole", "system call", …).
     pub end: String,
-    /// Granule touches of the accesses in it by size of granule: an access that spans two granules touches twice.
+    /// Granule touches of the accesses in it by size of granule: an access that spans two granules
+    /// touches twice.
     pub touches: Vec<(u32, u64)>,
     /// How fast the thread made accesses around the sample; `None` where that is not known.
     pub rate: Option<Rate>,
@@ -326,7 +330,8 @@ pub struct Use {
     pub skip: u64,
     /// The access.
     pub access: Access,
-    /// The touched byte that stands for it, chosen at random among the words of the access; its granules are those followed.
+    /// The touched byte that stands for it, chosen at random among the words of the access; its
+    /// granules are those followed.
     pub address: u64,
     /// Calling context of the use.
     pub stack: StackId,
@@ -334,8 +339,9 @@ pub struct Use {
     pub seen: Vec<(u32, Seen)>,
 }
 
-/// An access to a line of 64 bytes that was not touched shortly before, drawn at random among those of a part of a window, and what
-/// the rest of the window does with the line: it loads the line where that was left alone for long enough.
+/// An access to a line of 64 bytes that was not touched shortly before, drawn at random among those
+/// of a part of a window, and what the rest of the window does with the line: it loads the line
+/// where that was left alone for long enough.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// The sample at whose stop the window was taken.
@@ -372,7 +378,8 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// No cache of 32 KiB or more loses a line in so few accesses: they touch too few others, two lines each at most.
+    /// No cache of 32 KiB or more loses a line in so few accesses: they touch too few others, two
+    /// lines each at most.
     pub const GAP: u64 = 256;
 
     /// Words of eight bytes of a line of which any is among these bytes, a bit each.
@@ -405,8 +412,9 @@ pub enum Seen {
 pub struct Watch {
     /// The sample that asked for it.
     pub sample: SampleId,
-    /// The use in that sample's window that it follows; `None` where there was no window: then the use is the sample's own
-    /// access. Several watches may follow one use, on different words of its line.
+    /// The use in that sample's window that it follows; `None` where there was no window: then the
+    /// use is the sample's own access. Several watches may follow one use, on different words of
+    /// its line.
     pub of_use: Option<UseId>,
     /// First watched byte, aligned to [`Watch::bytes`].
     pub address: u64,
@@ -416,14 +424,15 @@ pub struct Watch {
     pub armed_ns: u64,
     /// When it was disarmed, by whatever cause.
     pub ended_ns: u64,
-    /// The use. From the stop (exact), or the first trap where the thread was not held; `None` when it never came.
+    /// The use. From the stop (exact), or the first trap where the thread was not held; `None` when
+    /// it never came.
     pub use_touch: Option<Touch>,
     /// True when the first trap confirmed the use at its instruction.
     pub use_confirmed: bool,
     /// What happened.
     pub outcome: Outcome,
-    /// Probability that this use was chosen among those of its window, that the stop was not taken for something else, and that the
-    /// policy armed it at all, in (0, 1].
+    /// Probability that this use was chosen among those of its window, that the stop was not taken
+    /// for something else, and that the policy armed it at all, in (0, 1].
     pub p_arm: f64,
     /// Probability that the policy let it live until [`Watch::ended_ns`], in (0, 1].
     pub p_survive: f64,
@@ -442,8 +451,9 @@ pub enum Outcome {
         touch: Touch,
         /// CPU time of the process between use and reuse, our own traps and stops taken off.
         distance_ns: u64,
-        /// Accesses of the thread in that time, the reuse included: by its hardware counters, or by the registers of the loop
-        /// that touched, to some percent. `None` where neither counts, and between threads.
+        /// Accesses of the thread in that time, the reuse included: by its hardware counters, or by
+        /// the registers of the loop that touched, to some percent. `None` where neither counts,
+        /// and between threads.
         accesses: Option<u64>,
     },
     /// The policy gave its register to a newer sample (right-censored).

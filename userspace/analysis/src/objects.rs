@@ -1,26 +1,32 @@
-//! Which data objects the accesses, the predicted misses and the CPU time fall on: direct data-centric attribution ("The direct
-//! method": Cache Scope and HPCToolkit as told by Liu & Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
+//! Which data objects the accesses, the predicted misses and the CPU time fall on: direct
+//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as told by Liu &
+//! Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
 //!
-//! Each sampled use has the object of its address and three weights: the accesses that it stands for, the cache-line misses that are
-//! predicted for it at each cache level, and (of a sample's own access) CPU time. A use misses at a level where the stack
-//! distance of its line to the next touch is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds the line
-//! gone. So a miss is charged to the object of the line, whichever of its two touches is called the miss; at lines of 64 bytes. What
-//! becomes of uses whose reuse was not seen is told by Kaplan–Meier curves (module `survival`) of the uses of the same object at the
-//! same line of code; `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the whole.
+//! Each sampled use has the object of its address and three weights: the accesses that it stands
+//! for, the cache-line misses that are predicted for it at each cache level, and (of a sample's own
+//! access) CPU time. A use misses at a level where the stack distance of its line to the next touch
+//! is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds
+//! the line gone. So a miss is charged to the object of the line, whichever of its two touches is
+//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen is told by
+//! Kaplan–Meier curves (module `survival`) of the uses of the same object at the same line of code;
+//! `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the
+//! whole.
 //!
-//! A miss belongs to the line of code that touches again, as far as reuses were seen: an object's misses are shared out among the
-//! lines at which its seen reuses miss, each weighed by what it stands for (`Study::weights`); where none was seen, among
-//! those of its uses.
+//! A miss belongs to the line of code that touches again, as far as reuses were seen: an object's
+//! misses are shared out among the lines at which its seen reuses miss, each weighed by what it
+//! stands for (`Study::weights`); where none was seen, among those of its uses.
 //!
-//! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses` (observations), `shares` (the
-//! analysis, which merges), `conflicts`, `layout`.
+//! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses`
+//! (observations), `shares` (the analysis, which merges), `conflicts`, `layout`.
 //!
-//! Intervals are 95 %: linearised variance over samples (`shares`), for misses the deviation over [`DRAWS`] bootstrap draws where
-//! that is more.
+//! Intervals are 95 %: linearised variance over samples (`shares`), for misses the deviation over
+//! [`DRAWS`] bootstrap draws where that is more.
 //!
-//! Sources of error: an object is that of the access's first byte; the object of an address is what lay there when it was asked, a
-//! moment after the access; the conversion's and the rates' errors (module `reuse`); a sample's CPU time is told of the access
-//! at or after the interrupted instruction, though a slow access before it may have taken it; caches are taken as fully associative, private and LRU.
+//! Sources of error: an object is that of the access's first byte; the object of an address is what
+//! lay there when it was asked, a moment after the access; the conversion's and the rates' errors
+//! (module `reuse`); a sample's CPU time is told of the access at or after the interrupted
+//! instruction, though a slow access before it may have taken it; caches are taken as fully
+//! associative, private and LRU.
 
 mod conflicts;
 mod layout;
@@ -48,7 +54,8 @@ pub use uses::{DataUse, LEVELS, Locations};
 pub const DRAWS: usize = if cfg!(test) { 6 } else { 40 };
 /// Fewer tell little of how much they differ.
 const FEWEST_DRAWS: usize = if cfg!(test) { 6 } else { 16 };
-/// Draws are made for this many uses in all where that leaves enough of them, so that a long trace is reported quickly.
+/// Draws are made for this many uses in all where that leaves enough of them, so that a long trace
+/// is reported quickly.
 const DRAWN_USES: usize = 2_000_000;
 const SEED: u64 = 0x0B1E_C75D;
 /// Bytes of a cache line.
@@ -70,7 +77,8 @@ pub struct Level {
 pub struct Objects {
     /// Cache levels for which misses are predicted, smallest first; none where distances are times.
     pub levels: Vec<Level>,
-    /// Index into [`Objects::levels`] of the level by which rows are ordered: the last one at which enough was seen to miss.
+    /// Index into [`Objects::levels`] of the level by which rows are ordered: the last one at which
+    /// enough was seen to miss.
     pub ranked_by: Option<usize>,
     /// Rows, heaviest first: by misses at that level, else by accesses.
     pub rows: Vec<Row>,
@@ -207,7 +215,8 @@ pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
     levels
 }
 
-/// The subjects with object × line of code in place of their calling contexts, so that curves are those of the object there.
+/// The subjects with object × line of code in place of their calling contexts, so that curves are
+/// those of the object there.
 struct ByObject {
     subjects: Vec<crate::subjects::Subject>,
     stretch_of: Vec<usize>,
@@ -245,7 +254,8 @@ impl ByObject {
         missed
     }
 
-    /// Widens the intervals of miss shares to what bootstrap draws show: other samples, other rates, other curves.
+    /// Widens the intervals of miss shares to what bootstrap draws show: other samples, other
+    /// rates, other curves.
     fn widen(
         &self,
         found: &mut Objects,

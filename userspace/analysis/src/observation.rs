@@ -1,7 +1,7 @@
 //! From profile rows to what analyses observe: weights, contexts and flags instead of ids and probabilities.
 //!
-//! Watches that cannot be weighed (impossible probabilities, stacks that are missing) are counted, not dropped in
-//! silence: see [`Observations::unusable`].
+//! Watches that cannot be weighed (impossible probabilities, stacks that are missing) are counted,
+//! not dropped in silence: see [`Observations::unusable`].
 
 use std::collections::HashMap;
 
@@ -173,8 +173,9 @@ impl Observations {
 }
 
 impl Observations {
-    /// The same of a profile with windows: reuses that windows showed count as well, and weigh what an estimator gives them.
-    /// Distances are in the subjects' unit. `weights` are those of the subjects' reuses.
+    /// The same of a profile with windows: reuses that windows showed count as well, and weigh what
+    /// an estimator gives them. Distances are in the subjects' unit. `weights` are those of the
+    /// subjects' reuses.
     pub fn of_subjects(
         profile: &Profile,
         contexts: &Contexts,
@@ -253,7 +254,8 @@ impl Ends {
     }
 }
 
-/// The use of a watch. Where the first trap should have shown it and never came, only a reuse proves that there was one.
+/// The use of a watch. Where the first trap should have shown it and never came, only a reuse
+/// proves that there was one.
 fn use_of(watch: &Watch, sample: &Sample) -> Option<Touch> {
     let reused = matches!(watch.outcome, Outcome::Reused { .. });
     watch.use_touch.or_else(|| {
@@ -263,8 +265,9 @@ fn use_of(watch: &Watch, sample: &Sample) -> Option<Touch> {
     })
 }
 
-/// The access may lie some instructions after the interrupted one, on another line. Its stack is known where a watch was
-/// armed for it; other samples of the same instruction in the same process borrow the innermost frames from there.
+/// The access may lie some instructions after the interrupted one, on another line. Its stack is
+/// known where a watch was armed for it; other samples of the same instruction in the same process
+/// borrow the innermost frames from there.
 fn hits(profile: &Profile, contexts: &Contexts) -> Vec<Hit> {
     let mut stack_of_access: HashMap<(u32, u64), StackId> = HashMap::new();
     let mut stack_of_sample: HashMap<u32, StackId> = HashMap::new();

@@ -1,12 +1,14 @@
 //! Use → reuse pairs: which code brings data in and which code touches it again, with what time between.
 //!
-//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩; that is [`ContextPair`]. A reader
-//! first wants source lines, so pairs with the same places at both ends are one [`Pair`], with its contexts under it; but a line that goes
-//! through several data objects has a pair for each that matters, for their distances have nothing to do with each other.
+//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩; that is
+//! [`ContextPair`]. A reader first wants source lines, so pairs with the same places at both ends
+//! are one [`Pair`], with its contexts under it; but a line that goes through several data objects
+//! has a pair for each that matters, for their distances have nothing to do with each other.
 //! Weights are Horvitz–Thompson (module `estimate`, with its sources of error).
 //!
-//! Sources of error beside those: places are guessed where stacks are cut or stripped (module `context`); the time between
-//! is CPU time of the process, in which other threads' accesses count for nothing and stalls count in full.
+//! Sources of error beside those: places are guessed where stacks are cut or stripped (module
+//! `context`); the time between is CPU time of the process, in which other threads' accesses count
+//! for nothing and stalls count in full.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +18,8 @@ use crate::estimate::{Counted, Estimate, quantile, share_of, shares};
 use crate::model::{AccessKind, ObjectId};
 use crate::observation::Reuse;
 
-/// Share of the weight of what is known between two places from which a data object has a pair of its own, beside others.
+/// Share of the weight of what is known between two places from which a data object has a pair of
+/// its own, beside others.
 const MATTERS: f64 = 0.1;
 
 /// All reuses between two source places, of one data object where several matter.

@@ -1,17 +1,20 @@
-//! Accesses per nanosecond along a run, and what follows from them: how many accesses a sample stands for, how many lie
-//! between two moments.
+//! Accesses per nanosecond along a run, and what follows from them: how many accesses a sample
+//! stands for, how many lie between two moments.
 //!
-//! A sample's rate is the one of its window. Between samples of a process the rate is taken to change evenly (trapezoid over
-//! CPU time, METHOD.md §3) between means over neighbouring samples, whichever of its threads ran; only up to [`LOCAL_NS`] after
-//! a sample is it that sample's, or [`BRIEF_NS`] where the timing model alone tells it. What lies behind a sample beyond that goes by the
-//! means of the others: a phase of a millisecond that it fell in says nothing of the tenth of a second behind it. CPU time along a run is
-//! the sum of the samples' periods.
+//! A sample's rate is the one of its window. Between samples of a process the rate is taken to
+//! change evenly (trapezoid over CPU time, METHOD.md §3) between means over neighbouring samples,
+//! whichever of its threads ran; only up to [`LOCAL_NS`] after a sample is it that sample's, or
+//! [`BRIEF_NS`] where the timing model alone tells it. What lies behind a sample beyond that goes
+//! by the means of the others: a phase of a millisecond that it fell in says nothing of the tenth
+//! of a second behind it. CPU time along a run is the sum of the samples' periods.
 //!
-//! A sample without a rate borrows the median of the samples of its process with the same stack (three at least), else of its
-//! process, else of all; where no rate is known at all a nanosecond counts as one access and [`Rates::unit`] says so.
+//! A sample without a rate borrows the median of the samples of its process with the same stack
+//! (three at least), else of its process, else of all; where no rate is known at all a nanosecond
+//! counts as one access and [`Rates::unit`] says so.
 //!
-//! Sources of error: what the rates' own intervals say, and more between samples than at them; a thread that ran for less
-//! than a period between two samples is not seen; wall time within a period is taken for CPU time.
+//! Sources of error: what the rates' own intervals say, and more between samples than at them; a
+//! thread that ran for less than a period between two samples is not seen; wall time within a
+//! period is taken for CPU time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,14 +25,16 @@ use crate::model::{Profile, Sample};
 const ENOUGH: usize = 3;
 /// Width of a 95 % interval of the normal distribution in standard deviations.
 const WIDTH: f64 = 2.0 * 1.959_964;
-/// Neighbours to each side that a mean along a run is taken over, of so many samples at least one; samples are tens of
-/// milliseconds apart, programs change their work within them, and the rate halfway between two says nothing of that between them.
+/// Neighbours to each side that a mean along a run is taken over, of so many samples at least one;
+/// samples are tens of milliseconds apart, programs change their work within them, and the rate
+/// halfway between two says nothing of that between them.
 const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
 /// CPU time for which the rate at a sample is that of what follows: its readings span as much.
 const LOCAL_NS: f64 = 1.5e6;
-/// The same where the timing model alone tells it: the earliest first reading is that long after the sample (`PERIODS_NS` of the
-/// tracer's `capture/metering.rs`), and where the thread is at other work by then, only the model is left.
+/// The same where the timing model alone tells it: the earliest first reading is that long after
+/// the sample (`PERIODS_NS` of the tracer's `capture/metering.rs`), and where the thread is at
+/// other work by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
 const UNSURE: f64 = 0.2;
@@ -165,7 +170,8 @@ impl Rates {
         self
     }
 
-    /// By which factor all distances in accesses may be wrong, up or down, where hardly any rate was measured.
+    /// By which factor all distances in accesses may be wrong, up or down, where hardly any rate
+    /// was measured.
     pub fn doubt(&self) -> Option<f64> {
         let modelled = self.sources.iter().position(|(source, _)| source == UNSCALED)?;
         let sigmas = self.locals.iter().filter(|local| local.source == modelled).map(|local| local.sigma);
@@ -278,7 +284,8 @@ impl Line {
         point.saturating_sub(self.reach)..self.points.len().min(point + self.reach + 1)
     }
 
-    /// For how much CPU time between two moments a point's own rate counts, as a part of the means; at most half of it.
+    /// For how much CPU time between two moments a point's own rate counts, as a part of the means;
+    /// at most half of it.
     fn own_ns(&self, place: usize, from_ns: u64, until_ns: u64) -> f64 {
         let own = |point: usize| match self.around(point) {
             around if around.contains(&place) => 1.0 / around.len() as f64,

@@ -1,17 +1,24 @@
-//! Regions of code: code that runs together, as the program's windows show it, and for how long the program stays there.
+//! Regions of code: code that runs together, as the program's windows show it, and for how long the
+//! program stays there.
 //!
-//! A program that takes turns between several kinds of work within milliseconds is on average like none of them: what fills a cache in one
-//! never does in another. Samples are further apart than that, so time does not tell them apart; the code in their windows does, as
-//! Sherwood et al. tell the phases of a simulation apart by their blocks (2002, ASPLOS, "Automatically characterizing large scale program
-//! behavior", §4). A region grows from the code that is used most and belongs to none yet: windows that show it are its, then code that is used there for the most part,
-//! then windows that show such code for the most part, and so on. Code of one place in different call paths is told apart.
+//! A program that takes turns between several kinds of work within milliseconds is on average like
+//! none of them: what fills a cache in one never does in another. Samples are further apart than
+//! that, so time does not tell them apart; the code in their windows does, as Sherwood et al. tell
+//! the phases of a simulation apart by their blocks (2002, ASPLOS, "Automatically characterizing
+//! large scale program behavior", §4). A region grows from the code that is used most and belongs
+//! to none yet: windows that show it are its, then code that is used there for the most part, then
+//! windows that show such code for the most part, and so on. Code of one place in different call
+//! paths is told apart.
 //!
-//! How long the program stays is known from windows that show two regions, of which it left one or the other: with n such departures in `shown` accesses of windows, the
-//! geometric mean of what a stay may be is shown / exp(ψ(n)), where all orders of magnitude were equally likely before. Without any, a stay is at least as long as what was shown, at
-//! most as what the samples of one region between those of others stand for; all orders of magnitude between are tried.
+//! How long the program stays is known from windows that show two regions, of which it left one or
+//! the other: with n such departures in `shown` accesses of windows, the geometric mean of what a
+//! stay may be is shown / exp(ψ(n)), where all orders of magnitude were equally likely before.
+//! Without any, a stay is at least as long as what was shown, at most as what the samples of one
+//! region between those of others stand for; all orders of magnitude between are tried.
 //!
-//! Sources of error: loops that take turns within a window are one region only if windows are long enough to show both; stays are
-//! taken to be exponential, all of one region alike. Threads that run at the same time do not take turns, so regions are told in processes of one thread alone.
+//! Sources of error: loops that take turns within a window are one region only if windows are long
+//! enough to show both; stays are taken to be exponential, all of one region alike. Threads that
+//! run at the same time do not take turns, so regions are told in processes of one thread alone.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -75,7 +82,8 @@ impl Code {
 pub struct Regions {
     /// Of each sample, in their order.
     pub of: Vec<usize>,
-    /// By region, accesses for which the program stays on average, at least and at most; 0 for that of all samples that are in no region of `fewest`, infinite where there is only one.
+    /// By region, accesses for which the program stays on average, at least and at most; 0 for that
+    /// of all samples that are in no region of `fewest`, infinite where there is only one.
     pub stays: Vec<(f64, f64)>,
 }
 
@@ -85,7 +93,8 @@ impl Regions {
         Self { of: vec![0; samples], stays: vec![(f64::INFINITY, f64::INFINITY)] }
     }
 
-    /// Of one thread's samples in the order of time, each with the accesses that it stands for; of at least so many samples each.
+    /// Of one thread's samples in the order of time, each with the accesses that it stands for; of
+    /// at least so many samples each.
     pub fn of(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Self {
         let one = Self::one(samples.len());
         if samples.len() < 2 * fewest {
@@ -227,7 +236,8 @@ mod tests {
 
     const FEWEST: usize = 16;
 
-    /// A program that takes turns between loops of ten pieces of code each, as `loops` tell for each sample: shares of the loops in its window.
+    /// A program that takes turns between loops of ten pieces of code each, as `loops` tell for
+    /// each sample: shares of the loops in its window.
     fn code(loops: &[Vec<(usize, f64)>], accesses: f64) -> (Code, Vec<(usize, f64)>) {
         let of_window = |loops: &Vec<(usize, f64)>| {
             let of_loop = |(number, share): &(usize, f64)| {
@@ -241,7 +251,8 @@ mod tests {
         (Code { shares, accesses: vec![accesses; loops.len()], numbers }, samples)
     }
 
-    /// 2,000 windows of 1,000 accesses, 10,000,000 apart, of a program that stays so long with each of two loops on average.
+    /// 2,000 windows of 1,000 accesses, 10,000,000 apart, of a program that stays so long with each
+    /// of two loops on average.
     fn turns(stay: f64) -> Regions {
         let mut random = fastrand::Rng::with_seed(3);
         let window = |_| {
@@ -281,7 +292,8 @@ mod tests {
             Regions::of(&code, &samples, FEWEST)
         };
         assert!(alone(&windows(100, &|_| vec![(0, 1.0)])));
-        // Two that each window shows; a second one of few windows, which belong to the first then; few windows in all; none.
+        // Two that each window shows; a second one of few windows, which belong to the first then;
+        // few windows in all; none.
         assert!(alone(&windows(100, &|_| vec![(0, 0.7), (1, 0.3)])));
         assert!(alone(&windows(100, &|n| vec![(usize::from(n % 10 == 0), 1.0)])));
         assert!(alone(&windows(31, &|n| vec![(n % 2, 1.0)])));

@@ -1,18 +1,21 @@
-//! Reuse at one size of granule: time distances in accesses, what is never reused, stack distances, the miss-ratio curve and the
-//! footprint, each with its interval, for the whole of a profile or one thread.
+//! Reuse at one size of granule: time distances in accesses, what is never reused, stack distances,
+//! the miss-ratio curve and the footprint, each with its interval, for the whole of a profile or
+//! one thread.
 //!
-//! Subjects (`subjects`) are weighed by an estimator (`estimator`), by stretches of the run (`stretches`), whose time
-//! distances the conversion of `convert::phases` turns into stack distances. A miss ratio is that of a fully associative LRU
-//! cache (Mattson et al. 1970).
+//! Subjects (`subjects`) are weighed by an estimator (`estimator`), by stretches of the run
+//! (`stretches`), whose time distances the conversion of `convert::phases` turns into stack
+//! distances. A miss ratio is that of a fully associative LRU cache (Mattson et al. 1970).
 //!
-//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of samples (all uses of a sample
-//! together) and half of blocks of successive samples, so that phases count; the wider of the two. In each draw each
-//! rate is wrong by its own error (half of the variance common to all rates of its source), and reuses in intervals are somewhere
-//! in them. Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples behind it
-//! (module `basis`): of those with a window for distances that windows show, of watches that lasted as long beyond.
+//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of
+//! samples (all uses of a sample together) and half of blocks of successive samples, so that phases
+//! count; the wider of the two. In each draw each rate is wrong by its own error (half of the
+//! variance common to all rates of its source), and reuses in intervals are somewhere in them.
+//! Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples
+//! behind it (module `basis`): of those with a window for distances that windows show, of watches
+//! that lasted as long beyond.
 //!
-//! Sources of error: those of the modules named; the intervals know the conversion's own error only on average, and nothing of a line
-//! whose reuse came through a word that was not watched.
+//! Sources of error: those of the modules named; the intervals know the conversion's own error only
+//! on average, and nothing of a line whose reuse came through a word that was not watched.
 
 mod basis;
 mod edges;
@@ -91,14 +94,16 @@ pub struct Reuse {
     pub stack: Vec<Bin>,
     /// Miss ratios by size, ascending; empty where distances are times.
     pub curve: Vec<Point>,
-    /// Distinct granules touched in the trace, in bytes: those last touched in it, or as many as the longest stack distance
-    /// passes, whichever are more; 0 where neither is known.
+    /// Distinct granules touched in the trace, in bytes: those last touched in it, or as many as
+    /// the longest stack distance passes, whichever are more; 0 where neither is known.
     pub footprint_bytes: Estimate,
     /// Touches of granules in the trace.
     pub touches: f64,
-    /// Edges between bins of time distances at which a large share of all reuses lies, and that share: the two bins are not told apart.
+    /// Edges between bins of time distances at which a large share of all reuses lies, and that
+    /// share: the two bins are not told apart.
     pub blurred: Vec<(u64, f64)>,
-    /// Widest half of an interval over the bins of the time histogram, as far as more samples make it narrower.
+    /// Widest half of an interval over the bins of the time histogram, as far as more samples make
+    /// it narrower.
     widest: f64,
     /// What another estimator makes of the same.
     pub cross_check: Option<CrossCheck>,
@@ -106,15 +111,17 @@ pub struct Reuse {
     survival: Option<Survival>,
 }
 
-/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; where it is the one that is reported, the default
-/// checks it. It is the estimate alone, without an interval: few and heavy observations make it vary more than what it checks.
+/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; where
+/// it is the one that is reported, the default checks it. It is the estimate alone, without an
+/// interval: few and heavy observations make it vary more than what it checks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossCheck {
     /// The one that checks.
     pub estimator: Estimator,
     /// S of the two histograms over log2 bins (module `similarity`).
     pub s: f64,
-    /// The bin whose shares differ most: its bounds, and the share by the one that checks less the reported one.
+    /// The bin whose shares differ most: its bounds, and the share by the one that checks less the
+    /// reported one.
     pub largest: (u64, u64, f64),
     /// Whether that share lies outside of the interval of the reported one.
     pub outside: bool,
@@ -131,13 +138,15 @@ impl Reuse {
         self.curve.iter().find(|point| point.bytes == bytes)
     }
 
-    /// Widest half of an interval over the bins of the time histogram, as far as more samples make it narrower: what `--until-ci` is about.
+    /// Widest half of an interval over the bins of the time histogram, as far as more samples make
+    /// it narrower: what `--until-ci` is about.
     pub fn half_width(&self) -> Option<f64> {
         (self.n > 0).then_some(self.widest)
     }
 }
 
-/// Words are touched in lines: of what is touched in all, words are no more bytes than lines. Each is estimated by itself.
+/// Words are touched in lines: of what is touched in all, words are no more bytes than lines. Each
+/// is estimated by itself.
 pub fn agree([words, lines]: &mut [Reuse; 2]) {
     let (words, lines) = (&mut words.footprint_bytes, &mut lines.footprint_bytes);
     if words.value <= 0.0 || lines.value <= 0.0 {
@@ -198,8 +207,9 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// Gives reuses in intervals distances: to those between the same contexts evenly placed shares of their spreads, so
-    /// that together they are where the spreads are. The interval becomes the middle 95 % of the spread.
+    /// Gives reuses in intervals distances: to those between the same contexts evenly placed shares
+    /// of their spreads, so that together they are where the spreads are. The interval becomes the
+    /// middle 95 % of the spread.
     fn settle(&mut self) {
         let mut alike: BTreeMap<_, Vec<(usize, &mut Followed)>> = BTreeMap::new();
         for (index, subject) in self.subjects.iter_mut().enumerate() {
@@ -264,7 +274,8 @@ impl<'a> Case<'a> {
         self.finish((&whole, &time, &stack), &numbers, &draws, &sizes)
     }
 
-    /// The time distances of an estimate by another estimator, a point estimate: no draws. `None` where either has no reuses.
+    /// The time distances of an estimate by another estimator, a point estimate: no draws. `None`
+    /// where either has no reuses.
     pub fn cross_check(&self, estimator: Estimator, reported: &Reuse) -> Option<CrossCheck> {
         let other = match estimator {
             Estimator::HorvitzThompson => Estimator::default(),
@@ -361,9 +372,11 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Accesses per nanosecond of CPU time over the whole, `None` where no rate is known. The interval is that of draws like those for distances:
-    /// samples one by one and in blocks, each rate wrong by its own error, half of whose variance is common to all of its source; the deviation
-    /// of the logarithm, so that it is a factor. Where hardly any rate was measured it is the factor of doubt at least.
+    /// Accesses per nanosecond of CPU time over the whole, `None` where no rate is known. The
+    /// interval is that of draws like those for distances: samples one by one and in blocks, each
+    /// rate wrong by its own error, half of whose variance is common to all of its source; the
+    /// deviation of the logarithm, so that it is a factor. Where hardly any rate was measured it is
+    /// the factor of doubt at least.
     pub fn rate(&self) -> Option<Estimate> {
         let samples = self.samples();
         let mean = self.rates.mean();
@@ -419,8 +432,10 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Granules that are in use at a moment of the run, between their first touch and their last, in the mean: each access of such a granule stands
-    /// for the time until its next one. As many as were touched in all, if all are used throughout, never more; few where far reuses are rare.
+    /// Granules that are in use at a moment of the run, between their first touch and their last,
+    /// in the mean: each access of such a granule stands for the time until its next one. As many
+    /// as were touched in all, if all are used throughout, never more; few where far reuses are
+    /// rare.
     fn lived(&self, whole: &Mass) -> f64 {
         let accesses = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
         let middle = |at: usize| (scale::low(at) as f64 + scale::low(at + 1) as f64 - 1.0) / 2.0;
@@ -528,7 +543,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Powers of two from one granule to the first that only misses cold, this machine's caches, and the fixed sizes.
+    /// Powers of two from one granule to the first that only misses cold, this machine's caches,
+    /// and the fixed sizes.
     fn sizes(&self, stack: &Distances) -> Vec<(u64, Option<u8>)> {
         let granule = u64::from(self.granule);
         let powers =
@@ -543,8 +559,9 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Granules that the longest reuses need: those in between and their own; the median of those within a factor of two of the longest, which by itself
-/// is the one whose distance errs most. Traces of weight that rounding leaves do not count.
+/// Granules that the longest reuses need: those in between and their own; the median of those
+/// within a factor of two of the longest, which by itself is the one whose distance errs most.
+/// Traces of weight that rounding leaves do not count.
 fn reach(stack: &Distances) -> f64 {
     let least = 1e-6 * stack.touches();
     let bars = stack.bars();
@@ -612,8 +629,8 @@ fn quantile(reused: &[f64], q: f64) -> f64 {
     0.0
 }
 
-/// Root mean square distance from the value, so that a draw's bias counts too; of the draws by samples or those by blocks,
-/// whichever is larger.
+/// Root mean square distance from the value, so that a draw's bias counts too; of the draws by
+/// samples or those by blocks, whichever is larger.
 fn deviation(value: f64, draws: &[Numbers], of: &dyn Fn(&Numbers) -> f64) -> f64 {
     widest(value, draws.iter().map(|draw| (draw.blocks, of(draw))))
 }

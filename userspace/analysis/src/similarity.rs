@@ -8,12 +8,14 @@
 //! | Slong | eq. 1 over the bins from 4K up, renormalised | METHOD.md §3 |
 //! | miss-ratio error | mean of \|difference\| over cache sizes 1, 2, 4 … granules, up to the larger footprint | METHOD.md §3 |
 //!
-//! B and B̂ are shares of all reuses; cold touches have no bin and show in the miss ratios alone. Histograms of unlike bins are
-//! compared on the bins that both can tell apart: an edge inside a bar of either is dropped. S of 1 says that the shares
-//! agree, not that the same reuses are in them.
+//! B and B̂ are shares of all reuses; cold touches have no bin and show in the miss ratios alone.
+//! Histograms of unlike bins are compared on the bins that both can tell apart: an edge inside a
+//! bar of either is dropped. S of 1 says that the shares agree, not that the same reuses are in
+//! them.
 //!
-//! Sources of error: S changes with its bins (a histogram with a coarse first bin looks better than it is; the dropped
-//! edges are reported); the mean over sizes weighs every doubling of the cache alike.
+//! Sources of error: S changes with its bins (a histogram with a coarse first bin looks better than
+//! it is; the dropped edges are reported); the mean over sizes weighs every doubling of the cache
+//! alike.
 
 use crate::convert::distances::{Bar, Distances};
 

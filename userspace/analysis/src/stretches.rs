@@ -1,14 +1,17 @@
-//! A run cut into stretches by region of code and time, and the conversion of their time distances to stack distances.
+//! A run cut into stretches by region of code and time, and the conversion of their time distances
+//! to stack distances.
 //!
-//! What runs together is told from other work by its code (module `regions`). Behind a use comes its own region's work for as long as the
-//! program stays there, then what the program does on average around that time ([`Around`]).
+//! What runs together is told from other work by its code (module `regions`). Behind a use comes
+//! its own region's work for as long as the program stays there, then what the program does on
+//! average around that time ([`Around`]).
 //!
-//! `convert::phases` puts a distance into the phase of its reuse and first touches into theirs. Samples are uses: what is
-//! known is how long after the use the reuse comes. Read backwards, a use is a reuse and a last touch a first one, and the
-//! granules in between are the same; so the stretches are handed over in reverse order.
+//! `convert::phases` puts a distance into the phase of its reuse and first touches into theirs.
+//! Samples are uses: what is known is how long after the use the reuse comes. Read backwards, a use
+//! is a reuse and a last touch a first one, and the granules in between are the same; so the
+//! stretches are handed over in reverse order.
 //!
-//! Sources of error: a stretch has few samples (at least [`FEWEST`]) and shows only the average of what happened in it; those
-//! of `convert::phases`.
+//! Sources of error: a stretch has few samples (at least [`FEWEST`]) and shows only the average of
+//! what happened in it; those of `convert::phases`.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +43,8 @@ pub struct Stretch {
     pub ended: bool,
     /// Region of code.
     pub region: usize,
-    /// Accesses for which the process stays there on average, at least and at most; infinite where it does nothing else.
+    /// Accesses for which the process stays there on average, at least and at most; infinite where
+    /// it does nothing else.
     pub stays: (f64, f64),
     /// Times of its first and last sample.
     pub span_ns: (u64, u64),
@@ -56,8 +60,8 @@ pub struct Stretches {
 }
 
 impl Stretches {
-    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a process and one more a region at most;
-    /// by time alone without `code`.
+    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a
+    /// process and one more a region at most; by time alone without `code`.
     pub fn of(
         profile: &Profile,
         rates: &Rates,
@@ -145,7 +149,8 @@ impl Stretches {
         found
     }
 
-    /// For [`crate::estimator::Study::new`]: how far each stretch can be followed, because the process was over then.
+    /// For [`crate::estimator::Study::new`]: how far each stretch can be followed, because the
+    /// process was over then.
     pub fn ends(&self) -> Vec<Option<f64>> {
         self.all.iter().map(|stretch| stretch.ended.then_some(stretch.left)).collect()
     }
@@ -167,8 +172,8 @@ impl Stretches {
         }
     }
 
-    /// For each stretch the time distances, as bins of the fine scale, from which on so many granules lie between use and reuse
-    /// ([`phases::fill_times`]).
+    /// For each stretch the time distances, as bins of the fine scale, from which on so many
+    /// granules lie between use and reuse ([`phases::fill_times`]).
     pub fn fill_times(&self, masses: &[Mass], granules: f64) -> Vec<Vec<usize>> {
         let of_region = |(phases, around): (Vec<Phase>, Vec<Around>)| {
             phases::fill_times(&phases, &around, granules).into_iter().rev()
@@ -176,7 +181,8 @@ impl Stretches {
         self.phases(masses).into_iter().flat_map(of_region).collect()
     }
 
-    /// The stretches of each process and region as phases, the last first, each with what lies around it; with nothing where the process does nothing else.
+    /// The stretches of each process and region as phases, the last first, each with what lies
+    /// around it; with nothing where the process does nothing else.
     fn phases(&self, masses: &[Mass]) -> Vec<(Vec<Phase>, Vec<Around>)> {
         let mut whole = Mass::default();
         masses.iter().for_each(|mass| whole.add(mass));

@@ -1,18 +1,24 @@
-//! Subjects of the estimators: each use whose reuse was looked for, with the accesses it stands for and how far it was seen.
+//! Subjects of the estimators: each use whose reuse was looked for, with the accesses it stands for
+//! and how far it was seen.
 //!
-//! A use of a window was seen exactly as far as the window reaches, and further if one of its words was watched; the use of
-//! a sample without a window only by its watch. A sample whose use nobody followed is a subject too (seen to 0): its weight
-//! counts for its context (METHOD.md §3, "context shares from all samples").
+//! A use of a window was seen exactly as far as the window reaches, and further if one of its words
+//! was watched; the use of a sample without a window only by its watch. A sample whose use nobody
+//! followed is a subject too (seen to 0): its weight counts for its context (METHOD.md §3, "context
+//! shares from all samples").
 //!
-//! Weight: w = ρ · period · granules / uses of the sample, where an access that spans several granules is drawn once by
-//! word: at 8 bytes it stands for all its words, at lines for its words over those in the drawn line.
+//! Weight: w = ρ · period · granules / uses of the sample, where an access that spans several
+//! granules is drawn once by word: at 8 bytes it stands for all its words, at lines for its words
+//! over those in the drawn line.
 //!
-//! A line's outcome is the window's, else that of the watched words of the line, the use's own and companions: reused at
-//! the first trap, and not seen again as long as the last of them was watched, though others were withdrawn before.
+//! A line's outcome is the window's, else that of the watched words of the line, the use's own and
+//! companions: reused at the first trap, and not seen again as long as the last of them was
+//! watched, though others were withdrawn before.
 //!
-//! Sources of error: with at most four words of it watched, a line is reused as late as they are (`Followed::part`), which is made up for as far as the
-//! word that stands for the others was watched (module `parts`); up to the reach of the longest windows estimators take line distances from windows alone; accesses between use and trap come from the rate; samples whose access is unknown are taken to be like the
-//! others.
+//! Sources of error: with at most four words of it watched, a line is reused as late as they are
+//! (`Followed::part`), which is made up for as far as the word that stands for the others was
+//! watched (module `parts`); up to the reach of the longest windows estimators take line distances
+//! from windows alone; accesses between use and trap come from the rate; samples whose access is
+//! unknown are taken to be like the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +31,14 @@ mod parts;
 
 use parts::{Line, Part};
 
-/// Lines of code are counted for as many uses of a window, as more uses have fewer lines each. The first windows of a trace draw 64.
+/// Lines of code are counted for as many uses of a window, as more uses have fewer lines each. The
+/// first windows of a trace draw 64.
 const USES_TELL: usize = 32;
 /// Bytes of a line of code.
 const CODE_LINE: u64 = 64;
 
-/// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a window then counts as one.
+/// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a
+/// window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exit {
     /// Distance to the reuse, else the last distance at which there was none.
@@ -44,11 +52,13 @@ pub struct Exit {
 pub struct Followed {
     /// How far, counted from the use.
     pub exit: Exit,
-    /// Reused after more than the first and at most the second, where the clock tells only about where (module `interval`).
+    /// Reused after more than the first and at most the second, where the clock tells only about
+    /// where (module `interval`).
     pub within: Option<(u64, u64)>,
     /// What the clock said of a reuse in an interval.
     pub measured: Option<Measured>,
-    /// Accesses were counted, by hardware counters, or by registers, where clock and rate only say which of several numbers it is.
+    /// Accesses were counted, by hardware counters, or by registers, where clock and rate only say
+    /// which of several numbers it is.
     pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
@@ -290,8 +300,8 @@ impl Maker<'_> {
         })
     }
 
-    /// What a watch saw of a use of the word at an address, and the context of the reuse. `None` for impossible probabilities and
-    /// stacks.
+    /// What a watch saw of a use of the word at an address, and the context of the reuse. `None`
+    /// for impossible probabilities and stacks.
     fn follow(
         &self,
         sample: u32,
@@ -307,7 +317,8 @@ impl Maker<'_> {
         let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
         let (mut within, mut measured, mut counted) = (None, None, false);
         let (at, context) = match watch.outcome {
-            // Counted, not converted: the clock's resolution is not in it, and a rate's error only where it says which round it was.
+            // Counted, not converted: the clock's resolution is not in it, and a rate's error only
+            // where it says which round it was.
             Outcome::Reused { touch, accesses: Some(accesses), .. }
                 if self.rates.unit() == Unit::Accesses =>
             {
@@ -324,8 +335,8 @@ impl Maker<'_> {
                         resolution: resolution_ns * rate,
                         scatter: self.profile.run.distance_scatter_ns.unwrap_or(0) as f64 * rate,
                         code: self.code.of(sample),
-                        // Of another word of the line the first touch is all that was measured, and what a window
-                        // excludes is not believed so far.
+                        // Of another word of the line the first touch is all that was measured, and
+                        // what a window excludes is not believed so far.
                         is_warm: watch.address / 8 == word / 8
                             && at > shown.at as f64 + 1.0
                             && is_measured_again(watch, touch),
@@ -360,7 +371,8 @@ impl Maker<'_> {
     }
 }
 
-/// The first reuse that two watches of one line saw decides, else the longer look; and whether that is the second one.
+/// The first reuse that two watches of one line saw decides, else the longer look; and whether that
+/// is the second one.
 fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
     let Some(before) = before else { return (next, true) };
     let second = match (before.exit.reused, next.exit.reused) {
@@ -371,8 +383,8 @@ fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
     if second { (next, true) } else { (before, false) }
 }
 
-/// Whether a watch went on behind a near reuse and measured an interval between later touches by the instructions and the thread of both
-/// (`rules::behind_reuse`).
+/// Whether a watch went on behind a near reuse and measured an interval between later touches by
+/// the instructions and the thread of both (`rules::behind_reuse`).
 fn is_measured_again(watch: &Watch, reuse: Touch) -> bool {
     watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(|used| used.thread == reuse.thread)
 }

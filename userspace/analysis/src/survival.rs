@@ -1,16 +1,19 @@
 //! Kaplan–Meier: how far uses stay unreused, with uses that were seen only for a while.
 //!
-//! For uses of one calling context F(t) = 1 − ∏ (1 − Σ w of reuses at t / Σ w at risk at t) (Kaplan & Meier 1958, JASA
-//! 53(282), eq. 2b, with weights as METHOD.md §3 has them). A use is at risk up to the distance to which it was seen. Reuses at
-//! a distance come before those that were only seen up to it.
+//! For uses of one calling context F(t) = 1 − ∏ (1 − Σ w of reuses at t / Σ w at risk at t) (Kaplan
+//! & Meier 1958, JASA 53(282), eq. 2b, with weights as METHOD.md §3 has them). A use is at risk up
+//! to the distance to which it was seen. Reuses at a distance come before those that were only seen
+//! up to it.
 //!
-//! A use that was chosen for a watch among k open ones of its window stands, beyond the window, for the k: it leaves with
-//! its weight where the window ends and enters again with w / p_choice (inverse probability of censoring: Robins &
-//! Finkelstein 2000, Biometrics 56(3)). Else windows with few open uses would outweigh those with many.
+//! A use that was chosen for a watch among k open ones of its window stands, beyond the window, for
+//! the k: it leaves with its weight where the window ends and enters again with w / p_choice
+//! (inverse probability of censoring: Robins & Finkelstein 2000, Biometrics 56(3)). Else windows
+//! with few open uses would outweigh those with many.
 //!
-//! The sum over contexts is taken by redistribution to the right (Efron 1967, Berkeley Symposium 4, §7): what was seen
-//! stays where it was seen, and the weight of each censored use moves on along its context's curve. That is the same as the
-//! product for one context, and keeps apart what belongs to which stretch of the run.
+//! The sum over contexts is taken by redistribution to the right (Efron 1967, Berkeley Symposium 4,
+//! §7): what was seen stays where it was seen, and the weight of each censored use moves on along
+//! its context's curve. That is the same as the product for one context, and keeps apart what
+//! belongs to which stretch of the run.
 //!
 //! Distances are on the fine scale of `convert::scale` (exact below 128, else to 1.6 %).
 
@@ -18,7 +21,8 @@ use crate::convert::scale;
 
 /// Contexts with reuses in fewer samples and uses in fewer than [`FEWEST_USES`] have no curve of their own.
 pub const FEWEST_REUSES: u64 = 3;
-/// So many samples with uses and without a reuse say something too: that their data is not reused soon, or never.
+/// So many samples with uses and without a reuse say something too: that their data is not reused
+/// soon, or never.
 pub const FEWEST_USES: u64 = 12;
 /// Contexts with a curve of their own, the heaviest; the rest share the pooled one.
 pub const MOST_CURVES: usize = 64;
@@ -46,8 +50,8 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Fits curves for `groups` groups; group 0 is given the pooled curve of all, which also serves others where nobody of
-    /// theirs is at risk any more.
+    /// Fits curves for `groups` groups; group 0 is given the pooled curve of all, which also serves
+    /// others where nobody of theirs is at risk any more.
     pub fn fit<'a>(spells: impl Iterator<Item = &'a Spell> + Clone, groups: usize) -> Self {
         let bins = spells.clone().map(|spell| spell.exit + 2).max().unwrap_or(0);
         let groups = groups.max(1);
@@ -99,8 +103,9 @@ impl Curves {
         self.hazards.get(row..row + self.bins).unwrap_or_default()
     }
 
-    /// Moves weights that are known to lie beyond their bins along a group's curve. `from[b]` lies beyond bin b, `start`
-    /// beyond none. Adds what is reused at each bin up to `last` to `to`, and returns what is not reused until then.
+    /// Moves weights that are known to lie beyond their bins along a group's curve. `from[b]` lies
+    /// beyond bin b, `start` beyond none. Adds what is reused at each bin up to `last` to `to`, and
+    /// returns what is not reused until then.
     pub fn redistribute(
         &self,
         group: usize,

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use crate::model::*;
 
-/// A call path in words, innermost first: "fill demo.c:31 < run demo.c:52 < main demo.c:60". A frame without a colon has
-/// no line; a leading "+" marks an inlined one; "@libc.so.6" after the function names a module other than "demo".
+/// A call path in words, innermost first: "fill demo.c:31 < run demo.c:52 < main demo.c:60". A
+/// frame without a colon has no line; a leading "+" marks an inlined one; "@libc.so.6" after the
+/// function names a module other than "demo".
 pub(crate) struct Maker {
     pub profile: Profile,
     frames: HashMap<String, FrameId>,
@@ -185,8 +186,9 @@ impl Maker {
     }
 }
 
-/// A program with a known flaw: an array filled in one function and summed in another, a hot loop on one cell, a copy
-/// through memcpy and read(), a queue between two threads, and a table that is written but never read.
+/// A program with a known flaw: an array filled in one function and summed in another, a hot loop
+/// on one cell, a copy through memcpy and read(), a queue between two threads, and a table that is
+/// written but never read.
 pub(crate) fn demo() -> Profile {
     let mut make = Maker::new();
     let main = "run src/demo.c:52 < main src/demo.c:60";

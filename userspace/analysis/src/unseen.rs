@@ -1,11 +1,14 @@
-//! Uses that were not followed by a reuse while they could be watched, so that long reuses are not silently missing.
+//! Uses that were not followed by a reuse while they could be watched, so that long reuses are not
+//! silently missing.
 //!
-//! Of the watches of one line, the weight of those that trapped and of those that nobody touched until the trace (or the
-//! process) ended is known; Horvitz–Thompson weights of both stand for the withdrawn ones as well. What was not touched
-//! again is dead data, or data whose reuse takes longer than the rest of the trace.
+//! Of the watches of one line, the weight of those that trapped and of those that nobody touched
+//! until the trace (or the process) ended is known; Horvitz–Thompson weights of both stand for the
+//! withdrawn ones as well. What was not touched again is dead data, or data whose reuse takes
+//! longer than the rest of the trace.
 //!
-//! Sources of error: those of `estimate`; samples near the end of the trace have little time left for a reuse, so the share
-//! falls with longer traces; lines with few survivors have wide intervals.
+//! Sources of error: those of `estimate`; samples near the end of the trace have little time left
+//! for a reuse, so the share falls with longer traces; lines with few survivors have wide
+//! intervals.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Which registers a function may change: compilers that see a callee keep values in registers that it leaves alone, against
-//! the calling convention (gcc's `-fipa-ra`, on from `-O2`).
+//! Which registers a function may change: compilers that see a callee keep values in registers that
+//! it leaves alone, against the calling convention (gcc's `-fipa-ra`, on from `-O2`).
 //!
 //! A function that cannot be seen through changes all that the convention lets it.
 

@@ -1,10 +1,13 @@
-//! Samples as a skid would displace them: for trying out what its negation (`skid`) makes good, where addresses are exact.
+//! Samples as a skid would displace them: for trying out what its negation (`skid`) makes good,
+//! where addresses are exact.
 //!
-//! A sample goes forward along the control flow, by changes of the source line or by instructions, all ways at once, each with
-//! its chance: into functions that are called directly, and from a return to the caller on the sample's path.
+//! A sample goes forward along the control flow, by changes of the source line or by instructions,
+//! all ways at once, each with its chance: into functions that are called directly, and from a
+//! return to the caller on the sample's path.
 //!
-//! Sources of error: which way a branch goes is not known; those that stay in the innermost loop share [`ROUND_AGAIN`]. What
-//! happens in functions without debug information takes no line and no instruction.
+//! Sources of error: which way a branch goes is not known; those that stay in the innermost loop
+//! share [`ROUND_AGAIN`]. What happens in functions without debug information takes no line and no
+//! instruction.
 
 use std::collections::BTreeMap;
 

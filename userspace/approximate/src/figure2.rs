@@ -1,7 +1,7 @@
 //! The paper's worked example (Figure 2) against its own equations: tests only.
 //!
-//! Where a printed table contradicts the equations, the test's name and its comment say so, and the value that
-//! follows from the equations is the one demanded.
+//! Where a printed table contradicts the equations, the test's name and its comment say so, and the
+//! value that follows from the equations is the one demanded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -125,7 +125,8 @@ fn loop_adjusted_table() {
     near(adjusted_at(3)["a"], 0.1094);
 }
 
-/// .25 × 1.4638 for y[a] and .25 × 1.1711 for y[b] is .66; the paper prints .60, and .89 for y's sum instead of .95.
+/// .25 × 1.4638 for y[a] and .25 × 1.1711 for y[b] is .66; the paper prints .60, and .89 for y's
+/// sum instead of .95.
 #[test]
 fn loop_adjusted_y_on_line_3_is_66_where_the_paper_prints_60() {
     near(adjusted_at(3)["y"], 0.6587);
@@ -166,8 +167,8 @@ fn skid_table() {
     near(sums["b"], 0.2857);
 }
 
-/// Line 3 reads y[a] and y[b] and no x: eq. 6 to 8 give y both parts and x none. The paper prints .14 for each, and so
-/// .28 for x's sum (.14 by the equations) and .21 for y's (.36).
+/// Line 3 reads y[a] and y[b] and no x: eq. 6 to 8 give y both parts and x none. The paper prints
+/// .14 for each, and so .28 for x's sum (.14 by the equations) and .21 for y's (.36).
 #[test]
 fn skid_adjusted_x_on_line_3_is_none_where_the_paper_prints_14() {
     assert_eq!(skid_adjusted_at(3).get("x"), None);

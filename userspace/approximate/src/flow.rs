@@ -1,11 +1,13 @@
-//! Forward data flow through one function: what each memory operand points into, in terms of the function's own objects
-//! (see `value`). Names come later (`names`).
+//! Forward data flow through one function: what each memory operand points into, in terms of the
+//! function's own objects (see `value`). Names come later (`names`).
 //!
-//! A pointer is followed through moves, arithmetic and loads; its sources where ways meet are kept. Where that ends, the
-//! debug information may say that the register holds a variable from there on, and the variable's name takes over.
+//! A pointer is followed through moves, arithmetic and loads; its sources where ways meet are kept.
+//! Where that ends, the debug information may say that the register holds a variable from there on,
+//! and the variable's name takes over.
 //!
-//! Sources of error: stores through unknown pointers are taken not to hit the frame; 32-bit arithmetic is taken not to wrap;
-//! vector registers carry no pointers; of a load, that nobody stored there in between.
+//! Sources of error: stores through unknown pointers are taken not to hit the frame; 32-bit
+//! arithmetic is taken not to wrap; vector registers carry no pointers; of a load, that nobody
+//! stored there in between.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -81,8 +83,8 @@ pub(crate) struct Binding {
 }
 
 impl Flow {
-    /// Follows all pointers of a function. `is_pointer` tells of which variables the value is one; `size` how many bytes
-    /// a variable has.
+    /// Follows all pointers of a function. `is_pointer` tells of which variables the value is one;
+    /// `size` how many bytes a variable has.
     pub(crate) fn of(
         module: &Module,
         graph: &Graph,

@@ -1,10 +1,11 @@
 //! The control flow of one function: instructions, basic blocks, dominators, natural loops.
 //!
-//! A natural loop is a back edge's head with all that reaches the edge without passing the head; loops with one head are
-//! one loop (Aho, Sethi, Ullman 1986, §10.4). Dominators by Cooper, Harvey and Kennedy's iteration.
+//! A natural loop is a back edge's head with all that reaches the edge without passing the head;
+//! loops with one head are one loop (Aho, Sethi, Ullman 1986, §10.4). Dominators by Cooper, Harvey
+//! and Kennedy's iteration.
 //!
-//! Sources of error: the targets of a jump through a table are taken to be all blocks that nothing else leads to; code that
-//! jumps into the middle of a loop has no natural loop.
+//! Sources of error: the targets of a jump through a table are taken to be all blocks that nothing
+//! else leads to; code that jumps into the middle of a loop has no natural loop.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;

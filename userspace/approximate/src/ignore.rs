@@ -1,5 +1,5 @@
-//! `FILE:LINES`: source lines whose variables are left out of the attribution (`application-properties-2012` calls them
-//! ignore lines).
+//! `FILE:LINES`: source lines whose variables are left out of the attribution
+//! (`application-properties-2012` calls them ignore lines).
 
 use std::{fmt, str::FromStr};
 

@@ -1,24 +1,28 @@
-//! Attribution of samples to program variables from instruction pointers and call paths alone: no data addresses, no records
-//! of allocations (Rutar and Hollingsworth, "Software Analysis Techniques to Approximate Data Centric Direct Measurements",
-//! 2011).
+//! Attribution of samples to program variables from instruction pointers and call paths alone: no
+//! data addresses, no records of allocations (Rutar and Hollingsworth, "Software Analysis
+//! Techniques to Approximate Data Centric Direct Measurements", 2011).
 //!
-//! [`Analyzer::rank`] takes samples and gives each variable's share. For each sample: what is read at its line or
-//! instruction ([`Level`]) is found by following pointers through the function's machine code with DWARF's names; one sample
-//! is divided among the reads (raw assignment, §3.3.1), spread over where its event may have been (skid negation, eq. 6
-//! to 8), weighed by how much of the innermost loop reads the same (loop compensation, eq. 1 to 5), and
-//! a pointer's name is looked for with the callers on the sampled path (alias classes, §3.1). [`compare`] sets two
+//! [`Analyzer::rank`] takes samples and gives each variable's share. For each sample: what is read
+//! at its line or instruction ([`Level`]) is found by following pointers through the function's
+//! machine code with DWARF's names; one sample is divided among the reads (raw assignment, §3.3.1),
+//! spread over where its event may have been (skid negation, eq. 6 to 8), weighed by how much of
+//! the innermost loop reads the same (loop compensation, eq. 1 to 5), and a pointer's name is
+//! looked for with the callers on the sampled path (alias classes, §3.1). [`compare`] sets two
 //! rankings side by side.
 //!
-//! What differs from the paper: reads are those of the machine code, so that a variable in a register is none; unnamed
-//! stack slots (spilled registers) and constants are none; skid in lines counts changes of the line along the control flow
-//! backwards, not line numbers; after loop compensation the parts of a sample are scaled to sum to one; a sample at a place
-//! that only writes belongs to what is written; one in a function like `memcpy` to what its caller passed; where a loop has all
-//! reads on all of its lines, so that each weight is 0, the raw assignment stays.
+//! What differs from the paper: reads are those of the machine code, so that a variable in a
+//! register is none; unnamed stack slots (spilled registers) and constants are none; skid in lines
+//! counts changes of the line along the control flow backwards, not line numbers; after loop
+//! compensation the parts of a sample are scaled to sum to one; a sample at a place that only
+//! writes belongs to what is written; one in a function like `memcpy` to what its caller passed;
+//! where a loop has all reads on all of its lines, so that each weight is 0, the raw assignment
+//! stays.
 //!
-//! Sources of error: a sample is divided equally among what is read at a place, whatever hits the cache; a heap block made by
-//! a function that is not on the sampled path bears the name of the pointer by which it is reached, which
-//! may be another one in each function; see `flow`, `names`, `graph` for those of the static analysis. Limits: x86-64 ELF;
-//! debug information of several units in one (LTO's references between units, type units) costs types.
+//! Sources of error: a sample is divided equally among what is read at a place, whatever hits the
+//! cache; a heap block made by a function that is not on the sampled path bears the name of the
+//! pointer by which it is reached, which may be another one in each function; see `flow`, `names`,
+//! `graph` for those of the static analysis. Limits: x86-64 ELF; debug information of several units
+//! in one (LTO's references between units, type units) costs types.
 //!
 //! Not here: samples of events (`locality-bpf`), naming by addresses (`objects`).
 

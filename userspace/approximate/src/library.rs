@@ -1,9 +1,12 @@
-//! Functions of the C library that do nothing but read and write what their arguments point at: a sample in one, whose code
-//! has no debug information, belongs to the objects that its caller passed.
+//! Functions of the C library that do nothing but read and write what their arguments point at: a
+//! sample in one, whose code has no debug information, belongs to the objects that its caller
+//! passed.
 //!
-//! The C standard's names and glibc's own; calls that the compiler has renamed (`__memcpy_chk`) are the same functions.
+//! The C standard's names and glibc's own; calls that the compiler has renamed (`__memcpy_chk`) are
+//! the same functions.
 
-/// Registers of the arguments that are pointers: numbers in machine code, and whether memory is read through them.
+/// Registers of the arguments that are pointers: numbers in machine code, and whether memory is
+/// read through them.
 pub(crate) struct Pointers {
     pub(crate) reads: &'static [u8],
     pub(crate) writes: &'static [u8],

@@ -1,6 +1,7 @@
 //! Line tables: the source line of an instruction.
 //!
-//! Rows without a line (0) continue the one before. Not here: inlined calls, for the line is that of the innermost.
+//! Rows without a line (0) continue the one before. Not here: inlined calls, for the line is that
+//! of the innermost.
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ impl Lines {
             last = line;
             lines.rows.push((row.address(), line));
         }
-        // Stable: of several rows at an address the last one holds, and a sequence's end yields to what begins there.
+        // Stable: of several rows at an address the last one holds, and a sequence's end yields to
+        // what begins there.
         lines.rows.sort_by_key(|(address, line)| (*address, line.is_some()));
         lines
     }

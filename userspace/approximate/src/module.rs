@@ -1,9 +1,9 @@
-//! An ELF file as this crate needs it: code bytes, where its debug sections lie, which symbol or variable address a slot of
-//! the global offset table holds, the size of its thread-local block.
+//! An ELF file as this crate needs it: code bytes, where its debug sections lie, which symbol or
+//! variable address a slot of the global offset table holds, the size of its thread-local block.
 //!
-//! Nothing here trusts the file: what lies out of bounds is absent. x86-64 little-endian only. Separate debug files are
-//! looked up by build id in the usual place. Limit: a file that is truncated in place while it is mapped ends us with
-//! SIGBUS.
+//! Nothing here trusts the file: what lies out of bounds is absent. x86-64 little-endian only.
+//! Separate debug files are looked up by build id in the usual place. Limit: a file that is
+//! truncated in place while it is mapped ends us with SIGBUS.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,8 +37,8 @@ impl Mapped {
     }
 
     fn of(file: &File) -> io::Result<Self> {
-        // SAFETY: the mapping is private and read-only; writers that change the file under us make us read other bytes,
-        // which all readers here survive. Truncation is the limit named above.
+        // SAFETY: the mapping is private and read-only; writers that change the file under us make
+        // us read other bytes, which all readers here survive. Truncation is the limit named above.
         unsafe { memmap2::Mmap::map(file) }.map(Mapped)
     }
 }

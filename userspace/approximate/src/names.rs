@@ -1,13 +1,15 @@
-//! From a pointer of a function to the variable that owns what it points at: alias classes within the function, and
-//! across calls along the sampled path.
+//! From a pointer of a function to the variable that owns what it points at: alias classes within
+//! the function, and across calls along the sampled path.
 //!
-//! Two pointers are aliases when they come from the same place: the same call's result (`y = x` after `x = malloc(…)`:
-//! both are x, the first that held it), the same argument, the same memory. An argument is what the caller on the sampled
-//! path passed. Where ways meet, each that may have come in is named; a pointer that comes from itself (`p = p->next`)
-//! adds nothing, so that a list is named by its head.
+//! Two pointers are aliases when they come from the same place: the same call's result (`y = x`
+//! after `x = malloc(…)`: both are x, the first that held it), the same argument, the same memory.
+//! An argument is what the caller on the sampled path passed. Where ways meet, each that may have
+//! come in is named; a pointer that comes from itself (`p = p->next`) adds nothing, so that a list
+//! is named by its head.
 //!
-//! Sources of error: a call that was made by a jump from the function that the caller called is told from its target, if that
-//! is direct; of a pointer that was stored and loaded again in one function the order is not known.
+//! Sources of error: a call that was made by a jump from the function that the caller called is
+//! told from its target, if that is direct; of a pointer that was stored and loaded again in one
+//! function the order is not known.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -211,8 +213,8 @@ impl<'a> Resolver<'a> {
         (!found.iter().any(own)).then_some(found)
     }
 
-    /// What a function of this program returns, where that is nothing of its own: a member of what it was given, something
-    /// static.
+    /// What a function of this program returns, where that is nothing of its own: a member of what
+    /// it was given, something static.
     fn returned(&mut self, depth: usize, call: u64) -> Option<BTreeSet<Target>> {
         let caller = self.path.get(depth)?.function.clone();
         let target = caller.flow.calls.get(&call)?.target?;
@@ -239,7 +241,8 @@ impl<'a> Resolver<'a> {
         (!found.is_empty() && found.iter().all(foreign)).then_some(found)
     }
 
-    /// What a pointer points at that is known by who holds it only: the result of a call, an argument of unknown origin.
+    /// What a pointer points at that is known by who holds it only: the result of a call, an
+    /// argument of unknown origin.
     fn held(&mut self, depth: usize, base: BaseAt) -> BTreeSet<Target> {
         let Some(function) = self.path.get(depth).map(|frame| frame.function.clone()) else {
             return unknown(Reason::UnknownPointer);

@@ -1,7 +1,8 @@
-//! Which variables are read at each place of a function or of a loop in it, and which places lie before another.
+//! Which variables are read at each place of a function or of a loop in it, and which places lie
+//! before another.
 //!
-//! Spilled registers, temporaries and the compiler's constants have no name and are no reads; a place that has no others
-//! says why it has none.
+//! Spilled registers, temporaries and the compiler's constants have no name and are no reads; a
+//! place that has no others says why it has none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,8 @@ use crate::skid::Gaussian;
 use crate::value::{Base, BaseAt, Value};
 use crate::weights::Reads;
 
-/// Chance that a loop goes round once more rather than ends (Ball and Larus 1993, table 2: the loop branch heuristic is
-/// right in 88 % of the cases).
+/// Chance that a loop goes round once more rather than ends (Ball and Larus 1993, table 2: the loop
+/// branch heuristic is right in 88 % of the cases).
 pub(crate) const ROUND_AGAIN: f64 = 0.88;
 
 /// Most instructions that are looked at backwards.
@@ -170,8 +171,8 @@ pub(crate) fn line_of(function: &Analysed, place: Place) -> Option<Line> {
     }
 }
 
-/// Where the event of a sample at an instruction may have been, with probabilities. They may sum to less than one, where
-/// the function begins too late.
+/// Where the event of a sample at an instruction may have been, with probabilities. They may sum to
+/// less than one, where the function begins too late.
 pub(crate) fn before(
     function: &Analysed,
     index: usize,
@@ -184,8 +185,9 @@ pub(crate) fn before(
     }
 }
 
-/// Lines along all ways backwards, counted by changes of the line: the paper's second way of mapping skid to lines (§3.3.3).
-/// Counting by line numbers would take the head of a loop for what ran before its last line, never the other way round.
+/// Lines along all ways backwards, counted by changes of the line: the paper's second way of
+/// mapping skid to lines (§3.3.3). Counting by line numbers would take the head of a loop for what
+/// ran before its last line, never the other way round.
 fn lines_before(function: &Analysed, index: usize, skid: &Gaussian) -> BTreeMap<Place, f64> {
     let Some(own) = function.lines.get(index).copied().flatten() else { return BTreeMap::new() };
     let probabilities = skid.probabilities();

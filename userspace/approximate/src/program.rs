@@ -1,4 +1,5 @@
-//! The opened modules and what has been found out about their functions. Everything is computed when it is asked for first.
+//! The opened modules and what has been found out about their functions. Everything is computed
+//! when it is asked for first.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -230,7 +231,8 @@ impl Analysed {
         TypeRef { state: self.state.clone(), at }
     }
 
-    /// The variable in the frame that covers an offset from the canonical frame address, and the offset in it.
+    /// The variable in the frame that covers an offset from the canonical frame address, and the
+    /// offset in it.
     pub(crate) fn frame_variable(&self, offset: i64) -> Option<(usize, u64)> {
         let function = self.function()?;
         let mut found: Option<(usize, u64)> = None;
@@ -267,7 +269,8 @@ impl Analysed {
         }
     }
 
-    /// The call whose bytes hold the address, or that ends right before it: both habits of giving return addresses.
+    /// The call whose bytes hold the address, or that ends right before it: both habits of giving
+    /// return addresses.
     pub(crate) fn call_at(&self, address: u64) -> Option<u64> {
         let is_call = |at: &usize| {
             let flow = self.graph.instructions.get(*at).map(iced_x86::Instruction::flow_control);

@@ -25,7 +25,8 @@ const MOST_LIBRARY_FRAMES: usize = 3;
 pub struct Options {
     /// Weigh down what is read all over a loop (eq. 1 to 5).
     pub loop_compensation: bool,
-    /// How far samples land behind their events (eq. 6 to 8), in places of the level; `None` where addresses are exact.
+    /// How far samples land behind their events (eq. 6 to 8), in places of the level; `None` where
+    /// addresses are exact.
     pub skid: Option<Gaussian>,
     /// Source lines or instructions.
     pub level: Level,
@@ -48,8 +49,8 @@ impl Default for Options {
     }
 }
 
-/// A code address of a module, in the module's own address space (as `addr2line` takes it). For callers either the return
-/// address or an address inside the call instruction.
+/// A code address of a module, in the module's own address space (as `addr2line` takes it). For
+/// callers either the return address or an address inside the call instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
     /// From [`Analyzer::open`].
@@ -61,8 +62,9 @@ pub struct Frame {
 /// One sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The call path, innermost first: functions that exist in the code, not inlined ones (frames that repeat the address
-    /// before them are taken for such and left out). `None` for a frame whose module could not be opened.
+    /// The call path, innermost first: functions that exist in the code, not inlined ones (frames
+    /// that repeat the address before them are taken for such and left out). `None` for a frame
+    /// whose module could not be opened.
     pub frames: Vec<Option<Frame>>,
     /// What it stands for: misses, accesses, nanoseconds. Samples of weight 0 or less, or NaN, are left out.
     pub weight: f64,
@@ -80,7 +82,8 @@ pub struct SourceLine {
 /// The share of one variable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariableShare {
-    /// As the source would say it: `cells`, `grid->cells`, `rows[]`. Where only the call is known, `malloc at sim.c:88`.
+    /// As the source would say it: `cells`, `grid->cells`, `rows[]`. Where only the call is known,
+    /// `malloc at sim.c:88`.
     pub name: String,
     /// What the name stands for.
     pub kind: Kind,
@@ -144,8 +147,9 @@ impl Analyzer {
         Self::default()
     }
 
-    /// Opens the file of a module, or returns the id that it has already. Debug information of a separate file is found by
-    /// its build id. That there is none is no error here but a reason for samples.
+    /// Opens the file of a module, or returns the id that it has already. Debug information of a
+    /// separate file is found by its build id. That there is none is no error here but a reason for
+    /// samples.
     ///
     /// # Errors
     /// No file that can be read, or no x86-64 ELF file.
@@ -373,8 +377,8 @@ struct Part {
     part: f64,
 }
 
-/// Multiplies by the loop's weights and scales to the same sum: a sample is one event, whatever the loop. Where all weights
-/// are 0 the equations leave nobody, and the values stay.
+/// Multiplies by the loop's weights and scales to the same sum: a sample is one event, whatever the
+/// loop. Where all weights are 0 the equations leave nobody, and the values stay.
 fn compensate(values: &mut Values, weights: &BTreeMap<Read, f64>) {
     let weigh = |read: &Read, value: f64| value * weights.get(read).copied().unwrap_or(1.0);
     let before: f64 = values.values().sum();

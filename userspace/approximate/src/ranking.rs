@@ -1,14 +1,16 @@
-//! How alike two rankings of variables are: Kendall's τ-b, the overlap of the first ten, and the table of both ranks.
+//! How alike two rankings of variables are: Kendall's τ-b, the overlap of the first ten, and the
+//! table of both ranks.
 //!
-//! τ-b (Kendall 1945): (concordant − discordant) ÷ √((pairs − ties in a)(pairs − ties in b)). Variables that only one side
-//! knows have share 0 on the other, which ties them there.
+//! τ-b (Kendall 1945): (concordant − discordant) ÷ √((pairs − ties in a)(pairs − ties in b)).
+//! Variables that only one side knows have share 0 on the other, which ties them there.
 //!
-//! Sources of error: τ weighs the tail like the head, so a long tail of noise lowers it; callers should cut it off.
+//! Sources of error: τ weighs the tail like the head, so a long tail of noise lowers it; callers
+//! should cut it off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kendall's τ-b of pairs of values; `None` if there are fewer than two or one side is all ties. Pairs with a NaN are
-/// neither concordant nor discordant.
+/// Kendall's τ-b of pairs of values; `None` if there are fewer than two or one side is all ties.
+/// Pairs with a NaN are neither concordant nor discordant.
 pub fn kendall_tau_b(pairs: &[(f64, f64)]) -> Option<f64> {
     let (mut concordant, mut discordant, mut tied_a, mut tied_b, mut all) =
         (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);

@@ -1,4 +1,5 @@
-//! Why something could not be attributed. Reasons are values that a report prints; no guess takes their place.
+//! Why something could not be attributed. Reasons are values that a report prints; no guess takes
+//! their place.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
 //! What an instruction tells of the memory that it accesses: the type of the pointer through which it does.
 //!
-//! For heap blocks that no record and no pointer names. The variable that holds the pointer is asked first, then the place where it was
-//! loaded from. Callers are not looked at, and accesses of one instruction must agree.
-//! Source of error: a program that keeps something else there than the pointer's type says.
+//! For heap blocks that no record and no pointer names. The variable that holds the pointer is
+//! asked first, then the place where it was loaded from. Callers are not looked at, and accesses of
+//! one instruction must agree. Source of error: a program that keeps something else there than the
+//! pointer's type says.
 
 use crate::flow::Holder;
 use crate::names::{PathFrame, Resolver, To};
@@ -23,8 +24,8 @@ pub struct Revealed {
 }
 
 impl Analyzer {
-    /// What the instruction at an address reveals. `None` where it accesses nothing through a pointer with a type, or several
-    /// things.
+    /// What the instruction at an address reveals. `None` where it accesses nothing through a
+    /// pointer with a type, or several things.
     pub fn revealed(&mut self, at: Frame) -> Option<Revealed> {
         let function = self.program.function(at.module, at.address).ok()?;
         let index = function.graph.instruction_at(at.address)?;

@@ -1,8 +1,8 @@
-//! Skid negation (Rutar and Hollingsworth 2011, §3.3.3, eq. 6 to 8): a sample that landed on one place is spread over the
-//! places where its event may have been.
+//! Skid negation (Rutar and Hollingsworth 2011, §3.3.3, eq. 6 to 8): a sample that landed on one
+//! place is spread over the places where its event may have been.
 //!
-//! Distances are in the places of the level, along the control flow backwards: changes of the source line, or instructions.
-//! Not here: which places those are (`places`).
+//! Distances are in the places of the level, along the control flow backwards: changes of the
+//! source line, or instructions. Not here: which places those are (`places`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -22,14 +22,14 @@ pub struct Gaussian {
 }
 
 impl Gaussian {
-    /// The paper's own: .5 on the line before the sample's, .25 on the lines around that one. The variance is the one
-    /// that halves the density at a distance of one, 1 ÷ (2 ln 2).
+    /// The paper's own: .5 on the line before the sample's, .25 on the lines around that one. The
+    /// variance is the one that halves the density at a distance of one, 1 ÷ (2 ln 2).
     pub fn paper() -> Self {
         Gaussian { mean: 1.0, variance: 1.0 / (2.0 * std::f64::consts::LN_2), reach: Some(1) }
     }
 
-    /// The distribution that a measured histogram of distances (places from the true one to the sample's, and how often)
-    /// amounts to: its mean and variance. `None` without samples.
+    /// The distribution that a measured histogram of distances (places from the true one to the
+    /// sample's, and how often) amounts to: its mean and variance. `None` without samples.
     pub fn of_histogram(counts: impl IntoIterator<Item = (u32, u64)>) -> Option<Self> {
         let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
         for (distance, count) in counts {
@@ -42,8 +42,8 @@ impl Gaussian {
         (n > 0.0).then(|| Gaussian { mean, variance: (squares / n - mean * mean).max(0.0), reach: None })
     }
 
-    /// Probability of each number of places back, most likely distances only, summing to 1. An event after its sample
-    /// does not exist: what would lie there is left out.
+    /// Probability of each number of places back, most likely distances only, summing to 1. An
+    /// event after its sample does not exist: what would lie there is left out.
     pub fn probabilities(&self) -> BTreeMap<u32, f64> {
         let mean = if self.mean.is_finite() { self.mean.clamp(0.0, 1e6) } else { 0.0 };
         let variance = if self.variance.is_finite() { self.variance.max(0.0) } else { 0.0 };
@@ -90,8 +90,8 @@ impl FromStr for Gaussian {
     }
 }
 
-/// Eq. 6 to 8: each read at a place of probability p gets p, and all are scaled to sum to one. Note that a place with
-/// more reads thereby gets more. Empty if nothing is read at any of the places.
+/// Eq. 6 to 8: each read at a place of probability p gets p, and all are scaled to sum to one. Note
+/// that a place with more reads thereby gets more. Empty if nothing is read at any of the places.
 pub fn negate<'a, P: Ord + Copy, V: Ord + Clone + 'a>(
     probabilities: &BTreeMap<P, f64>,
     reads: impl Fn(P) -> Option<&'a BTreeSet<V>>,
@@ -150,7 +150,8 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers of any kind: probabilities sum to one, and mean and variance come back where zero is far away.
+        /// Numbers of any kind: probabilities sum to one, and mean and variance come back where
+        /// zero is far away.
         #[test]
         fn sums(mean in -1e9..1e9_f64, variance in -10.0..1e12_f64, reach in prop::option::of(0..500_u32)) {
             let found = Gaussian { mean, variance, reach }.probabilities();

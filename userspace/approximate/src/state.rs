@@ -61,7 +61,8 @@ impl State {
         *self != before
     }
 
-    /// Forgets slots that another function may have written; `extent` tells how long the object at an offset is.
+    /// Forgets slots that another function may have written; `extent` tells how long the object at
+    /// an offset is.
     pub(crate) fn forget_escaped(&mut self, extent: impl Fn(i64) -> i64) {
         for start in &self.escaped {
             let end = start.saturating_add(extent(*start).max(1));

@@ -1,5 +1,6 @@
-//! Where the static and thread-local variables of all units lie: addresses only, so that one pass over the debug information
-//! of a large program stays cheap. Names and types are read with the unit when one is asked for.
+//! Where the static and thread-local variables of all units lie: addresses only, so that one pass
+//! over the debug information of a large program stays cheap. Names and types are read with the
+//! unit when one is asked for.
 
 use std::collections::BTreeMap;
 

@@ -74,8 +74,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Applies what the debug information says of registers: from this address on, or at the start of a block also
-    /// what has begun before.
+    /// Applies what the debug information says of registers: from this address on, or at the start
+    /// of a block also what has begun before.
     fn bind(&mut self, state: &mut State, address: u64, covering: bool, record: bool) {
         let behind = self.bindings.partition_point(|binding| binding.start <= address);
         let first =
@@ -414,7 +414,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Notes what is passed. `pushed` is how far the stack pointer will be from here when the callee is entered.
+    /// Notes what is passed. `pushed` is how far the stack pointer will be from here when the
+    /// callee is entered.
     fn note_call(&mut self, instruction: &Instruction, state: &State, pushed: i64) {
         let direct = instruction.op0_kind() == OpKind::NearBranch64;
         let target = direct.then(|| instruction.near_branch_target());
@@ -491,7 +492,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Notes how far rsp and rbp are from the canonical frame address. They move; the lowest place is the body's.
+    /// Notes how far rsp and rbp are from the canonical frame address. They move; the lowest place
+    /// is the body's.
     fn note_frame(&mut self, state: &State) {
         for (number, lowest) in [(RSP, 0), (RBP, 1)] {
             let now = state.registers.get(number).and_then(|value| self.frame_offset(*value));

@@ -1,4 +1,5 @@
-//! Types of one compilation unit, as far as naming needs them: what a pointer points at, which member lies at an offset.
+//! Types of one compilation unit, as far as naming needs them: what a pointer points at, which
+//! member lies at an offset.
 //!
 //! Type units and types of other units are unknown, which costs member names only.
 
@@ -115,9 +116,9 @@ impl Types {
         }
     }
 
-    /// The path of members and elements from a value of the type to an offset that is known up to multiples of `modulus`
-    /// (0: exactly), and the type there: `.head.next`, `[].vx`. Empty at a plain value. `None` when the offset does not
-    /// tell a single member.
+    /// The path of members and elements from a value of the type to an offset that is known up to
+    /// multiples of `modulus` (0: exactly), and the type there: `.head.next`, `[].vx`. Empty at a
+    /// plain value. `None` when the offset does not tell a single member.
     pub(crate) fn path(&self, at: TypeAt, offset: i64, modulus: u64) -> Option<(String, TypeAt)> {
         let (mut path, mut at, mut offset, mut modulus) = (String::new(), at, offset, modulus);
         for _ in 0..DEEPEST {
@@ -175,8 +176,9 @@ impl Types {
     }
 }
 
-/// An offset into a sequence of values of `size` bytes as an offset into one of them. Where the offset is known up to
-/// multiples of something that is no multiple of the size, it is not known within a value, unless it is a whole value.
+/// An offset into a sequence of values of `size` bytes as an offset into one of them. Where the
+/// offset is known up to multiples of something that is no multiple of the size, it is not known
+/// within a value, unless it is a whole value.
 fn within(offset: i64, modulus: u64, size: u64) -> Option<(i64, u64)> {
     let size = i64::try_from(size).ok().filter(|size| *size > 0)?;
     let known = modulus == 0 || modulus.is_multiple_of(size as u64);

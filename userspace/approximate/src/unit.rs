@@ -1,9 +1,10 @@
-//! One compilation unit of the debug information as owned values: functions with their variables and where those live,
-//! static variables, types, lines.
+//! One compilation unit of the debug information as owned values: functions with their variables
+//! and where those live, static variables, types, lines.
 //!
-//! DWARF 4 and 5 (§2.6 locations, §3.3 functions, §4.1 variables). A variable belongs to the function in whose code it
-//! lives; of an inlined function it bears that one's name. Location expressions beyond a register, a place relative to a
-//! register or the frame, an address and a register's value plus a constant are left out.
+//! DWARF 4 and 5 (§2.6 locations, §3.3 functions, §4.1 variables). A variable belongs to the
+//! function in whose code it lives; of an inlined function it bears that one's name. Location
+//! expressions beyond a register, a place relative to a register or the frame, an address and a
+//! register's value plus a constant are left out.
 
 use std::collections::HashMap;
 use std::ops::Range;

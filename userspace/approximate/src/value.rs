@@ -1,8 +1,8 @@
-//! What is known of a value in a register: which object it points into and how far, and a signature that equal
-//! computations share.
+//! What is known of a value in a register: which object it points into and how far, and a signature
+//! that equal computations share.
 //!
-//! The distance from the object's start is a congruence, offset + k × modulus (Granger 1989): that is what is left of
-//! an index into an array of structs, and enough to tell its member.
+//! The distance from the object's start is a congruence, offset + k × modulus (Granger 1989): that
+//! is what is left of an index into an array of structs, and enough to tell its member.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -78,10 +78,12 @@ pub(crate) struct Value {
     pub(crate) offset: i64,
     /// 0: exactly the offset. 1: anything.
     pub(crate) modulus: u64,
-    /// Where all that is unknown is one number times a factor: that number's signature and the factor. (0, 0) otherwise.
+    /// Where all that is unknown is one number times a factor: that number's signature and the
+    /// factor. (0, 0) otherwise.
     pub(crate) term: (u64, i64),
-    /// Stands for all of the value but the offset: values of equal signature and offset are equal, as far as this
-    /// analysis sees. It is linear in what the value is computed from, and 0 for constants.
+    /// Stands for all of the value but the offset: values of equal signature and offset are equal,
+    /// as far as this analysis sees. It is linear in what the value is computed from, and 0 for
+    /// constants.
     pub(crate) signature: u64,
 }
 
@@ -177,7 +179,8 @@ impl Value {
     }
 }
 
-/// What is left of bases and subtracted bases when equal ones cancel; `None` when more than one of either is left.
+/// What is left of bases and subtracted bases when equal ones cancel; `None` when more than one of
+/// either is left.
 fn cancel(plus: [Option<BaseAt>; 2], minus: [Option<BaseAt>; 2]) -> Option<(Option<BaseAt>, Option<BaseAt>)> {
     let mut plus: Vec<BaseAt> = plus.into_iter().flatten().collect();
     let mut minus: Vec<BaseAt> = minus.into_iter().flatten().collect();

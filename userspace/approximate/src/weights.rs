@@ -1,10 +1,12 @@
 //! Raw assignment and loop compensation (Rutar and Hollingsworth 2011, §3.3.1 and §3.3.2, eq. 1 to 5).
 //!
-//! A *place* is what a sample falls on: a source line or an instruction. A *read* is a variable together with the way
-//! its address is made, so that `y[a]` and `y[b]` are two reads of `y`; each counts once at a place.
+//! A *place* is what a sample falls on: a source line or an instruction. A *read* is a variable
+//! together with the way its address is made, so that `y[a]` and `y[b]` are two reads of `y`; each
+//! counts once at a place.
 //!
-//! Where the paper is in two minds, its Figure 2 decides: V of eq. 1 to 5 is the set of all reads in the loop, not only
-//! of those at the place; and a raw weight equal to the threshold is above it (y\[b\] at .75 takes part).
+//! Where the paper is in two minds, its Figure 2 decides: V of eq. 1 to 5 is the set of all reads
+//! in the loop, not only of those at the place; and a raw weight equal to the threshold is above it
+//! (y\[b\] at .75 takes part).
 //!
 //! Not here: finding reads and loops in code (`reads`, `graph`); skid (`skid`).
 
@@ -34,8 +36,8 @@ pub struct LoopWeights<V: Ord> {
 
 /// Loop compensation for the places of one loop.
 ///
-/// `None` where the equations say nothing: no read reaches the threshold, so that the weight that eq. 2 takes away has
-/// nobody to go to (a loop on a single line, where each raw weight is 0).
+/// `None` where the equations say nothing: no read reaches the threshold, so that the weight that
+/// eq. 2 takes away has nobody to go to (a loop on a single line, where each raw weight is 0).
 pub fn loop_weights<P: Ord, V: Ord + Clone>(reads: &Reads<P, V>, threshold: f64) -> Option<LoopWeights<V>> {
     let places = reads.len() as f64;
     let mut read_at: BTreeMap<V, u32> = BTreeMap::new();
@@ -72,8 +74,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever is read where: raw parts sum to one, final weights to the number of reads, and a read at fewer
-        /// places never weighs less.
+        /// Whatever is read where: raw parts sum to one, final weights to the number of reads, and
+        /// a read at fewer places never weighs less.
         #[test]
         fn sums_and_order(lines in prop::collection::vec(prop::collection::btree_set(0_u8..12, 0..6), 1..9)) {
             let reads: Reads<usize, u8> = lines.into_iter().enumerate().collect();

@@ -1,5 +1,5 @@
-//! Rankings of a program with many objects by misses of a small cache, direct (from addresses) against approximate (from
-//! instruction pointers and paths), without and with skid.
+//! Rankings of a program with many objects by misses of a small cache, direct (from addresses)
+//! against approximate (from instruction pointers and paths), without and with skid.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what fails here fails the test")]
 
@@ -61,8 +61,8 @@ fn rank(
     compare(left.collect::<Vec<_>>(), right.filter(worth).collect::<Vec<_>>())
 }
 
-/// A sample that lands up to two changes of the line after its event: by none in a quarter of the cases, by two in a quarter,
-/// as in the paper's distribution.
+/// A sample that lands up to two changes of the line after its event: by none in a quarter of the
+/// cases, by two in a quarter, as in the paper's distribution.
 fn skidding<'a>(trace: &'a Trace, program: &Path) -> impl FnMut(usize) -> usize + 'a {
     let lines = lines(program);
     let mut random = fastrand::Rng::with_seed(9);
@@ -95,7 +95,8 @@ fn lines(program: &Path) -> BTreeMap<u64, String> {
     lines
 }
 
-/// What is demanded: how many of the first ten of the direct ranking are among the first ten, and τ-b over those.
+/// What is demanded: how many of the first ten of the direct ranking are among the first ten, and
+/// τ-b over those.
 #[track_caller]
 fn expect(what: &str, found: &RankComparison<String>, overlap: usize, tau: f64) {
     let seen = (found.top_overlap, found.tau_b_top.unwrap());
@@ -127,7 +128,8 @@ fn check(flags: &[&str]) {
     assert!(away.top_overlap >= 8 && away.tau_b >= Some(0.55), "{away:#?}");
 }
 
-/// A sample that is displaced keeps its weight; by one change of the line it leaves its line, and negation finds it again.
+/// A sample that is displaced keeps its weight; by one change of the line it leaves its line, and
+/// negation finds it again.
 #[test]
 fn displaced_samples_leave_their_line() {
     let directory = tempfile::tempdir().unwrap();

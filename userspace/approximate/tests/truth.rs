@@ -1,5 +1,5 @@
-//! Programs of known truth: each read, seen by stepping through the program, against what the analysis says of its
-//! instruction and path.
+//! Programs of known truth: each read, seen by stepping through the program, against what the
+//! analysis says of its instruction and path.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: what fails here fails the test")]
 
@@ -39,7 +39,8 @@ fn shares(found: &Attribution) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// The part of all reads whose object is the one that the analysis says, instruction by instruction; and what is wrong.
+/// The part of all reads whose object is the one that the analysis says, instruction by
+/// instruction; and what is wrong.
 fn agreement(program: &Path, truth: &Reads) -> (f64, Vec<String>) {
     let mut analyzer = Analyzer::new();
     let options = Options {

@@ -1,8 +1,9 @@
 //! One cache: for each slot the line that it holds, when that was used last, and what is known of it.
 //!
-//! The slots of a set lie together, so that a search reads one line of the host's cache for eight ways. Before a search the
-//! slot where a line with the same low bits was found last is tried: most accesses need no search. Lines do not move; the
-//! one used longest ago is replaced, by times that whoever asks counts.
+//! The slots of a set lie together, so that a search reads one line of the host's cache for eight
+//! ways. Before a search the slot where a line with the same low bits was found last is tried: most
+//! accesses need no search. Lines do not move; the one used longest ago is replaced, by times that
+//! whoever asks counts.
 
 use locality_stream::{Arena, Plain, Range, Span};
 
@@ -126,7 +127,8 @@ impl Cache {
         })
     }
 
-    /// As many guesses as pay: a large level is asked for what missed the one before, which it mostly has to search for.
+    /// As many guesses as pay: a large level is asked for what missed the one before, which it
+    /// mostly has to search for.
     fn guesses_for(slots: usize) -> usize {
         (slots * 2).next_power_of_two().min(1 << 11)
     }
@@ -149,7 +151,8 @@ impl Cache {
     /// The record of a slot.
     ///
     /// # Safety
-    /// The slot is one of this cache, the arena outlives the reference, and no other reference to its record is in use.
+    /// The slot is one of this cache, the arena outlives the reference, and no other reference to
+    /// its record is in use.
     #[inline(always)]
     pub(crate) unsafe fn line<'a, A: Arena + ?Sized>(&self, arena: &A, slot: u32) -> &'a mut Line {
         debug_assert!((slot as usize) < self.lines.count());
@@ -174,8 +177,8 @@ impl Cache {
         unsafe { self.tables(arena.base().as_ptr()).search(line) }
     }
 
-    /// Puts a line that is not resident in the place of the one of its set that was used longest ago: the slot, and the line
-    /// that had it.
+    /// Puts a line that is not resident in the place of the one of its set that was used longest
+    /// ago: the slot, and the line that had it.
     #[inline(always)]
     pub(crate) fn load<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> (u32, Option<u64>) {
         let tables = self.tables(arena.base().as_ptr());
@@ -210,7 +213,8 @@ impl Cache {
         }
     }
 
-    /// Checks a cache that comes out of another process' hands: nodes, cells and objects are below these bounds.
+    /// Checks a cache that comes out of another process' hands: nodes, cells and objects are below
+    /// these bounds.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A, [nodes, cells, objects]: [usize; 3]) -> bool {
         if self.ways == 0 {
             return self.slots() == 0;

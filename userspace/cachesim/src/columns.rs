@@ -6,7 +6,8 @@ use locality_stream::Plain;
 
 use crate::config::Config;
 
-/// One counted event. A level that a hierarchy has not keeps its columns at 0; [`Config::columns`] lists the others.
+/// One counted event. A level that a hierarchy has not keeps its columns at 0; [`Config::columns`]
+/// lists the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Column {
@@ -34,9 +35,11 @@ pub enum Column {
     DLmw,
     /// Lines that the prefetcher brought into the first level.
     Pf1,
-    /// 1 / accesses, summed over the lines that left the first level; in units of [`Config::access_cost_unit`].
+    /// 1 / accesses, summed over the lines that left the first level; in units of
+    /// [`Config::access_cost_unit`].
     AcCost1,
-    /// Bytes never used, summed over the lines that left the first level (of instructions too, where simulated).
+    /// Bytes never used, summed over the lines that left the first level (of instructions too,
+    /// where simulated).
     SpLoss1,
     /// As [`Column::AcCost1`], of the second of three levels.
     AcCost2,
@@ -46,8 +49,8 @@ pub enum Column {
     AcCostL,
     /// As [`Column::SpLoss1`], of the last of several levels.
     SpLossL,
-    /// Lines that left the first level, which are all that were loaded into it: by misses (both lines of an access to two) and by
-    /// the prefetcher. Not listed in Callgrind's model.
+    /// Lines that left the first level, which are all that were loaded into it: by misses (both
+    /// lines of an access to two) and by the prefetcher. Not listed in Callgrind's model.
     Lines1,
     /// As [`Column::Lines1`], of the second of three levels.
     Lines2,
@@ -93,7 +96,8 @@ impl Column {
         NAMES.get(self as usize).copied().unwrap_or_default()
     }
 
-    /// The event's name in Callgrind's files (valgrind 3.19), which call the last level's use `2`; lines are our own event.
+    /// The event's name in Callgrind's files (valgrind 3.19), which call the last level's use `2`;
+    /// lines are our own event.
     pub fn callgrind_name(self) -> &'static str {
         match self {
             Column::AcCostL => "AcCost2",
@@ -105,7 +109,8 @@ impl Column {
 }
 
 impl Config {
-    /// The columns that this hierarchy counts, in the order in which Callgrind prints them, then those that it has not.
+    /// The columns that this hierarchy counts, in the order in which Callgrind prints them, then
+    /// those that it has not.
     pub fn columns(&self) -> Vec<Column> {
         let levels = self.levels.len();
         let fetch = self.instruction_fetch.is_some();
@@ -123,8 +128,9 @@ impl Config {
         Column::ALL.into_iter().filter(counts).collect()
     }
 
-    /// What one whole reciprocal access counts in the `AcCost` columns: 1,000 as in Callgrind where that is asked for, else
-    /// 1,000,000. A line accessed n times adds this divided by n, rounded down.
+    /// What one whole reciprocal access counts in the `AcCost` columns: 1,000 as in Callgrind where
+    /// that is asked for, else 1,000,000. A line accessed n times adds this divided by n, rounded
+    /// down.
     pub fn access_cost_unit(&self) -> u64 {
         if self.compatible_callgrind { 1000 } else { 1_000_000 }
     }

@@ -32,8 +32,9 @@ pub enum Prefetch {
     None,
     /// With a line that misses comes the line behind it.
     NextLine,
-    /// An instruction whose addresses advanced by the same stride twice has the line of its next address fetched
-    /// (the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44, 1995; 256 entries a thread).
+    /// An instruction whose addresses advanced by the same stride twice has the line of its next
+    /// address fetched (the reference prediction table of Chen and Baer, IEEE Transactions on
+    /// Computers 44, 1995; 256 entries a thread).
     Stride,
 }
 
@@ -42,17 +43,18 @@ pub enum Prefetch {
 pub struct Config {
     /// Data levels, 1 to [`MAX_LEVELS`]; of several the last one is shared by all threads of a stream.
     pub levels: Vec<Level>,
-    /// The first-level instruction cache, whose misses go to the second data level; `None`: fetches are not simulated.
-    /// Needs a [`locality_stream::Kind::BLOCK`] event for each block.
+    /// The first-level instruction cache, whose misses go to the second data level; `None`: fetches
+    /// are not simulated. Needs a [`locality_stream::Kind::BLOCK`] event for each block.
     pub instruction_fetch: Option<Level>,
     /// Count as Callgrind does with `--cache-sim=yes --cacheuse=yes`.
     pub compatible_callgrind: bool,
     /// The prefetcher.
     pub prefetch: Prefetch,
-    /// Whether costs go to the callers too. Without, all costs of a thread are of one function: for measuring what the
-    /// collection of inclusive costs takes.
+    /// Whether costs go to the callers too. Without, all costs of a thread are of one function: for
+    /// measuring what the collection of inclusive costs takes.
     pub inclusive: bool,
-    /// Whether costs of use go to data objects too; needs a source that places them ([`crate::CacheSim::show`]).
+    /// Whether costs of use go to data objects too; needs a source that places them
+    /// ([`crate::CacheSim::show`]).
     pub objects: bool,
 }
 
@@ -72,9 +74,9 @@ impl Level {
         self.bytes.checked_div(self.line).and_then(|lines| lines.checked_div(self.ways)).unwrap_or(0)
     }
 
-    /// The same size and line with a number of ways for which the number of sets is a power of two, at least as many
-    /// ways as now and as close as possible. Real last levels have such sizes as 33 MiB in 11 ways, because they consist
-    /// of slices; `None` where no number of ways does.
+    /// The same size and line with a number of ways for which the number of sets is a power of two,
+    /// at least as many ways as now and as close as possible. Real last levels have such sizes as
+    /// 33 MiB in 11 ways, because they consist of slices; `None` where no number of ways does.
     pub fn with_power_of_two_sets(&self) -> Option<Level> {
         (self.ways.max(1)..=MAX_WAYS).map(|ways| Level { ways, ..self.clone() }).find(|level| {
             level.sets().is_power_of_two()

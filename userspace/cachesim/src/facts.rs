@@ -159,7 +159,8 @@ impl Facts {
             let first_byte = if line == start >> line_bits { within(start) } else { 0 };
             let last_byte = if line == end >> line_bits { within(end) } else { (1 << line_bits) - 1 };
             let goes_on = line != start >> line_bits;
-            // A jump over a part of the line ends a block, so what is between two instructions of a run was fetched.
+            // A jump over a part of the line ends a block, so what is between two instructions of a
+            // run was fetched.
             let known = self.runs.len() > begin && !goes_on;
             match self.runs.last_mut().filter(|_| known) {
                 Some(run) if run.line == line && run.last_byte + 1 == first_byte => {
@@ -190,8 +191,9 @@ impl Facts {
         self.runs.get(number as usize)
     }
 
-    /// Whether a block is a stub: it only jumps to where memory tells, as a procedure linkage table's entries do, or pushes
-    /// a number and jumps, as they do before their symbol is resolved.
+    /// Whether a block is a stub: it only jumps to where memory tells, as a procedure linkage
+    /// table's entries do, or pushes a number and jumps, as they do before their symbol is
+    /// resolved.
     #[inline(always)]
     pub(crate) fn is_stub(&mut self, code: &Code<'_>, block: u32) -> bool {
         match self.stubs.get(block as usize) {
@@ -212,7 +214,8 @@ impl Facts {
     }
 }
 
-/// As [`Facts::is_stub`], of a block's instructions. A source that tells of few blocks must tell of those behind stubs.
+/// As [`Facts::is_stub`], of a block's instructions. A source that tells of few blocks must tell of
+/// those behind stubs.
 pub fn is_stub(block: &[InstructionRecord]) -> bool {
     let mut rest =
         block.iter().map(InstructionRecord::code).filter(|code| !matches!(code, [0xf3, 0x0f, 0x1e, 0xfa]));
@@ -306,7 +309,8 @@ mod tests {
 
     #[test]
     fn blocks_are_cut_into_runs_at_lines() {
-        // 6 bytes up to the end of a line, 4 across it, 3 behind it; then a block that begins with one across.
+        // 6 bytes up to the end of a line, 4 across it, 3 behind it; then a block that begins with
+        // one across.
         let instructions = [
             record(0x38, &[0; 6]),
             record(0x3e, &[0; 4]),

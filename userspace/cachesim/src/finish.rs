@@ -47,7 +47,8 @@ fn hand_up_all<A: Arena + ?Sized>(s: &mut State, arena: &A) {
     for first in 0..nodes.len() {
         let mut number = first;
         path.clear();
-        // Up to a root, or to a node whose depth is known. What a kill tore may lead nowhere: then that is the root.
+        // Up to a root, or to a node whose depth is known. What a kill tore may lead nowhere: then
+        // that is the root.
         while let Some(node) = nodes.get(number)
             && depths.get(number) == Some(&0)
             && path.len() <= nodes.len()

@@ -1,26 +1,29 @@
 //! The model: what an access does to the caches.
 //!
-//! * One to three data levels, and an instruction cache beside the first. With several levels the last one is shared by
-//!   all threads of a stream, the others are each thread's own; with one level nothing is shared. Instructions that miss
-//!   their cache go to the second level.
-//! * Least recently used of the set is replaced. Writes allocate. A level is asked only for what missed the one before, so
-//!   its order of use is that of these misses. Levels hold what they loaded, whatever the others hold (neither inclusive
-//!   nor exclusive). No write-backs, no coherence between threads' own caches, no translation of addresses.
-//! * An access counts once, as a miss of a level if any line that it spans misses there. It touches its lines in the order
-//!   of their addresses.
-//! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and bytes used. A level behind
-//!   the first learns of both when the copy before it is replaced, or when its own is: a *link* leads from a copy to the one
-//!   behind it that it came from, and is cut when that one goes. Accesses through a copy that outlives the one behind it
-//!   count for that one only up to then, and from then on for the one behind that.
-//! * A line that was prefetched and never used loses all its bytes, and costs as one access. Levels behind the first that have
-//!   not got it load it too, which is no miss of theirs.
+//! * One to three data levels, and an instruction cache beside the first. With several levels the
+//!   last one is shared by all threads of a stream, the others are each thread's own; with one
+//!   level nothing is shared. Instructions that miss their cache go to the second level.
+//! * Least recently used of the set is replaced. Writes allocate. A level is asked only for what
+//!   missed the one before, so its order of use is that of these misses. Levels hold what they
+//!   loaded, whatever the others hold (neither inclusive nor exclusive). No write-backs, no
+//!   coherence between threads' own caches, no translation of addresses.
+//! * An access counts once, as a miss of a level if any line that it spans misses there. It touches
+//!   its lines in the order of their addresses.
+//! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and
+//!   bytes used. A level behind the first learns of both when the copy before it is replaced, or
+//!   when its own is: a *link* leads from a copy to the one behind it that it came from, and is cut
+//!   when that one goes. Accesses through a copy that outlives the one behind it count for that one
+//!   only up to then, and from then on for the one behind that.
+//! * A line that was prefetched and never used loses all its bytes, and costs as one access. Levels
+//!   behind the first that have not got it load it too, which is no miss of theirs.
 //! * Lines are counted when they are charged: each that was loaded, whoever asked for it, once.
 //!
-//! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one hierarchy for all threads;
-//! use in 32 parts of a line; 1000 / accesses, an integer; the last level learns of use only from copies that are replaced
-//! before its own is, whoever has the place by then; a line of it that nobody told of costs nothing; an access touches two
-//! lines at most; a read and a write of one instruction at one address, without lock, are one write.
-//! Callgrind takes addresses that are equal in the lower 32 bits for the same; this does not.
+//! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one
+//! hierarchy for all threads; use in 32 parts of a line; 1000 / accesses, an integer; the last
+//! level learns of use only from copies that are replaced before its own is, whoever has the place
+//! by then; a line of it that nobody told of costs nothing; an access touches two lines at most; a
+//! read and a write of one instruction at one address, without lock, are one write. Callgrind takes
+//! addresses that are equal in the lower 32 bits for the same; this does not.
 
 use locality_stream::Arena;
 
@@ -56,8 +59,8 @@ impl Model {
 }
 
 impl State {
-    /// Charges a line that is replaced, or left at the end, to who loaded it. `level` is 0, 1 or 2 for the columns of the
-    /// first, the second and the last.
+    /// Charges a line that is replaced, or left at the end, to who loaded it. `level` is 0, 1 or 2
+    /// for the columns of the first, the second and the last.
     #[inline(always)]
     fn charge<A: Arena + ?Sized>(&mut self, arena: &A, line: &Line, level: usize) {
         let model = &self.model;
@@ -107,7 +110,8 @@ impl State {
         }
     }
 
-    /// Collects what a thread's first-level copies know of a line, for its copy `to`, and has them go on to `then`.
+    /// Collects what a thread's first-level copies know of a line, for its copy `to`, and has them
+    /// go on to `then`.
     fn collect<A: Arena + ?Sized>(
         &self,
         arena: &A,

@@ -1,8 +1,8 @@
-//! The way of most events: an access to one line by an instruction that is known in the current function, and a call of a
-//! function that was called there before.
+//! The way of most events: an access to one line by an instruction that is known in the current
+//! function, and a call of a function that was called there before.
 //!
-//! Everything such an access needs stands in registers here; whatever is not such an access goes the long way (`sim`), after
-//! which the registers are filled again. Both ways do the same.
+//! Everything such an access needs stands in registers here; whatever is not such an access goes
+//! the long way (`sim`), after which the registers are filled again. Both ways do the same.
 
 use locality_stream::{Arena, Event, Kind};
 
@@ -39,8 +39,8 @@ struct Hot {
     blocks: *mut Entry<u64>,
     fetched: Tables,
     fetch: bool,
-    /// The first run of the current block, and the instruction with which the next one is fetched that was not yet; [`NONE`]
-    /// where all were.
+    /// The first run of the current block, and the instruction with which the next one is fetched
+    /// that was not yet; [`NONE`] where all were.
     plan: u32,
     fetch_at: u32,
     clock: u64,
@@ -125,8 +125,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Takes events. With `JOIN`, which is Callgrind's way, a read and a write of one instruction at one address become a
-    /// write. With `USUAL` a line has 64 bytes.
+    /// Takes events. With `JOIN`, which is Callgrind's way, a read and a write of one instruction
+    /// at one address become a write. With `USUAL` a line has 64 bytes.
     #[inline(always)]
     fn take<const JOIN: bool, const USUAL: bool>(&mut self, events: &[Event]) {
         let mut rest = events;
@@ -209,8 +209,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let (low, high) = (low >> unit_bits, high >> unit_bits);
         let mask = u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
         let is_store = event.kind.is_store();
-        // SAFETY: the index is below the table's length; its numbers are below the length of the list of cells. All of them lie
-        // in the arena, and nothing moves on this way.
+        // SAFETY: the index is below the table's length; its numbers are below the length of the
+        // list of cells. All of them lie in the arena, and nothing moves on this way.
         unsafe {
             let mut number = hot.instead;
             if number == 0 {
@@ -253,8 +253,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.missed(cell, missed, is_store);
     }
 
-    /// Takes a block the short way: one at which a function begins that was called here before, and of fetches one whose
-    /// first line is there; false where it has to go the long one (the call may be done by then).
+    /// Takes a block the short way: one at which a function begins that was called here before, and
+    /// of fetches one whose first line is there; false where it has to go the long one (the call
+    /// may be done by then).
     #[inline(always)]
     fn short_block(&mut self, hot: &mut Hot, block: u32) -> bool {
         if hot.fetch_at != NONE {

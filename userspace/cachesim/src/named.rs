@@ -1,10 +1,11 @@
 //! Results by names instead of addresses, so that several images can be added up.
 //!
-//! Functions of [`Totals`] are call targets. Where the instructions that ran in a function's frame belong to another name,
-//! the function has jumped there (a tail call): the name gets these costs and an arc that was taken by 0 calls.
+//! Functions of [`Totals`] are call targets. Where the instructions that ran in a function's frame
+//! belong to another name, the function has jumped there (a tail call): the name gets these costs
+//! and an arc that was taken by 0 calls.
 //!
-//! Sources of error: what a function reached by a jump includes is the sum over the frames that jumped to it, so a cost is
-//! counted twice there when it was also called on the same path.
+//! Sources of error: what a function reached by a jump includes is the sum over the frames that
+//! jumped to it, so a cost is counted twice there when it was also called on the same path.
 
 use std::collections::BTreeMap;
 
@@ -84,9 +85,10 @@ impl<F: Ord, P: Ord> Default for Named<F, P> {
 }
 
 impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
-    /// The results of one image, named by `name`: the function and the place of an instruction, given as its index in the
-    /// stream's code (which may be [`locality_stream::NO_INSTRUCTION`]) and its address. It is asked with address 0 for
-    /// [`crate::UNKNOWN_CALLER`]. What belongs to one function must get one name.
+    /// The results of one image, named by `name`: the function and the place of an instruction,
+    /// given as its index in the stream's code (which may be [`locality_stream::NO_INSTRUCTION`])
+    /// and its address. It is asked with address 0 for [`crate::UNKNOWN_CALLER`]. What belongs to
+    /// one function must get one name.
     pub fn of(totals: &Totals, mut name: impl FnMut(u32, u64) -> (F, P)) -> Self {
         let mut named = Self {
             columns: totals.columns.clone(),
@@ -187,7 +189,8 @@ mod tests {
         costs
     }
 
-    /// `main` (0x10 on) calls `work` (0x20 on), which jumps to `tail` (0x30 on), which calls `leaf` (0x40 on).
+    /// `main` (0x10 on) calls `work` (0x20 on), which jumps to `tail` (0x30 on), which calls `leaf`
+    /// (0x40 on).
     fn example() -> Totals {
         let function = |entry, inclusive| Function { entry, instruction: 0, inclusive: costs(inclusive) };
         let own =

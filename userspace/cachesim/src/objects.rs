@@ -1,11 +1,12 @@
 //! Which data object a line is charged to: the one at the address whose access loaded it.
 //!
-//! An object is looked up when a line is loaded, and its number stays with the line, so that what is known at the end of
-//! the line's life goes to what lay there at its beginning. Most accesses of an instruction are to one object, so the
-//! ranges found last are kept by cell. What the source placed is derived, so it lies outside the arena.
+//! An object is looked up when a line is loaded, and its number stays with the line, so that what
+//! is known at the end of the line's life goes to what lay there at its beginning. Most accesses of
+//! an instruction are to one object, so the ranges found last are kept by cell. What the source
+//! placed is derived, so it lies outside the arena.
 //!
-//! Limits: a line that two objects share is charged as a whole to the one that loaded it. Addresses that a source places
-//! twice name the newer object, as soon as its event has come.
+//! Limits: a line that two objects share is charged as a whole to the one that loaded it. Addresses
+//! that a source places twice name the newer object, as soon as its event has come.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -59,7 +60,8 @@ impl AddAssign<&ObjectUse> for ObjectUse {
     }
 }
 
-/// Whether the objects' costs sum to all costs of use, to the last count; where objects are told apart at all.
+/// Whether the objects' costs sum to all costs of use, to the last count; where objects are told
+/// apart at all.
 pub(crate) fn balance(objects: &[ObjectUse], sum: &Costs) -> bool {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);

@@ -1,8 +1,8 @@
 //! The engine: events in, costs in an arena.
 //!
-//! Per stream, that is per thread or for several in one given order. When the process is killed in the middle of a batch,
-//! what that batch had done so far stands; [`CacheSim::open`] makes the sums balance again and tells how many events are
-//! in doubt ([`crate::Totals::torn`]).
+//! Per stream, that is per thread or for several in one given order. When the process is killed in
+//! the middle of a batch, what that batch had done so far stands; [`CacheSim::open`] makes the sums
+//! balance again and tells how many events are in doubt ([`crate::Totals::torn`]).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -102,7 +102,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         Ok(sim)
     }
 
-    /// Shows what the source has placed so far: before each batch whose events may speak of more. What was there stays.
+    /// Shows what the source has placed so far: before each batch whose events may speak of more.
+    /// What was there stays.
     pub fn show(&mut self, placed: &'a [Placement]) {
         self.placed = placed;
         let known = self.values().placed;
@@ -121,7 +122,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
     }
 
     pub(crate) fn values(&mut self) -> &'a mut State {
-        // SAFETY: the state belongs to this simulation alone, which is borrowed for writing wherever this is called.
+        // SAFETY: the state belongs to this simulation alone, which is borrowed for writing
+        // wherever this is called.
         unsafe { &mut *self.state.as_ptr() }
     }
 }
@@ -456,7 +458,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
         for instruction in record.first.saturating_add(executed)..record.first.saturating_add(record.count) {
             let cell = self.current_cell(instruction);
-            // SAFETY: a number of the list. Instructions of whole blocks are added at the end, so that this wraps.
+            // SAFETY: a number of the list. Instructions of whole blocks are added at the end, so
+            // that this wraps.
             let count = unsafe { &mut self.s.cells.list.at(self.arena, cell).value[Column::Ir] };
             *count = count.wrapping_sub(1);
         }

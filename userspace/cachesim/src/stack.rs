@@ -1,9 +1,10 @@
 //! Where each thread stands: its frames, from the stream's calls, returns, signals and switches.
 //!
-//! Calls and returns tell the stack pointer by the address of the return address. A call first drops the frames at or
-//! below its own, a return those up to its own: frames that `longjmp` or an exception left are dropped with the next call
-//! or return above them. A signal's handler has a root of its own; what it interrupted goes on when it ends. A handler left
-//! by `longjmp` ends with the second return that none of its calls made (the first is its own).
+//! Calls and returns tell the stack pointer by the address of the return address. A call first
+//! drops the frames at or below its own, a return those up to its own: frames that `longjmp` or an
+//! exception left are dropped with the next call or return above them. A signal's handler has a
+//! root of its own; what it interrupted goes on when it ends. A handler left by `longjmp` ends with
+//! the second return that none of its calls made (the first is its own).
 //!
 //! Limits: a switch between stacks (coroutines) looks like calls or returns until the next real one.
 

@@ -280,7 +280,8 @@ pub(crate) struct State {
     /// Index of the current thread; `now` is brought back there when another takes over.
     pub(crate) thread: u32,
     pub(crate) now: Thread,
-    /// A read that may turn out to be half of a change; Callgrind's model only. Its size is 0 when there is none.
+    /// A read that may turn out to be half of a change; Callgrind's model only. Its size is 0 when
+    /// there is none.
     pub(crate) held: Event,
 
     pub(crate) threads: List<Thread>,
@@ -356,7 +357,8 @@ impl Thread {
     /// A frame.
     ///
     /// # Safety
-    /// `depth` is below `self.depth`, the arena outlives the reference, and no other reference to the frame is in use.
+    /// `depth` is below `self.depth`, the arena outlives the reference, and no other reference to
+    /// the frame is in use.
     #[inline(always)]
     pub(crate) unsafe fn frame<'a, A: Arena + ?Sized>(&self, arena: &A, depth: u32) -> &'a mut Frame {
         // SAFETY: `self.depth` is at most the span's count, which was allocated or checked.
@@ -495,8 +497,8 @@ impl State {
 
     /// Where it and its tables lie; `offset` is its own place.
     fn ranges<A: Arena + ?Sized>(&self, arena: &A, offset: Offset) -> Vec<Range> {
-        // The current thread has its tables twice, and in Callgrind's model all have the same caches. A table may stand in for
-        // itself only, which the number of its role tells.
+        // The current thread has its tables twice, and in Callgrind's model all have the same
+        // caches. A table may stand in for itself only, which the number of its role tells.
         let threads = self.threads.values(arena).iter().chain([&self.now]);
         let mut shared: Vec<(usize, Range)> =
             threads.flat_map(|thread| thread.ranges().enumerate().collect::<Vec<_>>()).collect();

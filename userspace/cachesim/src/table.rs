@@ -32,7 +32,8 @@ impl Map {
     #[inline(always)]
     fn probe<A: Arena + ?Sized>(&self, arena: &A, key: u64) -> *mut Slot {
         let count = self.slots.count() as u64;
-        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4). `count` is a power of two above 1.
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4). `count` is a power of
+        // two above 1.
         let mut at = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (count.leading_zeros() + 1);
         // SAFETY: the span was allocated or checked (`is_whole`), so it lies within the arena.
         let first = unsafe { arena.base().as_ptr().add(self.slots.offset() as usize).cast::<Slot>() };
@@ -152,7 +153,8 @@ impl<T: Plain> Keyed<T> {
         Some(Keyed { latest: List::new(arena, 1024)?, list, numbers: Map::new(arena)? })
     }
 
-    /// Where the table by index and the records lie in an arena that begins at `base`, with the former's length.
+    /// Where the table by index and the records lie in an arena that begins at `base`, with the
+    /// former's length.
     #[inline(always)]
     pub(crate) fn parts(&self, base: *mut u8) -> (*const u64, u32, *mut Entry<T>) {
         let at = |offset: u64| base.wrapping_add(offset as usize);
@@ -181,7 +183,8 @@ impl<T: Plain> Keyed<T> {
         self.look_up(arena, function, index, value)
     }
 
-    /// As [`Keyed::find`], of an index that `parts` has; `None` where there is no such record. It is the latest one of the index then; no table moves.
+    /// As [`Keyed::find`], of an index that `parts` has; `None` where there is no such record. It
+    /// is the latest one of the index then; no table moves.
     #[inline(never)]
     pub(crate) fn known<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32) -> Option<u32> {
         let number = self.numbers.get(arena, (u64::from(function) + 1) << 32 | u64::from(index));

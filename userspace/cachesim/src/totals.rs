@@ -1,13 +1,15 @@
 //! What a simulation comes to: plain values that merge.
 //!
-//! **Functions are call targets**, by the address at which control arrived: a procedure linkage table's stub is passed
-//! through to what it jumps to, and what a function jumps to without a call (a tail call) runs in its name. Whoever names
-//! functions by symbols looks up [`Function::entry`], and the addresses of [`SelfCost`] and [`CallArc::site`] to see tail
-//! calls. Addresses are those of one image (a process between two `execve`): [`Totals::merge`] is for threads and
-//! streams of the same image; of several images, names are merged instead (`named`).
+//! **Functions are call targets**, by the address at which control arrived: a procedure linkage
+//! table's stub is passed through to what it jumps to, and what a function jumps to without a call
+//! (a tail call) runs in its name. Whoever names functions by symbols looks up [`Function::entry`],
+//! and the addresses of [`SelfCost`] and [`CallArc::site`] to see tail calls. Addresses are those
+//! of one image (a process between two `execve`): [`Totals::merge`] is for threads and streams of
+//! the same image; of several images, names are merged instead (`named`).
 //!
-//! Self costs stand with the instruction; inclusive ones count each cost once for every function, and once for every
-//! call arc, on the path from the root to the instruction, however often it lies on the path (recursion).
+//! Self costs stand with the instruction; inclusive ones count each cost once for every function,
+//! and once for every call arc, on the path from the root to the instruction, however often it lies
+//! on the path (recursion).
 
 use std::collections::BTreeMap;
 
@@ -79,12 +81,14 @@ pub struct Root {
     pub inclusive: Costs,
 }
 
-/// The back-dating trees of a simulation (Weidendorfer and Breitbart 2016, section 4, gives the same for Callgrind).
+/// The back-dating trees of a simulation (Weidendorfer and Breitbart 2016, section 4, gives the
+/// same for Callgrind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeStatistics {
     /// Prunings: the times at which nodes were counted.
     pub prunings: u64,
-    /// Nodes that were needed, summed over the prunings: divided by these, the average size of all trees together.
+    /// Nodes that were needed, summed over the prunings: divided by these, the average size of all
+    /// trees together.
     pub nodes_sum: u64,
     /// The largest number of needed nodes seen at a pruning.
     pub nodes_most: u64,
@@ -122,13 +126,15 @@ pub struct Totals {
     pub arcs: Vec<CallArc>,
     /// Roots, by function and signal.
     pub roots: Vec<Root>,
-    /// Costs of use by the source's number of a data object, [`crate::UNKNOWN_OBJECT`] first; empty where they are not
-    /// told apart. A number stands for the same object in all streams of an image.
+    /// Costs of use by the source's number of a data object, [`crate::UNKNOWN_OBJECT`] first; empty
+    /// where they are not told apart. A number stands for the same object in all streams of an
+    /// image.
     pub objects: Vec<ObjectUse>,
     /// All costs.
     pub sum: Costs,
-    /// Caches beside one another: threads (or processes) with a hierarchy of their own. With one hierarchy a single
-    /// stream had, threads share the last level; with several streams nothing is shared between them.
+    /// Caches beside one another: threads (or processes) with a hierarchy of their own. With one
+    /// hierarchy a single stream had, threads share the last level; with several streams nothing is
+    /// shared between them.
     pub streams: u64,
     /// Threads seen.
     pub threads: u64,
@@ -150,7 +156,8 @@ impl Totals {
         costs
     }
 
-    /// Whether self costs, what the roots include, and what objects cost are equal to all costs, to the last count.
+    /// Whether self costs, what the roots include, and what objects cost are equal to all costs, to
+    /// the last count.
     pub fn balances(&self) -> bool {
         let (mut own, mut roots) = (Costs::default(), Costs::default());
         self.self_costs.iter().for_each(|cost| own += &cost.costs);
@@ -158,8 +165,8 @@ impl Totals {
         own == self.sum && roots == self.sum && objects::balance(&self.objects, &self.sum)
     }
 
-    /// Adds another thread's or stream's results of the same image. Does not depend on the order, apart from the numbers
-    /// of functions.
+    /// Adds another thread's or stream's results of the same image. Does not depend on the order,
+    /// apart from the numbers of functions.
     pub fn merge(&mut self, other: &Totals) {
         if self.columns.is_empty() {
             self.columns.clone_from(&other.columns);

@@ -1,16 +1,17 @@
-//! Inclusive costs of what is charged long after it was caused: back-dating trees (Weidendorfer and Breitbart 2016,
-//! section 3).
+//! Inclusive costs of what is charged long after it was caused: back-dating trees (Weidendorfer and
+//! Breitbart 2016, section 3).
 //!
-//! A node is a function called by a path of calls. It is needed as long as lines are resident that were loaded there, as it
-//! is on a call stack, or as it has children. Nodes that are not needed are pruned leaf by leaf: their costs go to the
-//! parent, to the call arc and to the function. Unlike in the paper that is not done at once but when there are many
-//! nodes, and every some ten thousand loads: a function called in a loop keeps its node.
+//! A node is a function called by a path of calls. It is needed as long as lines are resident that
+//! were loaded there, as it is on a call stack, or as it has children. Nodes that are not needed
+//! are pruned leaf by leaf: their costs go to the parent, to the call arc and to the function.
+//! Unlike in the paper that is not done at once but when there are many nodes, and every some ten
+//! thousand loads: a function called in a loop keeps its node.
 //!
-//! Immediate costs take the same way: reads, writes and instructions are added to a node when the thread leaves it, misses
-//! when they happen.
+//! Immediate costs take the same way: reads, writes and instructions are added to a node when the
+//! thread leaves it, misses when they happen.
 //!
-//! Recursion: a cost counts once for each function and each arc on its path, so only the first node of a function (an arc)
-//! on a path hands its costs to it.
+//! Recursion: a cost counts once for each function and each arc on its path, so only the first node
+//! of a function (an arc) on a path hands its costs to it.
 
 use locality_stream::{Arena, NO_INSTRUCTION};
 
@@ -285,8 +286,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         })
     }
 
-    /// As [`Sim::arrive`] of a call from a place whose calls led to this block before; false, and nothing is done, where it is
-    /// not such a call.
+    /// As [`Sim::arrive`] of a call from a place whose calls led to this block before; false, and
+    /// nothing is done, where it is not such a call.
     #[inline(always)]
     pub(crate) fn enter_again(&mut self, block: u32) -> bool {
         let depth = self.s.now.depth;
@@ -315,8 +316,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         true
     }
 
-    /// The newest frame's function is known: the one that begins at the instruction `first`, in `block` where the source
-    /// tells it, else at the target of the call if that is in its bytes.
+    /// The newest frame's function is known: the one that begins at the instruction `first`, in
+    /// `block` where the source tells it, else at the target of the call if that is in its bytes.
     #[inline(always)]
     pub(crate) fn enter(&mut self, block: u32, first: u32) {
         let pending = std::mem::take(&mut self.s.now.pending);

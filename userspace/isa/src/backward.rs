@@ -1,9 +1,11 @@
-//! Which instructions may end at an address. x86 code cannot be decoded backwards: several instructions of different
-//! lengths may end at one place, and only one of them is what the processor ran.
+//! Which instructions may end at an address. x86 code cannot be decoded backwards: several
+//! instructions of different lengths may end at one place, and only one of them is what the
+//! processor ran.
 //!
-//! With a known boundary before it, decoding forward settles the question. Without one, every offset in front is tried
-//! as a start; since decoding from a wrong offset falls into step with the true one after a few instructions, the
-//! true last instruction is the one in which most of these attempts end. Data between instructions can mislead it.
+//! With a known boundary before it, decoding forward settles the question. Without one, every
+//! offset in front is tried as a start; since decoding from a wrong offset falls into step with the
+//! true one after a few instructions, the true last instruction is the one in which most of these
+//! attempts end. Data between instructions can mislead it.
 
 use iced_x86::{Decoder, Instruction};
 
@@ -24,8 +26,8 @@ pub(crate) struct Ending {
 
 /// The instructions that may end at `end`, the most likely first.
 ///
-/// `start` is an instruction boundary before `end`; one outside the code, or from which no instruction ends at `end`,
-/// is of no use and is ignored.
+/// `start` is an instruction boundary before `end`; one outside the code, or from which no
+/// instruction ends at `end`, is of no use and is ignored.
 pub(crate) fn endings<'a>(
     code: &Code<'a>,
     decoder: &mut Decoder<'a>,
@@ -36,7 +38,8 @@ pub(crate) fn endings<'a>(
         return vec![Ending { instruction, share: 1.0 }];
     }
     let mut found = Vec::new();
-    // By distance before `end`: the length of the last instruction on the path from there, 0 where it misses `end`.
+    // By distance before `end`: the length of the last instruction on the path from there, 0 where
+    // it misses `end`.
     let mut last = [0_usize; TRIED + 1];
     let mut votes = [0_u16; MAX_LENGTH + 1];
     for distance in 1..=TRIED {

@@ -1,7 +1,7 @@
 //! Whether an instruction, known by the registers it left behind, can have touched given bytes.
 //!
-//! The registers before it are those after it, less what it wrote itself. Some of its writes can be undone: the steps
-//! of string instructions and of the stack pointer.
+//! The registers before it are those after it, less what it wrote itself. Some of its writes can be
+//! undone: the steps of string instructions and of the stack pointer.
 
 use iced_x86::{
     Code as Op, FlowControl, Instruction, InstructionInfo, Mnemonic, OpKind, Register, UsedMemory,
@@ -12,9 +12,10 @@ use crate::known::{Known, flag};
 use crate::memory::{AccessKind, accesses, is_repeated_string};
 use crate::trap::{Trap, Watched};
 
-/// A fast string operation recognises data breakpoints only between groups of elements (Intel SDM, volume 1, section
-/// 7.3.9.3), so that a trap may come some iterations late. The size of a group is left open there; a cache line is
-/// assumed, not measured, which is why such an answer is never [`crate::Certainty::Verified`].
+/// A fast string operation recognises data breakpoints only between groups of elements (Intel SDM,
+/// volume 1, section 7.3.9.3), so that a trap may come some iterations late. The size of a group is
+/// left open there; a cache line is assumed, not measured, which is why such an answer is never
+/// [`crate::Certainty::Verified`].
 const STRING_DELAY_BYTES: u64 = 64;
 /// Upper bound for the areas whose size only CPUID tells.
 const MAX_UNSIZED_BYTES: u64 = 16 * 1024;
@@ -71,8 +72,8 @@ pub(crate) fn fit(instruction: &Instruction, info: &InstructionInfo, trap: &Trap
     covers.map(Fit::Covers).or(possible.map(Fit::Possible))
 }
 
-/// True when the processor is at `ip` after the instruction: not after a branch elsewhere, except for a REP string
-/// instruction between two iterations.
+/// True when the processor is at `ip` after the instruction: not after a branch elsewhere, except
+/// for a REP string instruction between two iterations.
 fn continues_at(instruction: &Instruction, ip: u64) -> bool {
     match instruction.flow_control() {
         FlowControl::Next => true,

@@ -49,9 +49,10 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Whether AMD processors take the instruction that `bytes` begin with for another than Intel's: they heed the operand-size prefix of a branch (the
-/// target has 16 bits), know no prefetch of a register, and exchange registers where a pause has REX.B. Compilers make none of
-/// these: where their branches have the prefix, they have REX.W too.
+/// Whether AMD processors take the instruction that `bytes` begin with for another than Intel's:
+/// they heed the operand-size prefix of a branch (the target has 16 bits), know no prefetch of a
+/// register, and exchange registers where a pause has REX.B. Compilers make none of these: where
+/// their branches have the prefix, they have REX.W too.
 pub fn is_ambiguous(bytes: &[u8], instruction: &Instruction) -> bool {
     match instruction.code() {
         x86::Code::Reservednop_rm16_r16_0F0D

@@ -1,7 +1,8 @@
 //! The first data access at or after `rip` whose place follows from the registers alone.
 //!
-//! The instruction at `rip` most often makes it. Where it accesses no memory, it and its successors are interpreted
-//! ([`crate::results`]) until one does. Nothing is ever read from memory, so that the first load ends the search.
+//! The instruction at `rip` most often makes it. Where it accesses no memory, it and its successors
+//! are interpreted ([`crate::results`]) until one does. Nothing is ever read from memory, so that
+//! the first load ends the search.
 
 use std::fmt;
 
@@ -13,7 +14,8 @@ use crate::known::Known;
 use crate::memory::{AccessForm, AccessKind, accesses, is_masked, is_repeated_string, repeat_counter};
 use crate::registers::Registers;
 
-/// Instructions that are looked at before giving up; more than a straight line of code without an access ever has.
+/// Instructions that are looked at before giving up; more than a straight line of code without an
+/// access ever has.
 const MAX_INSTRUCTIONS: u32 = 64;
 
 /// An access that the thread will make, before it makes it.
@@ -29,7 +31,8 @@ pub struct KnownAccess {
     pub kind: AccessKind,
     /// Operand, stack or string access.
     pub form: AccessForm,
-    /// Instructions between `rip` and [`KnownAccess::ip`], each without an access; 0 when `rip` itself accesses.
+    /// Instructions between `rip` and [`KnownAccess::ip`], each without an access; 0 when `rip`
+    /// itself accesses.
     pub skipped: u32,
 }
 
@@ -105,13 +108,15 @@ impl std::error::Error for Unreachable {}
 
 /// Finds the first data access at or after `registers.rip`.
 ///
-/// Branches are followed only within `code`. Of the steps of five programs, 0.4 to 10 % leave 128 bytes to both sides
-/// of `rip`, and 0.2 to 6 % leave 512 (`src/native/programs.rs`): more code reaches more accesses.
+/// Branches are followed only within `code`. Of the steps of five programs, 0.4 to 10 % leave 128
+/// bytes to both sides of `rip`, and 0.2 to 6 % leave 512 (`src/native/programs.rs`): more code
+/// reaches more accesses.
 pub fn first_access(code: &Code<'_>, registers: &Registers) -> Result<KnownAccess, Unreachable> {
     walk(code, registers, |_, _| ())
 }
 
-/// As [`first_access`]; `visit` is shown the address of each instruction on the path and what is known before it.
+/// As [`first_access`]; `visit` is shown the address of each instruction on the path and what is
+/// known before it.
 pub(crate) fn walk(
     code: &Code<'_>,
     registers: &Registers,

@@ -16,8 +16,8 @@ pub(crate) fn step(
     known: &mut Known,
 ) -> Result<u64, Unreachable> {
     match instruction.flow_control() {
-        // With a count of zero, which is why it accesses nothing, a repeated string instruction changes nothing
-        // either; only with 32-bit addresses it may clear upper halves.
+        // With a count of zero, which is why it accesses nothing, a repeated string instruction
+        // changes nothing either; only with 32-bit addresses it may clear upper halves.
         FlowControl::Next if is_repeated_string(instruction) && repeat_counter(info) == Register::RCX => {
             Ok(instruction.next_ip())
         }

@@ -1,6 +1,7 @@
-//! Register values of which some bits may be unknown: what is left of a thread's registers after an instruction was
-//! stepped over whose result cannot be computed. Partial registers follow the architecture: a write to a 32-bit
-//! register clears the upper half, writes to 8 and 16 bits leave the rest.
+//! Register values of which some bits may be unknown: what is left of a thread's registers after an
+//! instruction was stepped over whose result cannot be computed. Partial registers follow the
+//! architecture: a write to a 32-bit register clears the upper half, writes to 8 and 16 bits leave
+//! the rest.
 
 use iced_x86::{ConditionCode, Register, RflagsBits};
 

@@ -1,14 +1,18 @@
-//! x86-64 instruction facts for measuring memory accesses: which access a stopped thread makes next, and which
-//! instruction made the access that a watchpoint reported.
+//! x86-64 instruction facts for measuring memory accesses: which access a stopped thread makes
+//! next, and which instruction made the access that a watchpoint reported.
 //!
-//! Pure: bytes and register values in, facts out. It reads no process, allocates little, never panics, whatever the
-//! bytes. Not here: running instructions against a copy of memory (shadow windows), symbols, anything of the kernel.
+//! Pure: bytes and register values in, facts out. It reads no process, allocates little, never
+//! panics, whatever the bytes. Not here: running instructions against a copy of memory (shadow
+//! windows), symbols, anything of the kernel.
 //!
-//! * [`first_access`]: the first data access at or after `rip` whose address follows from the registers alone.
-//! * [`accessing_instruction`]: the instruction behind a data-watchpoint trap, which reports the `rip` *after* it.
+//! * [`first_access`]: the first data access at or after `rip` whose address follows from the
+//!   registers alone.
+//! * [`accessing_instruction`]: the instruction behind a data-watchpoint trap, which reports the
+//!   `rip` *after* it.
 //!
-//! Limits: 64-bit user code only; faults are not foreseen (the access of a faulting instruction is still reported);
-//! shadow-stack accesses (CET) and the descriptor-table reads of segment loads are not seen.
+//! Limits: 64-bit user code only; faults are not foreseen (the access of a faulting instruction is
+//! still reported); shadow-stack accesses (CET) and the descriptor-table reads of segment loads are
+//! not seen.
 
 mod backward;
 mod before;

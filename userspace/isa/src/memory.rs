@@ -1,7 +1,8 @@
 //! The data accesses of one instruction: where, how many bytes, in which direction, in which order.
 //!
-//! iced-x86 lists the memory operands; this file adds what it leaves open (order of execution, sizes under a REP
-//! prefix, bit strings, masks) and takes out what is no access (cache hints and flushes).
+//! iced-x86 lists the memory operands; this file adds what it leaves open (order of execution,
+//! sizes under a REP prefix, bit strings, masks) and takes out what is no access (cache hints and
+//! flushes).
 
 use std::fmt;
 
@@ -89,7 +90,8 @@ pub(crate) fn sign_extend(value: u64, bits: u32) -> i64 {
     (value << unused) as i64 >> unused
 }
 
-/// The register whose bits, beyond the operand's own width, select other operands (`bt [mem], reg` and its kin).
+/// The register whose bits, beyond the operand's own width, select other operands (`bt [mem], reg`
+/// and its kin).
 fn bit_string_register(instruction: &Instruction) -> Option<Register> {
     let is_bit_test =
         matches!(instruction.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
@@ -152,7 +154,8 @@ pub(crate) fn accesses<'a>(
     info: &'a InstructionInfo,
 ) -> impl Iterator<Item = Access<'a>> {
     let list: &[UsedMemory] = if is_cache_control(instruction) { &[] } else { info.used_memory() };
-    // Whatever iced's order of operands, an instruction has its inputs before it writes; only `enter` pushes first.
+    // Whatever iced's order of operands, an instruction has its inputs before it writes; only
+    // `enter` pushes first.
     let push_first = instruction.mnemonic() == Mnemonic::Enter;
     let first = list.iter().filter(move |memory| push_first || reads(memory));
     let then = list.iter().filter(move |memory| !push_first && !reads(memory) && writes(memory));

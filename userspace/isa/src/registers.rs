@@ -27,7 +27,8 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 … r15).
+    /// The general registers in the order of their encoding (rax, rcx, rdx, rbx, rsp, rbp, rsi,
+    /// rdi, r8 … r15).
     pub fn general(&self) -> [u64; 16] {
         [
             self.rax, self.rcx, self.rdx, self.rbx, self.rsp, self.rbp, self.rsi, self.rdi, self.r8, self.r9,
@@ -60,8 +61,8 @@ impl Registers {
     }
 }
 
-/// [`Registers`] out of a value that has the kernel's names for them, `eflags` among these (`user_regs_struct`, `pt_regs`);
-/// with the two segment bases where it does not have those.
+/// [`Registers`] out of a value that has the kernel's names for them, `eflags` among these
+/// (`user_regs_struct`, `pt_regs`); with the two segment bases where it does not have those.
 #[macro_export]
 macro_rules! registers_of {
     ($regs:expr) => {

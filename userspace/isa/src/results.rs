@@ -1,9 +1,10 @@
-//! What an instruction without memory operands leaves in general registers and flags, where it can be computed from
-//! known values.
+//! What an instruction without memory operands leaves in general registers and flags, where it can
+//! be computed from known values.
 //!
-//! Only what compilers put between memory accesses is here. The caller makes everything unknown that the instruction
-//! writes and then applies these results, so that a missing case costs knowledge and never truth. Flags that the
-//! architecture leaves undefined are not among the results, nor is AF, which no user code reads.
+//! Only what compilers put between memory accesses is here. The caller makes everything unknown
+//! that the instruction writes and then applies these results, so that a missing case costs
+//! knowledge and never truth. Flags that the architecture leaves undefined are not among the
+//! results, nor is AF, which no user code reads.
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
@@ -154,7 +155,8 @@ fn sign_bit(bits: u32) -> u64 {
     1 << (bits.clamp(1, 64) - 1)
 }
 
-/// inc and dec leave the carry as it was; iced does not list it as written, so it must not be among the results.
+/// inc and dec leave the carry as it was; iced does not list it as written, so it must not be among
+/// the results.
 fn keep_carry(mut results: Results) -> Results {
     results.flags.mask &= !flag::CF;
     results.flags.value &= !flag::CF;

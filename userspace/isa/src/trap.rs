@@ -1,11 +1,13 @@
 //! The instruction behind a data-watchpoint trap.
 //!
-//! x86 reports such a trap after the access, with `rip` behind the instruction. Exceptions: between two iterations of
-//! a REP string instruction `rip` is the instruction itself; after a call, ret or jmp through memory it is the target.
+//! x86 reports such a trap after the access, with `rip` behind the instruction. Exceptions: between
+//! two iterations of a REP string instruction `rip` is the instruction itself; after a call, ret or
+//! jmp through memory it is the target.
 //!
-//! Sources of error: an instruction that overwrote its own address register cannot be checked; code in front of `rip`
-//! that holds data can make a false instruction look likely; a jump target that follows an instruction whose address
-//! is lost may be taken for that instruction. [`Certainty`] says which of these could have happened.
+//! Sources of error: an instruction that overwrote its own address register cannot be checked; code
+//! in front of `rip` that holds data can make a false instruction look likely; a jump target that
+//! follows an instruction whose address is lost may be taken for that instruction. [`Certainty`]
+//! says which of these could have happened.
 
 use std::fmt;
 
@@ -36,13 +38,13 @@ pub struct Trap<'a> {
     pub registers: Registers,
     /// The watchpoint.
     pub watched: Watched,
-    /// Start of the function around `rip`, or any other instruction boundary before it. Equal to `rip`, it says that
-    /// `rip` is an entry, which is reached by a branch.
+    /// Start of the function around `rip`, or any other instruction boundary before it. Equal to
+    /// `rip`, it says that `rip` is an entry, which is reached by a branch.
     pub function_start: Option<u64>,
     /// The 8 bytes at `rsp`, if they were read: the return address when a call made the access.
     pub top_of_stack: Option<u64>,
-    /// Code in front of [`Trap::top_of_stack`], where it was read: without it, only calls within the code around
-    /// `rip` can be verified.
+    /// Code in front of [`Trap::top_of_stack`], where it was read: without it, only calls within
+    /// the code around `rip` can be verified.
     pub call_site: Option<Code<'a>>,
 }
 
@@ -98,7 +100,8 @@ pub struct Found {
 /// Why the accessing instruction was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NotFound {
-    /// What stands before `rip` did not touch the bytes: `rip` was reached by a branch, such as a jump through memory.
+    /// What stands before `rip` did not touch the bytes: `rip` was reached by a branch, such as a
+    /// jump through memory.
     AfterBranch,
     /// No instruction ends at `rip`, or the code before it is missing.
     NoInstruction,

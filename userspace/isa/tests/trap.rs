@@ -1,4 +1,5 @@
-//! Traps whose cause is known, explained. How often real programs' traps are explained is measured in `src/native`.
+//! Traps whose cause is known, explained. How often real programs' traps are explained is measured
+//! in `src/native`.
 #![expect(clippy::unwrap_used, reason = "helper functions of tests")]
 
 use iced_x86::IcedError;
@@ -27,7 +28,8 @@ fn after() -> Registers {
     Registers { rsp: 0x7fff_0000, rsi: 0x5000_0000, rdi: 0x6000_0000, ..Registers::default() }
 }
 
-/// The explanation of a trap at the end of `write`, with the start of the function known or not: both must agree.
+/// The explanation of a trap at the end of `write`, with the start of the function known or not:
+/// both must agree.
 fn explain(
     write: impl Fn(&mut CodeAssembler) -> Result<(), IcedError>,
     registers: Registers,

@@ -39,15 +39,17 @@ pub enum HeapArg {
     Off,
 }
 
-/// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as for what it can.
+/// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as
+/// for what it can.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUse(pub String);
 
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
-/// The program runs unmodified. A clock stops it now and then at an instruction, a hardware breakpoint is set on the data
-/// that the instruction is about to use, and the next touch of that data is the reuse.
+/// The program runs unmodified. A clock stops it now and then at an instruction, a hardware
+/// breakpoint is set on the data that the instruction is about to use, and the next touch of that
+/// data is the reuse.
 #[derive(Debug, Parser)]
 #[command(
     name = "locality-bpf",
@@ -80,7 +82,8 @@ pub struct Cli {
     /// No progress and no remarks, only the report and errors.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Colours: auto (on a terminal; NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb are obeyed), always, or never.
+    /// Colours: auto (on a terminal; NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb are obeyed),
+    /// always, or never.
     #[arg(
         long,
         global = true,
@@ -133,17 +136,20 @@ pub enum Other {
         /// Set another method beside it: approximate, from code addresses and call paths alone.
         #[arg(long, value_enum, value_name = "METHOD")]
         against: Option<Method>,
-        /// What a sample of the other method is divided among: the reads of its source line (as in its paper) or instruction.
+        /// What a sample of the other method is divided among: the reads of its source line (as in
+        /// its paper) or instruction.
         #[arg(long, value_enum, default_value_t = Level::Line, requires = "against")]
         level: Level,
-        /// How far samples land behind their events, in lines or instructions (--level): MEAN,VARIANCE, or paper for its own
-        /// (1 line). The other method then looks for each event before its sample. `calibrate` measures it for the clock.
+        /// How far samples land behind their events, in lines or instructions (--level):
+        /// MEAN,VARIANCE, or paper for its own (1 line). The other method then looks for each event
+        /// before its sample. `calibrate` measures it for the clock.
         #[arg(long, value_name = "SKID", requires = "against")]
         skid: Option<Gaussian>,
         /// Displace the other method's samples by such a skid first, to see what --skid makes good.
         #[arg(long, value_name = "SKID", requires = "against")]
         simulate_skid: Option<Gaussian>,
-        /// Leave variables out of the other method that are declared on these lines: FILE:LINE or FILE:FIRST-LAST.
+        /// Leave variables out of the other method that are declared on these lines: FILE:LINE or
+        /// FILE:FIRST-LAST.
         #[arg(long, value_name = "FILE:LINES", requires = "against")]
         ignore_lines: Vec<IgnoreLines>,
         /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
@@ -153,7 +159,8 @@ pub enum Other {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Run a command under QEMU and count every access exactly. Needs QEMU with plugins (`cargo xtask qemu`), and no root.
+    /// Run a command under QEMU and count every access exactly. Needs QEMU with plugins
+    /// (`cargo xtask qemu`), and no root.
     ///
     /// Example: locality-bpf exact --report run.txt -- ./prog arg
     Exact(ExactArgs),
@@ -168,7 +175,8 @@ pub enum Other {
         #[arg(long)]
         json: bool,
     },
-    /// Measure what a clock tick and a watchpoint trap cost on this machine, and how far the clock's samples skid.
+    /// Measure what a clock tick and a watchpoint trap cost on this machine, and how far the
+    /// clock's samples skid.
     ///
     /// Example: sudo locality-bpf calibrate
     Calibrate,
@@ -180,8 +188,8 @@ pub struct ExactArgs {
     /// Keep the report in this file, for `locality-bpf report FILE` [an earlier one becomes FILE.old].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each further one about as much
-    /// [default: 64; with caches simulated: none]. Six at most.
+    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each
+    /// further one about as much [default: 64; with caches simulated: none]. Six at most.
     #[arg(long, value_parser = exact::granularity, value_delimiter = ',', value_name = "BYTES[,BYTES…]")]
     pub granularity: Vec<u64>,
     /// Put the threads of a process into one order, one running at a time, and count reuse between them.
@@ -192,26 +200,28 @@ pub struct ExactArgs {
     pub instructions: bool,
     /// Count only accesses by the instructions of this function; may be given several times.
     ///
-    /// As in the symbol table, or readable: `write`, `fmt::write`. What it calls, and copies of it that were inlined, do not
-    /// belong to it.
+    /// As in the symbol table, or readable: `write`, `fmt::write`. What it calls, and copies of it
+    /// that were inlined, do not belong to it.
     #[arg(long, value_name = "NAME")]
     pub function: Vec<String>,
     /// Count only accesses to data of this type, as the instruction sees it; may be given several times.
     ///
-    /// i8 to i64, f32, f64, f80, integer_vector_128, float_vector_256 and so on, as in the report. Distances and footprint are
-    /// then those of these accesses alone: reuse by data type, one type a run. Best with `--granularity` of the type's bytes.
+    /// i8 to i64, f32, f64, f80, integer_vector_128, float_vector_256 and so on, as in the report.
+    /// Distances and footprint are then those of these accesses alone: reuse by data type, one type
+    /// a run. Best with `--granularity` of the type's bytes.
     #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
     pub data_type: Vec<DataType>,
     /// Count stack distances within the sets of a cache of this number of sets too, for up to 32 ways.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N", conflicts_with = "instructions")]
     pub sets: Option<u32>,
-    /// Compute the misses under optimal replacement too, for caches of 1, 2, 4 … granules. Keeps 8 bytes a touch while the
-    /// command runs, at most 512 MiB a thread, and 16 bytes a touch afterwards; the time after the run is that of the run or
-    /// more.
+    /// Compute the misses under optimal replacement too, for caches of 1, 2, 4 … granules. Keeps 8
+    /// bytes a touch while the command runs, at most 512 MiB a thread, and 16 bytes a touch
+    /// afterwards; the time after the run is that of the run or more.
     #[arg(long, conflicts_with = "instructions")]
     pub optimal: bool,
-    /// Tell distances in the report in 32 bins for each power of two too, of the run and of each phase, and the mean time
-    /// distance in each bin: what conversions from time to stack distances need.
+    /// Tell distances in the report in 32 bins for each power of two too, of the run and of each
+    /// phase, and the mean time distance in each bin: what conversions from time to stack distances
+    /// need.
     #[arg(long)]
     pub fine: bool,
     /// How caches are simulated.
@@ -232,14 +242,15 @@ pub struct CacheArgs {
     /// Simulate this host's caches, and tell which lines of code load data of which little is used.
     #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
     pub cache_use: bool,
-    /// Simulate these caches: L1=SIZE,WAYS,LINE, also I1 (instructions), L2 and LL (the last level); `host`; or a machine
-    /// file. May be given several times, or several caches with `;` between them; what is named wins.
+    /// Simulate these caches: L1=SIZE,WAYS,LINE, also I1 (instructions), L2 and LL (the last
+    /// level); `host`; or a machine file. May be given several times, or several caches with `;`
+    /// between them; what is named wins.
     ///
     /// Example: --cache L1=32K,8,64 --cache LL=8M,16,64
     #[arg(long, value_name = "CACHES", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub cache: Vec<CacheArg>,
-    /// Count as this tool does, for comparison: instruction fetches in the last level too, two levels, Callgrind's rules for
-    /// accesses that straddle lines and for its costs.
+    /// Count as this tool does, for comparison: instruction fetches in the last level too, two
+    /// levels, Callgrind's rules for accesses that straddle lines and for its costs.
     #[arg(long, value_name = "TOOL", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub compatible: Option<Compatible>,
     /// What is fetched besides what misses.
@@ -259,8 +270,9 @@ pub struct CacheArgs {
 }
 
 impl ExactArgs {
-    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file, and of all accesses to data; what
-    /// tells of reuse needs that it is counted, of so many granules at most.
+    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file,
+    /// and of all accesses to data; what tells of reuse needs that it is counted, of so many
+    /// granules at most.
     pub fn check(&self) -> Result<(), WrongUse> {
         let restrictions = [
             (!self.function.is_empty(), "--function"),
@@ -343,7 +355,8 @@ pub struct TraceArgs {
     /// Launch this command and trace it from its first instruction; exit with its status.
     #[arg(last = true, value_name = "COMMAND", group = "target")]
     pub command: Vec<OsString>,
-    /// Stop after this time, as in 10 (seconds), 500ms, 10s, 2m [default: until Ctrl-C or the last process ends].
+    /// Stop after this time, as in 10 (seconds), 500ms, 10s, 2m [default: until Ctrl-C or the last
+    /// process ends].
     #[arg(short, long, value_parser = units::duration, value_name = "DURATION", allow_negative_numbers = true)]
     pub duration: Option<Duration>,
     /// The profile file [default: trace.locality; an earlier one becomes trace.locality.old].
@@ -352,15 +365,20 @@ pub struct TraceArgs {
     /// What the measurement may cost the traced program, in percent of its time.
     #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
     pub overhead: f64,
-    /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold caches may take up to twice as long.
+    /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold
+    /// caches may take up to twice as long.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
-    /// Follow allocations, to name heap blocks by where they were allocated [default: preload for a launched command].
+    /// Follow allocations, to name heap blocks by where they were allocated [default: preload for a
+    /// launched command].
     ///
-    /// `preload` has a launched program load a small library first (LD_PRELOAD), which records what begins and ends; programs with an
-    /// allocator of their own, static ones and translators are left alone, and the report says so. `probes` puts breakpoints into the text of the traced programs, on malloc, free and their like, and changes return addresses within
-    /// them: a program that runs copies of its code, or allocates on two stacks at once, can end by SIGTRAP or SIGILL. The cost is part of the
-    /// budget. Needs Linux 6.6. Without a value: `preload` for a launched command, else `probes`.
+    /// `preload` has a launched program load a small library first (LD_PRELOAD), which records what
+    /// begins and ends; programs with an allocator of their own, static ones and translators are
+    /// left alone, and the report says so. `probes` puts breakpoints into the text of the traced
+    /// programs, on malloc, free and their like, and changes return addresses within them: a
+    /// program that runs copies of its code, or allocates on two stacks at once, can end by SIGTRAP
+    /// or SIGILL. The cost is part of the budget. Needs Linux 6.6. Without a value: `preload` for a
+    /// launched command, else `probes`.
     #[arg(
         long,
         value_enum,
@@ -376,8 +394,8 @@ pub struct TraceArgs {
     pub no_heap: bool,
     /// Follow allocations of so many bytes and more [default: 1K]; also asks for --heap.
     ///
-    /// Smaller ones are counted only. Each block that is followed costs some microseconds of the budget; where that does not suffice, the
-    /// least size rises, and the report says so.
+    /// Smaller ones are counted only. Each block that is followed costs some microseconds of the
+    /// budget; where that does not suffice, the least size rises, and the report says so.
     #[arg(long, value_parser = units::size_above_0, value_name = "SIZE", conflicts_with_all = ["all", "no_heap"])]
     pub heap_min: Option<u64>,
     /// Debug registers of each thread that watchpoints may take, 1 to 4.
@@ -385,27 +403,32 @@ pub struct TraceArgs {
     /// A thread has four. The one that is left by default is for a debugger, or for the program itself.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
     pub registers: u8,
-    /// Measure anew what ticks and traps cost on this machine, in place of what an earlier start has measured since the last day.
+    /// Measure anew what ticks and traps cost on this machine, in place of what an earlier start
+    /// has measured since the last day.
     #[arg(long)]
     pub recalibrate: bool,
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,
-    /// Do not look ahead at stops: the use is the access at the stop, and distances are told in CPU time only.
+    /// Do not look ahead at stops: the use is the access at the stop, and distances are told in CPU
+    /// time only.
     #[arg(long)]
     pub no_window: bool,
     /// Pass over what the kernel touches in system calls: a reuse is the program's own next access.
     ///
-    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count the program's own accesses either way. Needs Linux 6.10.
+    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count
+    /// the program's own accesses either way. Needs Linux 6.10.
     #[arg(long)]
     pub user_only: bool,
     /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.
     ///
-    /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was for (about one trap in
-    /// 36,000); a thread that is not held then dies of SIGTRAP. Needed with --no-stop and -a inside a virtual machine.
+    /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was
+    /// for (about one trap in 36,000); a thread that is not held then dies of SIGTRAP. Needed with --no-stop
+    /// and -a inside a virtual machine.
     #[arg(long)]
     pub watch_unheld: bool,
-    /// What starts samples: the clock, or the hardware's choice of accesses. Without that hardware, pebs and ibs are refused.
+    /// What starts samples: the clock, or the hardware's choice of accesses. Without that hardware,
+    /// pebs and ibs are refused.
     #[arg(long, value_enum, default_value_t, value_name = "SOURCE")]
     pub source: SampleSource,
     /// Who gets the debug registers: reservoir, or quick+reservoir.
@@ -414,8 +437,9 @@ pub struct TraceArgs {
     /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
     #[arg(long, default_value_t, value_name = "ESTIMATOR")]
     pub estimator: Estimator,
-    /// Stop as soon as the distribution of time distances is known so well: the widest half of a 95 % interval over its bins,
-    /// as a share (0.05 or 5%). With -d, whichever comes first. Needs stops and windows.
+    /// Stop as soon as the distribution of time distances is known so well: the widest half of a 95
+    /// % interval over its bins, as a share (0.05 or 5%). With -d, whichever comes first. Needs
+    /// stops and windows.
     #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with_all = ["no_window", "no_stop", "all"])]
     pub until_ci: Option<f64>,
     /// How to print.

@@ -1,7 +1,8 @@
 //! `locality-bpf compare A B`: reads two reports or profiles and says how alike they are.
 //!
-//! Not here: what the numbers mean (`locality_analysis::similarity`). A profile is recognised by its first bytes, whatever
-//! its name, and reported as `report --format json` would. Limit: reports of more than 1 GiB are refused.
+//! Not here: what the numbers mean (`locality_analysis::similarity`). A profile is recognised by
+//! its first bytes, whatever its name, and reported as `report --format json` would. Limit: reports
+//! of more than 1 GiB are refused.
 
 use std::{io::Read as _, path::Path};
 

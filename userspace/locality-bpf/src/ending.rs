@@ -1,9 +1,11 @@
 //! Signals that end the tool: Ctrl-C (SIGINT), SIGTERM and SIGHUP, at any moment, whatever it waits for.
 //!
-//! The first of them ends a trace, and the report follows. One that comes later ends the tool without a report: at once where the
-//! profile is complete, within [`GRACE_S`] where it is still being written, and the next one at once. A sentence says which
-//! command prints the report. The handlers only do what is allowed in one, so a system call that waits (for a reader of a pipe, for
-//! a command) is no obstacle. Commands that never call [`listen`] have the default actions ([`by_default`]).
+//! The first of them ends a trace, and the report follows. One that comes later ends the tool
+//! without a report: at once where the profile is complete, within [`GRACE_S`] where it is still
+//! being written, and the next one at once. A sentence says which command prints the report. The
+//! handlers only do what is allowed in one, so a system call that waits (for a reader of a pipe,
+//! for a command) is no obstacle. Commands that never call [`listen`] have the default actions
+//! ([`by_default`]).
 //!
 //! Not here: how a trace ends (`control::session`).
 
@@ -41,8 +43,8 @@ static SENTENCE: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 static IS_LISTENING: AtomicBool = AtomicBool::new(false);
 
-/// Has the signals do what the head of this file says, in this process and from now on, for a trace with this profile. A
-/// hang-up stays ignored under `nohup`.
+/// Has the signals do what the head of this file says, in this process and from now on, for a trace
+/// with this profile. A hang-up stays ignored under `nohup`.
 ///
 /// # Errors
 /// The kernel refuses a handler.
@@ -68,8 +70,9 @@ pub fn listen(profile: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the signals end this process, also where whoever started us ignores or blocks them, as shells do with Ctrl-C for what they
-/// start behind `&`. Not for a process that launches a command, which starts with what we were given.
+/// Has the signals end this process, also where whoever started us ignores or blocks them, as
+/// shells do with Ctrl-C for what they start behind `&`. Not for a process that launches a command,
+/// which starts with what we were given.
 pub fn by_default() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: no handler is installed, only the default restored.
@@ -126,7 +129,8 @@ fn end(signal: i32) {
 /// What is said when a signal ends the tool; replaces what was to be said before.
 fn will_say(sentence: Option<String>) {
     let sentence = sentence.map_or(std::ptr::null_mut(), |text| Box::into_raw(Box::new(text)));
-    // The one before may be in use by a handler of this very moment, so it is not freed. There are three in a run.
+    // The one before may be in use by a handler of this very moment, so it is not freed. There are
+    // three in a run.
     SENTENCE.store(sentence, SeqCst);
 }
 
@@ -140,7 +144,8 @@ pub fn is_urgent() -> bool {
     STAGE.load(SeqCst) == stage::HURRY
 }
 
-/// The profile is complete, and what comes is for the reader alone. Ends the process if somebody wants no report.
+/// The profile is complete, and what comes is for the reader alone. Ends the process if somebody
+/// wants no report.
 pub fn complete(profile: &Path) {
     will_say(Some(format!(
         "locality-bpf: ended without a report; the profile is complete: `{}` prints it\n",

@@ -1,11 +1,13 @@
 //! The watchdog: a process of its own that ends the tracer when the tracer hangs while it holds a thread.
 //!
-//! A stopped tracee waits for its tracer for ever; when the tracer dies the kernel lets it go. So the capture thread
-//! gives a sign of life into shared memory, and when that is old *and* a traced thread stands still, the watchdog kills
-//! the tracer. What was collected is on disk. The watchdog shares no lock, file or terminal with the tracer.
+//! A stopped tracee waits for its tracer for ever; when the tracer dies the kernel lets it go. So
+//! the capture thread gives a sign of life into shared memory, and when that is old *and* a traced
+//! thread stands still, the watchdog kills the tracer. What was collected is on disk. The watchdog
+//! shares no lock, file or terminal with the tracer.
 //!
-//! The watchdog is this program, started anew, so another one can follow it at any moment. `watch` is its life,
-//! `place` the cgroups that it leaves, so that nobody freezes or throttles it together with the tracer.
+//! The watchdog is this program, started anew, so another one can follow it at any moment. `watch`
+//! is its life, `place` the cgroups that it leaves, so that nobody freezes or throttles it together
+//! with the tracer.
 //!
 //! Limits: who kills or stops the watchdog and the tracer at the same moment stops a held thread until then.
 
@@ -51,7 +53,8 @@ struct Shared {
     watchdog_cpu_ns: AtomicU64,
     /// [`Standing`] as a number; 0 until it is known.
     standing: AtomicU64,
-    /// The tracer's thread that gives its signs of life, and those for which that one may wait while it holds a thread.
+    /// The tracer's thread that gives its signs of life, and those for which that one may wait
+    /// while it holds a thread.
     beating: AtomicU32,
     awaited: [AtomicU32; 2],
     overflow: AtomicBool,
@@ -108,7 +111,8 @@ impl Heartbeat {
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: the mapping lives as long as the process and holds atomics only, of which all zeroes are a value.
+        // SAFETY: the mapping lives as long as the process and holds atomics only, of which all
+        // zeroes are a value.
         unsafe { self.page.as_ref() }
     }
 
@@ -141,8 +145,9 @@ impl Heartbeat {
         if watchdog == 0 {
             return;
         }
-        // SAFETY: system calls with plain arguments. The number is that of a child of ours until it is reaped; where somebody
-        // reaped it before, this process has no child of that number, so the first call fails and nobody is killed.
+        // SAFETY: system calls with plain arguments. The number is that of a child of ours until it
+        // is reaped; where somebody reaped it before, this process has no child of that number, so
+        // the first call fails and nobody is killed.
         unsafe {
             if libc::waitpid(watchdog as i32, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) == 0 {
                 libc::kill(watchdog as i32, libc::SIGKILL);
@@ -254,7 +259,8 @@ pub fn start() -> io::Result<Heartbeat> {
     Ok(heartbeat)
 }
 
-/// Starts a watchdog, asks where it stands and ends it. The calling process must not wait for any child meanwhile.
+/// Starts a watchdog, asks where it stands and ends it. The calling process must not wait for any
+/// child meanwhile.
 pub fn try_out() -> io::Result<Standing> {
     let heartbeat = start()?;
     let standing = heartbeat.standing();
@@ -262,11 +268,13 @@ pub fn try_out() -> io::Result<Standing> {
     standing
 }
 
-/// To be called first in `main`: where the program was started to be the watchdog, it becomes that and does not return.
+/// To be called first in `main`: where the program was started to be the watchdog, it becomes that
+/// and does not return.
 pub fn become_guard_if_asked() {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {
-        // SAFETY: the tracer put its shared memory there; where nobody did, the mapping or the first check fails.
+        // SAFETY: the tracer put its shared memory there; where nobody did, the mapping or the
+        // first check fails.
         let memory = unsafe { OwnedFd::from_raw_fd(0) };
         match Heartbeat::map(memory) {
             Ok(heartbeat) => watch::watch(&heartbeat),

@@ -81,8 +81,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// An error and its causes in one line; a cause that its error names already is not said twice. (`-v` shows what the
-/// verifier says on hundreds of lines.)
+/// An error and its causes in one line; a cause that its error names already is not said twice.
+/// (`-v` shows what the verifier says on hundreds of lines.)
 fn sentence(error: &anyhow::Error) -> String {
     tracing::debug!("{error:?}");
     // A cause may name a process or a file, by the name that a stranger gave it.
@@ -173,8 +173,8 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot be written in one place is
-/// in another.
+/// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot
+/// be written in one place is in another.
 fn run_exactly(args: &ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let place = Place { launched: true, quiet, when };
     let exact::Outcome { report, exit_status, file, death } = exact::run(args)?;

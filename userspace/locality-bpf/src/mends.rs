@@ -1,4 +1,5 @@
-//! What mends an error, where whoever named it could not say: limits of this process, and files that are no profile.
+//! What mends an error, where whoever named it could not say: limits of this process, and files
+//! that are no profile.
 
 use std::{ffi::c_int, io};
 
@@ -39,7 +40,8 @@ fn of_limits(said: &str) -> Option<String> {
     )
 }
 
-/// SQLite says so when it cannot open a file, whatever the reason; only few descriptors explain that for a place that was tried.
+/// SQLite says so when it cannot open a file, whatever the reason; only few descriptors explain
+/// that for a place that was tried.
 const SQLITE_CANNOT_OPEN: &str = "unable to open database file";
 /// With more descriptors than that, those are not the reason.
 const FEW_FILES: u64 = 256;

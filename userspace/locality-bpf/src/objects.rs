@@ -1,5 +1,6 @@
-//! `locality-bpf objects FILE`: data objects of a profile with their lines, fields, layout and conflicts; and beside them, at
-//! request, what attribution without addresses makes of the same samples (`against`).
+//! `locality-bpf objects FILE`: data objects of a profile with their lines, fields, layout and
+//! conflicts; and beside them, at request, what attribution without addresses makes of the same
+//! samples (`against`).
 
 mod against;
 

@@ -1,4 +1,5 @@
-//! What the user typed, as it is on this machine: targets that exist and may be traced, or one sentence why not.
+//! What the user typed, as it is on this machine: targets that exist and may be traced, or one
+//! sentence why not.
 
 use std::{
     collections::HashSet,

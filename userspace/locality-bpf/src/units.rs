@@ -1,4 +1,5 @@
-//! Durations, percentages and sizes as people type them: `10` (seconds), `500ms`, `10s`, `2m`; `1`, `1.5`, `1%`; `32K`, `4096`.
+//! Durations, percentages and sizes as people type them: `10` (seconds), `500ms`, `10s`, `2m`; `1`,
+//! `1.5`, `1%`; `32K`, `4096`.
 
 use std::time::Duration;
 

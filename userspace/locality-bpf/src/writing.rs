@@ -1,7 +1,9 @@
-//! Puts pages where they are wanted: a file, a named pipe, a socket of a shell (`>(command)`), stdout, stderr.
+//! Puts pages where they are wanted: a file, a named pipe, a socket of a shell (`>(command)`),
+//! stdout, stderr.
 //!
-//! A pipe is opened when there is something to write and not before: a reader takes the first end for the end. To wait for a
-//! reader is no hang, because signals end the tool at any moment (`ending`).
+//! A pipe is opened when there is something to write and not before: a reader takes the first end
+//! for the end. To wait for a reader is no hang, because signals end the tool at any moment
+//! (`ending`).
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,7 +14,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// Whether a report can be written to a file: now, and not when all is measured. Makes the file where there is none.
+/// Whether a report can be written to a file: now, and not when all is measured. Makes the file
+/// where there is none.
 ///
 /// # Errors
 /// A place that cannot be written.
@@ -91,7 +94,8 @@ fn open_pipe(file: &Path, quiet: bool) -> io::Result<File> {
     OpenOptions::new().write(true).open(file)
 }
 
-/// A sentence on stderr, with our name before it. A stderr that is full or gone is no reason to end: `eprintln!` panics there.
+/// A sentence on stderr, with our name before it. A stderr that is full or gone is no reason to
+/// end: `eprintln!` panics there.
 pub fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "locality-bpf: {sentence}");
 }

@@ -1,4 +1,5 @@
-//! `locality-bpf compare` as a user runs it: files in, text or JSON out, one sentence and a status for what is wrong.
+//! `locality-bpf compare` as a user runs it: files in, text or JSON out, one sentence and a status
+//! for what is wrong.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::{fs, path::Path, process::Command};

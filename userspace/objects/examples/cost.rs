@@ -1,6 +1,7 @@
-//! Measures what names cost: `cost PID` resolves addresses spread over the process's writable memory and its main
-//! thread's frames (taken with ptrace, as only tests and this do), and tells the time to the first answer, the mean time of
-//! the later ones by kind of object, and our own peak memory. Times are CPU times.
+//! Measures what names cost: `cost PID` resolves addresses spread over the process's writable
+//! memory and its main thread's frames (taken with ptrace, as only tests and this do), and tells
+//! the time to the first answer, the mean time of the later ones by kind of object, and our own
+//! peak memory. Times are CPU times.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may fail loudly")]
 

@@ -1,10 +1,11 @@
-//! Blocks of glibc's main heap, by walking its own bookkeeping: for blocks that neither a record nor a pointer names, so
-//! that they are at least told by their size.
+//! Blocks of glibc's main heap, by walking its own bookkeeping: for blocks that neither a record
+//! nor a pointer names, so that they are at least told by their size.
 //!
-//! Source: glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: each block is preceded by its chunk's size and flags, and the
-//! next chunk follows. The walk ends at the first word that cannot be a chunk's, and at [`MAX_BYTES`]. Whether a block
-//! is in use cannot be told (freed ones in thread caches look the same), and it may have been another one at the
-//! sample's time. Not here: heaps of other threads' arenas, other allocators.
+//! Source: glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: each block is preceded by its
+//! chunk's size and flags, and the next chunk follows. The walk ends at the first word that cannot
+//! be a chunk's, and at [`MAX_BYTES`]. Whether a block is in use cannot be told (freed ones in
+//! thread caches look the same), and it may have been another one at the sample's time. Not here:
+//! heaps of other threads' arenas, other allocators.
 
 use std::collections::HashMap;
 use std::sync::Arc;

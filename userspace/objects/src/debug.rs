@@ -1,7 +1,9 @@
-//! The index over a module's DWARF: which units there are, where variables and functions lie. One pass over the entries,
-//! made when the first address of the module asks for it; the entries themselves are read again when one is needed.
+//! The index over a module's DWARF: which units there are, where variables and functions lie. One
+//! pass over the entries, made when the first address of the module asks for it; the entries
+//! themselves are read again when one is needed.
 //!
-//! A unit that cannot be read is skipped and counted. Units whose entries lie elsewhere (split DWARF) are counted too.
+//! A unit that cannot be read is skipped and counted. Units whose entries lie elsewhere (split
+//! DWARF) are counted too.
 //!
 //! Source: DWARF 5, §2.6 (locations), §3.3 (subroutines), §4.1 (variables), §7.5.
 
@@ -310,7 +312,8 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// The address that an expression without any state names, and whether it is an offset in the thread-local segment.
+/// The address that an expression without any state names, and whether it is an offset in the
+/// thread-local segment.
 pub(crate) fn fixed_place(
     dwarf: &Dwarf<Slice<'_>>,
     unit: &Unit<Slice<'_>>,

@@ -1,4 +1,5 @@
-//! Where a module defines the structs that some of its units only declare, by name. Made when the first one is asked for.
+//! Where a module defines the structs that some of its units only declare, by name. Made when the
+//! first one is asked for.
 //!
 //! Names are not qualified: of two structs with one name and different sizes neither is told.
 

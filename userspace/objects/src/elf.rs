@@ -1,7 +1,8 @@
-//! What an ELF file says of its data: segments, sections, data symbols, the thread-local segment, and where its DWARF is.
+//! What an ELF file says of its data: segments, sections, data symbols, the thread-local segment,
+//! and where its DWARF is.
 //!
-//! Names stay in the file. Nothing here trusts it: what lies out of bounds is absence. A section that cannot be
-//! decompressed is told in [`DataElf::trouble`].
+//! Names stay in the file. Nothing here trusts it: what lies out of bounds is absence. A section
+//! that cannot be decompressed is told in [`DataElf::trouble`].
 
 use std::ops::Range;
 
@@ -148,8 +149,8 @@ impl DataElf {
         })
     }
 
-    /// Address in the file's own space of what a mapping shows that begins at this file offset and has this many bytes.
-    /// A page may belong to two segments; `executable` decides.
+    /// Address in the file's own space of what a mapping shows that begins at this file offset and
+    /// has this many bytes. A page may belong to two segments; `executable` decides.
     pub(crate) fn address_of_mapping(&self, offset: u64, executable: bool) -> Option<u64> {
         let holds = |segment: &&Segment| {
             let first_page = segment.offset & !(PAGE - 1);
@@ -167,7 +168,8 @@ impl DataElf {
         self.segments.iter().any(|segment| segment.executable)
     }
 
-    /// True when a mapping of this file offset belongs at this address of the module: the loader put it there.
+    /// True when a mapping of this file offset belongs at this address of the module: the loader
+    /// put it there.
     pub(crate) fn is_loaded_at(&self, offset: u64, address: u64) -> bool {
         self.segments.iter().any(|segment| {
             let page = segment.address & !(PAGE - 1);
@@ -177,7 +179,8 @@ impl DataElf {
         })
     }
 
-    /// Offset in the thread-local segment of what DWARF says lies there: in split DWARF gcc 12 writes the address that it is copied from.
+    /// Offset in the thread-local segment of what DWARF says lies there: in split DWARF gcc 12
+    /// writes the address that it is copied from.
     pub(crate) fn thread_local_offset(&self, said: u64) -> u64 {
         let Some(tls) = self.tls.filter(|tls| said >= tls.bytes) else { return said };
         said.checked_sub(tls.address).filter(|offset| *offset < tls.bytes).unwrap_or(said)

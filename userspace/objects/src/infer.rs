@@ -1,13 +1,13 @@
 //! Names for heap blocks that no record names: by the pointer variables that lead to them.
 //!
-//! What pointers there are is read by [`crate::reading`]; what is read may be newer than the sample, and a pointer may be
-//! left over from a block that was freed: every name from here is marked as inferred. A recorded block is named only by what was read while
-//! it stood.
+//! What pointers there are is read by [`crate::reading`]; what is read may be newer than the
+//! sample, and a pointer may be left over from a block that was freed: every name from here is
+//! marked as inferred. A recorded block is named only by what was read while it stood.
 //!
-//! A block's bounds come from the allocation record, or from glibc's own bookkeeping before the block (glibc 2.36,
-//! malloc/malloc.c, `struct malloc_chunk`: size and flags in the word before the block), which is checked against the
-//! next chunk; otherwise only the first element counts, or, for a pointer to the start of an anonymous mapping, the
-//! mapping.
+//! A block's bounds come from the allocation record, or from glibc's own bookkeeping before the
+//! block (glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: size and flags in the word before the
+//! block), which is checked against the next chunk; otherwise only the first element counts, or,
+//! for a pointer to the start of an anonymous mapping, the mapping.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub(crate) struct Target {
     pub(crate) object: Arc<Object>,
     /// The same for a mapping that no allocator had a part in.
     pub(crate) mapping: Option<Arc<Object>>,
-    /// The type that the pointer says, to follow its pointers. The object has none where it is only the beginning of what
-    /// a container's node really is.
+    /// The type that the pointer says, to follow its pointers. The object has none where it is only
+    /// the beginning of what a container's node really is.
     pub(crate) ty: Option<TypeId>,
     /// A container's own.
     pub(crate) closed: bool,
@@ -201,7 +201,8 @@ impl Resolver {
         None
     }
 
-    /// Usable bytes from a place on that is the start of a glibc block, or of the elements behind their number.
+    /// Usable bytes from a place on that is the start of a glibc block, or of the elements behind
+    /// their number.
     fn chunk_at(&self, start: u64, end: u64, target: u32, memory: &dyn Memory) -> Option<u64> {
         if start.is_multiple_of(16) {
             return chunk_bytes(start, end, memory);

@@ -1,6 +1,7 @@
 //! How a struct lies in memory (pahole's view). What another layout would save: `locality_analysis`.
 //!
-//! Nested structs are taken apart; arrays in a struct are one field, so are unions, and bit-fields that share bytes.
+//! Nested structs are taken apart; arrays in a struct are one field, so are unions, and bit-fields
+//! that share bytes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A module of the process as the resolver keeps it: its file, where it lies, and what was indexed of it so far.
+//! A module of the process as the resolver keeps it: its file, where it lies, and what was indexed
+//! of it so far.
 
 use std::sync::Arc;
 

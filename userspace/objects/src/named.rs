@@ -40,13 +40,14 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Distinguishes objects of one [`crate::Resolver`]: equal for every access to the same variable, or to heap blocks of
-/// one allocation site; a stack variable is one object whatever frame of the function it lies in.
+/// Distinguishes objects of one [`crate::Resolver`]: equal for every access to the same variable,
+/// or to heap blocks of one allocation site; a stack variable is one object whatever frame of the
+/// function it lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u32);
 
-/// A type of one [`crate::Resolver`]. Types of several modules and compilation units with the same name, size and
-/// declaration are one.
+/// A type of one [`crate::Resolver`]. Types of several modules and compilation units with the same
+/// name, size and declaration are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
@@ -66,17 +67,20 @@ pub struct Object {
     pub id: ObjectId,
     /// Where it lives.
     pub kind: Kind,
-    /// The variable's name, qualified and demangled (`ns::Grid::count`); `main [stack]` for a place in a frame that no
-    /// variable covers; a section (`[.rodata]`), a path, or a mapping in brackets where there is no variable. A heap
-    /// block that nothing names yet is `[heap]`: whoever knows its allocation site names it.
+    /// The variable's name, qualified and demangled (`ns::Grid::count`); `main [stack]` for a place
+    /// in a frame that no variable covers; a section (`[.rodata]`), a path, or a mapping in
+    /// brackets where there is no variable. A heap block that nothing names yet is `[heap]`:
+    /// whoever knows its allocation site names it.
     pub name: Arc<str>,
     /// The function of a stack variable or function-local static.
     pub function: Option<Arc<str>>,
-    /// As in the source, without `const` and `volatile`: `cell [100]`, `node *`. Of a heap block, its element's type.
+    /// As in the source, without `const` and `volatile`: `cell [100]`, `node *`. Of a heap block,
+    /// its element's type.
     pub type_name: Option<Arc<str>>,
     /// Of a variable its type; of a heap block the type of its elements.
     pub ty: Option<TypeId>,
-    /// Path of the module that has the variable, as the process sees it; a stack variable's is its function's.
+    /// Path of the module that has the variable, as the process sees it; a stack variable's is its
+    /// function's.
     pub module: Option<Arc<str>>,
     /// Where the source declares it.
     pub declared: Option<Declared>,
@@ -93,8 +97,9 @@ pub struct Object {
 /// The part of an object that an address lies in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// From the object's name on: `[].vx`, `.head.next`, `.u.(a|b)`. Every array index is left out, so all elements share
-    /// one field. Empty when the object has no parts. Padding is `.<padding>`.
+    /// From the object's name on: `[].vx`, `.head.next`, `.u.(a|b)`. Every array index is left out,
+    /// so all elements share one field. Empty when the object has no parts. Padding is
+    /// `.<padding>`.
     pub path: Arc<str>,
     /// Offset of the field in the object with all indices 0.
     pub offset: u64,
@@ -102,8 +107,8 @@ pub struct Field {
     pub bytes: u64,
     /// Type of the field; `None` for padding.
     pub type_name: Option<Arc<str>>,
-    /// The struct to lay out better when this field is hot or cold: the innermost struct passed that is an element of an
-    /// array, or else the object's own; see [`crate::Layout`].
+    /// The struct to lay out better when this field is hot or cold: the innermost struct passed
+    /// that is an element of an array, or else the object's own; see [`crate::Layout`].
     pub within: Option<TypeId>,
     /// The field's path in that struct, as [`crate::LayoutField::path`] has it.
     pub path_within: Arc<str>,

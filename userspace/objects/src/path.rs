@@ -1,7 +1,8 @@
 //! From an offset in a type to the field that lies there.
 //!
-//! An address has no width: where several members share its byte (unions, bit-fields, variants of a Rust enum) all of
-//! them are named, `(a|b)`, and the descent ends there. Of variants only those count that have data at the byte.
+//! An address has no width: where several members share its byte (unions, bit-fields, variants of a
+//! Rust enum) all of them are named, `(a|b)`, and the descent ends there. Of variants only those
+//! count that have data at the byte.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -43,8 +44,8 @@ struct Leaf {
 }
 
 impl Fields {
-    /// The field at an offset of an object of type `ty`, or of an array of `ty` when `repeated`. `None` when the offset
-    /// lies outside the type.
+    /// The field at an offset of an object of type `ty`, or of an array of `ty` when `repeated`.
+    /// `None` when the offset lies outside the type.
     pub(crate) fn at(
         &mut self,
         types: &Types,
@@ -132,7 +133,8 @@ fn several(types: &Types, members: &[Member], at: u64) -> String {
     format!("{}{more}", names.join("|"))
 }
 
-/// Walks from `ty` to the field at `offset`; `visit` sees each step with the offset (all indices 0) where it arrives.
+/// Walks from `ty` to the field at `offset`; `visit` sees each step with the offset (all indices 0)
+/// where it arrives.
 fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_>, u64)) -> Option<Leaf> {
     let (mut at, mut rest, mut base) = (ty, offset, 0u64);
     for level in 0..MAX_LEVELS {

@@ -34,12 +34,13 @@ pub trait HeapBlocks {
     /// Whether this block stood at that moment and stands still, as far as is known at once.
     fn stood_at(&self, block: &HeapBlock, moment: Instant) -> bool;
 
-    /// Whether it stands now for sure, so that what was read of memory since it began is about it and not about another one that took
-    /// its place. May wait until that is known.
+    /// Whether it stands now for sure, so that what was read of memory since it began is about it
+    /// and not about another one that took its place. May wait until that is known.
     fn stands(&self, block: &HeapBlock) -> bool;
 }
 
-/// Reads the process's memory. What it says may be newer than the sample, so names that rest on it are inferred.
+/// Reads the process's memory. What it says may be newer than the sample, so names that rest on it
+/// are inferred.
 pub trait Memory {
     /// Fills `into` from `address`. False when any byte of it cannot be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
@@ -51,8 +52,8 @@ pub trait Memory {
     }
 }
 
-/// The memory of a live process through `/proc/PID/mem`, read-only. Asks for the right to ptrace the process. May wait
-/// for the process's page faults: not for threads that must not.
+/// The memory of a live process through `/proc/PID/mem`, read-only. Asks for the right to ptrace
+/// the process. May wait for the process's page faults: not for threads that must not.
 #[derive(Debug)]
 pub struct ProcessMemory(File);
 
@@ -69,8 +70,8 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Where and by whom an address was accessed. Everything but the address itself may be missing; what it would have told
-/// is then unknown, not guessed.
+/// Where and by whom an address was accessed. Everything but the address itself may be missing;
+/// what it would have told is then unknown, not guessed.
 #[derive(Clone, Copy, Default)]
 pub struct Place<'a> {
     /// The accessing instruction; 0 when it is not known.

@@ -1,7 +1,7 @@
 //! The pointers inside a type: at which offsets they lie, what they point to, and what the source calls them.
 //!
-//! Containers of the standard libraries are spoken of as one thing: the block behind a `Vec` or `std::vector` named
-//! `cells` is `cells`, whatever the private members on the way are called.
+//! Containers of the standard libraries are spoken of as one thing: the block behind a `Vec` or
+//! `std::vector` named `cells` is `cells`, whatever the private members on the way are called.
 
 use crate::named::TypeId;
 use crate::types::{Shape, TypeDie, Types};

@@ -1,9 +1,10 @@
 //! Reads the process's pointers: which values they have, and what leads there.
 //!
-//! Roots are the writable static variables with debug information and the variables of the sample's frames; from there
-//! pointers are followed through blocks whose type is known, so that `grid->cells` has its name. One reading reads at
-//! most [`MAX_READ`] bytes, and readings together take at most one part in [`READING_SHARE`] of the time; between two of
-//! them, new blocks are not found.
+//! Roots are the writable static variables with debug information and the variables of the sample's
+//! frames; from there pointers are followed through blocks whose type is known, so that
+//! `grid->cells` has its name. One reading reads at most [`MAX_READ`] bytes, and readings together
+//! take at most one part in [`READING_SHARE`] of the time; between two of them, new blocks are not
+//! found.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The resolver: from an address and where it was accessed to the object, by the rules of the address space.
 //!
-//! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local blocks is
-//! thread-local; what lies in a frame, or in a mapping that is a stack, is a stack variable; then recorded heap blocks;
-//! then the mapping itself. An address of another thread's stack is told as such where the caller knows that stack, else by its mapping.
+//! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local
+//! blocks is thread-local; what lies in a frame, or in a mapping that is a stack, is a stack
+//! variable; then recorded heap blocks; then the mapping itself. An address of another thread's
+//! stack is told as such where the caller knows that stack, else by its mapping.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,8 +27,8 @@ use crate::types::Types;
 /// Accesses to a site's blocks after which a pointer into one has to do for its name.
 const PATIENCE: u32 = 64;
 
-/// Names the objects of one process. Reads files of the process's modules when the first address falls in them; keeps
-/// what it has read for as long as it lives. Can be sent to another thread.
+/// Names the objects of one process. Reads files of the process's modules when the first address
+/// falls in them; keeps what it has read for as long as it lives. Can be sent to another thread.
 #[derive(Debug)]
 pub struct Resolver {
     pub(crate) processes: Processes,
@@ -61,8 +62,8 @@ struct Site {
 }
 
 impl Resolver {
-    /// For a process; attaches it to `processes` unless that was done before. Fails when the process does not exist or may
-    /// not be inspected.
+    /// For a process; attaches it to `processes` unless that was done before. Fails when the
+    /// process does not exist or may not be inspected.
     pub fn new(processes: &Processes, pid: u32) -> io::Result<Self> {
         if processes.mappings(pid).is_none() {
             processes.attach(pid)?;
@@ -87,8 +88,9 @@ impl Resolver {
         Ok(this)
     }
 
-    /// Reads the mappings again, for instance after the process has unmapped or executed something; addresses outside of
-    /// the known mappings do this on their own. True when they were read (they are not when that was done a moment ago).
+    /// Reads the mappings again, for instance after the process has unmapped or executed something;
+    /// addresses outside of the known mappings do this on their own. True when they were read (they
+    /// are not when that was done a moment ago).
     pub fn refresh(&mut self) -> io::Result<bool> {
         let read = self.processes.refresh(self.pid);
         // Somebody else may have had them read.
@@ -96,7 +98,8 @@ impl Resolver {
         read
     }
 
-    /// Names what lies at an address of the process. Never fails: what is not known is said in [`Object::unknown`].
+    /// Names what lies at an address of the process. Never fails: what is not known is said in
+    /// [`Object::unknown`].
     pub fn resolve(&mut self, address: u64, at: &Place<'_>) -> Named {
         let mut region = self.region(address);
         if let Some(region) = region
@@ -111,7 +114,8 @@ impl Resolver {
         if let Some(named) = self.on_stack(address, at, region) {
             return named;
         }
-        // A file may have been mapped over memory that was mapped before, or a block may lie where a file was.
+        // A file may have been mapped over memory that was mapped before, or a block may lie where
+        // a file was.
         let mut is_file = region.is_some_and(|region| self.space.is_file(region));
         if is_file && at.heap.is_some_and(|heap| heap.block(address).is_some()) {
             let is_read = self.refresh().is_ok_and(|is_read| is_read);
@@ -136,7 +140,8 @@ impl Resolver {
         }
     }
 
-    /// An object by its number, as it is known by now: a heap object may have got its name after the first answers.
+    /// An object by its number, as it is known by now: a heap object may have got its name after
+    /// the first answers.
     pub fn object(&self, id: crate::ObjectId) -> Option<&Arc<Object>> {
         self.objects.get(id.0 as usize)
     }
@@ -172,7 +177,8 @@ impl Resolver {
 
     fn region(&mut self, address: u64) -> Option<usize> {
         match self.space.find(address) {
-            // Also where it cannot be done again: somebody else may have had them read before the process ended.
+            // Also where it cannot be done again: somebody else may have had them read before the
+            // process ended.
             None => _ = self.refresh(),
             Some(region) if self.space.may_be_loading(region) => self.take_mappings(),
             found => return found,
@@ -226,7 +232,8 @@ impl Resolver {
     fn name_site(&mut self, block: &HeapBlock, at: &Place<'_>) {
         let Some(lead) = self.name_block(block, at) else { return };
         let Some(site) = self.heap.get(&block.site) else { return };
-        // A pointer into the block names it only when none to its start was found for long, and a mapping never.
+        // A pointer into the block names it only when none to its start was found for long, and a
+        // mapping never.
         if !lead.to_start && (block.mapped || site.asked < PATIENCE) {
             return;
         }

@@ -1,7 +1,8 @@
 //! Names for heap blocks that no record and no pointer names: by the type that an access to them reveals.
 //!
-//! Whoever follows pointers through the machine code (`locality-approximate`) tells the type; here it becomes an object, one for
-//! each type and size of block, and a field. Marked as inferred: what was stored in the block may be something else.
+//! Whoever follows pointers through the machine code (`locality-approximate`) tells the type; here
+//! it becomes an object, one for each type and size of block, and a field. Marked as inferred: what
+//! was stored in the block may be something else.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ pub struct Revealed<'a> {
 pub(crate) type Blocks = HashMap<(TypeId, u64, crate::ObjectId), Arc<Object>>;
 
 impl Resolver {
-    /// True for an answer that is memory of an allocator, or may be, of which neither a record nor a pointer tells what it holds.
+    /// True for an answer that is memory of an allocator, or may be, of which neither a record nor
+    /// a pointer tells what it holds.
     pub fn is_nameless_block(&mut self, address: u64, named: &Named) -> bool {
         let Object { kind, ty, site, unknown, .. } = &*named.object;
         let nameless = ty.is_none() && site.is_none() && unknown.is_some();
@@ -40,7 +42,8 @@ impl Resolver {
             && self.space.find(address).is_some_and(|region| self.space.is_private_memory(region))
     }
 
-    /// A path by which the file of the code at an address can be opened while the process lives, and the address in the module.
+    /// A path by which the file of the code at an address can be opened while the process lives,
+    /// and the address in the module.
     pub fn code(&mut self, address: u64) -> Option<(PathBuf, u64)> {
         let region = self.space.find(address)?;
         let module = self.space.module(region, &self.processes, self.pid)?;

@@ -1,14 +1,16 @@
-//! The variables of the stack frame at one instruction: which are alive there, and where each lies relative to the frame.
+//! The variables of the stack frame at one instruction: which are alive there, and where each lies
+//! relative to the frame.
 //!
-//! Blocks and inlined calls that do not contain the instruction are not alive there: others may use their room. A
-//! location is evaluated once per instruction with marks in the place of the frame's registers, and kept as "mark plus
-//! offset", or "what the word at mark plus offset holds" (arrays whose length only the running program knows); what needs
-//! another register than rsp and rbp has no such form and is left out. A variable in a register has no address, so nothing
-//! can be missed by that.
+//! Blocks and inlined calls that do not contain the instruction are not alive there: others may use
+//! their room. A location is evaluated once per instruction with marks in the place of the frame's
+//! registers, and kept as "mark plus offset", or "what the word at mark plus offset holds" (arrays
+//! whose length only the running program knows); what needs another register than rsp and rbp has
+//! no such form and is left out. A variable in a register has no address, so nothing can be missed
+//! by that.
 //!
-//! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8 (inlined subroutines).
-//! Limits: the length of a variable-length array is not evaluated; a place that no other variable covers is said to be
-//! inferred to belong to the nearest one below it.
+//! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8
+//! (inlined subroutines). Limits: the length of a variable-length array is not evaluated; a place
+//! that no other variable covers is said to be inferred to belong to the nearest one below it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,8 +45,8 @@ pub(crate) enum Anchor {
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) anchor: Anchor,
-    /// Its place is not told from the anchor but from the word at this offset from it: arrays whose length only the
-    /// running program knows.
+    /// Its place is not told from the anchor but from the word at this offset from it: arrays whose
+    /// length only the running program knows.
     pub(crate) slot: Option<i64>,
     pub(crate) start: i64,
     /// 0 where only the running program knows.
@@ -330,7 +332,8 @@ impl Piece {
     }
 }
 
-/// Marks lie far from each other and from every address of a file: offsets in a frame cannot lead from one to another.
+/// Marks lie far from each other and from every address of a file: offsets in a frame cannot lead
+/// from one to another.
 const MARK_SHIFT: u32 = 58;
 /// In the place of a word that was read.
 const BEHIND: u64 = 4 << MARK_SHIFT;

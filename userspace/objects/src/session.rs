@@ -1,7 +1,7 @@
 //! Reading entries of a module's DWARF again, by the index over it: units, references, texts, declarations.
 //!
-//! A session is short: what is kept between sessions are the abbreviation tables, because units cannot outlive the bytes
-//! they borrow.
+//! A session is short: what is kept between sessions are the abbreviation tables, because units
+//! cannot outlive the bytes they borrow.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -41,7 +41,8 @@ impl<'a> Session<'a> {
         let header = match *self.debug.units.get(index as usize)? {
             UnitPlace::Info(offset) => self.dwarf.debug_info.header_from_offset(DebugInfoOffset(offset)),
             UnitPlace::Types(offset) => {
-                // gimli finds them only by walking from the start of the section, so it gets one that starts there.
+                // gimli finds them only by walking from the start of the section, so it gets one
+                // that starts there.
                 let section = self.dwarf.debug_types.reader().slice().get(offset..)?;
                 let mut units = DebugTypes::new(section, gimli::LittleEndian).units();
                 Ok(units.next().ok()??)

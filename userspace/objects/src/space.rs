@@ -1,11 +1,14 @@
-//! The address space of the process, mapping by mapping: which belong to loaded modules, and what the others are.
+//! The address space of the process, mapping by mapping: which belong to loaded modules, and what
+//! the others are.
 //!
-//! A mapping belongs to a module when the loader put it where the module's segments say, relative to its code; the same
-//! file mapped by the program itself as data is a file. Zero-filled memory behind a module's last page of file has no
-//! name in the maps; it belongs to the module as far as its segment reaches.
+//! A mapping belongs to a module when the loader put it where the module's segments say, relative
+//! to its code; the same file mapped by the program itself as data is a file. Zero-filled memory
+//! behind a module's last page of file has no name in the maps; it belongs to the module as far as
+//! its segment reaches.
 //!
-//! Limit: the snapshot is read again when an address is not in it, not when a mapping is replaced by another in place
-//! ([`crate::Resolver::refresh`] does that, and what others read is taken for files that are no module's).
+//! Limit: the snapshot is read again when an address is not in it, not when a mapping is replaced
+//! by another in place ([`crate::Resolver::refresh`] does that, and what others read is taken for
+//! files that are no module's).
 
 use std::sync::Arc;
 
@@ -188,8 +191,8 @@ impl Space {
         })
     }
 
-    /// True for a mapping of a file that is no module's as far as is known: it may be a library's that had been mapped whole, for its
-    /// segments to be mapped over it.
+    /// True for a mapping of a file that is no module's as far as is known: it may be a library's
+    /// that had been mapped whole, for its segments to be mapped over it.
     pub(crate) fn may_be_loading(&self, index: usize) -> bool {
         let region = self.regions.get(index);
         region.is_some_and(|region| region.mapping.inode != 0 && !matches!(region.slot, Slot::Module(_)))

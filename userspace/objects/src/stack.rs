@@ -1,7 +1,8 @@
 //! Addresses on a thread's stack: which frame, and which of its variables.
 //!
-//! A frame reaches from its stack pointer (the innermost: from the red zone below it, AMD64 supplement §3.2.2) to its
-//! canonical frame address. What lies in a frame may also be an argument that it passes to the frame it called.
+//! A frame reaches from its stack pointer (the innermost: from the red zone below it, AMD64
+//! supplement §3.2.2) to its canonical frame address. What lies in a frame may also be an argument
+//! that it passes to the frame it called.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub(crate) struct Stacks {
 }
 
 impl Resolver {
-    /// Names a place on the thread's stack, or on a known one of another thread; `None` when it is not known to lie there.
+    /// Names a place on the thread's stack, or on a known one of another thread; `None` when it is
+    /// not known to lie there.
     pub(crate) fn on_stack(&mut self, address: u64, at: &Place<'_>, region: Option<usize>) -> Option<Named> {
         let found = at.frames.iter().enumerate().find(|(index, frame)| {
             let start = if *index == 0 { frame.sp.saturating_sub(RED_ZONE) } else { frame.sp };

@@ -1,8 +1,9 @@
 //! The variables at fixed places of a module, from its symbol tables and its DWARF, by address.
 //!
-//! Both sources are merged by address: a variable that only the symbols know has a name and a size, one that only DWARF
-//! knows (local to a function, folded) has a type. Which one covers an address is told by its size: the symbol's where
-//! there is one, because it is what the linker laid out, otherwise the type's.
+//! Both sources are merged by address: a variable that only the symbols know has a name and a size,
+//! one that only DWARF knows (local to a function, folded) has a type. Which one covers an address
+//! is told by its size: the symbol's where there is one, because it is what the linker laid out,
+//! otherwise the type's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub(crate) struct Entry {
     object: Option<Arc<Object>>,
 }
 
-/// All of a module: variables of the process, and those of each thread (by offset in the thread-local segment).
+/// All of a module: variables of the process, and those of each thread (by offset in the
+/// thread-local segment).
 #[derive(Debug)]
 pub(crate) struct Statics {
     shared: Vec<Entry>,
@@ -69,8 +71,8 @@ impl Statics {
         Self { shared: strip(shared), thread_local: strip(thread_local), sections: HashMap::new() }
     }
 
-    /// The variable around an address of the module, or around an offset in its thread-local segment, and the offset
-    /// in the variable.
+    /// The variable around an address of the module, or around an offset in its thread-local
+    /// segment, and the offset in the variable.
     pub(crate) fn find(
         &mut self,
         address: u64,

@@ -1,14 +1,16 @@
 //! Thread-local storage: where the accessing thread's copy of each module's thread-local segment lies.
 //!
-//! The program's own block ends at the thread pointer, which needs nothing but the fs base. The blocks of libraries are
-//! found through the thread's vector of them (DTV), which needs [`crate::Memory`]: the C library gives modules numbers
-//! in the order in which the dynamic linker lists them.
+//! The program's own block ends at the thread pointer, which needs nothing but the fs base. The
+//! blocks of libraries are found through the thread's vector of them (DTV), which needs
+//! [`crate::Memory`]: the C library gives modules numbers in the order in which the dynamic linker
+//! lists them.
 //!
-//! Source: Drepper, "ELF Handling For Thread-Local Storage", §3 (variant II, DTV); glibc 2.36, sysdeps/x86_64/nptl/tls.h
-//! (`tcbhead_t`: the DTV's address at offset 8), sysdeps/generic/dl-dtv.h (16 bytes an entry); musl 1.2,
-//! src/internal/pthread_impl.h (the same place, 8 bytes an entry); elf/link.h (`r_debug`, `link_map`).
-//! Limits: numbers that were used again after `dlclose` are not known, so libraries are left out when the vector has
-//! another length than the list; other threads' blocks are not looked at.
+//! Source: Drepper, "ELF Handling For Thread-Local Storage", §3 (variant II, DTV); glibc 2.36,
+//! sysdeps/x86_64/nptl/tls.h (`tcbhead_t`: the DTV's address at offset 8), sysdeps/generic/dl-dtv.h
+//! (16 bytes an entry); musl 1.2, src/internal/pthread_impl.h (the same place, 8 bytes an entry);
+//! elf/link.h (`r_debug`, `link_map`). Limits: numbers that were used again after `dlclose` are not
+//! known, so libraries are left out when the vector has another length than the list; other
+//! threads' blocks are not looked at.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
@@ -24,7 +26,8 @@ const DT_DEBUG: u64 = 21;
 const MAX_MODULES: usize = 4096;
 /// Threads whose blocks are remembered.
 const MAX_THREADS: usize = 4096;
-/// Bytes from the thread pointer on that every x86-64 C library uses for itself (self pointer, DTV, stack guard).
+/// Bytes from the thread pointer on that every x86-64 C library uses for itself (self pointer, DTV,
+/// stack guard).
 const CONTROL_BLOCK: u64 = 64;
 
 /// A module's block of one thread.

@@ -1,9 +1,9 @@
-//! Reads DWARF types into the graph of [`crate::types`]: what a variable's type contains by value is read with it,
-//! what it points to when somebody asks.
+//! Reads DWARF types into the graph of [`crate::types`]: what a variable's type contains by value
+//! is read with it, what it points to when somebody asks.
 //!
-//! Source: DWARF 5, §5. Qualifiers are left out, so `const cell` and `cell` are one type. A struct that a unit only
-//! declares is looked for by name in the module's other units. Sizes that depend on run-time values (Fortran's
-//! allocatable arrays, C99's variable-length arrays) are unknown.
+//! Source: DWARF 5, §5. Qualifiers are left out, so `const cell` and `cell` are one type. A struct
+//! that a unit only declares is looked for by name in the module's other units. Sizes that depend
+//! on run-time values (Fortran's allocatable arrays, C99's variable-length arrays) are unknown.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -202,8 +202,9 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         Some(self.types.add_record(Type { name, bytes, declared, shape }, &signatures))
     }
 
-    /// Equal for types that are the same in the source, seen from different units. Of what a pointer leads to, name, size
-    /// and the names of the members and their types count: nested types of templates share their names.
+    /// Equal for types that are the same in the source, seen from different units. Of what a
+    /// pointer leads to, name, size and the names of the members and their types count: nested
+    /// types of templates share their names.
     fn signature(&self, id: TypeId) -> u64 {
         let mut hash = DefaultHasher::new();
         let id = self.types.strip(id);

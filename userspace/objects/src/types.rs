@@ -1,5 +1,5 @@
-//! Types as a small graph of our own: what a variable's type contains by value is in it, what it points to is named by its
-//! entry and read when somebody asks ([`crate::type_reader`]).
+//! Types as a small graph of our own: what a variable's type contains by value is in it, what it
+//! points to is named by its entry and read when somebody asks ([`crate::type_reader`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub(crate) enum Shape {
     Scalar,
     /// `None`: to nothing that has a type.
     Pointer { to: Option<TypeDie> },
-    /// Struct, class, union, Fortran type, Rust enum. By offset; members may overlap.
-    /// `element` is the template parameter `T` of Rust's containers, which forget it in the pointers they have.
+    /// Struct, class, union, Fortran type, Rust enum. By offset; members may overlap. `element` is
+    /// the template parameter `T` of Rust's containers, which forget it in the pointers they have.
     Record { members: Vec<Member>, element: Option<TypeDie> },
     /// `count` over all dimensions.
     Array { element: TypeId, stride: u64, count: Option<u64>, dimensions: u8 },

@@ -1,7 +1,8 @@
 //! What the debug information says of one variable: name, type, declaration.
 //!
-//! A variable's entry may leave most of it to another one: the member of the class (`DW_AT_specification`) or the
-//! abstract instance of an inlined function (`DW_AT_abstract_origin`); DWARF 5, §2.13.2, §3.3.8.
+//! A variable's entry may leave most of it to another one: the member of the class
+//! (`DW_AT_specification`) or the abstract instance of an inlined function
+//! (`DW_AT_abstract_origin`); DWARF 5, §2.13.2, §3.3.8.
 
 use gimli::constants as dw;
 use locality_symbols::demangle;

@@ -1,5 +1,5 @@
-//! Files without debug information, with it elsewhere, compressed, split, damaged or replaced: the answer says what is
-//! missing, and is never wrong.
+//! Files without debug information, with it elsewhere, compressed, split, damaged or replaced: the
+//! answer says what is missing, and is never wrong.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -170,7 +170,8 @@ fn split_type_units_of_dwarf_4() {
     }
 }
 
-/// Classes with members in namespaces, each in its type unit, and in one unit of DWARF 4 with what was optimised.
+/// Classes with members in namespaces, each in its type unit, and in one unit of DWARF 4 with what
+/// was optimised.
 #[test]
 fn split_units_of_cpp() {
     let workshop = Workshop::new();
@@ -195,7 +196,8 @@ fn split_units_of_cpp() {
     }
 }
 
-/// A file whose common parts dwz moved away lacks what lies there, and says so; one that dwz made smaller by itself is whole.
+/// A file whose common parts dwz moved away lacks what lies there, and says so; one that dwz made
+/// smaller by itself is whole.
 #[test]
 fn debug_info_that_dwz_compressed() {
     if !support::is_installed("dwz") {
@@ -254,7 +256,8 @@ fn resolved_after_the_end() {
     }
 }
 
-/// Random bytes in every debug section: other names at most for what they describe, never a panic, never an endless loop.
+/// Random bytes in every debug section: other names at most for what they describe, never a panic,
+/// never an endless loop.
 #[test]
 fn damaged_debug_info() {
     let workshop = Workshop::new();

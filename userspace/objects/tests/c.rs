@@ -114,7 +114,8 @@ impl HeapBlocks for Recorded {
     }
 }
 
-/// Recorded blocks are known; their names and types are inferred from pointers, or missing without memory to read.
+/// Recorded blocks are known; their names and types are inferred from pointers, or missing without
+/// memory to read.
 #[test]
 fn recorded_blocks() {
     let workshop = Workshop::new();

@@ -30,7 +30,8 @@ struct Exact {
 
 /// The analyses of each lane's thread, which lends them to its worker.
 static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
-/// The analyses of a run in one global order. Locked, since threads that lost patience may come at the same time.
+/// The analyses of a run in one global order. Locked, since threads that lost patience may come at
+/// the same time.
 static WHOLE: Mutex<Option<Exact>> = Mutex::new(None);
 
 const FULL: &str = "the memory for analyses is used up";
@@ -146,8 +147,8 @@ pub fn observe(
         return Ok(engine.consumed());
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
-    // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker while that one waits or
-    // records.
+    // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker
+    // while that one waits or records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(process, &record.extra, events).map_err(|_| FULL)?;
     Ok(engine.consumed())
@@ -164,14 +165,16 @@ pub fn code(region: &Region) -> Code<'_> {
     region.code()
 }
 
-/// In a forked child: the engines were its parent's. Their handles are left alone, since they may be half changed.
+/// In a forked child: the engines were its parent's. Their handles are left alone, since they may
+/// be half changed.
 pub fn reset() {
     for slot in &ENGINES {
         if !slot.load(Relaxed).is_null() {
             slot.store(std::ptr::null_mut(), Relaxed);
         }
     }
-    // A lock that another thread of the parent holds stays locked here: recording in one order would wait for ever.
+    // A lock that another thread of the parent holds stays locked here: recording in one order
+    // would wait for ever.
     match WHOLE.try_lock() {
         Ok(mut whole) => std::mem::forget(whole.take()),
         Err(std::sync::TryLockError::Poisoned(held)) => std::mem::forget(held.into_inner().take()),

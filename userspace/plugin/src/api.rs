@@ -1,10 +1,11 @@
 //! The QEMU plugin interface: the few functions that we call, found by name at run time.
 //!
-//! Nothing is linked: `dlsym` finds what this QEMU has, so that one binary serves every version and a missing function
-//! is a reason, not a crash of the loader. Source: `include/qemu/qemu-plugin.h` of QEMU 7.2 (interface version 1), 8.2
-//! (1) and 10.0 (4; its oldest accepted is 2, <https://gitlab.com/qemu-project/qemu/-/blob/v10.0.0/plugins/plugin.h>).
-//! Not used, because they changed between those versions: `qemu_plugin_insn_data` (3 made it copy) and inline counters
-//! (2 made them per vCPU). In user mode the bytes of an instruction lie at its host address.
+//! Nothing is linked: `dlsym` finds what this QEMU has, so that one binary serves every version and
+//! a missing function is a reason, not a crash of the loader. Source: `include/qemu/qemu-plugin.h`
+//! of QEMU 7.2 (interface version 1), 8.2 (1) and 10.0 (4; its oldest accepted is 2,
+//! <https://gitlab.com/qemu-project/qemu/-/blob/v10.0.0/plugins/plugin.h>). Not used, because they
+//! changed between those versions: `qemu_plugin_insn_data` (3 made it copy) and inline counters (2
+//! made them per vCPU). In user mode the bytes of an instruction lie at its host address.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -56,7 +57,8 @@ macro_rules! functions {
             pub fn find() -> Result<Self, &'static str> {
                 Ok(Self { $($field: {
                     let found = symbol($name).ok_or(concat!("this qemu-x86_64 lacks ", $name))?;
-                    // SAFETY: QEMU exports a function of this name with this signature in every version listed above.
+                    // SAFETY: QEMU exports a function of this name with this signature in every
+                    // version listed above.
                     unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
                 },)* })
             }
@@ -103,8 +105,9 @@ fn symbol(name: &str) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// The version of the interface that we ask for: 1 is the newest of QEMU 7.2 and 8.2, and since 9.0 QEMU wants 2 or
-/// more. The counters that are not per vCPU went with version 2, so their presence tells the two apart.
+/// The version of the interface that we ask for: 1 is the newest of QEMU 7.2 and 8.2, and since 9.0
+/// QEMU wants 2 or more. The counters that are not per vCPU went with version 2, so their presence
+/// tells the two apart.
 pub fn wanted_version() -> c_int {
     match symbol("qemu_plugin_register_vcpu_tb_exec_inline") {
         Some(_) => 1,

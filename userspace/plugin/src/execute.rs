@@ -1,8 +1,9 @@
 //! `execve` under the plugin: the new program is started under QEMU with the plugin again.
 //!
-//! QEMU 7.2 would run it natively, unseen. Just before it does, we call `execve` ourselves, of QEMU with the new program
-//! as its argument. When that cannot be done we return, QEMU makes its own attempt, and the program gets the answer that
-//! it would have got: either an error, or a new program that runs natively and is counted as not recorded.
+//! QEMU 7.2 would run it natively, unseen. Just before it does, we call `execve` ourselves, of QEMU
+//! with the new program as its argument. When that cannot be done we return, QEMU makes its own
+//! attempt, and the program gets the answer that it would have got: either an error, or a new
+//! program that runs natively and is counted as not recorded.
 
 use std::{
     ffi::{CString, c_uint},

@@ -1,8 +1,10 @@
-//! What is counted beside reuse when asked for: stacks within sets (`--sets`), and the order of touches for optimal
-//! replacement (`--optimal`); and for the parent, the end of a simulation of caches.
+//! What is counted beside reuse when asked for: stacks within sets (`--sets`), and the order of
+//! touches for optimal replacement (`--optimal`); and for the parent, the end of a simulation of
+//! caches.
 //!
-//! Works buffer by buffer, after the engine: when the process is killed meanwhile, that buffer is counted in part and the
-//! parent says so. Not here: the distances under optimal replacement, which the parent computes.
+//! Works buffer by buffer, after the engine: when the process is killed meanwhile, that buffer is
+//! counted in part and the parent says so. Not here: the distances under optimal replacement, which
+//! the parent computes.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -19,7 +21,8 @@ use crate::{
 /// Associativities looked at: up to this number of ways.
 pub const WAYS: u64 = 32;
 
-/// The granule that sets and optimal replacement are about: 64 bytes if asked for, else the largest. log2 of bytes.
+/// The granule that sets and optimal replacement are about: 64 bytes if asked for, else the
+/// largest. log2 of bytes.
 pub fn granule(granules: &[u8]) -> u8 {
     if granules.contains(&6) { 6 } else { granules.iter().copied().max().unwrap_or(6) }
 }
@@ -93,8 +96,8 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
     extra.count.store(count as u64, Release);
 }
 
-/// The results of a simulation of caches, finished with what was left in the buffers of these threads (indices of thread
-/// records); `None` where there was none. The process must be gone.
+/// The results of a simulation of caches, finished with what was left in the buffers of these
+/// threads (indices of thread records); `None` where there was none. The process must be gone.
 pub fn simulated(
     region: &Region,
     extra: &Extra,

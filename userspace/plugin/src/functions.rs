@@ -1,11 +1,13 @@
-//! Which code belongs to the functions that a run is restricted to (`--function`), or that it skips (`--skip-function`):
-//! by the symbols of mapped files.
+//! Which code belongs to the functions that a run is restricted to (`--function`), or that it skips
+//! (`--skip-function`): by the symbols of mapped files.
 //!
-//! A name means a symbol of this name, as it stands in the file or demangled without parameters and template arguments'
-//! hash, whole or from any `::` on; what a compiler splits off (`name.cold`, `name.constprop.0`) belongs to it.
+//! A name means a symbol of this name, as it stands in the file or demangled without parameters and
+//! template arguments' hash, whole or from any `::` on; what a compiler splits off (`name.cold`,
+//! `name.constprop.0`) belongs to it.
 //!
-//! Limits: copies inlined into other functions are not found, nor functions of files without a symbol table (whose
-//! separate debug file is looked for below `/usr/lib/debug/.build-id`); generated code has no names.
+//! Limits: copies inlined into other functions are not found, nor functions of files without a
+//! symbol table (whose separate debug file is looked for below `/usr/lib/debug/.build-id`);
+//! generated code has no names.
 
 use std::{
     collections::{BTreeMap, HashMap},

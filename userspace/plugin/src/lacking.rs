@@ -1,7 +1,8 @@
 //! Whether an instruction is one that processors have and QEMU's user mode has not.
 //!
-//! For the message after a SIGILL. By encoding: QEMU (7.2 to 10.0, `target/i386/tcg/decode-new.c.inc`) decodes no EVEX
-//! prefix, so nothing of AVX-512, and neither XOP nor 3DNow!. Not here: whether the instruction was executed.
+//! For the message after a SIGILL. By encoding: QEMU (7.2 to 10.0,
+//! `target/i386/tcg/decode-new.c.inc`) decodes no EVEX prefix, so nothing of AVX-512, and neither
+//! XOP nor 3DNow!. Not here: whether the instruction was executed.
 
 use iced_x86::{Decoder, DecoderOptions, EncodingKind, Mnemonic};
 

@@ -1,16 +1,18 @@
 //! The exact engine's source: a plugin of QEMU's user mode that records every access of a program.
 //!
-//! QEMU calls `qemu_plugin_install`. Translated code then calls `recorder`'s functions, whose events the analyses
-//! of `locality-reuse` and `locality-cachesim` take from full buffers, in a thread beside the one that filled them. Everything counted lies in
-//! a file that the parent maps when the process is gone ([`region`]). The plugin prints nothing, writes nothing of the program's,
-//! and when something fails it stops recording and says why in its file.
+//! QEMU calls `qemu_plugin_install`. Translated code then calls `recorder`'s functions, whose
+//! events the analyses of `locality-reuse` and `locality-cachesim` take from full buffers, in a
+//! thread beside the one that filled them. Everything counted lies in a file that the parent maps
+//! when the process is gone ([`region`]). The plugin prints nothing, writes nothing of the
+//! program's, and when something fails it stops recording and says why in its file.
 //!
-//! Modules in the order of use: `api` QEMU's functions, [`settings`] what the parent asks for, [`region`] the file,
-//! `process` what callbacks share, `translate`, `shape` and
-//! [`functions`] code, `recorder` events, `worker` and `analyses` what becomes of
-//! them, `syscalls`, [`objects`], `mask`, `execute`, `start` and `fork` the life of a process.
+//! Modules in the order of use: `api` QEMU's functions, [`settings`] what the parent asks for,
+//! [`region`] the file, `process` what callbacks share, `translate`, `shape` and [`functions`]
+//! code, `recorder` events, `worker` and `analyses` what becomes of them, `syscalls`, [`objects`],
+//! `mask`, `execute`, `start` and `fork` the life of a process.
 //!
-//! Limits: system calls' own accesses are not seen; one image has at most [`region::LANES`] threads at a time.
+//! Limits: system calls' own accesses are not seen; one image has at most [`region::LANES`] threads
+//! at a time.
 
 mod analyses;
 mod api;

@@ -1,9 +1,10 @@
-//! Which files the program's code lies in: read from `/proc/self/maps` when code runs at a new place, and logged in the
-//! region, since nobody can ask a dead process.
+//! Which files the program's code lies in: read from `/proc/self/maps` when code runs at a new
+//! place, and logged in the region, since nobody can ask a dead process.
 //!
-//! A line of the log is `AT START END OFFSET PATH`: a file mapping (all numbers hexadecimal, guest addresses) that was
-//! found when `AT` instructions were recorded. For an instruction the last fitting line not younger than it counts,
-//! so that a library mapped where another was is told from it. Not here: generated code, which has no line.
+//! A line of the log is `AT START END OFFSET PATH`: a file mapping (all numbers hexadecimal, guest
+//! addresses) that was found when `AT` instructions were recorded. For an instruction the last
+//! fitting line not younger than it counts, so that a library mapped where another was is told from
+//! it. Not here: generated code, which has no line.
 
 use std::{fmt::Write as _, ops::Range, sync::atomic::Ordering::Relaxed};
 
@@ -83,7 +84,8 @@ fn parse_file(line: &str) -> Option<(Range<u64>, u64, &str)> {
     parse(line).filter(|(.., path)| path.starts_with('/'))
 }
 
-/// Addresses, offset in the file and path of a line of `/proc/self/maps`; the path is empty where there is none.
+/// Addresses, offset in the file and path of a line of `/proc/self/maps`; the path is empty where
+/// there is none.
 pub fn parse(line: &str) -> Option<(Range<u64>, u64, &str)> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;

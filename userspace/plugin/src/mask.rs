@@ -1,7 +1,7 @@
 //! Which signals the program blocks, followed from its system calls, for the programs that it executes.
 //!
-//! QEMU keeps the program's mask to itself: the thread blocks other signals for the kernel. A new program would start
-//! with those.
+//! QEMU keeps the program's mask to itself: the thread blocks other signals for the kernel. A new
+//! program would start with those.
 //!
 //! Limits: what a handler of a signal blocks by itself and has not unblocked counts on after its return.
 

@@ -1,17 +1,19 @@
-//! Which data objects lie where, for simulations of caches: told by the program's own system calls, and by the symbols of
-//! the files that they map.
+//! Which data objects lie where, for simulations of caches: told by the program's own system calls,
+//! and by the symbols of the files that they map.
 //!
-//! Each object has a number and a line in the region's log, `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME` (numbers
-//! hexadecimal, the address that of a variable in its module); each place where it comes to lie is an entry of the region's
-//! list of placements, of which threads hear in order with their accesses. Nothing is told when memory is unmapped: nobody
-//! accesses it until something else lies there.
+//! Each object has a number and a line in the region's log,
+//! `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME` (numbers hexadecimal, the address that of
+//! a variable in its module); each place where it comes to lie is an entry of the region's list of
+//! placements, of which threads hear in order with their accesses. Nothing is told when memory is
+//! unmapped: nobody accesses it until something else lies there.
 //!
-//! Mappings without a file are one object for each size. [`HEAP`] is what allocators hand out in small pieces: memory from
-//! `brk`, mappings that are smaller than glibc's `mmap` threshold, and address space that was reserved without access.
+//! Mappings without a file are one object for each size. [`HEAP`] is what allocators hand out in
+//! small pieces: memory from `brk`, mappings that are smaller than glibc's `mmap` threshold, and
+//! address space that was reserved without access.
 //!
-//! Limits: variables without a symbol (stripped files, or symbols in a separate file) are their section; thread-local variables are their thread's
-//! stack, with which they are mapped, or the heap; shared memory of `shmat` has no name; a moved mapping of a file is one
-//! without a file.
+//! Limits: variables without a symbol (stripped files, or symbols in a separate file) are their
+//! section; thread-local variables are their thread's stack, with which they are mapped, or the
+//! heap; shared memory of `shmat` has no name; a moved mapping of a file is one without a file.
 
 use std::{
     cmp::Reverse,
@@ -93,8 +95,8 @@ pub fn after(process: &Process, vcpu: c_uint, number: i64, result: i64) -> bool 
     process.region().header().placements.load(Relaxed) != before
 }
 
-/// Places what is there before the program's first system call, once: its stack, of which the first events tell an
-/// address, its file and its interpreter.
+/// Places what is there before the program's first system call, once: its stack, of which the first
+/// events tell an address, its file and its interpreter.
 pub fn begin(process: &Process, events: &[Event]) {
     if !process.settings().tells_objects() {
         return;
@@ -253,8 +255,8 @@ struct Module {
     /// Bytes of memory from there on.
     bytes: u64,
     interpreter: Option<std::path::PathBuf>,
-    /// Sections, and then variables by address: of two at the same one the larger first, so that the smaller one is placed
-    /// into it.
+    /// Sections, and then variables by address: of two at the same one the larger first, so that
+    /// the smaller one is placed into it.
     variables: Vec<Variable>,
 }
 

@@ -1,8 +1,9 @@
 //! Which file a command really runs: scripts name an interpreter, and QEMU takes only x86-64 ELF files.
 //!
-//! Follows `load_script` and `load_elf_binary` of the kernel (`fs/binfmt_script.c`, `fs/binfmt_elf.c`) as far as a
-//! choice of file and arguments goes. Used by the parent for the command and by the plugin for what the command
-//! executes. Not here: searching `PATH`, `binfmt_misc` (such a file counts as foreign and runs natively).
+//! Follows `load_script` and `load_elf_binary` of the kernel (`fs/binfmt_script.c`,
+//! `fs/binfmt_elf.c`) as far as a choice of file and arguments goes. Used by the parent for the
+//! command and by the plugin for what the command executes. Not here: searching `PATH`,
+//! `binfmt_misc` (such a file counts as foreign and runs natively).
 
 use std::{
     ffi::{CStr, CString, OsStr},

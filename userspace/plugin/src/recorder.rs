@@ -1,7 +1,8 @@
-//! The hot path: callbacks that put events into the vCPU's buffer, and the cold one that empties a full buffer.
+//! The hot path: callbacks that put events into the vCPU's buffer, and the cold one that empties a
+//! full buffer.
 //!
-//! A vCPU runs one thread at a time, so its lane has one writer and no lock. Lanes and buffers lie in the region: what is
-//! not worked off when the process dies, the parent works off.
+//! A vCPU runs one thread at a time, so its lane has one writer and no lock. Lanes and buffers lie
+//! in the region: what is not worked off when the process dies, the parent works off.
 
 use std::{
     ffi::{c_uint, c_void},
@@ -29,7 +30,8 @@ const EVENT: u64 = size_of::<Event>() as u64;
 /// Tells the callbacks where lanes are.
 pub fn start(process: &Process) {
     let api = process.api();
-    // log2 size in bits 4 to 6 (`MemOpIdx`), direction in bits 16 and 17 (`plugins/api.c`, all versions so far).
+    // log2 size in bits 4 to 6 (`MemOpIdx`), direction in bits 16 and 17 (`plugins/api.c`, all
+    // versions so far).
     let sizes = (0..5u32).all(|shift| {
         // SAFETY: the function only looks at its argument.
         unsafe { (api.memory_size_shift)(shift << 4) == shift }
@@ -169,7 +171,8 @@ pub unsafe extern "C" fn on_told_block(vcpu: c_uint, block: *mut c_void) {
     push(vcpu, 0, Event::new(Kind::BLOCK, block as u32, 0).what());
 }
 
-/// As [`on_block`], for simulations: the stream has an event of blocks at which a function, a thread or a handler begins.
+/// As [`on_block`], for simulations: the stream has an event of blocks at which a function, a
+/// thread or a handler begins.
 pub unsafe extern "C" fn on_entered_block(vcpu: c_uint, block: *mut c_void) {
     count_block(vcpu, block as u64);
     // Kind and flags: a call, what is no access or block, or a jump out of a stub.
@@ -179,7 +182,8 @@ pub unsafe extern "C" fn on_entered_block(vcpu: c_uint, block: *mut c_void) {
     }
 }
 
-/// A block begins at which a signal handler does; the word is the block's index and, above, the signal's number.
+/// A block begins at which a signal handler does; the word is the block's index and, above, the
+/// signal's number.
 pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
     let word = word as u64;
     if !called(vcpu) {
@@ -215,7 +219,8 @@ pub fn note(vcpu: c_uint, kind: Kind, value: u64) {
     push(vcpu, value, Event::new(kind, NO_INSTRUCTION, value).what());
 }
 
-/// Has what lies in the program's memory placed from the start on, by what the vCPU's thread recorded just now.
+/// Has what lies in the program's memory placed from the start on, by what the vCPU's thread
+/// recorded just now.
 pub fn begin_objects(process: &Process, vcpu: c_uint) {
     if let Some(lane) = lane(vcpu).filter(|lane| lane.cursor.load(Relaxed) != 0) {
         objects::begin(process, recorded(process, vcpu, lane));
@@ -316,7 +321,8 @@ fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u
 fn recorded(process: &Process, vcpu: c_uint, lane: &Lane) -> &'static [Event] {
     let buffer = process.region().buffer(vcpu as usize, lane.filled.load(Relaxed)).as_ptr();
     let count = (lane.cursor.load(Relaxed).saturating_sub(buffer as u64) / EVENT) as usize;
-    // SAFETY: so many events of the buffer are written, and only this thread writes them; the region stays mapped.
+    // SAFETY: so many events of the buffer are written, and only this thread writes them; the
+    // region stays mapped.
     unsafe { std::slice::from_raw_parts(buffer, count.min(BUFFER_EVENTS)) }
 }
 
@@ -334,7 +340,8 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
         seen = Some(analyses::observe(process, vcpu, record, events));
         record.events.fetch_add(events.len() as u64, Relaxed);
     }
-    // In this order, whoever kills the process: the events are either in the ring with their numbers, or gone.
+    // In this order, whoever kills the process: the events are either in the ring with their
+    // numbers, or gone.
     lane.cursor.store(start, Release);
     lane.filled.store(0, Release);
     match seen {
@@ -356,7 +363,8 @@ fn record(process: &'static Process, lane: &Lane) -> Option<&'static ThreadRecor
     process.region().threads().get((lane.thread.load(Relaxed) as usize).checked_sub(1)?)
 }
 
-/// Works off what the vCPU's thread has in its buffer, and gives the turn to others: the thread may be about to block.
+/// Works off what the vCPU's thread has in its buffer, and gives the turn to others: the thread may
+/// be about to block.
 pub fn rest(vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     drain(vcpu);

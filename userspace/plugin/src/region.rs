@@ -1,9 +1,9 @@
 //! The file in which a traced process keeps everything that it counts: layout and mapping.
 //!
-//! One file for each image (a process between two `execve`), sparse and far larger than what is used, mapped shared by
-//! the process and, when it is gone, by the parent. All of it starts zeroed. Order: [`Header`], [`Lane`]s (one for each
-//! vCPU), [`ThreadRecord`]s, the log of mappings, rings of event buffers, tables of code and
-//! placements, and then the arena of analyses.
+//! One file for each image (a process between two `execve`), sparse and far larger than what is
+//! used, mapped shared by the process and, when it is gone, by the parent. All of it starts zeroed.
+//! Order: [`Header`], [`Lane`]s (one for each vCPU), [`ThreadRecord`]s, the log of mappings, rings
+//! of event buffers, tables of code and placements, and then the arena of analyses.
 //!
 //! Whoever reads a file must bear torn values: its writer may have been killed at any instruction.
 
@@ -147,11 +147,13 @@ pub struct Lane {
     pub thread: AtomicU32,
     /// Placements of which the thread was told.
     pub placed: AtomicU32,
-    /// Number of the event that was the first in the ring's first buffer: events that the engine had seen before it.
+    /// Number of the event that was the first in the ring's first buffer: events that the engine
+    /// had seen before it.
     pub base: AtomicU64,
     /// Buffers filled since that event; the cursor is in the one with this number modulo [`BUFFERS`].
     pub filled: AtomicU64,
-    /// Where the thread counts its executions of blocks: an address in the traced process; 0 before it has begun.
+    /// Where the thread counts its executions of blocks: an address in the traced process; 0 before
+    /// it has begun.
     pub counts: AtomicU64,
 }
 
@@ -237,7 +239,8 @@ impl Region {
         Err(refused)
     }
 
-    /// Memory of this process alone in the place of a file that could not be made: callbacks still find their lanes.
+    /// Memory of this process alone in the place of a file that could not be made: callbacks still
+    /// find their lanes.
     pub fn replace_by_private(at: &Region) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: replaces our own mapping by one of the same size.
@@ -267,7 +270,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Puts fresh memory where nothing was taken: what the program wrote there by mistake would be taken for zeros.
+    /// Puts fresh memory where nothing was taken: what the program wrote there by mistake would be
+    /// taken for zeros.
     fn empty_free_room(&self) -> io::Result<()> {
         let taken = self.taken().load(Ordering::Relaxed).min(self.len()).next_multiple_of(PAGE);
         let bytes = self.len().saturating_sub(taken);
@@ -317,7 +321,8 @@ impl Region {
         self.at(BUFFERS_AT + at * size_of::<Event>())
     }
 
-    /// The events in a thread's buffers that its engine, which has seen `consumed` events, has not; for the parent.
+    /// The events in a thread's buffers that its engine, which has seen `consumed` events, has not;
+    /// for the parent.
     pub fn unseen(&self, thread: usize, consumed: u64) -> Vec<Event> {
         let record = self.threads().get(thread);
         let lane_number = record.map_or(usize::MAX, |record| record.lane.load(Ordering::Relaxed) as usize);
@@ -408,7 +413,8 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.at(LOG_AT).as_ptr(), used) }
     }
 
-    /// Copies code tables, placements and log from another region, for a forked child whose translated code refers to them.
+    /// Copies code tables, placements and log from another region, for a forked child whose
+    /// translated code refers to them.
     ///
     /// # Safety
     /// Nobody may be writing either.
@@ -471,7 +477,8 @@ unsafe impl Arena for Region {
         let start = (offset as usize).next_multiple_of(PAGE);
         let end = (offset as usize).saturating_add(bytes).min(self.len()) / PAGE * PAGE;
         if start < end {
-            // SAFETY: whole pages of the arena that their owner has given up. A refusal only keeps the memory.
+            // SAFETY: whole pages of the arena that their owner has given up. A refusal only keeps
+            // the memory.
             unsafe {
                 libc::madvise(
                     self.at::<u8>(ARENA_AT + start).as_ptr().cast(),
@@ -502,8 +509,8 @@ fn map(file: i32, bytes: usize) -> io::Result<NonNull<u8>> {
     Ok(base)
 }
 
-/// The soft limit of a file's size, raised to the hard one until dropped: the program is limited in what it writes, not
-/// in what is counted about it.
+/// The soft limit of a file's size, raised to the hard one until dropped: the program is limited in
+/// what it writes, not in what is counted about it.
 struct RaisedLimit(libc::rlimit);
 
 impl RaisedLimit {

@@ -1,7 +1,7 @@
 //! What the parent asks of the plugin: words of QEMU's `-plugin` option, and QEMU's whole command line.
 //!
-//! The command line is made here for both, the parent that starts the first program and the plugin that starts what
-//! that program executes.
+//! The command line is made here for both, the parent that starts the first program and the plugin
+//! that starts what that program executes.
 
 use std::{
     ffi::{CString, OsStr},
@@ -57,8 +57,8 @@ pub struct Settings {
     pub sums: bool,
     /// Whether reuse is counted.
     pub reuse: bool,
-    /// The caches that are simulated, if any. With `one_order` all threads share the last of several levels; else each
-    /// thread has caches of its own.
+    /// The caches that are simulated, if any. With `one_order` all threads share the last of
+    /// several levels; else each thread has caches of its own.
     pub cache: Option<Config>,
     /// Functions whose costs in the simulation go to their callers.
     pub skipped: Vec<String>,
@@ -196,9 +196,10 @@ impl Settings {
 
     /// Arguments (the first is QEMU itself) and environment that run a program under QEMU with the plugin.
     ///
-    /// Variables of the dynamic linker and of QEMU are the program's, and are handed over by `-E`; one with a comma, which
-    /// `-E` would split, stays in the environment of both. Those of `-E` come first. QEMU before 8.1 hands the others over in
-    /// reverse (`linux-user/main.c`), so they are reversed here. Without a limit of the stack QEMU would give 8 MiB.
+    /// Variables of the dynamic linker and of QEMU are the program's, and are handed over by `-E`;
+    /// one with a comma, which `-E` would split, stays in the environment of both. Those of `-E`
+    /// come first. QEMU before 8.1 hands the others over in reverse (`linux-user/main.c`), so they
+    /// are reversed here. Without a limit of the stack QEMU would give 8 MiB.
     pub fn command(&self, program: &Program, environment: Vec<CString>) -> (Vec<CString>, Vec<CString>) {
         let text = |bytes: &[u8]| CString::new(bytes).unwrap_or_default();
         let mut arguments = vec![text(self.qemu.as_os_str().as_bytes())];

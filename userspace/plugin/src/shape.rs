@@ -1,9 +1,10 @@
 //! How an instruction's accesses reach the stream: from its bytes, which callback and which prepared word.
 //!
-//! QEMU calls back for each access that its generated code makes, which is not always the processor's: 16 and 32-byte
-//! vectors come as 8-byte pieces, 80-bit floats as 8 + 2, saved states as dozens. Pieces of one operand are joined, so
-//! that one operand of one executed instruction is one access (two when it is read and written), as in the live
-//! windows. A REP iteration is an execution of its own. Measured on QEMU 7.2; docs of the events: `locality-stream`.
+//! QEMU calls back for each access that its generated code makes, which is not always the
+//! processor's: 16 and 32-byte vectors come as 8-byte pieces, 80-bit floats as 8 + 2, saved states
+//! as dozens. Pieces of one operand are joined, so that one operand of one executed instruction is
+//! one access (two when it is read and written), as in the live windows. A REP iteration is an
+//! execution of its own. Measured on QEMU 7.2; docs of the events: `locality-stream`.
 //!
 //! Limits: neighbouring elements of a gather or masked move count as one access; a prefetch is none.
 
@@ -40,7 +41,8 @@ impl Shape {
     }
 }
 
-/// Set in the second word of an access after which a function begins though it is no call: [`Event::flags`] is 1.
+/// Set in the second word of an access after which a function begins though it is no call:
+/// [`Event::flags`] is 1.
 pub const LEADS_ON: u64 = 1 << 56;
 
 impl Shape {
@@ -116,7 +118,8 @@ pub fn shape(index: u32, address: u64, bytes: &[u8], factory: &mut InstructionIn
     }
 }
 
-/// Whether an access reads, and whether it writes; a conditional one counts, since QEMU calls back when it happens.
+/// Whether an access reads, and whether it writes; a conditional one counts, since QEMU calls back
+/// when it happens.
 fn directions(access: OpAccess) -> (bool, bool) {
     match access {
         OpAccess::Read | OpAccess::CondRead => (true, false),

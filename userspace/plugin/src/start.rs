@@ -1,7 +1,8 @@
-//! What QEMU changes about a program's start, and what is done against that: the process' name, and QEMU's own line on
-//! the program's stderr when a signal ends the program.
+//! What QEMU changes about a program's start, and what is done against that: the process' name, and
+//! QEMU's own line on the program's stderr when a signal ends the program.
 //!
-//! Limits: QEMU passes no variable of the environment twice, and shows addresses and an auxiliary vector of its own.
+//! Limits: QEMU passes no variable of the environment twice, and shows addresses and an auxiliary
+//! vector of its own.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -40,8 +41,8 @@ struct Functions {
 pub fn silence_signal_line() {
     let functions = Functions { read: None, write: Some(write), seek: None, close: None };
     let mode: &CStr = c"w";
-    // SAFETY: the plugin is being installed: QEMU has one thread, which writes nothing now. A stream of the C library
-    // takes the place of another.
+    // SAFETY: the plugin is being installed: QEMU has one thread, which writes nothing now. A
+    // stream of the C library takes the place of another.
     unsafe {
         let stream = fopencookie(std::ptr::null_mut(), mode.as_ptr(), functions);
         if !stream.is_null() {

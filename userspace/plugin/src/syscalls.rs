@@ -1,7 +1,7 @@
 //! System calls: where threads end, programs are replaced, signals get handlers and files are mapped.
 //!
-//! Numbers and arguments are those of x86-64 Linux (`arch/x86/entry/syscalls/syscall_64.tbl`). What the kernel itself
-//! reads and writes in the program's memory is not seen.
+//! Numbers and arguments are those of x86-64 Linux (`arch/x86/entry/syscalls/syscall_64.tbl`). What
+//! the kernel itself reads and writes in the program's memory is not seen.
 
 use std::{
     ffi::c_uint,

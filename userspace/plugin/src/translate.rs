@@ -1,7 +1,8 @@
 //! Translation: each block and its instructions are written down once, and get their callbacks.
 //!
-//! QEMU translates a block again when its cache is full, when a second thread begins, and when code was rewritten. The
-//! same bytes at the same address are the same block then; other bytes are a new one.
+//! QEMU translates a block again when its cache is full, when a second thread begins, and when code
+//! was rewritten. The same bytes at the same address are the same block then; other bytes are a new
+//! one.
 
 use std::{
     collections::HashMap,
@@ -117,8 +118,9 @@ fn translate(process: &Process, tb: *mut Tb) {
                 Shape::Joined(template) => (recorder::on_piece, template),
             };
             let instruction = (api.block_instruction)(tb, at);
-            // One callback for both directions: QEMU 7.2 mixes the two up where only one is asked for (a callback for
-            // loads is never called for one), and drops what helpers do where there are two callbacks.
+            // One callback for both directions: QEMU 7.2 mixes the two up where only one is asked
+            // for (a callback for loads is never called for one), and drops what helpers do where
+            // there are two callbacks.
             let both = MEM_READ | MEM_WRITE;
             (api.register_memory)(instruction, callback, NO_REGS, both, word as *mut c_void);
         }
@@ -149,8 +151,8 @@ impl Translation {
         let mut first = None;
         self.bytes.clear();
         for at in 0..count {
-            // SAFETY: handles are valid during the callback. In user mode QEMU has just read these bytes at their
-            // host address, which is the guest's plus a constant.
+            // SAFETY: handles are valid during the callback. In user mode QEMU has just read these
+            // bytes at their host address, which is the guest's plus a constant.
             unsafe {
                 let instruction = (api.block_instruction)(tb, at);
                 let size = (api.instruction_size)(instruction);
@@ -174,7 +176,8 @@ impl Translation {
         Some((address, sizes))
     }
 
-    /// Whether the block in `self.bytes` only passes control on, so that the next one is the function that was called.
+    /// Whether the block in `self.bytes` only passes control on, so that the next one is the
+    /// function that was called.
     fn is_stub(&self, address: u64, sizes: &[u8]) -> bool {
         let mut from = 0;
         let record = |size: &u8| {
@@ -187,7 +190,8 @@ impl Translation {
         sizes.len() <= 3 && locality_cachesim::is_stub(&sizes.iter().map(record).collect::<Vec<_>>())
     }
 
-    /// The block's index, new or known, and in `self.shapes` how its instructions are recorded. `None` without room.
+    /// The block's index, new or known, and in `self.shapes` how its instructions are recorded.
+    /// `None` without room.
     fn block(&mut self, process: &Process, address: u64, sizes: &[u8]) -> Option<u32> {
         let region = process.region();
         let header = region.header();

@@ -1,9 +1,10 @@
 //! Threads take turns, for runs with one global order (`order=one`).
 //!
-//! Whoever holds the turn fills its buffer, has it analysed, and passes the turn on; so the one analysis sees the events
-//! of all threads in an order in which the program really ran. A thread that blocks in a system call gives the turn
-//! back first. QEMU itself sometimes stops all vCPUs (to flush translated code), while one holds the turn and others wait
-//! for it: whoever has waited [`PATIENCE`] goes on without it, and is counted.
+//! Whoever holds the turn fills its buffer, has it analysed, and passes the turn on; so the one
+//! analysis sees the events of all threads in an order in which the program really ran. A thread
+//! that blocks in a system call gives the turn back first. QEMU itself sometimes stops all vCPUs
+//! (to flush translated code), while one holds the turn and others wait for it: whoever has waited
+//! [`PATIENCE`] goes on without it, and is counted.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},

@@ -1,12 +1,14 @@
-//! Analyses beside the program: a thread for each of the program's threads that works off the buffers which that one has
-//! filled, so that recording and counting overlap where processors are free.
+//! Analyses beside the program: a thread for each of the program's threads that works off the
+//! buffers which that one has filled, so that recording and counting overlap where processors are
+//! free.
 //!
-//! Buffers are handed over in order, one at a time, and the engine belongs to whoever has a buffer to work off: to the
-//! worker as long as there are filled ones, else to the program's thread. The locks are taken once in a buffer. Signals
-//! are blocked in workers: all of them are the program's.
+//! Buffers are handed over in order, one at a time, and the engine belongs to whoever has a buffer
+//! to work off: to the worker as long as there are filled ones, else to the program's thread. The
+//! locks are taken once in a buffer. Signals are blocked in workers: all of them are the program's.
 //!
-//! Not here: runs in one global order, and processes that may use one processor only, which count where they record.
-//! Limits: a program that dies by a signal interrupts its worker, so that the accesses of one batch are counted in part.
+//! Not here: runs in one global order, and processes that may use one processor only, which count
+//! where they record. Limits: a program that dies by a signal interrupts its worker, so that the
+//! accesses of one batch are counted in part.
 
 use std::{
     ffi::c_uint,
@@ -69,7 +71,8 @@ impl Worker {
         if queue.idle && queue.filled - queue.done >= WAKE_AT {
             self.work.notify_one();
         }
-        // The one that is filled next counts too. When there is none, not one but half of them are waited for.
+        // The one that is filled next counts too. When there is none, not one but half of them are
+        // waited for.
         if queue.filled - queue.done >= BUFFERS as u64 {
             drop(self.wait(queue, BUFFERS as u64 / 2));
         }
@@ -122,7 +125,8 @@ impl Worker {
     }
 }
 
-/// The worker of a lane's thread, which is made if it is not there yet; `None` when the thread is to count by itself.
+/// The worker of a lane's thread, which is made if it is not there yet; `None` when the thread is
+/// to count by itself.
 pub fn of(process: &'static Process, vcpu: c_uint, record: &'static ThreadRecord) -> Option<&'static Worker> {
     let slot = WORKERS.get(vcpu as usize)?;
     let known = slot.load(Relaxed);

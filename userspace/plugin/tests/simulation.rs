@@ -1,5 +1,5 @@
-//! A program under QEMU with simulated caches, read back as the parent does. Needs `qemu-x86_64`; without it nothing is
-//! checked here.
+//! A program under QEMU with simulated caches, read back as the parent does. Needs `qemu-x86_64`;
+//! without it nothing is checked here.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::{

@@ -1,4 +1,5 @@
-//! Looks functions up in loaded objects, by the dynamic linker's own tables: `dlsym` may allocate, and may take a lock.
+//! Looks functions up in loaded objects, by the dynamic linker's own tables: `dlsym` may allocate,
+//! and may take a lock.
 
 use core::ffi::{CStr, c_char};
 

@@ -1,8 +1,9 @@
-//! The functions that stand before the C library's, in assembly: a call that is not recorded ends in a jump, with all arguments and the
-//! return address as they came.
+//! The functions that stand before the C library's, in assembly: a call that is not recorded ends
+//! in a jump, with all arguments and the return address as they came.
 //!
-//! What is recorded calls `followed` with the caller's registers in a frame that unwinders know (`.cfi`), so that a signal handler,
-//! a debugger or an exception finds its way through it. Only the registers that a call may change are touched otherwise.
+//! What is recorded calls `followed` with the caller's registers in a frame that unwinders know
+//! (`.cfi`), so that a signal handler, a debugger or an exception finds its way through it. Only
+//! the registers that a call may change are touched otherwise.
 
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
@@ -253,7 +254,8 @@ extern "C" fn begin() {
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// An allocation of `$size` bytes (an instruction sequence that leaves them in rax, or jumps to 9 where they overflow).
+/// An allocation of `$size` bytes (an instruction sequence that leaves them in rax, or jumps to 9
+/// where they overflow).
 macro_rules! allocation {
     ($name:ident, $place:literal, $($size:literal),+) => {
         /// Of the C library.
@@ -440,7 +442,8 @@ pub unsafe extern "C" fn munmap() {
     )
 }
 
-/// Of the C library: a process that gives up reading the time stamp counter (strict seccomp, `PR_SET_TSC`) is recorded no more.
+/// Of the C library: a process that gives up reading the time stamp counter (strict seccomp,
+/// `PR_SET_TSC`) is recorded no more.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl() {

@@ -1,8 +1,8 @@
 //! Our variables in the environment: taken out before the program could see them.
 //!
-//! The tracer adds two at the end, the library's path to `LD_PRELOAD` among them. What is taken out leaves no hole that a program could
-//! fall into which looks for the kernel's auxiliary vector behind its environment: an entry of that vector that says nothing
-//! (`AT_IGNORE`) takes the place.
+//! The tracer adds two at the end, the library's path to `LD_PRELOAD` among them. What is taken out
+//! leaves no hole that a program could fall into which looks for the kernel's auxiliary vector
+//! behind its environment: an entry of that vector that says nothing (`AT_IGNORE`) takes the place.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -46,7 +46,8 @@ impl Path {
     }
 }
 
-/// Takes our variables out of an environment, and returns where the value of ours was; `None` where there is none.
+/// Takes our variables out of an environment, and returns where the value of ours was; `None` where
+/// there is none.
 ///
 /// # Safety
 /// An array of strings that ends with a null pointer, and may be written.

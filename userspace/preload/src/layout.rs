@@ -1,7 +1,8 @@
-//! The memory that recorder and tracer share: one sparse file of [`Shared`], mapped by the tracer and by each process that is recorded.
+//! The memory that recorder and tracer share: one sparse file of [`Shared`], mapped by the tracer
+//! and by each process that is recorded.
 //!
-//! The recorder writes, the tracer reads and never believes: every number is checked where it is used. All times are readings of the
-//! time stamp counter.
+//! The recorder writes, the tracer reads and never believes: every number is checked where it is
+//! used. All times are readings of the time stamp counter.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -33,7 +34,8 @@ pub struct Front {
     pub free_min: AtomicU64,
     /// Explicit padding.
     pub reserved: [u64; 6],
-    /// Allocations of less, counted without a lock: of two threads that share a stripe, one may overwrite the other's.
+    /// Allocations of less, counted without a lock: of two threads that share a stripe, one may
+    /// overwrite the other's.
     pub small: [Stripe; STRIPES],
 }
 
@@ -116,7 +118,8 @@ pub const fn of_kind(kind: u64) -> (u8, u8, u32) {
     (kind as u8, (kind >> 8) as u8, (kind >> 32) as u32)
 }
 
-/// Registers in a [`Stack`]: rbx, r12, r13, r14, r15, rbp, rsp at the function's entry, and the address of the function called.
+/// Registers in a [`Stack`]: rbx, r12, r13, r14, r15, rbp, rsp at the function's entry, and the
+/// address of the function called.
 pub const REGISTERS: usize = 8;
 
 /// A site that was not met before.

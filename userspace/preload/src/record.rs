@@ -1,8 +1,9 @@
 //! What is written of a call: names of sites, events, stacks.
 //!
-//! An event takes its place in the ring by one exchange and is read when its sequence number is there, so that no state of a
-//! thread is left behind wherever a signal interrupts it. The order of the ring is that of the blocks: an end is written before
-//! the allocator can give the address away again, a beginning before anybody could end it.
+//! An event takes its place in the ring by one exchange and is read when its sequence number is
+//! there, so that no state of a thread is left behind wherever a signal interrupts it. The order of
+//! the ring is that of the blocks: an end is written before the allocator can give the address away
+//! again, a beginning before anybody could end it.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -267,7 +268,8 @@ unsafe fn hand_on(real: u64, which: usize, arguments: &[u64; 6]) -> u64 {
 /// An allocation that may be recorded: carries it out, and returns what it returned.
 ///
 /// # Safety
-/// Called by the assembly, with the registers of a call of the function of the place `which`, and the table of real ones.
+/// Called by the assembly, with the registers of a call of the function of the place `which`, and
+/// the table of real ones.
 pub unsafe fn followed(frame: &Frame, which: usize, real: &Real) -> u64 {
     let real = real.get(which).map_or(0, |real| real.load(Ordering::Relaxed));
     let arguments = &frame.arguments;

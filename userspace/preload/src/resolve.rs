@@ -1,6 +1,7 @@
 //! Which functions calls are handed on to: those that would have been called without us.
 //!
-//! The next definition behind ours in the dynamic linker's order of search, as `dlsym(RTLD_NEXT)` has it, for each name.
+//! The next definition behind ours in the dynamic linker's order of search, as `dlsym(RTLD_NEXT)`
+//! has it, for each name.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,12 @@
-//! Programs that a recorded process starts: each that may be recorded gets our variables again, on its way through the C library's
-//! functions (`execve` and its like, `posix_spawn`).
+//! Programs that a recorded process starts: each that may be recorded gets our variables again, on
+//! its way through the C library's functions (`execve` and its like, `posix_spawn`).
 //!
-//! A program is looked at before, as the tracer does with the one that it launches: what is set-uid, static, of another C library, built
-//! with a sanitizer or a translator starts as it would alone. The exec is the only place where the recorder makes system calls
-//! (`open`, `fstat`, `fgetxattr`, `pread64`, `close`), and none in a process that has set a seccomp filter through the C library. Not recorded are programs
-//! started by system calls of the program's own, by `system` and `popen`, and those with more than [`VARIABLES_MAX`] variables.
+//! A program is looked at before, as the tracer does with the one that it launches: what is
+//! set-uid, static, of another C library, built with a sanitizer or a translator starts as it would
+//! alone. The exec is the only place where the recorder makes system calls (`open`, `fstat`,
+//! `fgetxattr`, `pread64`, `close`), and none in a process that has set a seccomp filter through
+//! the C library. Not recorded are programs started by system calls of the program's own, by
+//! `system` and `popen`, and those with more than [`VARIABLES_MAX`] variables.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;

@@ -1,17 +1,19 @@
 //! How far a thread's stack reaches, so that a copy of it touches nothing that is not there.
 //!
-//! No system call may be made, and no fault survived, so only what is certain counts: the page of the stack pointer; the first
-//! thread's stack up to the strings of its environment; and a thread's stack of glibc, as the thread's own descriptor says. A signal's stack, a
-//! fiber's or one that the program brought itself is copied up to the end of the page.
+//! No system call may be made, and no fault survived, so only what is certain counts: the page of
+//! the stack pointer; the first thread's stack up to the strings of its environment; and a thread's
+//! stack of glibc, as the thread's own descriptor says. A signal's stack, a fiber's or one that the
+//! program brought itself is copied up to the end of the page.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: u64 = 4096;
-/// The first thread's stack is not believed to be longer: between it and the next mapping lie 128 MiB at least (`mmap_base` of
-/// arch/x86/mm/mmap.c).
+/// The first thread's stack is not believed to be longer: between it and the next mapping lie 128
+/// MiB at least (`mmap_base` of arch/x86/mm/mmap.c).
 const FIRST_MAX: u64 = 16 << 20;
-/// Where in glibc's descriptor of a thread block, size and guard of its stack are looked for: at 0x690 in 2.31 to 2.41.
+/// Where in glibc's descriptor of a thread block, size and guard of its stack are looked for: at
+/// 0x690 in 2.31 to 2.41.
 const DESCRIPTOR: (u64, u64) = (0x600, 0x7c0);
 
 /// The first thread's stack reaches so far at least; 0 where nobody knows.
@@ -19,8 +21,8 @@ pub static FIRST_END: AtomicU64 = AtomicU64::new(0);
 /// Where the descriptor tells of the stack, once it was found.
 static FOUND_AT: AtomicU64 = AtomicU64::new(0);
 
-/// Says where a string of the environment lies: above everything on the first thread's stack, where the kernel put it, unless
-/// somebody has moved it. Called on that stack.
+/// Says where a string of the environment lies: above everything on the first thread's stack, where
+/// the kernel put it, unless somebody has moved it. Called on that stack.
 pub fn learn_first(string: u64) {
     let here = &raw const string as u64;
     if string > here && string - here < FIRST_MAX {
@@ -37,7 +39,8 @@ pub fn end(rsp: u64) -> u64 {
     }
     let page_end = (rsp | (PAGE - 1)).wrapping_add(1);
     let descriptor: u64;
-    // SAFETY: by the ABI the first word of a thread's block is its own address; an allocator of glibc reads its neighbours at each call.
+    // SAFETY: by the ABI the first word of a thread's block is its own address; an allocator of
+    // glibc reads its neighbours at each call.
     unsafe { asm!("mov {}, fs:[0]", out(reg) descriptor, options(nostack, readonly, preserves_flags)) };
     // Within one page, for what lies behind the descriptor of another library need not be there.
     if rsp >= descriptor || !descriptor.is_multiple_of(64) || descriptor % PAGE + DESCRIPTOR.1 + 24 > PAGE {
@@ -64,7 +67,8 @@ pub fn end(rsp: u64) -> u64 {
     page_end
 }
 
-/// Whether these are the block, its size and its guard of a thread whose descriptor lies at the block's end and whose stack holds `rsp`.
+/// Whether these are the block, its size and its guard of a thread whose descriptor lies at the
+/// block's end and whose stack holds `rsp`.
 fn is_stack(descriptor: u64, rsp: u64, block: u64, size: u64, guard: u64) -> bool {
     let end = block.wrapping_add(size);
     (block | size | guard).is_multiple_of(PAGE)

@@ -1,5 +1,5 @@
-//! SQL of the tables about data objects: `object`, `record`, `member`, `field`, `located`, `heap`, `allocation_site`. Columns stand in the
-//! order of `schema`.
+//! SQL of the tables about data objects: `object`, `record`, `member`, `field`, `located`, `heap`,
+//! `allocation_site`. Columns stand in the order of `schema`.
 //!
 //! Not here: when rows are written (`writer`), and how they are read (`data_tables`).
 

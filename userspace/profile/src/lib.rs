@@ -1,10 +1,11 @@
 //! The profile file `*.locality`: a SQLite database, written while a trace runs, read by reports.
 //!
-//! It holds what [`locality_analysis::model::Profile`] holds and nothing else; above all no memory of the traced program.
-//! `docs/format.md` describes tables, units and keys for people with the `sqlite3` shell. Not here: any analysis.
+//! It holds what [`locality_analysis::model::Profile`] holds and nothing else; above all no memory
+//! of the traced program. `docs/format.md` describes tables, units and keys for people with the
+//! `sqlite3` shell. Not here: any analysis.
 //!
-//! Limits: one writer per file. Rows wait in memory until [`Writer::commit`], so a killed tracer loses what came after
-//! its last commit.
+//! Limits: one writer per file. Rows wait in memory until [`Writer::commit`], so a killed tracer
+//! loses what came after its last commit.
 
 mod data_rows;
 mod data_tables;

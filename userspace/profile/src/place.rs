@@ -1,7 +1,7 @@
 //! Where a profile comes to lie: what is there already, who owns the new file, what the first bytes say.
 //!
-//! Not here: SQL. Limit: a directory that another user can write to can be raced; nothing foreign is opened or
-//! overwritten then, but creation may fail.
+//! Not here: SQL. Limit: a directory that another user can write to can be raced; nothing foreign
+//! is opened or overwritten then, but creation may fail.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -32,7 +32,8 @@ pub(crate) enum Kind {
     Foreign(&'static str),
 }
 
-/// SQLite's file header: magic at 0, application id (big-endian) at 68. <https://www.sqlite.org/fileformat.html#the_database_header>
+/// SQLite's file header: magic at 0, application id (big-endian) at 68.
+/// <https://www.sqlite.org/fileformat.html#the_database_header>
 const HEADER_BYTES: u64 = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const APPLICATION_ID_AT: usize = 68;
@@ -75,9 +76,10 @@ fn kind_of_bytes(head: &[u8]) -> Kind {
     }
 }
 
-/// Creates the empty file with mode 0600. An earlier profile becomes `FILE.old`, as `perf record` does; anything else
-/// is left alone. Returns the path to open, its directory free of symbolic links, and the locked file: who holds it is
-/// still writing, and it must be closed after the database (`fcntl(2)`: closing it drops the database's own locks).
+/// Creates the empty file with mode 0600. An earlier profile becomes `FILE.old`, as `perf record`
+/// does; anything else is left alone. Returns the path to open, its directory free of symbolic
+/// links, and the locked file: who holds it is still writing, and it must be closed after the
+/// database (`fcntl(2)`: closing it drops the database's own locks).
 ///
 /// `is_ours` knows files that are no profiles and may give way too.
 pub(crate) fn create_empty(
@@ -121,8 +123,9 @@ fn has_samples(path: &Path) -> Option<bool> {
     database.query_row("SELECT EXISTS (SELECT 1 FROM sample)", [], |row| row.get(0)).ok()
 }
 
-/// Renames an earlier profile, unless it is empty and would displace one with samples. With it goes the journal
-/// of a killed tracer if there is one. Removes an empty file, so that what was set aside before stays.
+/// Renames an earlier profile, unless it is empty and would displace one with samples. With it goes
+/// the journal of a killed tracer if there is one. Removes an empty file, so that what was set
+/// aside before stays.
 fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
     let Some(there) = may_replace(path, is_ours)? else { return Ok(()) };
     if File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))) {

@@ -2,8 +2,8 @@
 //!
 //! Not here: the tables (`tables`).
 //!
-//! Limits: reading a file whose tracer was killed inside a transaction needs write permission once, to play back the
-//! journal. The whole profile is held in memory.
+//! Limits: reading a file whose tracer was killed inside a transaction needs write permission once,
+//! to play back the journal. The whole profile is held in memory.
 
 use std::io;
 use std::path::Path;
@@ -95,8 +95,9 @@ fn open(path: &Path) -> Result<Connection, Error> {
 fn open_with(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let database = Connection::open_with_flags(path, flags)?;
     database.busy_timeout(std::time::Duration::from_secs(2))?;
-    // SQLite refuses a file that is shorter than its header says, unless the schema is declared writable; then it
-    // reads as far as the file goes, which is what we want of a truncated profile. We write nothing.
+    // SQLite refuses a file that is shorter than its header says, unless the schema is declared
+    // writable; then it reads as far as the file goes, which is what we want of a truncated
+    // profile. We write nothing.
     database.pragma_update(None, "writable_schema", "ON")?;
     // The first read plays back a journal.
     version(&database)?;

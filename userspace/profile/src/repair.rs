@@ -1,7 +1,7 @@
 //! Makes what was decoded whole: every id refers to something, and a notice says what is missing.
 //!
-//! Needed after a kill (a row written, its partner not yet) and for damaged files. A healthy finished file passes
-//! unchanged.
+//! Needed after a kill (a row written, its partner not yet) and for damaged files. A healthy
+//! finished file passes unchanged.
 
 use locality_analysis::model::{
     Accessed, Frame, LoadId, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch,
@@ -102,7 +102,8 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     profile
 }
 
-/// Ids of objects, members and accesses that lead nowhere are forgotten: what is left of an access is that its object is not known.
+/// Ids of objects, members and accesses that lead nowhere are forgotten: what is left of an access
+/// is that its object is not known.
 fn settle_objects(profile: &mut Profile, find: impl Fn(Accessed) -> Option<Accessed>) {
     let (objects, fields, records) = (profile.objects.len(), profile.fields.len(), profile.records.len());
     profile.located.retain_mut(|located| {

@@ -1,7 +1,8 @@
-//! A place for a file that is written at one stroke, when all is measured: made before, so that what is wrong with it is known
-//! before anything is measured.
+//! A place for a file that is written at one stroke, when all is measured: made before, so that
+//! what is wrong with it is known before anything is measured.
 //!
-//! Not here: what is written. Limit: whoever is killed before leaves an empty file, which gives way to the next one.
+//! Not here: what is written. Limit: whoever is killed before leaves an empty file, which gives way
+//! to the next one.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::place::{self, Owner};
 
-/// An empty file with mode 0600; when nothing is written it is removed, and what was there before is there again.
+/// An empty file with mode 0600; when nothing is written it is removed, and what was there before
+/// is there again.
 #[derive(Debug)]
 pub struct Reserved {
     path: PathBuf,
@@ -22,7 +24,8 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Makes it. An earlier profile becomes `FILE.old`, and so does what `is_ours` knows; anything else is an error.
+    /// Makes it. An earlier profile becomes `FILE.old`, and so does what `is_ours` knows; anything
+    /// else is an error.
     pub fn create(path: &Path, owner: Option<Owner>, is_ours: impl Fn(&Path) -> bool) -> Result<Self, Error> {
         let has_earlier = fs::metadata(path).is_ok_and(|there| there.len() > 0);
         let (path, file) = place::create_empty(path, owner, &is_ours)?;

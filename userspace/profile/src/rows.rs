@@ -1,4 +1,5 @@
-//! One row of the profile, and the SQL that stores it. All but watches, uses, loads and `located` replace a row of the same id.
+//! One row of the profile, and the SQL that stores it. All but watches, uses, loads and `located`
+//! replace a row of the same id.
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 

@@ -6,8 +6,9 @@ pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 /// `PRAGMA user_version`: the format this program writes.
 pub const SCHEMA_VERSION: i64 = 4;
 
-/// Everything that a new file needs. Foreign keys are documented in docs/format.md but not enforced: a killed tracer may
-/// leave a row whose partner was never written, and the reader mends that.
+/// Everything that a new file needs. Foreign keys are documented in docs/format.md but not
+/// enforced: a killed tracer may leave a row whose partner was never written, and the reader mends
+/// that.
 pub(crate) const CREATE: &str = "
 CREATE TABLE run (
     id INTEGER PRIMARY KEY CHECK (id = 0),

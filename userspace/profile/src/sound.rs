@@ -1,8 +1,8 @@
-//! Leaves out rows whose numbers nothing measured can have: probabilities that no policy gives, times of years, counts
-//! beyond what a run can hold, numbers that are not finite.
+//! Leaves out rows whose numbers nothing measured can have: probabilities that no policy gives,
+//! times of years, counts beyond what a run can hold, numbers that are not finite.
 //!
-//! A damaged or forged cell would otherwise outweigh all others, or make sums overflow. What is left out is said in
-//! the notice about damage. Not here: ids that lead nowhere (`repair`).
+//! A damaged or forged cell would otherwise outweigh all others, or make sums overflow. What is
+//! left out is said in the notice about damage. Not here: ids that lead nowhere (`repair`).
 
 use locality_analysis::model::{
     Access, Heap, Ledger, Load, Outcome, Overhead, Rate, Run, Seen, Use, Watch, Window,

@@ -1,6 +1,7 @@
-//! Decoder of format versions 1 to 4: one function per table. Version 1 has neither windows nor uses, version 2 no data objects
-//! (`data_tables`), version 3 neither loads of lines nor counts of hardware. A table that cannot be read to its end gives the rows before the
-//! damage, and a sentence.
+//! Decoder of format versions 1 to 4: one function per table. Version 1 has neither windows nor
+//! uses, version 2 no data objects (`data_tables`), version 3 neither loads of lines nor counts of
+//! hardware. A table that cannot be read to its end gives the rows before the damage, and a
+//! sentence.
 
 use locality_analysis::model::{
     Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, Ledger, Load, Module, ModuleId, Outcome,
@@ -17,7 +18,8 @@ use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
 const LARGEST_ID: i64 = 1 << 24;
 
-/// Reads everything there is. `is_whole`: SQLite finds nothing wrong with the file, so a wrong value is its row's alone.
+/// Reads everything there is. `is_whole`: SQLite finds nothing wrong with the file, so a wrong
+/// value is its row's alone.
 pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Decoded {
     let mut tables = Tables { database, is_whole, damage: Vec::new() };
     let has_windows = version >= 2;
@@ -98,7 +100,8 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// All rows of a table by ascending id, up to where the file cannot be read; without those that have a wrong value.
+    /// All rows of a table by ascending id, up to where the file cannot be read; without those that
+    /// have a wrong value.
     fn rows_with_ids<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<(i64, T)> {
         let (mut values, mut wrong) = (Vec::new(), None);
         if let Err(error) = self.read_rows(table, decode, &mut values, &mut wrong) {
@@ -136,8 +139,8 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// A table whose ids are indices. Gaps are filled with default values: a killed tracer may have written a row before
-    /// one with a smaller id.
+    /// A table whose ids are indices. Gaps are filled with default values: a killed tracer may have
+    /// written a row before one with a smaller id.
     pub(crate) fn dense<T: Default>(&mut self, table: &str, decode: Decode<T>) -> Vec<T> {
         let rows = self.rows_with_ids(table, decode);
         let mut values = Vec::with_capacity(rows.len());
@@ -161,8 +164,9 @@ fn get<T: FromSql>(row: &Row<'_>, at: usize) -> rusqlite::Result<T> {
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(at, value.data_type(), error.into()))
 }
 
-/// Reads columns one after the other, in the order of the schema: looking each up by name costs more than reading it.
-/// Struct literals below are in column order for that reason; the round-trip tests notice a swap.
+/// Reads columns one after the other, in the order of the schema: looking each up by name costs
+/// more than reading it. Struct literals below are in column order for that reason; the round-trip
+/// tests notice a swap.
 pub(crate) struct Columns<'r> {
     row: &'r Row<'r>,
     next: usize,

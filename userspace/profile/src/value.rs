@@ -1,6 +1,7 @@
 //! How model values look in a column: enums as words, unsigned numbers in SQLite's signed 64 bits.
 //!
-//! Numbers above `i64::MAX` (kernel-half addresses) wrap to negative ones; `printf('%x', …)` in SQL shows them right.
+//! Numbers above `i64::MAX` (kernel-half addresses) wrap to negative ones; `printf('%x', …)` in SQL
+//! shows them right.
 
 use locality_analysis::model::{AccessKind, Mode, ObjectKind};
 

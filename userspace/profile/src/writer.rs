@@ -1,11 +1,12 @@
 //! Writes a profile while the trace runs.
 //!
-//! Rows wait in memory and go to the file in one short transaction per second, in rollback-journal mode: between
-//! transactions exactly one file exists and it is whole. A tracer killed inside a transaction leaves `FILE-journal`
-//! beside it, which the next reader plays back. `synchronous` is off: a killed process must not cost data (the kernel has
-//! the pages), a power cut may.
+//! Rows wait in memory and go to the file in one short transaction per second, in rollback-journal
+//! mode: between transactions exactly one file exists and it is whole. A tracer killed inside a
+//! transaction leaves `FILE-journal` beside it, which the next reader plays back. `synchronous` is
+//! off: a killed process must not cost data (the kernel has the pages), a power cut may.
 //!
-//! Limits: memory is bounded by [`PENDING_LIMIT`] rows, those of the header aside; at most one writer per file.
+//! Limits: memory is bounded by [`PENDING_LIMIT`] rows, those of the header aside; at most one
+//! writer per file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ const PENDING_LIMIT: usize = 8192;
 /// Longest time that rows wait.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a commit waits for a reader. It stands in the tracer's way, so it is short; what could not be written stays
-/// in memory.
+/// How long a commit waits for a reader. It stands in the tracer's way, so it is short; what could
+/// not be written stays in memory.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// An open profile. Dropping it without [`Writer::finish`] leaves a file that reads as partial.
@@ -51,8 +52,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates the file with mode 0600. An earlier profile of that name becomes `FILE.old`; a file that is no profile is
-    /// an error.
+    /// Creates the file with mode 0600. An earlier profile of that name becomes `FILE.old`; a file
+    /// that is no profile is an error.
     pub fn create(path: &Path, owner: Option<Owner>) -> Result<Self, Error> {
         let (path, lock) = place::create_empty(path, owner, &|_| false)?;
         let made = Self::open_new(&path).map_err(|error| Error::sqlite(&path, error));
@@ -67,7 +68,8 @@ impl Writer {
                 _lock: lock,
             }),
             Err(error) => {
-                // It holds nothing yet and is ours; if it cannot be removed either, the first error tells more.
+                // It holds nothing yet and is ours; if it cannot be removed either, the first error
+                // tells more.
                 let _ = std::fs::remove_file(&path);
                 Err(error)
             }
@@ -98,8 +100,8 @@ impl Writer {
         &self.path
     }
 
-    /// Stores or replaces the description of the run. Call it early, so that a killed trace has one, and again when
-    /// something changes.
+    /// Stores or replaces the description of the run. Call it early, so that a killed trace has
+    /// one, and again when something changes.
     pub fn put_run(&mut self, run: &Run) -> Result<(), Error> {
         self.put(Row::Run(Box::new(run.clone())))
     }
@@ -151,8 +153,8 @@ impl Writer {
         self.put(Row::Watch(id, Box::new(watch.clone())))
     }
 
-    /// Tells how many accesses lie between the use and the reuse of a watch that was added, if that is known; ids are numbers in
-    /// the order of adding.
+    /// Tells how many accesses lie between the use and the reuse of a watch that was added, if that
+    /// is known; ids are numbers in the order of adding.
     pub fn put_counted(&mut self, id: WatchId, accesses: Option<u64>) -> Result<(), Error> {
         self.put(Row::Counted(id, accesses))
     }
@@ -187,7 +189,8 @@ impl Writer {
         self.put(Row::Field(id, field.clone()))
     }
 
-    /// Says in which object an access lies. Each access once. Watches are numbered in the order in which they are appended.
+    /// Says in which object an access lies. Each access once. Watches are numbered in the order in
+    /// which they are appended.
     pub fn append_located(&mut self, located: Located) -> Result<(), Error> {
         self.put(Row::Located(located))
     }
@@ -197,8 +200,8 @@ impl Writer {
         self.put(Row::Heap(Box::new(heap.clone())))
     }
 
-    /// Takes a row; writes all of them when a second has passed or too many wait. After an error everything taken so far
-    /// still waits; only where the limit is reached is the new row refused.
+    /// Takes a row; writes all of them when a second has passed or too many wait. After an error
+    /// everything taken so far still waits; only where the limit is reached is the new row refused.
     fn put(&mut self, row: Row) -> Result<(), Error> {
         // The header is a handful of rows, and the most that a report can lose.
         if self.pending.len() >= PENDING_LIMIT && !row.is_header() {
@@ -219,8 +222,8 @@ impl Writer {
         }
     }
 
-    /// Writes what waits. Call it once a second also when nothing new arrives. After an error nothing of it is in the
-    /// file, everything still waits, and the call can be repeated.
+    /// Writes what waits. Call it once a second also when nothing new arrives. After an error
+    /// nothing of it is in the file, everything still waits, and the call can be repeated.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.last_commit = Instant::now();
         if self.pending.is_empty() {
@@ -242,8 +245,8 @@ impl Writer {
         self.database.close().map_err(|(_, error)| Error::sqlite(&self.path, error))
     }
 
-    /// Gives up on the file, which takes no more rows: what it holds together with the rows that wait. The file stays as
-    /// it is.
+    /// Gives up on the file, which takes no more rows: what it holds together with the rows that
+    /// wait. The file stays as it is.
     pub fn recover(self) -> Result<Profile, Error> {
         self.with_pending().map_err(|error| Error::sqlite(&self.path, error)).map(repair::finish)
     }

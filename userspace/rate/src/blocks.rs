@@ -96,7 +96,8 @@ impl Blocks {
         }
     }
 
-    /// The place to which the block around an instruction belongs: the hottest block of the window that showed it last.
+    /// The place to which the block around an instruction belongs: the hottest block of the window
+    /// that showed it last.
     pub fn place(&self, ip: u64) -> Option<u64> {
         self.around(ip)?.place
     }

@@ -1,7 +1,8 @@
 //! Accesses between two readings by the thread's hardware counters.
 //!
-//! Sources of error: what a count is differs from an access (a repeated string instruction is one, and so is a gather; AMD counts
-//! at dispatch what is thrown away later); the readings span milliseconds after the stop.
+//! Sources of error: what a count is differs from an access (a repeated string instruction is one,
+//! and so is a gather; AMD counts at dispatch what is thrown away later); the readings span
+//! milliseconds after the stop.
 
 use crate::track::Track;
 use crate::types::Reading;

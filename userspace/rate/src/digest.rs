@@ -159,8 +159,8 @@ impl Digester {
     }
 }
 
-/// The block that was begun most often. Of a loop's blocks some are begun once more than the others, as the window's ends have it: of
-/// those the lowest.
+/// The block that was begun most often. Of a loop's blocks some are begun once more than the
+/// others, as the window's ends have it: of those the lowest.
 fn hottest(visits: &[Visit]) -> Option<u64> {
     let blocks = || visits.chunk_by(|a, b| a.start == b.start);
     let most = blocks().map(<[Visit]>::len).max()?;

@@ -1,22 +1,25 @@
-//! Accesses per CPU nanosecond around a sample: by looking at progress (METHOD.md §2), or from hardware counters where readings
-//! have them.
+//! Accesses per CPU nanosecond around a sample: by looking at progress (METHOD.md §2), or from
+//! hardware counters where readings have them.
 //!
-//! In the milliseconds around a stop the kernel side notes time, registers and some memory words of the thread at a few
-//! clock ticks ([`Reading`]); the window at the stop ([`WindowView`]) says what one step of a counting word or register is
-//! worth in accesses. [`Rates`] is one process: it takes samples in order, says which words to read from now on, and
-//! gives each sample's rate with its interval and [`Source`], at once and better at the end ([`Rates::rates`]).
+//! In the milliseconds around a stop the kernel side notes time, registers and some memory words of
+//! the thread at a few clock ticks ([`Reading`]); the window at the stop ([`WindowView`]) says what
+//! one step of a counting word or register is worth in accesses. [`Rates`] is one process: it takes
+//! samples in order, says which words to read from now on, and gives each sample's rate with its
+//! interval and [`Source`], at once and better at the end ([`Rates::rates`]).
 //!
-//! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of `table`, `sequence` a
-//! quantity in one window, `quantity` in all windows, `words` and `blocks` where quantities are found, `track` a quantity
-//! over the readings, `strings` and `counted` accesses that need no window, `combine` many tracks to a rate, `pace` what is
-//! known without them (`machine` and `processor`: a timing model), `rates`; `spans` and `progress` what registers tell of two touches.
+//! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of
+//! `table`, `sequence` a quantity in one window, `quantity` in all windows, `words` and `blocks`
+//! where quantities are found, `track` a quantity over the readings, `strings` and `counted`
+//! accesses that need no window, `combine` many tracks to a rate, `pace` what is known without them
+//! (`machine` and `processor`: a timing model), `rates`; `spans` and `progress` what registers tell
+//! of two touches.
 //!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
 //!
-//! Sources of error: a window is microseconds, the readings span milliseconds, so a bursty counter needs several windows
-//! until its worth is known; a loop that wraps between two readings unseen may look slower than it is, against
-//! which intervals of different lengths and several quantities must agree; CPU time that the host took from the
-//! machine is counted as the thread's.
+//! Sources of error: a window is microseconds, the readings span milliseconds, so a bursty counter
+//! needs several windows until its worth is known; a loop that wraps between two readings unseen
+//! may look slower than it is, against which intervals of different lengths and several quantities
+//! must agree; CPU time that the host took from the machine is counted as the thread's.
 
 mod blocks;
 mod combine;

@@ -1,7 +1,8 @@
 //! The processor that the timing model schedules for.
 
-/// What the timing model asks of a processor. All counts are averages over code that does nothing else; an implausible one is
-/// replaced by the [default](Machine::default)'s ([`Machine::plausible`]).
+/// What the timing model asks of a processor. All counts are averages over code that does nothing
+/// else; an implausible one is replaced by the [default](Machine::default)'s
+/// ([`Machine::plausible`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
     /// Cycles in a nanosecond.
@@ -46,7 +47,8 @@ pub struct Level {
 }
 
 impl Default for Machine {
-    /// Round numbers that server processors of the early 2020s share (Fog, "The microarchitecture of Intel, AMD and VIA CPUs", 2023).
+    /// Round numbers that server processors of the early 2020s share (Fog, "The microarchitecture
+    /// of Intel, AMD and VIA CPUs", 2023).
     fn default() -> Self {
         Self {
             clock: 3.0,
@@ -71,7 +73,8 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// With the default's value in place of each that no processor has, so that a measurement that went wrong does little harm.
+    /// With the default's value in place of each that no processor has, so that a measurement that
+    /// went wrong does little harm.
     #[must_use]
     pub fn plausible(self) -> Self {
         let default = Self::default();

@@ -1,12 +1,13 @@
-//! What is known of a sample's rate before its own readings are looked at: by a timing model of its window, scaled to
-//! samples of the process that have rates of their own. Not here: what the readings say (`combine`).
+//! What is known of a sample's rate before its own readings are looked at: by a timing model of its
+//! window, scaled to samples of the process that have rates of their own. Not here: what the
+//! readings say (`combine`).
 //!
 //! Limits: how far the model holds within one process is learnt from few samples.
 
 use crate::types::Estimate;
 
-/// ln(rate ÷ model) in a process without rates of its own: what the model leaves out makes programs slower. Fitted to windows of the
-/// accuracy benchmark's programs on one machine.
+/// ln(rate ÷ model) in a process without rates of its own: what the model leaves out makes programs
+/// slower. Fitted to windows of the accuracy benchmark's programs on one machine.
 const LEFT_OUT: f64 = -0.14;
 /// Standard deviation of that, within a program too.
 const UNSCALED: f64 = 0.45;
@@ -14,20 +15,21 @@ const UNSCALED: f64 = 0.45;
 const WAITING: f64 = 0.8;
 /// The same from window to window, at least, where the model is scaled.
 const SCALED: f64 = 0.3;
-/// Difference of [`Shape::waiting`] at which what was measured of other windows says little of one (a standard deviation): what a model
-/// leaves out of code that waits for memory it does not leave out of other code of the program.
+/// Difference of [`Shape::waiting`] at which what was measured of other windows says little of one
+/// (a standard deviation): what a model leaves out of code that waits for memory it does not leave
+/// out of other code of the program.
 const ALIKE: f64 = 0.25;
 /// Shares of waiting for which the scale is found, evenly from 0 to 1.
 const SCALES: usize = 5;
-/// Samples with rates of their own that weigh as much as the model by itself: so many, and such a share of all, because a few may be
-/// wrong, or all of one place.
+/// Samples with rates of their own that weigh as much as the model by itself: so many, and such a
+/// share of all, because a few may be wrong, or all of one place.
 const MODEL_WEIGHS: (f64, f64) = (4.0, 0.1);
 /// Share of a scale that is learnt below which the model speaks by itself: four samples of a thousand.
 const LEARNT: f64 = 0.04;
 /// Standard deviations beyond which a track is an alias.
 const WIDTH: f64 = 2.3;
-/// How much slower than the model code may be, and how much faster, as differences of logarithms: page faults, system calls and memory
-/// that is far away make it slow, and nothing makes it fast.
+/// How much slower than the model code may be, and how much faster, as differences of logarithms:
+/// page faults, system calls and memory that is far away make it slow, and nothing makes it fast.
 const SLOWER: f64 = 2.3;
 const FASTER: f64 = 1.2;
 /// Instructions per nanosecond that no processor exceeds: eight a cycle at 6 GHz.
@@ -65,7 +67,8 @@ pub(crate) struct Prior {
 }
 
 impl Prior {
-    /// Outside, of several speeds that fit a quantity that comes round, none is believed; `most`: the highest of all.
+    /// Outside, of several speeds that fit a quantity that comes round, none is believed; `most`:
+    /// the highest of all.
     pub fn bracket(self, most: f64) -> (f64, f64) {
         self.around(WIDTH * self.sigma, WIDTH * self.sigma, most)
     }
@@ -80,8 +83,8 @@ impl Prior {
         (low, (self.centre + faster).exp().min(most).max(low))
     }
 
-    /// A rate that was measured, and this. `doubt`: by how much the rate may be that of other work than the window shows (standard
-    /// deviation of ln).
+    /// A rate that was measured, and this. `doubt`: by how much the rate may be that of other work
+    /// than the window shows (standard deviation of ln).
     pub fn refine(self, rate: Estimate, doubt: f64) -> Estimate {
         let sigma = rate.deviation().max(1e-3).hypot(doubt);
         let (own, other) = (sigma.powi(-2), self.sigma.powi(-2));
@@ -186,7 +189,8 @@ impl Scale {
         self.fits = fits;
     }
 
-    /// By how much a rate may be that of other work (standard deviation of ln), if it was read elsewhere than the window was.
+    /// By how much a rate may be that of other work (standard deviation of ln), if it was read
+    /// elsewhere than the window was.
     pub fn doubt(&self, steady: bool) -> f64 {
         if steady { 0.0 } else { self.spread }
     }
@@ -280,8 +284,8 @@ mod tests {
         assert!((before - 1.0).abs() < 0.05 && (centre(&scale).1 - SCALED).abs() < 0.02);
     }
 
-    /// Two kinds of work take turns faster than readings are taken, at 4 and 1 accesses a nanosecond, the fast one for three fifths of
-    /// the time: all readings tell the mean.
+    /// Two kinds of work take turns faster than readings are taken, at 4 and 1 accesses a
+    /// nanosecond, the fast one for three fifths of the time: all readings tell the mean.
     #[test]
     fn readings_over_several_kinds_of_work_are_told_apart_by_the_model() {
         let mut scale = Scale::default();
@@ -299,7 +303,8 @@ mod tests {
         assert!((told(8.0, true) - 2.8).abs() < 0.1 && (told(2.0, true) - 2.8).abs() < 0.1);
     }
 
-    /// A walk that waits for memory is slower than the model says; what the program does besides is not for that.
+    /// A walk that waits for memory is slower than the model says; what the program does besides is
+    /// not for that.
     #[test]
     fn code_that_waits_for_memory_scales_its_like_only() {
         let shape = |waiting| Shape { waiting, ..shape(2.0) };

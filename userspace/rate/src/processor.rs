@@ -1,12 +1,15 @@
 //! How long a window takes on a processor of today: a list schedule of its instructions.
 //!
-//! An instruction starts when its inputs are there, so many in a cycle, not before all but some hundred instructions
-//! ahead of it are done; behind a branch that the predictor does not foresee, the next ones wait. A line that the window touches for the
-//! first time costs what the program's footprint says, and one that it stores to comes and goes back. Clock, widths, the latencies of loads and of floating point, and what memory
-//! costs are those of a [`Machine`]; other latencies are round numbers that server processors share.
+//! An instruction starts when its inputs are there, so many in a cycle, not before all but some
+//! hundred instructions ahead of it are done; behind a branch that the predictor does not foresee,
+//! the next ones wait. A line that the window touches for the first time costs what the program's
+//! footprint says, and one that it stores to comes and goes back. Clock, widths, the latencies of
+//! loads and of floating point, and what memory costs are those of a [`Machine`]; other latencies
+//! are round numbers that server processors share.
 //!
-//! Sources of error: units are counted over the window as a whole, not cycle by cycle; code is taken to be decoded already; a
-//! predictor that sees one window in a thousand knows less than a real one; a thread may share its core with another.
+//! Sources of error: units are counted over the window as a whole, not cycle by cycle; code is
+//! taken to be decoded already; a predictor that sees one window in a thousand knows less than a
+//! real one; a thread may share its core with another.
 
 mod predictor;
 
@@ -50,7 +53,8 @@ struct Memory {
     stored: f64,
 }
 
-/// How much memory a program goes through, by how many of a window's lines were in windows before (capture and recapture).
+/// How much memory a program goes through, by how many of a window's lines were in windows before
+/// (capture and recapture).
 #[derive(Debug, Clone, Default)]
 struct Footprint {
     seen: HashSet<u64>,
@@ -260,7 +264,8 @@ fn is_float(name: &str) -> bool {
     ["ps", "pd", "ss", "sd"].iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// Latency beside that of a load, and how long the divider is taken, in cycles. `name` is the mnemonic's, without a leading V.
+/// Latency beside that of a load, and how long the divider is taken, in cycles. `name` is the
+/// mnemonic's, without a leading V.
 fn cost(
     decoded: &iced_x86::Instruction,
     instruction: &Instruction,
@@ -299,7 +304,8 @@ fn cost(
 #[derive(Debug, Clone, Default)]
 struct Data {
     memory: Memory,
-    /// Cycles from an address to the value, in the first-level cache; and from a store's value to a load of it.
+    /// Cycles from an address to the value, in the first-level cache; and from a store's value to a
+    /// load of it.
     load: u32,
     forward: u32,
     lines: Table,
@@ -495,7 +501,8 @@ mod tests {
 
     use super::*;
 
-    /// Cycles an execution of a block that is executed `times`; `touch` says which address each of its accesses has.
+    /// Cycles an execution of a block that is executed `times`; `touch` says which address each of
+    /// its accesses has.
     fn cycles(code: &[&[u8]], times: u64, touch: impl Fn(u64, u32) -> Option<(Kind, u64)>) -> f64 {
         let mut address = 0x1000;
         let mut instructions = Vec::new();
@@ -556,7 +563,8 @@ mod tests {
 
     #[test]
     fn lines_that_are_far_are_waited_for_one_after_the_other_or_together() {
-        // One window alone: nothing is known of the footprint, so its lines are taken to be in the nearest cache.
+        // One window alone: nothing is known of the footprint, so its lines are taken to be in the
+        // nearest cache.
         let machine = Machine::default();
         let far = Footprint::default().memory(&machine).far;
         let load = machine.load as u32;

@@ -1,26 +1,30 @@
-//! Accesses between two touches of a word, counted by registers of the loop that makes them, where time × rate says about how many.
+//! Accesses between two touches of a word, counted by registers of the loop that makes them, where
+//! time × rate says about how many.
 //!
-//! A register that only ever grows says it at once. One that comes round says it up to whole rounds, and the time says which,
-//! if rounds are long beside what the time may be wrong by: the touches of a word in a sweep are a round apart, whatever the
-//! clock and the rate say. Of several registers the most exact speaks first, and none may contradict it. What the rate does not know makes
-//! times wrong by factors; what caches that a stop left cold cost is added to them (.03 to .2 ms in spans of a sparse matrix' product that registers
-//! count).
+//! A register that only ever grows says it at once. One that comes round says it up to whole
+//! rounds, and the time says which, if rounds are long beside what the time may be wrong by: the
+//! touches of a word in a sweep are a round apart, whatever the clock and the rate say. Of several
+//! registers the most exact speaks first, and none may contradict it. What the rate does not know
+//! makes times wrong by factors; what caches that a stop left cold cost is added to them (.03 to .2
+//! ms in spans of a sparse matrix' product that registers count).
 //!
-//! Sources of error: work outside of the loop from one of its rounds to the next is not in its registers: only loops speak in which the readings
-//! found the thread all the while, or nearly always (`rates::spans`); what a step is worth. (What is read elsewhere is not added to rounds: most of it
-//! is done between many rounds and the next many, not between each and the next.)
+//! Sources of error: work outside of the loop from one of its rounds to the next is not in its
+//! registers: only loops speak in which the readings found the thread all the while, or nearly
+//! always (`rates::spans`); what a step is worth. (What is read elsewhere is not added to rounds:
+//! most of it is done between many rounds and the next many, not between each and the next.)
 
 use crate::quantity::Slope;
 
-/// Least relative standard deviation of what time and rate say: the rate is that of the sample or of its place, and machines that are shared
-/// change their speed by a third from one second to the next.
+/// Least relative standard deviation of what time and rate say: the rate is that of the sample or
+/// of its place, and machines that are shared change their speed by a third from one second to the
+/// next.
 const CLOCK: f64 = 0.25;
 /// Difference of log likelihoods from which one number of rounds is preferred to the next best.
 const CLEAR: f64 = 3.0;
 /// The least likely that is believed: time and registers three standard deviations apart.
 const LEAST: f64 = 4.5;
-/// Relative standard deviation of a rate beyond which time says too little to tell one round from three, though more than one is unlikely of a loop
-/// that is where it was.
+/// Relative standard deviation of a rate beyond which time says too little to tell one round from
+/// three, though more than one is unlikely of a loop that is where it was.
 const MOST_UNSURE: f64 = 0.48;
 /// Relative standard deviation of what a step is worth beyond which a register says nothing.
 pub(crate) const MOST_ROUGH: f64 = 0.4;
@@ -28,8 +32,9 @@ pub(crate) const MOST_ROUGH: f64 = 0.4;
 const ROUGH: f64 = 0.03;
 /// Relative error from which counting is no better than time.
 pub(crate) const GOOD: f64 = 0.05;
-/// What makes more than one round less likely where the registers are nearly the same at both touches, as a log likelihood: a loop that comes
-/// by again touches the word again, but where two arrays take turns.
+/// What makes more than one round less likely where the registers are nearly the same at both
+/// touches, as a log likelihood: a loop that comes by again touches the word again, but where two
+/// arrays take turns.
 const SECOND_ROUND: f64 = 4.0;
 /// In parts of a round.
 const NEARLY: f64 = 0.01;
@@ -54,7 +59,8 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// How many standard deviations from what is expected a number of accesses is, whose own relative error is known.
+    /// How many standard deviations from what is expected a number of accesses is, whose own
+    /// relative error is known.
     fn off(&self, accesses: f64, error: f64) -> f64 {
         let Self { accesses: told, sigma, clock, cold, .. } = *self;
         if accesses > told && told > clock {
@@ -94,7 +100,8 @@ impl Advance {
         self.steps == 0.0 || self.period.is_some_and(|(period, _)| self.steps.abs() <= NEARLY * period)
     }
 
-    /// Numbers of accesses that are possible around what is expected, likeliest first: each with its negative log likelihood.
+    /// Numbers of accesses that are possible around what is expected, likeliest first: each with
+    /// its negative log likelihood.
     fn possible(&self, expected: Expected, elsewhere: f64) -> Vec<(f64, (f64, f64))> {
         let Expected { accesses: told, more_than, .. } = expected;
         let nearest =
@@ -128,8 +135,8 @@ impl Advance {
     }
 }
 
-/// Accesses between the touches, with the relative error; `None` where registers say no more than was expected. `elsewhere`: share of the
-/// time that the thread is not in the loop.
+/// Accesses between the touches, with the relative error; `None` where registers say no more than
+/// was expected. `elsewhere`: share of the time that the thread is not in the loop.
 pub(crate) fn accesses(advances: &[Advance], expected: Expected, elsewhere: f64) -> Option<(f64, f64)> {
     if expected.sigma > MOST_UNSURE {
         return None;
@@ -174,7 +181,8 @@ mod tests {
         Advance { steps, period: period.map(|period| (period, 0.001)), slope, slack: 0.5 }
     }
 
-    /// A sweep of a million accesses, whose index comes back to the same value, in .6 to 1.4 times the time that it should take.
+    /// A sweep of a million accesses, whose index comes back to the same value, in .6 to 1.4 times
+    /// the time that it should take.
     #[test]
     fn a_sweep_is_a_whole_round_whatever_the_clock_says() {
         let index = [advance(0.0, Some(500_000.0), 0.5, 0.01)];
@@ -207,7 +215,8 @@ mod tests {
         assert_eq!(told(&[inner], (truth * 1.1, 0.2), 0.0), None);
     }
 
-    /// A trap's cost is uncertain by more than the rounds of a short loop take: the next one it is, if the window does not say that it is not.
+    /// A trap's cost is uncertain by more than the rounds of a short loop take: the next one it is,
+    /// if the window does not say that it is not.
     #[test]
     fn a_clock_that_hardly_tells_leaves_the_next_round() {
         let index = [advance(0.0, Some(180.0), 0.5, 0.0)];
@@ -234,7 +243,8 @@ mod tests {
         assert_eq!(told(&[advance(10.0, None, 0.001, 0.08)], (1e4, 0.1), 0.0), None);
     }
 
-    /// A gather's index went on by a few rows, and caches that were cold made that take six times as long as it should.
+    /// A gather's index went on by a few rows, and caches that were cold made that take six times
+    /// as long as it should.
     #[test]
     fn a_thread_that_the_stop_slowed_is_counted_all_the_same() {
         let index = [advance(5_200.0, Some(720_000.0), 0.324, 1e-6)];
@@ -258,7 +268,8 @@ mod tests {
         assert_eq!(told(&index(-1e6), (2.3e6, 0.2), 0.0), None);
     }
 
-    /// The outer loop says that it was one round; the loop within is a hundredth of its own round off, after thousands of them.
+    /// The outer loop says that it was one round; the loop within is a hundredth of its own round
+    /// off, after thousands of them.
     #[test]
     fn a_loop_that_is_nearly_where_it_was_contradicts_nobody() {
         let outer = advance(0.0, Some(1e6), 1.0, 1e-4);

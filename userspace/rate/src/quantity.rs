@@ -1,11 +1,13 @@
 //! What is known of one quantity from all windows so far: what one step is worth in accesses.
 //!
-//! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased. Windows count whose
-//! sample saw the quantity move at a similar speed, so that phases of a program do not mix; windows in which it did
-//! not move count too. A window comes before the readings, so where enough of those samples were read at the very code that
-//! their windows show, only these count: else windows of another phase, in which the quantity stood still, are pooled with
-//! the speed of this one, and steps look too rare. Windows are taken at equal distances in time, so slow code has more of them than its share of
-//! accesses: each counts by the speed that the timing model gives it. Source of error: that model.
+//! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased.
+//! Windows count whose sample saw the quantity move at a similar speed, so that phases of a program
+//! do not mix; windows in which it did not move count too. A window comes before the readings, so
+//! where enough of those samples were read at the very code that their windows show, only these
+//! count: else windows of another phase, in which the quantity stood still, are pooled with the
+//! speed of this one, and steps look too rare. Windows are taken at equal distances in time, so
+//! slow code has more of them than its share of accesses: each counts by the speed that the timing
+//! model gives it. Source of error: that model.
 
 use crate::sequence::{Motion, Steps, difference, relative_error, sums};
 use crate::track::{Common, Interval, common_speed, mean_speed};
@@ -138,8 +140,9 @@ struct Range {
     since: u32,
 }
 
-/// The n-th of n values from anywhere within a range lies beyond the others with a chance of 2 / n, by one part in n in the mean: so many
-/// parts, but no tenth, and so many times the logarithm of n, are still chance.
+/// The n-th of n values from anywhere within a range lies beyond the others with a chance of 2 / n,
+/// by one part in n in the mean: so many parts, but no tenth, and so many times the logarithm of n,
+/// are still chance.
 const CHANCE_PARTS: f64 = 8.0;
 const CHANCE_PART: f64 = 0.1;
 const CHANCE_TIMES: f64 = 3.0;
@@ -188,8 +191,8 @@ impl Quantity {
         }
     }
 
-    /// Notes the values with which it went into a window and out of it: windows are far apart, so this tells counters
-    /// from what is counted anew each time.
+    /// Notes the values with which it went into a window and out of it: windows are far apart, so
+    /// this tells counters from what is counted anew each time.
     pub fn note_ends(&mut self, first: u64, last: u64) {
         if let Some(before) = self.last_value.replace(last) {
             let step = difference(before, first, self.bits).wrapping_mul(self.sign.into());
@@ -199,7 +202,8 @@ impl Quantity {
         self.note_value(first);
     }
 
-    /// Share of the comparisons between readings and between windows in which it had gone back, and their number.
+    /// Share of the comparisons between readings and between windows in which it had gone back, and
+    /// their number.
     pub fn turns(&self) -> (f64, u32) {
         let back = self.backward + self.across.1;
         let all = back + self.forward + self.across.0;
@@ -216,8 +220,8 @@ impl Quantity {
         (self.range.high - self.range.low) as f64
     }
 
-    /// Sum of steps after which it repeats, and the relative error of that: from windows that saw it wrap, else from the
-    /// range that many readings did not leave.
+    /// Sum of steps after which it repeats, and the relative error of that: from windows that saw
+    /// it wrap, else from the range that many readings did not leave.
     pub fn period(&self) -> Option<(f64, f64)> {
         if self.wraps_vary {
             return None;
@@ -237,8 +241,9 @@ impl Quantity {
             })
     }
 
-    /// How far it has come from where it starts to where it comes round, how far it has to go, and the error of both; `None` where these are not known,
-    /// or it is not between them. A range that readings do not leave is taken for its round.
+    /// How far it has come from where it starts to where it comes round, how far it has to go, and
+    /// the error of both; `None` where these are not known, or it is not between them. A range that
+    /// readings do not leave is taken for its round.
     pub fn position(&self, value: u64) -> Option<(f64, f64, f64)> {
         let (period, error) = self.period()?;
         let Range { low, high, .. } = self.range;
@@ -278,7 +283,8 @@ impl Quantity {
         places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
     }
 
-    /// The speed on which the samples of a place agree, within bounds, where it comes round so often that most of them fit several.
+    /// The speed on which the samples of a place agree, within bounds, where it comes round so
+    /// often that most of them fit several.
     pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
         let intervals = self.intervals_at(&[place]);
         let common = common_speed(&intervals, self.period()?, self.step(), bounds);
@@ -287,7 +293,8 @@ impl Quantity {
         common.into_iter().chain(mean).max_by(|a, b| a.score.total_cmp(&b.score))
     }
 
-    /// The mean speed over the samples of places, within bounds, where most readings leave no doubt how often it came round.
+    /// The mean speed over the samples of places, within bounds, where most readings leave no doubt
+    /// how often it came round.
     pub fn mean_speed(&self, places: &[u64], bounds: (f64, f64)) -> Option<Common> {
         mean_speed(&self.intervals_at(places), self.period()?.0, bounds)
     }
@@ -314,9 +321,10 @@ impl Quantity {
         self.wraps_vary || (self.wrap.is_none() && self.backward > 0)
     }
 
-    /// Takes what a window showed. `seen`: indexes of the accesses between which the quantity was seen: all of them for
-    /// a word, those from the first to the last visit of its block for a register. `weight`: how fast this code runs, in
-    /// any unit: windows come at equal distances in time, so fast code has fewer of them than its share of accesses.
+    /// Takes what a window showed. `seen`: indexes of the accesses between which the quantity was
+    /// seen: all of them for a word, those from the first to the last visit of its block for a
+    /// register. `weight`: how fast this code runs, in any unit: windows come at equal distances in
+    /// time, so fast code has fewer of them than its share of accesses.
     pub fn observe(&mut self, sample: u32, motion: &Motion, seen: (u32, u32), weight: f64) {
         self.last_seen = sample;
         let accesses = f64::from(seen.1.saturating_sub(seen.0));
@@ -366,7 +374,8 @@ impl Quantity {
 
     fn push(&mut self, record: Record) {
         if self.records.len() >= MOST_RECORDS {
-            // Neighbours may be of different phases, so they are not added up; every second one might be of the same phase.
+            // Neighbours may be of different phases, so they are not added up; every second one
+            // might be of the same phase.
             self.thinned += 1;
             let round = self.thinned;
             self.records.retain(|record| is_kept(record.sample, round));
@@ -381,7 +390,8 @@ impl Quantity {
         }
     }
 
-    /// Notes how fast it moved in a sample's readings; `steady`: they were taken at the work that the window shows.
+    /// Notes how fast it moved in a sample's readings; `steady`: they were taken at the work that
+    /// the window shows.
     pub fn note_speed(&mut self, sample: u32, speed: f64, steady: bool) {
         if let Some(record) = self.last(sample) {
             (record.speed, record.steady) = (speed, steady);
@@ -437,7 +447,8 @@ impl Quantity {
             let all = total(&near);
             let longest = near.iter().map(|record| record.accesses()).fold(0.0, f64::max);
             near.retain(|record| 2.0 * record.accesses() >= longest);
-            // An outer loop steps in nearly each window that is nearly as long as its round, and now and then in a shorter one.
+            // An outer loop steps in nearly each window that is nearly as long as its round, and
+            // now and then in a shorter one.
             let of_long = total(&near)
                 .map(|slope| Slope { sigma: slope.sigma.hypot(1.0 / f64::from(slope.windows)), ..slope });
             [all, of_long].into_iter().flatten().min_by(|a, b| a.sigma.total_cmp(&b.sigma))
@@ -445,13 +456,15 @@ impl Quantity {
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
-    /// What a step is worth where steps come at equal distances, which all windows together tell more exactly than one.
+    /// What a step is worth where steps come at equal distances, which all windows together tell
+    /// more exactly than one.
     pub fn regular_slope(&self) -> Option<Slope> {
         let all: Vec<&Record> = self.records.iter().collect();
         is_regular(&all).then(|| between(&all, FEWEST))?
     }
 
-    /// Accesses in a round of a loop whose register this is, with the relative error, where both are known well.
+    /// Accesses in a round of a loop whose register this is, with the relative error, where both
+    /// are known well.
     pub fn round(&self, sample: u32) -> Option<(f64, f64)> {
         let (period, error) = self.period()?;
         let slope = self.slope(sample, 0.0)?;
@@ -459,8 +472,9 @@ impl Quantity {
         (sigma <= WELL_KNOWN).then_some((period / slope.value, sigma))
     }
 
-    /// Its slope, if the loop around that of `rounds` is what makes its steps: windows are too short to see many of these, so the number of
-    /// rounds that a step takes is the whole one that they tell, if they leave no doubt.
+    /// Its slope, if the loop around that of `rounds` is what makes its steps: windows are too
+    /// short to see many of these, so the number of rounds that a step takes is the whole one that
+    /// they tell, if they leave no doubt.
     pub fn slope_by_rounds(&self, told: Slope, (accesses, sigma): (f64, f64)) -> Option<Slope> {
         let stride = self.stride? as f64;
         let times = stride / (told.value * accesses);
@@ -487,8 +501,8 @@ fn mixed(a: u32, b: u32) -> u32 {
     (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9)
 }
 
-/// True where steps come at about equal distances, as far as all these windows show: whole periods can be taken, and windows
-/// in which nothing moved were too short to see anything.
+/// True where steps come at about equal distances, as far as all these windows show: whole periods
+/// can be taken, and windows in which nothing moved were too short to see anything.
 fn is_regular(records: &[&Record]) -> bool {
     let (accesses, gaps) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.between.1 / record.weight, sum.1 + f64::from(record.edges.saturating_sub(1)))
@@ -505,7 +519,8 @@ fn between(records: &[&Record], fewest: usize) -> Option<Slope> {
     )
 }
 
-/// The slope of all that these windows show; steps that were not seen are taken for as large as the others, if they are not most.
+/// The slope of all that these windows show; steps that were not seen are taken for as large as the
+/// others, if they are not most.
 fn total(records: &[&Record]) -> Option<Slope> {
     let (seen, unseen) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.weight * f64::from(record.edges), sum.1 + record.weight * f64::from(record.unseen))
@@ -536,8 +551,8 @@ mod tests {
     use super::*;
     use crate::sequence::motion;
 
-    /// Of a program of two phases that take turns, a word counts in one only. However many windows there were, a step is
-    /// worth what it is in that phase.
+    /// Of a program of two phases that take turns, a word counts in one only. However many windows
+    /// there were, a step is worth what it is in that phase.
     #[test]
     fn a_step_is_worth_the_same_in_a_long_trace() {
         let points: Vec<(u32, u64)> = (0..100).map(|n| (n * 10, u64::from(n))).collect();
@@ -556,8 +571,8 @@ mod tests {
         assert!(quantity.records.len() <= MOST_RECORDS);
     }
 
-    /// A loop whose windows begin now in one block most often, now in another: the index that both advance, by .1 and .025 an access, has a speed
-    /// and a worth in each.
+    /// A loop whose windows begin now in one block most often, now in another: the index that both
+    /// advance, by .1 and .025 an access, has a speed and a worth in each.
     #[test]
     fn places_of_one_loop_have_speeds_of_their_own() {
         let moving = |apart: u32| motion(&(0..9).map(|n| (n * apart, u64::from(n))).collect::<Vec<_>>(), 64);
@@ -605,8 +620,8 @@ mod tests {
         assert_eq!(position(false, Some(4_000), 12_000), None);
     }
 
-    /// A search goes through the first half of what it finds at a third of the pace of the second, and at neither evenly: three quarters of its
-    /// time have the slow one.
+    /// A search goes through the first half of what it finds at a third of the pace of the second,
+    /// and at neither evenly: three quarters of its time have the slow one.
     #[test]
     fn a_loop_whose_pace_changes_has_the_mean() {
         let Motion::Moving(steps) = motion(&[(0, 0), (10, 1), (20, 2), (30, 3)], 64) else { panic!() };
@@ -634,8 +649,9 @@ mod tests {
         assert!(most.speed < 0.85 * told.speed && most.score < told.score, "{most:?}");
     }
 
-    /// A word that counts in every second window, in each at the same speed by the readings, which follow the window: those that
-    /// were read elsewhere than their window was do not make steps rarer, if there are enough others.
+    /// A word that counts in every second window, in each at the same speed by the readings, which
+    /// follow the window: those that were read elsewhere than their window was do not make steps
+    /// rarer, if there are enough others.
     #[test]
     fn windows_of_other_work_than_the_readings_do_not_count() {
         let slope = |others_are_steady: bool| {
@@ -653,8 +669,8 @@ mod tests {
         assert!((slope(false) - 0.1).abs() < 1e-9 && (slope(true) - 0.05).abs() < 1e-9);
     }
 
-    /// Of values from anywhere within a range the last of hundreds may be its highest, which takes nothing from the range; one that goes
-    /// on and on, or jumps, has none.
+    /// Of values from anywhere within a range the last of hundreds may be its highest, which takes
+    /// nothing from the range; one that goes on and on, or jumps, has none.
     #[test]
     fn a_range_that_grows_by_chance_is_still_one() {
         let mut random = fastrand::Rng::with_seed(5);

@@ -38,15 +38,16 @@ const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Standard deviation of ln of samples' rates around the one on which they agree, at least: of those without a rate of their own, and where
-/// that is looked for among several.
+/// Standard deviation of ln of samples' rates around the one on which they agree, at least: of
+/// those without a rate of their own, and where that is looked for among several.
 const COMMON: f64 = 0.04;
 const SAME_SPEED: f64 = 0.15;
 /// Rates of a place from which their median is better than that.
 const FEWER_THAN_COMMON: usize = 12;
 
-/// Share of a place's samples, as a divisor, that must have a speed where only quantities that come round tell one: some fit by chance.
-/// Chance fits lie anywhere, so fewer do if so many, and such a share of them, agree within a tenth.
+/// Share of a place's samples, as a divisor, that must have a speed where only quantities that come
+/// round tell one: some fit by chance. Chance fits lie anywhere, so fewer do if so many, and such a
+/// share of them, agree within a tenth.
 const FEW: usize = 8;
 const FEWEST_AGREEING: usize = 4;
 const MOST_AGREE: f64 = 0.6;
@@ -172,7 +173,8 @@ struct Agreed {
     rate: Estimate,
     /// Standard deviation of ln of each sample's around it.
     scatter: f64,
-    /// What it says beside others of the place: less, the less sure it is, and the more speeds and windows' worths of a step differ.
+    /// What it says beside others of the place: less, the less sure it is, and the more speeds and
+    /// windows' worths of a step differ.
     weight: f64,
 }
 
@@ -192,7 +194,8 @@ impl Agreed {
 }
 
 impl Rates {
-    /// `tick_cost_ns`: CPU time that one reading costs the thread, which is not its own progress. `machine`: what it runs on.
+    /// `tick_cost_ns`: CPU time that one reading costs the thread, which is not its own progress.
+    /// `machine`: what it runs on.
     pub fn new(tick_cost_ns: f64, machine: Machine) -> Rates {
         Rates {
             tick_ns: tick_cost_ns,
@@ -236,7 +239,8 @@ impl Rates {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
             self.words.learn(number, sample.thread, &digest, &mut self.quantities);
-            // Loops that lie side by side are places of their own, and the window's weight is that of the hottest block.
+            // Loops that lie side by side are places of their own, and the window's weight is that
+            // of the hottest block.
             kept.region = digest.hottest.unwrap_or(kept.region);
             let is_shown = |ip: u64| digest.visits.iter().any(|visit| (visit.start..visit.end).contains(&ip));
             let is_here = |ip: u64| self.blocks.place(ip) == Some(kept.region) || is_shown(ip);
@@ -274,7 +278,8 @@ impl Rates {
         rate
     }
 
-    /// The rates of all samples so far, in the order in which they were observed, with all that is known by now.
+    /// The rates of all samples so far, in the order in which they were observed, with all that is
+    /// known by now.
     pub fn rates(&self) -> Vec<SampleRate> {
         let (own, learnt) = self.learn_again();
         let settle = |((kept, own), number)| learnt.settle(number, kept, own);
@@ -328,7 +333,8 @@ impl Rates {
             for place in &places {
                 let told = || {
                     let (low, high) = bracket(*place)?;
-                    // Where steps come as the work goes, one window's worth of a step is its own, not the place's.
+                    // Where steps come as the work goes, one window's worth of a step is its own,
+                    // not the place's.
                     let last = self.samples.iter().rposition(|kept| kept.region == *place)? as u32;
                     let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
                     let slopes = of_windows(&[*place]).into_iter().chain(of_last);
@@ -356,8 +362,9 @@ impl Rates {
         agreed.into_iter().filter_map(|(place, agreed)| Some((place, middle(agreed)?))).collect()
     }
 
-    /// Takes away rates that rest on quantities that come round where these are too few of their place's. (Of another place than the
-    /// window's there are few readings, so those that fit nothing are not counted.)
+    /// Takes away rates that rest on quantities that come round where these are too few of their
+    /// place's. (Of another place than the window's there are few readings, so those that fit
+    /// nothing are not counted.)
     fn forget_chance_fits(&self, told: &mut [Telling<'_>], common: &BTreeMap<u64, Agreed>) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
@@ -482,8 +489,9 @@ impl Rates {
         }
     }
 
-    /// What a step of a quantity is worth around a sample in which it moved at this speed (0: unknown): of an outer loop's register by the
-    /// rounds of the loop within, where windows alone do not say it well.
+    /// What a step of a quantity is worth around a sample in which it moved at this speed (0:
+    /// unknown): of an outer loop's register by the rounds of the loop within, where windows alone
+    /// do not say it well.
     fn slope(&self, number: u32, index: u32, speed: f64) -> Option<Slope> {
         let quantity = self.quantities.get(index as usize)?;
         let told = quantity.slope(number, speed)?;
@@ -522,7 +530,8 @@ impl Rates {
                 let slope = |speed| self.slope(number, evidence.quantity, speed);
                 let (track, slope) = clearest(slope, &evidence.tracks, expected)?;
                 let rate = track.speed / slope.value;
-                // Of what comes round several speeds fit, and a register may come round without a window that shows it.
+                // Of what comes round several speeds fit, and a register may come round without a
+                // window that shows it.
                 let counts = evidence.is_word && quantity.period().is_none();
                 let (low, high) = if counts { wide } else { narrow };
                 (quantity.is_sound() && rate >= low && rate <= high).then(|| Candidate {
@@ -569,7 +578,8 @@ impl Learnt {
         Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
     }
 
-    /// Whether a rate that was read when the thread was at other work contradicts those that were read at this place.
+    /// Whether a rate that was read when the thread was at other work contradicts those that were
+    /// read at this place.
     fn is_of_elsewhere(&self, number: u32, kept: &Kept, rate: f64) -> bool {
         let here = self.regions.get(&kept.region).map_or(&[][..], Vec::as_slice);
         let told = closest(here, number, FEWEST_OF_REGION, |told| told.is_good);
@@ -695,8 +705,8 @@ mod tests {
         Kept { steady, ..Kept::new(region, shape) }
     }
 
-    /// The tail of a queue has a steady speed while a search finds much, but what a step is worth differs from window to window; the head's
-    /// registers differ less in the sum of both.
+    /// The tail of a queue has a steady speed while a search finds much, but what a step is worth
+    /// differs from window to window; the head's registers differ less in the sum of both.
     #[test]
     fn what_counts_finds_does_not_speak_for_the_rounds() {
         let agreed = |rate: f64, scatter: f64, off: f64| {
@@ -739,8 +749,8 @@ mod tests {
         assert!((told(1) / 2.0 - 1.0).abs() < 0.15 && (told(2) / 5.0 - 1.0).abs() < 0.15, "{common:?}");
     }
 
-    /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of place 1 that were read in
-    /// place 2 must not make place 1 slow.
+    /// A program of two phases: place 1 runs at 4 accesses a nanosecond, place 2 at 1. Samples of
+    /// place 1 that were read in place 2 must not make place 1 slow.
     #[test]
     fn a_rate_is_that_of_the_place_where_it_was_read() {
         let mut learnt = Learnt::default();

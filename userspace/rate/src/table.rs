@@ -1,4 +1,5 @@
-//! A set of numbers, each with a small number of its own, that is emptied at no cost: windows are read many times a second.
+//! A set of numbers, each with a small number of its own, that is emptied at no cost: windows are
+//! read many times a second.
 
 /// Slots at first, a power of two.
 const SLOTS: usize = 1024;

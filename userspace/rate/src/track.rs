@@ -1,9 +1,10 @@
 //! How fast one quantity moved over the readings of a sample.
 //!
-//! Three ways: one that never turns back is the sum of its advances; one with a known period is unwrapped by the
-//! number of periods that makes all intervals agree; of one that turns back without a known period only those intervals
-//! count that agree with one another and are of different lengths. Ambiguous cases give nothing: there all samples of a place together may
-//! have a common speed or, where that changes all the time, a mean.
+//! Three ways: one that never turns back is the sum of its advances; one with a known period is
+//! unwrapped by the number of periods that makes all intervals agree; of one that turns back
+//! without a known period only those intervals count that agree with one another and are of
+//! different lengths. Ambiguous cases give nothing: there all samples of a place together may have
+//! a common speed or, where that changes all the time, a mean.
 
 use crate::quantity::Quantity;
 use crate::sequence::{difference, relative_error, sums};
@@ -30,18 +31,20 @@ const TURNS_WITHIN: f64 = 2.0;
 const LATE: usize = 2;
 /// Shortest interval.
 const SHORTEST_NS: f64 = 20_000.0;
-/// How much the speed varies from sample to sample of a place: shares, and the relative standard deviation of each. Shared machines keep
-/// their speed for most of the time, and change it by a fifth and more now and then: one deviation for all explains neither.
+/// How much the speed varies from sample to sample of a place: shares, and the relative standard
+/// deviation of each. Shared machines keep their speed for most of the time, and change it by a
+/// fifth and more now and then: one deviation for all explains neither.
 const FROM_SAMPLE_TO_SAMPLE: [(f64, f64); 3] = [(0.4, 0.03), (0.3, 0.08), (0.3, 0.16)];
 /// Share of intervals of many samples that do not fit at all: some are of other work.
 const MANY_ASTRAY: f64 = 0.2;
 /// Distance of speeds that are tried, and of speeds that are rivals, in logarithms.
 const FINE: f64 = 0.02;
 const APART: f64 = 0.15;
-/// Difference of log likelihoods from which one speed of many samples is believed: of 2,000 sets of remainders that tell nothing one had 8.6.
+/// Difference of log likelihoods from which one speed of many samples is believed: of 2,000 sets of
+/// remainders that tell nothing one had 8.6.
 const DECISIVE: f64 = 10.0;
-/// Chance that a remainder which tells nothing is that of a possible speed: intervals in which it is higher are left out, and it is not taken
-/// to be lower than that.
+/// Chance that a remainder which tells nothing is that of a possible speed: intervals in which it
+/// is higher are left out, and it is not taken to be lower than that.
 const BY_CHANCE: (f64, f64) = (0.02, 0.5);
 /// Intervals from which a mean speed is told.
 const FEWEST_OF_MEAN: usize = 12;
@@ -138,7 +141,8 @@ pub(crate) fn reckon(
     } else if backward == 0 && !quantity.turns_back() {
         straight(&intervals, slack as f64).map(|track| (track, 0.0)).into_iter().collect()
     } else {
-        // Over what turns back sooner than an interval lasts, some intervals agree by chance, on too low a speed.
+        // Over what turns back sooner than an interval lasts, some intervals agree by chance, on
+        // too low a speed.
         let expected = bracket.map_or(0.0, |(low, high)| (low * high).sqrt());
         let is_short = |interval: &&Interval| TURNS_WITHIN * expected * interval.ns <= quantity.span();
         let short: Vec<Interval> = intervals.iter().filter(is_short).copied().collect();
@@ -185,8 +189,9 @@ fn agreeing(intervals: &[Interval], stride: f64) -> Option<Track> {
     Some(sum_of(best.iter().map(|i| (i.step as f64, i.ns)), stride, 0.0))
 }
 
-/// Maximum likelihood of the speed: each interval's remainder is that of speed × time up to a few percent, or, now and then,
-/// anything. The best speeds come with their log likelihoods over that of all remainders being anything.
+/// Maximum likelihood of the speed: each interval's remainder is that of speed × time up to a few
+/// percent, or, now and then, anything. The best speeds come with their log likelihoods over that
+/// of all remainders being anything.
 fn unwrap(
     intervals: &[Interval],
     (period, error): (f64, f64),
@@ -263,7 +268,8 @@ impl Fit<'_> {
         rest + ((speed * ns - rest) / self.period).round().max(0.0) * self.period
     }
 
-    /// Densities of a remainder at that speed: where it tells something, and where it is spread over a whole period and may be anything.
+    /// Densities of a remainder at that speed: where it tells something, and where it is spread
+    /// over a whole period and may be anything.
     fn densities(&self, (rest, ns): (f64, f64), speed: f64) -> (f64, f64) {
         let off = self.advance(speed, (rest, ns)) - speed * ns;
         let (mut told, mut spread) = (0.0, 0.0);
@@ -296,8 +302,8 @@ impl Fit<'_> {
     }
 }
 
-/// The one speed within bounds that explains intervals of many samples (the mean of those that it explains): where each sample by
-/// itself fits several, together they fit one.
+/// The one speed within bounds that explains intervals of many samples (the mean of those that it
+/// explains): where each sample by itself fits several, together they fit one.
 pub(crate) fn common_speed(
     intervals: &[Interval],
     (period, error): (f64, f64),
@@ -343,8 +349,9 @@ pub(crate) struct Common {
     pub scatter: f64,
 }
 
-/// The mean speed where it varies too much for [`common_speed`]: of intervals so short that within the bounds only one number of periods
-/// fits, more lie within them than would by chance. (Intervals in which the loop was left and entered again count as slow ones.)
+/// The mean speed where it varies too much for [`common_speed`]: of intervals so short that within
+/// the bounds only one number of periods fits, more lie within them than would by chance.
+/// (Intervals in which the loop was left and entered again count as slow ones.)
 pub(crate) fn mean_speed(intervals: &[Interval], period: f64, (low, high): (f64, f64)) -> Option<Common> {
     let mut pieces: Vec<(f64, f64)> = Vec::new();
     let mut score = 0.0;
@@ -387,8 +394,9 @@ mod tests {
     use super::*;
     use crate::sequence::{Motion, motion};
 
-    /// A pointer through a matrix, whose first step in each row is twice as long because the row's head has a block of its own, starts
-    /// anew after each sweep of a million bytes: a range that readings do not leave is its period.
+    /// A pointer through a matrix, whose first step in each row is twice as long because the row's
+    /// head has a block of its own, starts anew after each sweep of a million bytes: a range that
+    /// readings do not leave is its period.
     #[test]
     fn uneven_steps_come_round_too() {
         let Motion::Moving(steps) = motion(&[(0, 0), (2, 8), (4, 16), (8, 32), (10, 40)], 64) else {
@@ -415,7 +423,8 @@ mod tests {
         assert_eq!(quantity.period(), None);
     }
 
-    /// A sweep of 150 us, read twice in each of 60 samples, .2 to 1 ms apart, at speeds that differ by some percent: each fits several speeds.
+    /// A sweep of 150 us, read twice in each of 60 samples, .2 to 1 ms apart, at speeds that differ
+    /// by some percent: each fits several speeds.
     #[test]
     fn samples_agree_on_one_speed() {
         let mut random = fastrand::Rng::with_seed(7);
@@ -437,8 +446,8 @@ mod tests {
         }
     }
 
-    /// A machine that has one speed in three tenths of the readings, and up to a third less in four, .91 of it in the mean; the others are of other
-    /// work.
+    /// A machine that has one speed in three tenths of the readings, and up to a third less in
+    /// four, .91 of it in the mean; the others are of other work.
     #[test]
     fn samples_agree_on_the_speed_that_a_machine_has_most_of_the_time() {
         let mut random = fastrand::Rng::with_seed(11);
@@ -459,7 +468,8 @@ mod tests {
         assert!((0.04..0.2).contains(&told.scatter), "{told:?}");
     }
 
-    /// Sweeps of 1.1 ms through memory that others use too: each interval has a speed of its own, and a tenth are of other work.
+    /// Sweeps of 1.1 ms through memory that others use too: each interval has a speed of its own,
+    /// and a tenth are of other work.
     #[test]
     fn a_speed_that_varies_has_a_mean() {
         let mut random = fastrand::Rng::with_seed(5);

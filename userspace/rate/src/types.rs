@@ -134,12 +134,13 @@ pub enum Source {
     Words,
     /// Registers that advance by a constant stride, read beside the stop.
     Registers,
-    /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or by one reading alone;
-    /// what a step is worth comes from several windows.
+    /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or
+    /// by one reading alone; what a step is worth comes from several windows.
     Slopes,
     /// The median of other samples of the same place, or the one speed that all its readings together fit.
     Region,
-    /// A timing model of the window, scaled to samples of the process that have a source of their own and whose code waits for memory about as much; never unscaled.
+    /// A timing model of the window, scaled to samples of the process that have a source of their
+    /// own and whose code waits for memory about as much; never unscaled.
     Model,
     /// None but the timing model as it is, or nothing at all; the interval is a bracket.
     Unknown,
@@ -179,8 +180,8 @@ impl Source {
 /// How fast a thread went around a sample, per nanosecond of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleRate {
-    /// Accesses. With [`Source::Unknown`] the ends are a bracket and the value is its middle; `None` where not even a
-    /// bracket is known.
+    /// Accesses. With [`Source::Unknown`] the ends are a bracket and the value is its middle;
+    /// `None` where not even a bracket is known.
     pub accesses_per_ns: Option<Estimate>,
     /// Instructions.
     pub instructions_per_ns: Option<Estimate>,

@@ -28,7 +28,8 @@ fn contains(estimate: &Estimate, truth: f64) -> bool {
     estimate.low <= truth && truth <= estimate.high
 }
 
-/// Of those with a source of their own: how many, how many intervals contain the truth, ratios to the truth in order.
+/// Of those with a source of their own: how many, how many intervals contain the truth, ratios to
+/// the truth in order.
 fn own(results: &[(SampleRate, f64)]) -> (usize, usize, Vec<f64>) {
     let own: Vec<(Estimate, f64)> = results
         .iter()
@@ -100,8 +101,9 @@ fn aliases_are_not_believed() {
     }
 }
 
-/// The touches of a word in a sweep are a round apart, and the clock is up to a quarter wrong. In a program that is at other work in half of
-/// the samples nothing is counted over longer times than readings show.
+/// The touches of a word in a sweep are a round apart, and the clock is up to a quarter wrong. In a
+/// program that is at other work in half of the samples nothing is counted over longer times than
+/// readings show.
 #[test]
 fn a_round_is_counted_whatever_the_clock_says() {
     let mut other = Program { variables: Vec::new(), ..nest(1, 0.5) };
@@ -137,8 +139,9 @@ fn a_round_is_counted_whatever_the_clock_says() {
     }
 }
 
-/// A loop calls another now and then, where one in fifteen of its readings finds it: of its accesses that is as small a part if it runs as fast, and
-/// three times as much if it is three times as fast.
+/// A loop calls another now and then, where one in fifteen of its readings finds it: of its
+/// accesses that is as small a part if it runs as fast, and three times as much if it is three
+/// times as fast.
 #[test]
 fn a_round_with_another_loop_in_it_is_not_counted() {
     let program = nest(3_000_000, 0.5);
@@ -187,8 +190,8 @@ fn a_round_with_another_loop_in_it_is_not_counted() {
     }
 }
 
-/// Two loops take turns, at 2 and 5 accesses a nanosecond: between touches by one and by the other lies what was left of the first and what was
-/// done of the second.
+/// Two loops take turns, at 2 and 5 accesses a nanosecond: between touches by one and by the other
+/// lies what was left of the first and what was done of the second.
 #[test]
 fn loops_that_follow_each_other_are_counted_to_the_end_and_from_the_start() {
     let first = nest(800_000, 0.5);
@@ -310,8 +313,9 @@ fn a_counter_of_two_threads_is_not_used() {
     assert!(!last.source.is_own());
 }
 
-/// Two loops side by side in one function, 6 and 3 accesses a nanosecond. After each third stop in the first one all readings find
-/// the thread in the second, and of stops in the second there are no readings at all.
+/// Two loops side by side in one function, 6 and 3 accesses a nanosecond. After each third stop in
+/// the first one all readings find the thread in the second, and of stops in the second there are
+/// no readings at all.
 #[test]
 fn readings_speak_for_the_loop_that_they_were_taken_in() {
     const BEHIND: u64 = 0x90;

@@ -1,6 +1,8 @@
-//! Nanoseconds of processor time per access of the engine on synthetic streams. `cargo bench -p locality-reuse [-- NAME]`.
+//! Nanoseconds of processor time per access of the engine on synthetic streams.
+//! `cargo bench -p locality-reuse [-- NAME]`.
 //!
-//! Events are made in blocks outside the measured time. The arena is the heap, pages touched for the first time included.
+//! Events are made in blocks outside the measured time. The arena is the heap, pages touched for
+//! the first time included.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! A batch of accesses on its way through the engine, as arrays.
 //!
-//! Loops over whole arrays, whatever of them is in use, have no branches: the compiler makes vector instructions of
-//! them, look-ups (gathers) included.
+//! Loops over whole arrays, whatever of them is in use, have no branches: the compiler makes vector
+//! instructions of them, look-ups (gathers) included.
 
 use locality_stream::Event;
 
@@ -123,8 +123,8 @@ pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Touches of granules by a batch, and what is found out about them. Kept by the engine between batches only because
-/// making it anew would mean filling it with zeros.
+/// Touches of granules by a batch, and what is found out about them. Kept by the engine between
+/// batches only because making it anew would mean filling it with zeros.
 pub(crate) struct Touches {
     pub(crate) granule: [u64; BATCH],
     pub(crate) reference: [Reference; BATCH],
@@ -158,8 +158,9 @@ impl Touches {
         len: 0,
     };
 
-    /// Takes the granules of accesses from number `access` on, of which `beyond` granules are done, until the accesses
-    /// or the room for touches are used up. The batch's first access has the number `first`.
+    /// Takes the granules of accesses from number `access` on, of which `beyond` granules are done,
+    /// until the accesses or the room for touches are used up. The batch's first access has the
+    /// number `first`.
     #[inline(always)]
     pub(crate) fn split(
         &mut self,

@@ -1,7 +1,8 @@
 //! Bins of distances: log2 from 0 for people, and a finer set for curves.
 //!
-//! Fine bins: exact below 64, then 32 per power of two, so that a cache size with at most six significant bits (any of
-//! 2^k, 3·2^k, 5·2^k … granules) is an edge between two bins, and the misses at that size a count.
+//! Fine bins: exact below 64, then 32 per power of two, so that a cache size with at most six
+//! significant bits (any of 2^k, 3·2^k, 5·2^k … granules) is an edge between two bins, and the
+//! misses at that size a count.
 
 /// Number of log2 bins: `[0,1) [1,2) [2,4) …`.
 pub const LOG2_BINS: usize = 64;

@@ -1,7 +1,9 @@
-//! Counts by 64-bit key (never 0), in an arena: buckets of eight keys in one cache line and their counts in the next, so
-//! that one vector comparison finds a key wherever in its bucket it stands. A full bucket overflows into the next one.
+//! Counts by 64-bit key (never 0), in an arena: buckets of eight keys in one cache line and their
+//! counts in the next, so that one vector comparison finds a key wherever in its bucket it stands.
+//! A full bucket overflows into the next one.
 //!
-//! Memory: 26 to 51 bytes a key. Keys are never removed. A kill leaves the table whole, in the middle of growth too.
+//! Memory: 26 to 51 bytes a key. Keys are never removed. A kill leaves the table whole, in the
+//! middle of growth too.
 
 use locality_stream::{Arena, Plain, Range, Span};
 
@@ -47,8 +49,8 @@ impl Cells {
         self.buckets.table()
     }
 
-    /// Adds 1 to the count of each of the first `len` keys; returns how many found no room. `homes` is room for the
-    /// keys' buckets.
+    /// Adds 1 to the count of each of the first `len` keys; returns how many found no room. `homes`
+    /// is room for the keys' buckets.
     ///
     /// # Safety
     /// The processor must have the instructions of `L`.
@@ -60,7 +62,8 @@ impl Cells {
         homes: &mut [u64; BATCH],
         len: usize,
     ) -> u64 {
-        // Growth in between makes the homes those of a table out of use; `elsewhere` always looks at the right one.
+        // Growth in between makes the homes those of a table out of use; `elsewhere` always looks
+        // at the right one.
         let (table, active) = (self.table(), self.buckets.active());
         for (home_of_key, key) in homes.iter_mut().zip(keys) {
             *home_of_key = home(table, *key) as u64;
@@ -145,8 +148,8 @@ impl Cells {
         self.table().range()
     }
 
-    /// Checks a table that comes out of another process' hands, and counts its keys again: afterwards every operation
-    /// stays within the arena and ends.
+    /// Checks a table that comes out of another process' hands, and counts its keys again:
+    /// afterwards every operation stays within the arena and ends.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.buckets.is_sound(arena);
         if sound {

@@ -1,13 +1,14 @@
 //! Calling contexts: a tree of (parent, call instruction), and where each thread stands in it.
 //!
-//! Calls and returns tell the stack pointer by the address of the return address. A call first drops the frames at or
-//! below its own, a return those up to its own: frames that `longjmp` or an exception left are dropped with the next
-//! call or return above them. Until then, and after a switch between stacks (coroutines, alternate signal stacks), a
-//! context is that of the last call seen.
+//! Calls and returns tell the stack pointer by the address of the return address. A call first
+//! drops the frames at or below its own, a return those up to its own: frames that `longjmp` or an
+//! exception left are dropped with the next call or return above them. Until then, and after a
+//! switch between stacks (coroutines, alternate signal stacks), a context is that of the last call
+//! seen.
 //!
-//! Recursion is folded (as in Ammons, Ball and Larus, PLDI 1997): a call instruction that is already on the path leads
-//! back to its node there. When the number of nodes is at its bound, new calls stay in the caller's context and are
-//! counted as folded.
+//! Recursion is folded (as in Ammons, Ball and Larus, PLDI 1997): a call instruction that is
+//! already on the path leads back to its node there. When the number of nodes is at its bound, new
+//! calls stay in the caller's context and are counted as folded.
 
 use locality_stream::{Arena, List, Plain, Range, Span};
 

@@ -1,10 +1,11 @@
 //! The engine: events in, counts in an arena.
 //!
-//! Per thread (or for several in one given order), exact to the last count. Time is the number of accesses; an access
-//! that spans several granules touches each, in the order of their addresses.
+//! Per thread (or for several in one given order), exact to the last count. Time is the number of
+//! accesses; an access that spans several granules touches each, in the order of their addresses.
 //!
-//! When the process is killed in the middle of a batch, at most the accesses of that batch are counted in part:
-//! [`Engine::open`] makes the tables consistent again and tells how many ([`crate::Summary::torn`]).
+//! When the process is killed in the middle of a batch, at most the accesses of that batch are
+//! counted in part: [`Engine::open`] makes the tables consistent again and tells how many
+//! ([`crate::Summary::torn`]).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -240,7 +241,8 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
     }
 
     fn values(&mut self) -> &'a mut State {
-        // SAFETY: the state belongs to this engine alone, which is borrowed for writing wherever this is called.
+        // SAFETY: the state belongs to this engine alone, which is borrowed for writing wherever
+        // this is called.
         unsafe { &mut *self.state.as_ptr() }
     }
 

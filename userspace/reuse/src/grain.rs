@@ -1,7 +1,8 @@
 //! Reuse at one granularity: for each touch of a granule, its distances from the touch before.
 //!
-//! A batch goes through in steps, each over all its touches, so that cache misses of different touches overlap: find the
-//! entries (asking for them), ask for the bits of their slots, then count.
+//! A batch goes through in steps, each over all its touches, so that cache misses of different
+//! touches overlap: find the entries (asking for them), ask for the bits of their slots, then
+//! count.
 
 use locality_stream::{Arena, ArenaFull, Plain, Range, Span};
 
@@ -13,7 +14,8 @@ use crate::order::Order;
 use crate::places::{Claims, Places, entry};
 use crate::prefetch::prefetch;
 
-/// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0 is no reuse's.
+/// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0
+/// is no reuse's.
 const FIRST: u64 = u64::MAX;
 
 /// What is counted, cumulatively.
@@ -85,7 +87,8 @@ pub(crate) struct Room {
     pub(crate) sums: bool,
 }
 
-/// Use site, reuse site, log2 bins of time and stack distance in one number. Never 0: the reuse's site is known.
+/// Use site, reuse site, log2 bins of time and stack distance in one number. Never 0: the reuse's
+/// site is known.
 #[inline(always)]
 fn cell_key(use_site: u32, reuse_site: u32, time: u64, stack: u64) -> u64 {
     let bin = |distance: u64| u64::from(64 - distance.leading_zeros()) & 63;
@@ -142,7 +145,8 @@ impl Grain {
         Ok(())
     }
 
-    /// Finds the entries of the touches named by the bits `missed`, each step for all of them: cache misses overlap.
+    /// Finds the entries of the touches named by the bits `missed`, each step for all of them:
+    /// cache misses overlap.
     #[inline(always)]
     fn find<A: Arena + ?Sized>(
         &mut self,
@@ -191,8 +195,9 @@ impl Grain {
         // SAFETY: the caller chose a form that the processor has.
         let mut recent = unsafe { L::load(self.order.recent()) };
         for index in 0..len {
-            // SAFETY: `index` is below the lengths of the arrays; references are those that `find` returned, whose
-            // entries do not move; a touched granule's slot is live; there was room for `len` slots.
+            // SAFETY: `index` is below the lengths of the arrays; references are those that `find`
+            // returned, whose entries do not move; a touched granule's slot is live; there was room
+            // for `len` slots.
             unsafe {
                 let reference = *touches.reference.get_unchecked(index);
                 let time = *touches.time.get_unchecked(index);
@@ -363,8 +368,9 @@ impl Grain {
         self.snapshots.count() as u64
     }
 
-    /// Checks tables that come out of another process' hands, which lie apart; makes the order anew where it was killed in
-    /// the middle of a batch (`torn`), or where order and entries contradict each other.
+    /// Checks tables that come out of another process' hands, which lie apart; makes the order anew
+    /// where it was killed in the middle of a batch (`torn`), or where order and entries contradict
+    /// each other.
     pub(crate) fn repair<A: Arena + ?Sized>(&mut self, arena: &A, claims: &mut Claims, torn: bool) -> bool {
         let sound = self.bits < 64
             && self.places.is_whole(arena)

@@ -1,7 +1,8 @@
 //! Which entries there are: a hash table in an arena from groups of neighbouring granules to references.
 //!
-//! A group is known by any of its granules. Buckets of five are one cache line; a full one overflows into the next.
-//! Memory: 16 to 32 bytes a group. Groups are never removed. A kill leaves the table whole, in the middle of growth too.
+//! A group is known by any of its granules. Buckets of five are one cache line; a full one
+//! overflows into the next. Memory: 16 to 32 bytes a group. Groups are never removed. A kill leaves
+//! the table whole, in the middle of growth too.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -108,7 +109,8 @@ impl Groups {
         prefetch(first(arena, table).wrapping_add(home(table, granule)).cast());
     }
 
-    /// All groups by their granules, with their references, in no order. The table must not be written meanwhile.
+    /// All groups by their granules, with their references, in no order. The table must not be
+    /// written meanwhile.
     pub(crate) fn iterate<'a, A: Arena + ?Sized>(
         &self,
         arena: &'a A,
@@ -125,8 +127,8 @@ impl Groups {
         self.table().range()
     }
 
-    /// Checks a table that comes out of another process' hands, and counts its groups again: afterwards every operation
-    /// stays within the arena and ends.
+    /// Checks a table that comes out of another process' hands, and counts its groups again:
+    /// afterwards every operation stays within the arena and ends.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.buckets.is_sound(arena);
         if sound {
@@ -155,7 +157,8 @@ fn probe<A: Arena + ?Sized>(arena: &A, table: Span<Bucket>, granule: u64) -> Pla
     loop {
         // SAFETY: `at` is below the table's count, and its owner is the only one who uses it.
         let bucket = unsafe { &mut *first(arena, table).add(at) };
-        // Without branches, since which of the ways it is cannot be foretold. Free ones come after those in use.
+        // Without branches, since which of the ways it is cannot be foretold. Free ones come after
+        // those in use.
         let (mut found, mut free) = (0_u32, 0_u32);
         for (way, (held, value)) in bucket.granules.iter().zip(&bucket.values).enumerate() {
             found |= u32::from((*held ^ granule) >> CHUNK_BITS == 0) << way;

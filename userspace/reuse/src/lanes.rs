@@ -1,8 +1,9 @@
-//! The granules touched last, newest first, in one vector register: which of them is touched again, and moving it to the
-//! front.
+//! The granules touched last, newest first, in one vector register: which of them is touched again,
+//! and moving it to the front.
 //!
-//! Three forms of the same operations: plain Rust, AVX2 and AVX-512. The latter two move the list without a memory
-//! access and without a branch. Not here: what follows from a hit or a miss (`grain`).
+//! Three forms of the same operations: plain Rust, AVX2 and AVX-512. The latter two move the list
+//! without a memory access and without a branch. Not here: what follows from a hit or a miss
+//! (`grain`).
 
 use crate::places::Reference;
 
@@ -26,8 +27,8 @@ pub(crate) trait Lanes {
     unsafe fn store(list: Self::List) -> Recent;
     /// Bit `i` is set when place `i` holds `reference`.
     unsafe fn find(list: Self::List, reference: Reference) -> u32;
-    /// Moves the place of the lowest bit of `found` to the front, where `reference` is; with no bit, all places move by
-    /// one and the last one drops out.
+    /// Moves the place of the lowest bit of `found` to the front, where `reference` is; with no
+    /// bit, all places move by one and the last one drops out.
     unsafe fn front(list: Self::List, reference: Reference, found: u32) -> Self::List;
     /// What is in the last place.
     unsafe fn last(list: Self::List) -> Reference;

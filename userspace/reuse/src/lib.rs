@@ -1,13 +1,15 @@
 //! Exact reuse of an access stream.
 //!
-//! [`Engine`] takes the events of one thread (or of several in one order) and keeps, in an arena, for each granularity:
-//! time distances (accesses between two touches of a granule, 1-based), stack distances (distinct granules between
-//! them, 0-based), first touches, phases, and the pairs of use and reuse by instruction and calling context.
-//! [`Summary`] is what it comes to: plain values that merge.
+//! [`Engine`] takes the events of one thread (or of several in one order) and keeps, in an arena,
+//! for each granularity: time distances (accesses between two touches of a granule, 1-based), stack
+//! distances (distinct granules between them, 0-based), first touches, phases, and the pairs of use
+//! and reuse by instruction and calling context. [`Summary`] is what it comes to: plain values that
+//! merge.
 //!
-//! What is exact: every count. Distances are counted in bins (`bins`): exact below 64, then 32 bins per power of two; so
-//! the miss ratio of a fully associative LRU cache is exact at every size of at most six significant bits. Pairs keep
-//! log2 bins. What is bounded and says so: contexts, sites and pairs.
+//! What is exact: every count. Distances are counted in bins (`bins`): exact below 64, then 32 bins
+//! per power of two; so the miss ratio of a fully associative LRU cache is exact at every size of
+//! at most six significant bits. Pairs keep log2 bins. What is bounded and says so: contexts, sites
+//! and pairs.
 //!
 //! Pure: no I/O, no threads. Not here: estimates from samples, symbols.
 

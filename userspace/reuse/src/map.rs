@@ -1,5 +1,5 @@
-//! A hash table in an arena: 64-bit keys (never 0) to 64-bit values, open addressing with linear probing, at most half
-//! full. Keys are never removed.
+//! A hash table in an arena: 64-bit keys (never 0) to 64-bit values, open addressing with linear
+//! probing, at most half full. Keys are never removed.
 
 use locality_stream::{Arena, Plain, Range, Span};
 
@@ -28,7 +28,8 @@ pub(crate) struct Map {
 // SAFETY: integers without padding.
 unsafe impl Plain for Map {}
 
-/// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): the upper bits of the product are well mixed.
+/// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): the upper bits of the product
+/// are well mixed.
 #[inline(always)]
 pub(crate) fn hash(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -130,8 +131,8 @@ impl Map {
         self.slots.range()
     }
 
-    /// Checks a table that comes out of another process' hands, and counts its keys again: afterwards every operation
-    /// stays within the arena and ends.
+    /// Checks a table that comes out of another process' hands, and counts its keys again:
+    /// afterwards every operation stays within the arena and ends.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.slots.count().is_power_of_two()
             && self.slots.count() >= 16

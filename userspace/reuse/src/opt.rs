@@ -1,12 +1,15 @@
-//! Misses under optimal replacement (Belady's MIN) at every power of two: off line, on a recorded sequence of touches.
+//! Misses under optimal replacement (Belady's MIN) at every power of two: off line, on a recorded
+//! sequence of touches.
 //!
-//! Two passes: backwards for each touch's next one, then Mattson's stack with the next use as priority (Mattson, Gecsei,
-//! Slutz and Traiger, Evaluation techniques for storage hierarchies, IBM Systems Journal 9, 1970, OPT): the granules of a
-//! cache are those of the next smaller one and some more. Only what the stack's first 1, 2, 4 … places hold matters for caches of
-//! these sizes, so the places between two sizes are kept as a heap, not in order: a touch found in the k-th heap costs a
-//! push and a pop in each heap before it.
+//! Two passes: backwards for each touch's next one, then Mattson's stack with the next use as
+//! priority (Mattson, Gecsei, Slutz and Traiger, Evaluation techniques for storage hierarchies, IBM
+//! Systems Journal 9, 1970, OPT): the granules of a cache are those of the next smaller one and
+//! some more. Only what the stack's first 1, 2, 4 … places hold matters for caches of these sizes,
+//! so the places between two sizes are kept as a heap, not in order: a touch found in the k-th heap
+//! costs a push and a pop in each heap before it.
 //!
-//! Exact. Cost: 8 bytes a touch and some 40 for each distinct granule; O(k · k) steps for a touch at a distance below 2^k.
+//! Exact. Cost: 8 bytes a touch and some 40 for each distinct granule; O(k · k) steps for a touch
+//! at a distance below 2^k.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -17,7 +20,8 @@ pub struct OptMisses {
     pub touches: u64,
     /// First touches.
     pub cold: u64,
-    /// Reuses that hit in a cache of 1 granule; of 2 but not of 1; of 4 but not of 2; and so on, as far as they occur.
+    /// Reuses that hit in a cache of 1 granule; of 2 but not of 1; of 4 but not of 2; and so on, as
+    /// far as they occur.
     pub hits: Vec<u64>,
 }
 
@@ -84,8 +88,8 @@ struct Stack {
 /// What a cache of 2^k granules holds beyond the next smaller one.
 #[derive(Default)]
 struct Level {
-    /// (Next use, granule), the latest on top. Of entries that are no more here, because the granule was touched, the next
-    /// use has passed: they never get on top of those that are.
+    /// (Next use, granule), the latest on top. Of entries that are no more here, because the
+    /// granule was touched, the next use has passed: they never get on top of those that are.
     heap: BinaryHeap<(u32, u32)>,
     /// How many are here.
     live: usize,
@@ -172,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_loop_has_its_closed_form() {
-        // Of a loop over n granules a cache of c keeps c − 1 through each round: n − c + 1 misses in every n − 1 touches.
+        // Of a loop over n granules a cache of c keeps c − 1 through each round: n − c + 1 misses
+        // in every n − 1 touches.
         let (n, rounds) = (1000_u64, 40);
         let trace: Vec<u64> = (0..n * rounds).map(|i| i % n).collect();
         let found = OptMisses::of(&trace);

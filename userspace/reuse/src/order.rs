@@ -1,15 +1,19 @@
 //! The order of last touches, and how many granules were touched since one of them: the stack distance.
 //!
-//! Each live granule has a slot; slots are handed out in order of time, so that the stack distance is the number of
-//! live slots newer than a granule's own (Bennett and Kruskal, LRU stack processing, IBM J. Res. Dev. 19, 1975; Olken,
-//! LBL-12370, 1981). One bit a slot tells whether it is live; counts stand over blocks of 512 slots, over 32 of those,
-//! then over 16 at each level. A query climbs from the slot only as far as the newest slot's own subtree, so that it
-//! costs the logarithm of the *distance*. The touch that follows it moves one bit, and counts only below that point.
+//! Each live granule has a slot; slots are handed out in order of time, so that the stack distance
+//! is the number of live slots newer than a granule's own (Bennett and Kruskal, LRU stack
+//! processing, IBM J. Res. Dev. 19, 1975; Olken, LBL-12370, 1981). One bit a slot tells whether it
+//! is live; counts stand over blocks of 512 slots, over 32 of those, then over 16 at each level. A
+//! query climbs from the slot only as far as the newest slot's own subtree, so that it costs the
+//! logarithm of the *distance*. The touch that follows it moves one bit, and counts only below that
+//! point.
 //!
-//! The granules touched last have no slot: they stand in a short list (`lanes`), which answers for most touches of most
-//! programs. One that drops out of the list takes the next slot, so that slots stay in order of time.
+//! The granules touched last have no slot: they stand in a short list (`lanes`), which answers for
+//! most touches of most programs. One that drops out of the list takes the next slot, so that slots
+//! stay in order of time.
 //!
-//! Memory: 4 bytes and 1.1 bits a slot, 2 to 3 slots a granule. Not here: making and mending the tables (`upkeep`).
+//! Memory: 4 bytes and 1.1 bits a slot, 2 to 3 slots a granule. Not here: making and mending the
+//! tables (`upkeep`).
 
 use locality_stream::{Arena, ArenaFull, Plain, Span};
 
@@ -30,8 +34,8 @@ const LEVELS: usize = 5;
 /// Slots are handed out in multiples of this.
 const SLOT_UNIT: usize = 1 << BLOCK_BITS;
 
-/// Row `i` keeps what comes after place `i`. Tables, since a comparison would be compiled to branches, of which one in
-/// each query is foretold wrongly.
+/// Row `i` keeps what comes after place `i`. Tables, since a comparison would be compiled to
+/// branches, of which one in each query is foretold wrongly.
 static WORDS_AFTER: [[u64; 8]; 8] = {
     let mut rows = [[0; 8]; 8];
     let mut row = 0;
@@ -172,7 +176,8 @@ impl Order {
             *place = to;
             return;
         }
-        // SAFETY: `to` is the reference of an entry, which was touched or is all zeros; a slot is below the capacity.
+        // SAFETY: `to` is the reference of an entry, which was touched or is all zeros; a slot is
+        // below the capacity.
         unsafe {
             let moved = *entry(arena.base().as_ptr(), to);
             if moved.time != 0 && (moved.slot as usize) < self.granules.count() {
@@ -241,8 +246,9 @@ impl View {
             *self.bits.add(old) = word;
             let mut newer = (word >> (slot & 63)).count_ones();
             if old != new {
-                // The rest of the block, or up to the head: bits beyond the head are 0. Word by word: one of them was
-                // most likely written just before, which a vector read of all would have to wait for.
+                // The rest of the block, or up to the head: bits beyond the head are 0. Word by
+                // word: one of them was most likely written just before, which a vector read of all
+                // would have to wait for.
                 let block = self.bits.add(old & !7);
                 for (index, mask) in WORDS_AFTER[old & 7].iter().enumerate() {
                     newer += (block.add(index).read_volatile() & mask).count_ones();

@@ -1,11 +1,12 @@
 //! From a granule to what is known of its last touch.
 //!
-//! Eight neighbouring granules are a group. One that is alone in its group has an entry of its own; with the second one
-//! the group gets a chunk of eight entries, and the first one's moves there. A small direct-mapped cache stands in front
-//! of the table of groups.
+//! Eight neighbouring granules are a group. One that is alone in its group has an entry of its own;
+//! with the second one the group gets a chunk of eight entries, and the first one's moves there. A
+//! small direct-mapped cache stands in front of the table of groups.
 //!
-//! Memory: 16 bytes a granule and 2 to 4 for the table where neighbours are used too; 34 to 51 bytes for a granule that
-//! is alone in its group; 72 to 80 where two of a group are used, the worst case.
+//! Memory: 16 bytes a granule and 2 to 4 for the table where neighbours are used too; 34 to 51
+//! bytes for a granule that is alone in its group; 72 to 80 where two of a group are used, the
+//! worst case.
 
 use std::sync::atomic::Ordering;
 
@@ -103,15 +104,16 @@ fn is_chunk(reference: Reference) -> bool {
     reference & WITHIN as Reference == 0
 }
 
-/// Keys in the cache: of a granule's group with a chunk, and of the granule when it is alone. Granules in the upper half
-/// of all numbers are not cached when alone, since their keys could be taken for those of groups.
+/// Keys in the cache: of a granule's group with a chunk, and of the granule when it is alone.
+/// Granules in the upper half of all numbers are not cached when alone, since their keys could be
+/// taken for those of groups.
 #[inline(always)]
 fn keys(granule: u64) -> (u64, u64) {
     ((granule >> CHUNK_BITS) + 1, if granule >> 63 == 0 { !granule } else { 0 })
 }
 
-/// The reference of a granule as a slot of the cache has it, and whether it is that of the granule. The slot's value is
-/// the reference less the granule's place within its group.
+/// The reference of a granule as a slot of the cache has it, and whether it is that of the granule.
+/// The slot's value is the reference less the granule's place within its group.
 #[inline(always)]
 pub(crate) fn cached(slot: &Slot, granule: u64) -> (Reference, bool) {
     let (chunk, single) = keys(granule);
@@ -193,8 +195,8 @@ impl Places {
     ) -> Result<Reference, ArenaFull> {
         let base = arena.base().as_ptr();
         let chunk = self.chunk(arena)?;
-        // SAFETY: both are entries of this table, and different ones; nobody refers to the single one any more but
-        // those that are told of the move.
+        // SAFETY: both are entries of this table, and different ones; nobody refers to the single
+        // one any more but those that are told of the move.
         unsafe {
             let to = entry(base, chunk | (other & WITHIN) as Reference);
             to.copy_from_nonoverlapping(entry(base, single), 1);
@@ -295,7 +297,8 @@ impl Places {
                 self.contains(arena, if is_chunk(value) { value | WITHIN as Reference } else { value })
             });
         if sound {
-            // The cache is only a copy: begin with an empty one. Entries that were left may have been left in part.
+            // The cache is only a copy: begin with an empty one. Entries that were left may have
+            // been left in part.
             self.left = 0;
             for index in 0..CACHE {
                 if let Some(first) = self.cache.get(arena) {

@@ -1,8 +1,10 @@
-//! Stack distances within the sets of a set-associative cache: what a given number of sets makes of the accesses.
+//! Stack distances within the sets of a set-associative cache: what a given number of sets makes of
+//! the accesses.
 //!
-//! A granule belongs to the set of its number modulo the number of sets; the distance counts granules of the same set
-//! only (Mattson et al. 1970, congruence mapping). One pass gives the misses for every associativity up to the bound.
-//! Cost: up to one step per way; a list in order of last touch for each set, in the arena.
+//! A granule belongs to the set of its number modulo the number of sets; the distance counts
+//! granules of the same set only (Mattson et al. 1970, congruence mapping). One pass gives the
+//! misses for every associativity up to the bound. Cost: up to one step per way; a list in order of
+//! last touch for each set, in the arena.
 
 use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Offset, Plain, Span};
 
@@ -42,7 +44,8 @@ pub struct SetSummary {
 }
 
 impl<'a, A: Arena + ?Sized> SetStacks<'a, A> {
-    /// An empty state for granules of `bytes` (a power of two, else the next one), and associativities up to `ways`.
+    /// An empty state for granules of `bytes` (a power of two, else the next one), and
+    /// associativities up to `ways`.
     pub fn create(arena: &'a A, bytes: u64, sets: u64, ways: u64) -> Result<Self, ArenaFull> {
         let (sets, ways) = (sets.max(1), ways.max(1));
         let cells = usize::try_from(sets.checked_mul(ways).ok_or(ArenaFull)?).map_err(|_| ArenaFull)?;
@@ -100,8 +103,8 @@ impl SetSummary {
 impl<A: Arena + ?Sized> Analysis for SetStacks<'_, A> {
     fn observe(&mut self, events: &[Event], _: &Code<'_>) -> Result<(), ArenaFull> {
         let first = self.state.get(self.arena).ok_or(ArenaFull)?;
-        // SAFETY: one state, which belongs to this analysis alone; the same holds for its two tables, whose sizes were
-        // set by `create` or checked by `open`.
+        // SAFETY: one state, which belongs to this analysis alone; the same holds for its two
+        // tables, whose sizes were set by `create` or checked by `open`.
         let (state, lists, distances) = unsafe {
             let state = &mut *first.as_ptr();
             let lists = state.lists.get(self.arena).ok_or(ArenaFull)?;

@@ -1,7 +1,9 @@
-//! Who touches: an instruction in a calling context, numbered so that a granule remembers its last toucher in 4 bytes.
+//! Who touches: an instruction in a calling context, numbered so that a granule remembers its last
+//! toucher in 4 bytes.
 //!
-//! Site 0 is nobody: the "use" before a first touch. When the sites are at their bound, an instruction in a new context
-//! takes its site without context; and when that is new too, site 1, which stands for no known instruction.
+//! Site 0 is nobody: the "use" before a first touch. When the sites are at their bound, an
+//! instruction in a new context takes its site without context; and when that is new too, site 1,
+//! which stands for no known instruction.
 
 use locality_stream::{Arena, List, NO_INSTRUCTION, Plain, Range, Span};
 

@@ -1,7 +1,8 @@
 //! What an engine has counted, as plain values: merge, curve, pairs, types.
 //!
-//! Merging adds counts and unites contexts by their paths. The result does not depend on the order of merging: contexts,
-//! sites, pairs and phases are kept sorted. Distances of merged threads are those within each thread.
+//! Merging adds counts and unites contexts by their paths. The result does not depend on the order
+//! of merging: contexts, sites, pairs and phases are kept sorted. Distances of merged threads are
+//! those within each thread.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,8 @@ pub struct GrainSummary {
     pub cold: u64,
     /// Time distances in fine bins, [`crate::FINE_BINS`] of them.
     pub time: Vec<u64>,
-    /// Sums of the time distances in each bin, modulo 2^64: where in a bin they lie. Empty when they were not asked for.
+    /// Sums of the time distances in each bin, modulo 2^64: where in a bin they lie. Empty when
+    /// they were not asked for.
     pub time_sums: Vec<u64>,
     /// Stack distances in fine bins.
     pub stack: Vec<u64>,
@@ -111,8 +113,8 @@ pub struct Summary {
 }
 
 impl<A: Arena + ?Sized> Engine<'_, A> {
-    /// The results. `thread` names the source in phases; `code` is needed for what is still open in analyses of
-    /// fetches.
+    /// The results. `thread` names the source in phases; `code` is needed for what is still open in
+    /// analyses of fetches.
     pub fn finish(mut self, thread: u64, code: &Code<'_>) -> Summary {
         // The last block of each thread ends with the run. A full arena has been noted in the state.
         let _: Result<(), ArenaFull> = self.observe(&[Event::new(Kind::THREAD_END, 0, thread)], code);
@@ -221,9 +223,10 @@ impl GrainSummary {
         to_log2(&self.stack)
     }
 
-    /// Misses of a fully associative LRU cache of `granules` granules: first touches, and reuses at a stack distance
-    /// of at least that (Mattson et al., IBM Systems Journal 9, 1970). Exact when the size is the low edge of a fine
-    /// bin, which is so up to 64 and for every size of at most six significant bits; else `None`.
+    /// Misses of a fully associative LRU cache of `granules` granules: first touches, and reuses at
+    /// a stack distance of at least that (Mattson et al., IBM Systems Journal 9, 1970). Exact when
+    /// the size is the low edge of a fine bin, which is so up to 64 and for every size of at most
+    /// six significant bits; else `None`.
     pub fn misses(&self, granules: u64) -> Option<u64> {
         let bin = crate::bins::fine_bin(granules);
         (fine_low(bin) == granules).then(|| self.cold + self.stack.iter().skip(bin).sum::<u64>())
@@ -243,7 +246,8 @@ impl GrainSummary {
         curve
     }
 
-    /// Reuses by the type of data that the reusing instruction accesses. `facts` are the instructions by index.
+    /// Reuses by the type of data that the reusing instruction accesses. `facts` are the
+    /// instructions by index.
     pub fn by_data_type(&self, sites: &[Site], facts: &[Instruction]) -> BTreeMap<DataType, TypeReuse> {
         let mut types: BTreeMap<DataType, TypeReuse> = BTreeMap::new();
         for cell in &self.cells {

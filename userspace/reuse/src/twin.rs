@@ -1,5 +1,5 @@
-//! A table in an arena that is replaced by a larger one as a whole: a kill at any instruction leaves one of the two in use.
-//! Not here: what stands in the table.
+//! A table in an arena that is replaced by a larger one as a whole: a kill at any instruction
+//! leaves one of the two in use. Not here: what stands in the table.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -53,7 +53,8 @@ impl<T: Plain> Twin<T> {
         old.release(arena);
     }
 
-    /// Whether a table that comes out of another process' hands lies in the arena and has a size that hashing needs.
+    /// Whether a table that comes out of another process' hands lies in the arena and has a size
+    /// that hashing needs.
     pub(crate) fn is_sound<A: Arena + ?Sized>(&self, arena: &A) -> bool {
         let table = self.table();
         self.active <= 1

@@ -22,7 +22,8 @@ fn bins(counts: &[(u64, u64)]) -> Vec<u64> {
     bins
 }
 
-/// `rounds` sweeps over `lines` lines, 8 bytes at a time: 7 of 8 touches reuse the line at once, the others after all.
+/// `rounds` sweeps over `lines` lines, 8 bytes at a time: 7 of 8 touches reuse the line at once,
+/// the others after all.
 #[test]
 fn sweeps() {
     for (lines, rounds) in [(10, 7), (1000, 5), (30_000, 2)] {
@@ -55,8 +56,8 @@ fn blocks() {
     assert_eq!(found.misses(b / 2), Some(blocks * b * k));
 }
 
-/// A walk of steps of one line: its footprint is its range, and the distance of each reuse that of the excursion
-/// between, which is the range of places visited in it.
+/// A walk of steps of one line: its footprint is its range, and the distance of each reuse that of
+/// the excursion between, which is the range of places visited in it.
 #[test]
 fn random_walk() {
     let mut random = fastrand::Rng::with_seed(11);

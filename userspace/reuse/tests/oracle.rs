@@ -168,7 +168,8 @@ fn config() -> Config {
     }
 }
 
-/// Accesses among few bytes, near both ends of the address space too, with calls, returns and threads between them.
+/// Accesses among few bytes, near both ends of the address space too, with calls, returns and
+/// threads between them.
 fn events(len: usize) -> impl Strategy<Value = Vec<Event>> {
     let address = prop_oneof![
         6 => 0..600_u64,

@@ -1,8 +1,9 @@
 //! What the window process costs beyond the window: `cargo bench -p locality-shadow --bench helper`. As root.
 //!
-//! The start; a turn without a window, with the two processes on one processor or where the scheduler puts them, at ordinary
-//! and at real-time priority; a window of one instruction and one of 10,000 in this process and in the other; a page
-//! read. A pause before each turn lets the processors fall asleep, as they do between stops.
+//! The start; a turn without a window, with the two processes on one processor or where the
+//! scheduler puts them, at ordinary and at real-time priority; a window of one instruction and one
+//! of 10,000 in this process and in the other; a page read. A pause before each turn lets the
+//! processors fall asleep, as they do between stops.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

@@ -1,8 +1,9 @@
 //! Cost of windows on real programs. `cargo bench -p locality-shadow [-- NAME]`.
 //!
-//! Each program is stopped at random points; a window of 10,000 instructions is executed there, then once more, when
-//! its code is known (warm), then one of 200,000 twice, of which the second gives the speed. Times are the executor's
-//! own: from the registers to the filled log, reading pages included.
+//! Each program is stopped at random points; a window of 10,000 instructions is executed there,
+//! then once more, when its code is known (warm), then one of 200,000 twice, of which the second
+//! gives the speed. Times are the executor's own: from the registers to the filled log, reading
+//! pages included.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,

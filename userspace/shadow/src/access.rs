@@ -1,5 +1,5 @@
-//! How instructions reach the private copy of memory: in place where an operand lies in one page, by a copy where it
-//! crosses into the next.
+//! How instructions reach the private copy of memory: in place where an operand lies in one page,
+//! by a copy where it crosses into the next.
 
 use locality_stream::Kind;
 

@@ -71,8 +71,9 @@ pub(crate) fn step(value: u64, down: bool, size: u16, flags: u64) -> (u64, u64) 
     (result, new & !CF | flags & CF)
 }
 
-/// A shift by `count`, from 1 to the number of bits less one. AF is undefined, and OF for counts other than 1; both are
-/// what Intel's processors leave (AF clear, OF as if the count were 1), as `tests` compare.
+/// A shift by `count`, from 1 to the number of bits less one. AF is undefined, and OF for counts
+/// other than 1; both are what Intel's processors leave (AF clear, OF as if the count were 1), as
+/// `tests` compare.
 #[inline(always)]
 pub(crate) fn shift(what: Shift, value: u64, count: u32, size: u16) -> (u64, u64) {
     let bits = u32::from(size) * 8;

@@ -1,7 +1,8 @@
 //! Decoded code: blocks by process and address, and their records in the caller's tables.
 //!
-//! An instruction's op has the number of its record. A block that begins inside a known one shares its records. Blocks
-//! of text are decoded once; others are compared with the bytes at their first execution in each window.
+//! An instruction's op has the number of its record. A block that begins inside a known one shares
+//! its records. Blocks of text are decoded once; others are compared with the bytes at their first
+//! execution in each window.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -30,8 +31,8 @@ const NO_BLOCK: u32 = u32::MAX;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct TableCounts {
-    /// Rises when the tables start again from empty, which they do only between windows: indices in a log are those of
-    /// the epoch at its end.
+    /// Rises when the tables start again from empty, which they do only between windows: indices in
+    /// a log are those of the epoch at its end.
     pub epoch: AtomicU64,
     /// Records that are complete. Written after them, with release order.
     pub instructions: AtomicU32,
@@ -208,7 +209,8 @@ impl Blocks {
         while let (Some(record), Some(op)) = (records.get(at), ops.get(at)) {
             let offset = (op.ip % PAGE) as usize;
             let length = usize::from(op.length);
-            // The record may lie in memory that others write: what was decoded counts only if it is still there too.
+            // The record may lie in memory that others write: what was decoded counts only if it is
+            // still there too.
             if offset + length > PAGE as usize {
                 let mut bytes = [0; 15];
                 let (count, _) = source.process.code(op.ip, &mut bytes, pages, memory)?;

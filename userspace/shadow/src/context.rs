@@ -1,5 +1,6 @@
-//! The registers that stubs load and store, in memory below 2 GB so that a stub names them without a register, and the
-//! memory that holds the stubs. Not here: what a stub does ([`crate::stub`]) and how it is entered ([`crate::enter`]).
+//! The registers that stubs load and store, in memory below 2 GB so that a stub names them without
+//! a register, and the memory that holds the stubs. Not here: what a stub does ([`crate::stub`])
+//! and how it is entered ([`crate::enter`]).
 
 use std::io;
 use std::mem::offset_of;
@@ -128,7 +129,8 @@ pub(crate) struct Low {
     used: usize,
 }
 
-// SAFETY: owned memory that nothing else refers to; the signal handler looks at it only while a stub of it runs.
+// SAFETY: owned memory that nothing else refers to; the signal handler looks at it only while a
+// stub of it runs.
 unsafe impl Send for Low {}
 
 impl Low {
@@ -162,7 +164,8 @@ impl Low {
 
     /// The context.
     pub(crate) fn context(&mut self) -> &mut Context {
-        // SAFETY: the mapping begins with room for it, page aligned, and all bytes are valid values of its fields.
+        // SAFETY: the mapping begins with room for it, page aligned, and all bytes are valid values
+        // of its fields.
         unsafe { self.start.cast::<Context>().as_mut() }
     }
 

@@ -124,7 +124,8 @@ fn place(instruction: &Instruction) -> Place {
     }
 }
 
-/// Directions and size of the memory operand of an instruction that runs as a stub; `None` where the size is unknown.
+/// Directions and size of the memory operand of an instruction that runs as a stub; `None` where
+/// the size is unknown.
 fn memory_access(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Option<(Do, u16)> {
     let has_operand = (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory);
     if instruction.mnemonic() == M::Lea {

@@ -1,7 +1,8 @@
-//! Runs a stub and catches what it does wrong: a fault in a stub is a signal, whose handler goes on behind the call.
+//! Runs a stub and catches what it does wrong: a fault in a stub is a signal, whose handler goes on
+//! behind the call.
 //!
-//! The handlers are the process'; a signal from elsewhere is passed on to the action that was there before. They need
-//! an alternate stack, which each thread that runs windows gets.
+//! The handlers are the process'; a signal from elsewhere is passed on to the action that was there
+//! before. They need an alternate stack, which each thread that runs windows gets.
 
 use std::arch::asm;
 use std::cell::Cell;
@@ -29,7 +30,8 @@ pub(crate) fn prepare() -> io::Result<()> {
     let mut result = Ok(());
     INSTALL.call_once(|| {
         for (n, signal) in SIGNALS.into_iter().enumerate() {
-            // SAFETY: a zeroed sigaction is a valid one; `BEFORE` is written here only, before any handler runs.
+            // SAFETY: a zeroed sigaction is a valid one; `BEFORE` is written here only, before any
+            // handler runs.
             let done = unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = on_signal as *const () as usize;
@@ -55,7 +57,8 @@ pub(crate) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// In a stub: notes the fault and goes on behind the call. Elsewhere: does what would have been done without us.
+/// In a stub: notes the fault and goes on behind the call. Elsewhere: does what would have been
+/// done without us.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let current = CURRENT.get();
     let machine = context.cast::<libc::ucontext_t>();
@@ -81,8 +84,8 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut l
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type Full = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
     let Some(n) = SIGNALS.iter().position(|known| *known == signal) else { return };
-    // SAFETY: `BEFORE` was filled before the handler was installed; an action that is neither of the two constants is a
-    // function of the kind that its flags say.
+    // SAFETY: `BEFORE` was filled before the handler was installed; an action that is neither of
+    // the two constants is a function of the kind that its flags say.
     unsafe {
         let before = (&raw const BEFORE).cast::<libc::sigaction>().add(n);
         match (*before).sa_sigaction {
@@ -102,16 +105,17 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
     }
 }
 
-/// Runs the stub at `stub` with the address of its operand. False when it faulted: registers and memory are then as
-/// before.
+/// Runs the stub at `stub` with the address of its operand. False when it faulted: registers and
+/// memory are then as before.
 ///
 /// # Safety
-/// `stub` must be one that [`crate::stub`] made for this context, and `operand` must point to as many readable and
-/// writable bytes as its instruction accesses.
+/// `stub` must be one that [`crate::stub`] made for this context, and `operand` must point to as
+/// many readable and writable bytes as its instruction accesses.
 #[inline(always)]
 pub(crate) unsafe fn call(context: &mut Context, stub: u64, operand: *mut u8) -> bool {
-    // SAFETY: the stub changes no more than what is declared as clobbered, the context and the operand's bytes. A fault
-    // continues at label 2 with the stack pointer stored here, hence with the same frame.
+    // SAFETY: the stub changes no more than what is declared as clobbered, the context and the
+    // operand's bytes. A fault continues at label 2 with the stack pointer stored here, hence with
+    // the same frame.
     unsafe {
         asm!(
             "push rbx",

@@ -19,16 +19,17 @@ use crate::xstate::{self, Layout, SHADOW_STACK};
 
 /// Most processes remembered; beyond that all are forgotten.
 const PROCESSES: usize = 256;
-/// What a system call returns that the kernel will start again once the thread runs: ERESTARTSYS, ERESTARTNOINTR,
-/// ERESTARTNOHAND, ERESTART_RESTARTBLOCK (`include/linux/errno.h`).
+/// What a system call returns that the kernel will start again once the thread runs: ERESTARTSYS,
+/// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (`include/linux/errno.h`).
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 const NO_BLOCK: u32 = u32::MAX;
 
 /// Executes windows; keeps decoded code from one to the next.
 ///
-/// One thread uses it at a time. It handles `SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL` and `SIGTRAP` of its own code, once
-/// created, and passes on those of other code. Everything it needs of the system it asks for in [`Executor::new`] and
-/// in the first window of a thread (an alternate signal stack).
+/// One thread uses it at a time. It handles `SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL` and `SIGTRAP`
+/// of its own code, once created, and passes on those of other code. Everything it needs of the
+/// system it asks for in [`Executor::new`] and in the first window of a thread (an alternate signal
+/// stack).
 pub struct Executor {
     low: Low,
     pages: Pages,
@@ -61,15 +62,16 @@ impl Executor {
         })
     }
 
-    /// Forgets a process: it has executed another program, or ended, or what was [`crate::Trust::Text`] is so no more.
+    /// Forgets a process: it has executed another program, or ended, or what was
+    /// [`crate::Trust::Text`] is so no more.
     pub fn forget(&mut self, process: u64) {
         self.processes.remove(&process);
     }
 
     /// Executes what comes next in a thread of `process`, a key of the address space.
     ///
-    /// Returns the registers at the window's end; `log.counts` says how it ended and how far the log is filled. An
-    /// instruction that could not be executed is the one that `rip` points to.
+    /// Returns the registers at the window's end; `log.counts` says how it ended and how far the
+    /// log is filled. An instruction that could not be executed is the one that `rip` points to.
     pub fn run<M: Memory>(
         &mut self,
         process: u64,
@@ -108,10 +110,11 @@ impl Executor {
         });
         self.pages.begin(limits.pages);
         process.fetch(&mut self.pages, memory, limits.pages);
-        // The context is referred to twice: by the machine, and by the decoder, which asks for addresses in it and adds
-        // stubs behind it.
+        // The context is referred to twice: by the machine, and by the decoder, which asks for
+        // addresses in it and adds stubs behind it.
         let context = std::ptr::from_mut(self.low.context());
-        // SAFETY: the mapping lives as long as `low`; `Low::append` and `places` touch no byte of the context.
+        // SAFETY: the mapping lives as long as `low`; `Low::append` and `places` touch no byte of
+        // the context.
         let context = unsafe { &mut *context };
         enter(context, &self.layout, state);
         let guard = Guard::new(context);
@@ -183,7 +186,8 @@ fn leave(context: &crate::context::Context, layout: &Layout, ip: u64, state: &mu
     xstate::leave(context, layout, &mut state.extended);
 }
 
-/// Whether the kernel is about to start a system call again: its number is then put back into RAX, and RIP goes back.
+/// Whether the kernel is about to start a system call again: its number is then put back into RAX,
+/// and RIP goes back.
 fn is_restarted(machine: &mut Machine<'_>, state: &ThreadState) -> bool {
     if !RESTARTS.contains(&(state.registers.rax as i64)) {
         return false;
@@ -209,7 +213,8 @@ fn execute(machine: &mut Machine<'_>, blocks: &mut Blocks, source: &mut Source<'
             Some(block) => Ok(block),
             None => blocks.enter(current, ip, source, machine.pages, machine.memory),
         };
-        // Each takes as long as a few dozen blocks: with cold code, a window's time was over long before the clock was looked at.
+        // Each takes as long as a few dozen blocks: with cold code, a window's time was over long
+        // before the clock was looked at.
         let fresh = machine.pages.slots().len() + source.process.text_reads as usize + blocks.count();
         machine.hurry(fresh.saturating_sub(known) as u32);
         known = fresh;

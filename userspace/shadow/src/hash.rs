@@ -1,4 +1,5 @@
-//! A fast hash for addresses and small keys. Not proof against chosen keys: collisions cost time, which is limited.
+//! A fast hash for addresses and small keys. Not proof against chosen keys: collisions cost time,
+//! which is limited.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,22 +1,25 @@
 //! The process in which windows are executed, and the tracer's side of it.
 //!
-//! Target code runs natively in a window, from a list of harmless instructions. Should that list have a hole, the hole leads
-//! into a process that owns nothing: another user, no capabilities, a handful of system calls, and of each target a
-//! descriptor of its memory opened for reading (`confine`). It is started anew from the tracer's own program file rather
-//! than forked: a fork would hold a copy of the tracer's memory and its mappings of the kernel's rings, and could not be
-//! made again once there are threads. So `main` calls [`become_helper_if_asked`] first.
+//! Target code runs natively in a window, from a list of harmless instructions. Should that list
+//! have a hole, the hole leads into a process that owns nothing: another user, no capabilities, a
+//! handful of system calls, and of each target a descriptor of its memory opened for reading
+//! (`confine`). It is started anew from the tracer's own program file rather than forked: a fork
+//! would hold a copy of the tracer's memory and its mappings of the kernel's rings, and could not
+//! be made again once there are threads. So `main` calls [`become_helper_if_asked`] first.
 //!
-//! Question and answer pass through shared memory with a futex each way (`shared`, where the rule for reading is). Both
-//! sides sleep on the same processor, so a turn is two switches of task and no interrupt of an idle processor, a tenth of
-//! the time here; a thread with a real-time priority must be pinned for that, or the kernel moves it when it is woken.
+//! Question and answer pass through shared memory with a futex each way (`shared`, where the rule
+//! for reading is). Both sides sleep on the same processor, so a turn is two switches of task and
+//! no interrupt of an idle processor, a tenth of the time here; a thread with a real-time priority
+//! must be pinned for that, or the kernel moves it when it is woken.
 //!
-//! Nothing that the window process does can hold the tracer longer than [`Limits::time_ns`] and [`Settings::margin`]; its
-//! death is noticed at once (`death`). An answer that comes later is thrown away; where there is none for
-//! [`Settings::patience`], or a number that cannot be, the process is killed. [`Helper::revive`] starts another, outside
-//! stops.
+//! Nothing that the window process does can hold the tracer longer than [`Limits::time_ns`] and
+//! [`Settings::margin`]; its death is noticed at once (`death`). An answer that comes later is
+//! thrown away; where there is none for [`Settings::patience`], or a number that cannot be, the
+//! process is killed. [`Helper::revive`] starts another, outside stops.
 //!
-//! Limits: the thread that calls [`Helper::start`] or [`Helper::revive`] must live as long as windows are wanted
-//! (`PR_SET_PDEATHSIG` is about threads). A process of the same user as a tracer without root can kill it.
+//! Limits: the thread that calls [`Helper::start`] or [`Helper::revive`] must live as long as
+//! windows are wanted (`PR_SET_PDEATHSIG` is about threads). A process of the same user as a tracer
+//! without root can kill it.
 
 mod confine;
 mod death;
@@ -55,8 +58,8 @@ use life::{Pin, Process};
 pub struct Settings {
     /// The program that becomes the window process; it calls [`become_helper_if_asked`] first.
     pub program: PathBuf,
-    /// Real-time priority, if it may have one. Lower than the calling thread's, so that a window process that runs away
-    /// cannot keep the tracer from killing it.
+    /// Real-time priority, if it may have one. Lower than the calling thread's, so that a window
+    /// process that runs away cannot keep the tracer from killing it.
     pub real_time: Option<i32>,
     /// No window is longer, whatever its limits say.
     pub longest: Duration,
@@ -173,9 +176,9 @@ impl Helper {
         }
     }
 
-    /// Takes a process whose threads will be stopped, under a key of the caller's. Opens its memory for
-    /// reading. After it executed another program its windows say [`Window::gone`]: take it anew, under the same key if need
-    /// be.
+    /// Takes a process whose threads will be stopped, under a key of the caller's. Opens its memory
+    /// for reading. After it executed another program its windows say [`Window::gone`]: take it
+    /// anew, under the same key if need be.
     pub fn add_process(&mut self, key: u64, pid: u32, maps: &[TextRange]) -> Result<(), Error> {
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(|e| Error::Memory(pid, e))?;
         self.known.insert(key, Known { memory, ranges: maps.to_vec() });
@@ -255,7 +258,8 @@ impl Helper {
 
     /// Executes a window of a stopped thread; waits at most for the limit of time and the margin.
     ///
-    /// Without a window process, or when it does not answer, the window is empty and ends with [`End::Helper`].
+    /// Without a window process, or when it does not answer, the window is empty and ends with
+    /// [`End::Helper`].
     pub fn run(&mut self, key: u64, state: &ThreadState, limits: &Limits) -> Window<'_> {
         let (answer, end) = self.ask_for_window(key, state, limits);
         if end != End::Helper {
@@ -343,9 +347,9 @@ impl Helper {
         self.generation += 1;
     }
 
-    /// Looks after the window process; to be called outside stops, as often as is convenient. Kills one that has not
-    /// answered for too long, starts another after a death (which takes a moment, so it is ready at a later call), and hands
-    /// it all targets. Whether it is ready.
+    /// Looks after the window process; to be called outside stops, as often as is convenient. Kills
+    /// one that has not answered for too long, starts another after a death (which takes a moment,
+    /// so it is ready at a later call), and hands it all targets. Whether it is ready.
     pub fn revive(&mut self) -> Result<bool, Error> {
         if let Some(process) = &mut self.process {
             let was_up = process.is_up();
@@ -394,8 +398,9 @@ impl Helper {
         &self.last_words
     }
 
-    /// Rises when the code tables start again from empty: with another window process, or when they were full. Indices of code
-    /// are good within one generation, and [`Helper::code`] is of the current one.
+    /// Rises when the code tables start again from empty: with another window process, or when they
+    /// were full. Indices of code are good within one generation, and [`Helper::code`] is of the
+    /// current one.
     pub fn generation(&self) -> u32 {
         self.generation
     }

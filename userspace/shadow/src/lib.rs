@@ -1,19 +1,22 @@
 //! Shadow windows: what a stopped thread is about to do, found by doing it on a private copy (METHOD.md §2).
 //!
-//! Modules in the order in which data flows: [`state`] the thread's registers, [`memory`] where its bytes come from,
-//! [`window`] what comes out; [`helper`] the process without rights in which it happens. The target is read, never written
-//! and never run.
+//! Modules in the order in which data flows: [`state`] the thread's registers, [`memory`] where its
+//! bytes come from, [`window`] what comes out; [`helper`] the process without rights in which it
+//! happens. The target is read, never written and never run.
 //!
-//! Definition of an access, the same as the exact engine's: one memory operand of one executed instruction is one access,
-//! two where it is read and written (the load first); each iteration of a repeated string instruction is an execution.
+//! Definition of an access, the same as the exact engine's: one memory operand of one executed
+//! instruction is one access, two where it is read and written (the load first); each iteration of
+//! a repeated string instruction is an execution.
 //!
-//! How: [`Executor`] decodes blocks once; the commonest integer instructions, control flow, stack and string instructions
-//! are done in Rust, everything else on the whitelist runs in a stub of its own on registers loaded from a context, its
-//! memory operand re-encoded to the private copy. No address of the target is ever dereferenced.
+//! How: [`Executor`] decodes blocks once; the commonest integer instructions, control flow, stack
+//! and string instructions are done in Rust, everything else on the whitelist runs in a stub of its
+//! own on registers loaded from a context, its memory operand re-encoded to the private copy. No
+//! address of the target is ever dereferenced.
 //!
-//! Sources of error: what other threads write during the window is not seen; a window ends before a system call, a clock
-//! or a random number; flags that the architecture leaves undefined are Intel's; of saved states (xsavec) only the
-//! registers count, not which of them the processor takes for unused; 32-bit code and shadow stacks are not executed.
+//! Sources of error: what other threads write during the window is not seen; a window ends before a
+//! system call, a clock or a random number; flags that the architecture leaves undefined are
+//! Intel's; of saved states (xsavec) only the registers count, not which of them the processor
+//! takes for unused; 32-bit code and shadow stacks are not executed.
 
 mod access;
 mod alu;

@@ -121,7 +121,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Where the stub left its own addresses as those of the last x87 instruction and operand, puts the thread's.
+    /// Where the stub left its own addresses as those of the last x87 instruction and operand, puts
+    /// the thread's.
     #[inline(never)]
     fn point_x87(&mut self, op: &Op, operand: u64) {
         let instruction = crate::xstate::word(&self.context.fx, FIP);

@@ -1,8 +1,9 @@
-//! Instructions of whose memory operand a mask selects the elements: each run of neighbouring selected elements is one
-//! access, and bytes that are not selected count as zero where they cannot be read.
+//! Instructions of whose memory operand a mask selects the elements: each run of neighbouring
+//! selected elements is one access, and bytes that are not selected count as zero where they cannot
+//! be read.
 //!
-//! Sources of error: a permutation under a mask, which reads its operand whole, is told as reading the elements that the
-//! mask names.
+//! Sources of error: a permutation under a mask, which reads its operand whole, is told as reading
+//! the elements that the mask names.
 
 use iced_x86::{Instruction, Mnemonic as M, OpKind, Register};
 use locality_stream::Kind;
@@ -127,7 +128,8 @@ impl Machine<'_> {
         while done < u64::from(size) {
             let at = address.wrapping_add(done);
             let piece = (PAGE - at % PAGE).min(u64::from(size) - done) as usize;
-            // SAFETY: `place` has room for the operand, and a page that was found has `piece` bytes from there on.
+            // SAFETY: `place` has room for the operand, and a page that was found has `piece` bytes
+            // from there on.
             unsafe {
                 let to = place.add(done as usize);
                 match self.pages.read(at, self.memory) {

@@ -17,8 +17,8 @@ pub enum Trust {
 
 /// A process' memory.
 pub trait Memory {
-    /// Copies whole pages. `pages` are addresses of first bytes, multiples of [`PAGE`], each given once; `found[i]` is set
-    /// to whether page i could be read. The three slices are equally long.
+    /// Copies whole pages. `pages` are addresses of first bytes, multiples of [`PAGE`], each given
+    /// once; `found[i]` is set to whether page i could be read. The three slices are equally long.
     fn read(&mut self, pages: &[u64], into: &mut [Page], found: &mut [bool]);
 
     /// What may be kept of the page at this address.

@@ -1,8 +1,8 @@
-//! The private copy of the target's pages that a window works on: read once, in batches where it can be foreseen, and
-//! written to here only.
+//! The private copy of the target's pages that a window works on: read once, in batches where it
+//! can be foreseen, and written to here only.
 //!
-//! A page lies in one place for the whole window, so that a stub can be handed its address. Not here: which pages a
-//! process will need ([`crate::process`]).
+//! A page lies in one place for the whole window, so that a stub can be handed its address. Not
+//! here: which pages a process will need ([`crate::process`]).
 
 use std::io;
 use std::ptr::NonNull;
@@ -100,8 +100,8 @@ impl Pages {
         }
         found.clear();
         found.resize(pages.len(), false);
-        // SAFETY: `slots.len() + pages.len()` is at most MOST, the room of the pool; slots from `slots.len()` on are
-        // referred to by nothing.
+        // SAFETY: `slots.len() + pages.len()` is at most MOST, the room of the pool; slots from
+        // `slots.len()` on are referred to by nothing.
         let into =
             unsafe { std::slice::from_raw_parts_mut(self.pool.as_ptr().add(self.slots.len()), pages.len()) };
         memory.read(pages, into, found);
@@ -197,7 +197,8 @@ impl Pages {
         if !what.found {
             return Err((End::UnreadableCode, page));
         }
-        // SAFETY: slots are below MOST; the page is not written while the reference lives, as `self` is borrowed.
+        // SAFETY: slots are below MOST; the page is not written while the reference lives, as
+        // `self` is borrowed.
         Ok(unsafe { &*self.pool.as_ptr().add(slot) })
     }
 }

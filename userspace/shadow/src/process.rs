@@ -26,8 +26,8 @@ impl Process {
         Process { number, text: Map::default(), pages: Vec::new(), text_reads: 0 }
     }
 
-    /// Reads at once what the window will probably use: what each of the last two used. Any other page is read when it is asked for, which
-    /// takes little longer.
+    /// Reads at once what the window will probably use: what each of the last two used. Any other
+    /// page is read when it is asked for, which takes little longer.
     pub(crate) fn fetch(&mut self, pages: &mut Pages, memory: &mut dyn Memory, most: u64) {
         self.text_reads = 0;
         let most = usize::try_from(most / 2).unwrap_or(ADVANCE).min(ADVANCE);
@@ -46,7 +46,8 @@ impl Process {
         self.pages = used.map(|slot| (slot.address, before.contains_key(&slot.address))).collect();
     }
 
-    /// Copies the code at `ip`, at most 15 bytes. Returns their number, and whether all of it may be kept for good.
+    /// Copies the code at `ip`, at most 15 bytes. Returns their number, and whether all of it may
+    /// be kept for good.
     pub(crate) fn code(
         &mut self,
         ip: u64,

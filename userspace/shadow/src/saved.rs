@@ -1,7 +1,8 @@
-//! fxsave, xsave, xsavec and their inverses, as programs use them to keep registers across a lazily bound call.
+//! fxsave, xsave, xsavec and their inverses, as programs use them to keep registers across a lazily
+//! bound call.
 //!
-//! Sources of error: which components the processor takes for in their initial state is its own affair; here it is
-//! those whose registers hold the initial values.
+//! Sources of error: which components the processor takes for in their initial state is its own
+//! affair; here it is those whose registers hold the initial values.
 
 use iced_x86::{Instruction, Mnemonic as M};
 use locality_stream::Kind;

@@ -1,4 +1,5 @@
-//! From an instruction to an [`Op`] that runs without a stub: control flow, stack, and the commonest integer instructions.
+//! From an instruction to an [`Op`] that runs without a stub: control flow, stack, and the
+//! commonest integer instructions.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic as M, OpKind};
 

@@ -1,6 +1,7 @@
 //! String instructions, one iteration after the other in the order of execution.
 //!
-//! A window may end between two iterations: registers then say how far it came, as in an interrupted processor.
+//! A window may end between two iterations: registers then say how far it came, as in an
+//! interrupted processor.
 
 use iced_x86::{Instruction, Mnemonic as M, Register};
 use locality_stream::Kind;
@@ -60,7 +61,8 @@ fn is_short(instruction: &Instruction) -> bool {
 }
 
 impl Machine<'_> {
-    /// Runs a string instruction to its end, or to a limit of the window. The caller has counted one instruction.
+    /// Runs a string instruction to its end, or to a limit of the window. The caller has counted
+    /// one instruction.
     pub(crate) fn string(&mut self, op: &Op, index: u32, instruction: &Instruction) -> Step {
         let Some((what, size)) = what(instruction.mnemonic()) else {
             return self.stop(End::Unsupported, op.ip);

@@ -1,7 +1,7 @@
 //! Makes the stub of an instruction: load the registers that it uses, run it, store those that it changes.
 //!
-//! The memory operand is re-encoded to the address that the stub gets in RDI; RSP, which is ours, is replaced by another
-//! register. Nothing of the target's is an address here.
+//! The memory operand is re-encoded to the address that the stub gets in RDI; RSP, which is ours,
+//! is replaced by another register. Nothing of the target's is an address here.
 
 use iced_x86::{
     CpuidFeature, Encoder, EncodingKind, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
@@ -11,7 +11,8 @@ use iced_x86::{
 use crate::context::Places;
 use crate::whitelist::Host;
 
-/// General registers in the order in which they are taken for our own use: the low ones go with AH and its like.
+/// General registers in the order in which they are taken for our own use: the low ones go with AH
+/// and its like.
 const FREE: [Register; 14] = [
     Register::RDI,
     Register::RSI,
@@ -198,7 +199,8 @@ pub(crate) fn uses_x87(instruction: &Instruction) -> bool {
         })
 }
 
-/// True when no earlier status flag outlives the instruction and none is read. Not the shifts: by zero they change none.
+/// True when no earlier status flag outlives the instruction and none is read. Not the shifts: by
+/// zero they change none.
 fn sets_all_flags(mnemonic: Mnemonic) -> bool {
     matches!(
         mnemonic,
@@ -258,8 +260,8 @@ const MOVERS: [&str; 31] = [
     "kunpck",
 ];
 
-/// Whether it may round or raise floating-point flags; true in doubt. Conversions do so from memory to general
-/// registers too.
+/// Whether it may round or raise floating-point flags; true in doubt. Conversions do so from memory
+/// to general registers too.
 fn computes(mnemonic: Mnemonic, uses_vectors: bool) -> bool {
     let name = format!("{mnemonic:?}").to_ascii_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);

@@ -1,8 +1,9 @@
 //! Which instructions may be run natively, by CPUID feature and mnemonic. What is not listed ends the window.
 //!
-//! Of the features of vectors and the like everything is listed but what [`NEVER`] names; of the base set, in which
-//! privileged and system instructions lie, only what [`BASE`] names. A feature counts only where this processor has it.
-//! Control flow, stack and string instructions and what [`crate::decode`] emulates need not be here.
+//! Of the features of vectors and the like everything is listed but what [`NEVER`] names; of the
+//! base set, in which privileged and system instructions lie, only what [`BASE`] names. A feature
+//! counts only where this processor has it. Control flow, stack and string instructions and what
+//! [`crate::decode`] emulates need not be here.
 
 use std::arch::is_x86_feature_detected as host_has;
 
@@ -80,7 +81,8 @@ impl Host {
             F::AVX512_BF16 => self.avx512 && host_has!("avx512bf16"),
             F::AVX512_FP16 => self.avx512 && host_has!("avx512fp16"),
             F::AVX512_VP2INTERSECT => self.avx512 && host_has!("avx512vp2intersect"),
-            // `xtest` alone, which glibc's `_rtm` functions end with. No transaction survives a stop, and none is in a window.
+            // `xtest` alone, which glibc's `_rtm` functions end with. No transaction survives a
+            // stop, and none is in a window.
             F::HLE_or_RTM => host_has!("rtm"),
             _ => false,
         }
@@ -164,8 +166,8 @@ pub(crate) const BASE: &[Mnemonic] = &[
     M::Xor,
 ];
 
-/// Within listed features, but not as a stub: they touch memory in ways that the operand does not tell, are emulated,
-/// or do nothing that a window needs.
+/// Within listed features, but not as a stub: they touch memory in ways that the operand does not
+/// tell, are emulated, or do nothing that a window needs.
 pub(crate) const NEVER: &[Mnemonic] = &[
     M::Maskmovq,
     M::Maskmovdqu,
@@ -291,8 +293,8 @@ mod tests {
         }
     }
 
-    /// Every opcode of every map, with registers and with memory: nothing privileged, no transfer of control and nothing
-    /// that touches memory beside its operand is listed.
+    /// Every opcode of every map, with registers and with memory: nothing privileged, no transfer
+    /// of control and nothing that touches memory beside its operand is listed.
     #[test]
     fn no_opcode_slips_through() {
         let host = Host::detect();
@@ -329,7 +331,8 @@ mod tests {
                         .filter(|op| instruction.op_kind(*op) == iced_x86::OpKind::Memory)
                         .count();
                     let implicit = info.used_memory().len() > operands;
-                    // Those of the base set are taken by `crate::simple` and `crate::special` before the list is asked.
+                    // Those of the base set are taken by `crate::simple` and `crate::special`
+                    // before the list is asked.
                     let emulated = is_flow || implicit;
                     assert!(!emulated || is_conditional(&instruction), "{code:?}");
                 }

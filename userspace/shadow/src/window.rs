@@ -1,7 +1,9 @@
-//! What a window yields: events of the access stream, the values moved, registers at each block, and why it ended.
+//! What a window yields: events of the access stream, the values moved, registers at each block,
+//! and why it ended.
 //!
-//! All of it lies in slices that the caller provides, so that it can be written straight into memory shared with another
-//! process. Whoever reads a [`Log`] out of shared memory must not trust its numbers.
+//! All of it lies in slices that the caller provides, so that it can be written straight into
+//! memory shared with another process. Whoever reads a [`Log`] out of shared memory must not trust
+//! its numbers.
 
 use locality_stream::{Event, Plain};
 
@@ -133,13 +135,15 @@ unsafe impl Plain for Counts {}
 /// Where a window is written. The room of each slice bounds the window ([`End::Log`]).
 #[derive(Debug)]
 pub struct Log<'a> {
-    /// Accesses and blocks in order, as in the exact engine's stream: a [`locality_stream::Kind::BLOCK`] event where
-    /// control enters straight-line code, and a [`locality_stream::Kind::BLOCK_CUT`] at the end.
+    /// Accesses and blocks in order, as in the exact engine's stream: a
+    /// [`locality_stream::Kind::BLOCK`] event where control enters straight-line code, and a
+    /// [`locality_stream::Kind::BLOCK_CUT`] at the end.
     pub events: &'a mut [Event],
-    /// For each access event the value moved: what was loaded, or what is stored; its low 8 bytes, zero-extended. 0 for
-    /// accesses of the kinds whose values are not kept (saved states).
+    /// For each access event the value moved: what was loaded, or what is stored; its low 8 bytes,
+    /// zero-extended. 0 for accesses of the kinds whose values are not kept (saved states).
     pub values: &'a mut [u64],
-    /// For each block event the general registers there, in the order of [`locality_isa::Registers::general`].
+    /// For each block event the general registers there, in the order of
+    /// [`locality_isa::Registers::general`].
     pub registers: &'a mut [[u64; 16]],
     /// Filled in at the end.
     pub counts: Counts,

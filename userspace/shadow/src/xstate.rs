@@ -1,7 +1,7 @@
 //! Vector and x87 state to and from the XSAVE area's standard form (Intel SDM, volume 1, chapter 13).
 //!
-//! Held are x87, SSE, AVX and the three components of AVX-512; others (PKRU, AMX tiles, shadow stacks) are passed on
-//! unchanged.
+//! Held are x87, SSE, AVX and the three components of AVX-512; others (PKRU, AMX tiles, shadow
+//! stacks) are passed on unchanged.
 
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max, _xgetbv};
 

@@ -10,8 +10,8 @@ pub struct ArenaFull;
 
 /// An analysis of one thread's events (or of several threads' in one order, see [`crate::Kind::THREAD`]).
 ///
-/// State per thread; results are merged after [`Analysis::observe`] has seen everything, and do not depend on the order
-/// of merging. How it finishes and merges is each analysis' own.
+/// State per thread; results are merged after [`Analysis::observe`] has seen everything, and do not
+/// depend on the order of merging. How it finishes and merges is each analysis' own.
 pub trait Analysis {
     /// Takes the next events, in order. After an error further events are ignored.
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull>;

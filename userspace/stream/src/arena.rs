@@ -1,10 +1,12 @@
-//! Where the state of an analysis lives: one range of memory, addressed by offsets, so that a parent process can map it
-//! elsewhere and finish what a killed process began.
+//! Where the state of an analysis lives: one range of memory, addressed by offsets, so that a
+//! parent process can map it elsewhere and finish what a killed process began.
 //!
-//! Nothing moves and nothing is freed for reuse: a table that outgrows its room takes a larger one and releases the
-//! old. Memory that was never written costs nothing where the source maps it lazily, so room may be taken generously.
+//! Nothing moves and nothing is freed for reuse: a table that outgrows its room takes a larger one
+//! and releases the old. Memory that was never written costs nothing where the source maps it
+//! lazily, so room may be taken generously.
 //!
-//! Limits: offsets fit 64 bits, but tables that store references in 32 bits reach 64 GiB ([`Arena::base`] on).
+//! Limits: offsets fit 64 bits, but tables that store references in 32 bits reach 64 GiB
+//! ([`Arena::base`] on).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::marker::PhantomData;
@@ -38,8 +40,9 @@ const LINE: usize = 64;
 /// A range of memory from which tables take room.
 ///
 /// # Safety
-/// `base` must not change, be aligned to 4096, and `len` bytes from it must be readable and writable as long as the
-/// arena lives. Ranges that `allocate` returns must lie within and not overlap.
+/// `base` must not change, be aligned to 4096, and `len` bytes from it must be readable and
+/// writable as long as the arena lives. Ranges that `allocate` returns must lie within and not
+/// overlap.
 pub unsafe trait Arena {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
@@ -47,7 +50,8 @@ pub unsafe trait Arena {
     fn len(&self) -> usize;
     /// The counter of bytes taken so far; it lies in the arena itself where another process is to go on.
     fn taken(&self) -> &AtomicUsize;
-    /// Tells that `bytes` bytes at `offset` will not be used again. Whole pages may be given back to the system.
+    /// Tells that `bytes` bytes at `offset` will not be used again. Whole pages may be given back
+    /// to the system.
     fn release(&self, offset: Offset, bytes: usize);
 
     /// True when there is no room at all.
@@ -55,8 +59,8 @@ pub unsafe trait Arena {
         self.len() == 0
     }
 
-    /// Takes `bytes` zeroed bytes; aligned to a page when they are at least one, else to a cache line. `None` when the
-    /// arena is used up. May be called by several threads.
+    /// Takes `bytes` zeroed bytes; aligned to a page when they are at least one, else to a cache
+    /// line. `None` when the arena is used up. May be called by several threads.
     fn allocate(&self, bytes: usize) -> Option<Offset> {
         let align = if bytes >= PAGE { PAGE } else { LINE };
         let taken = self.taken();
@@ -102,7 +106,8 @@ impl<T> Default for Span<T> {
 /// Bytes of an arena: offset of the first, and how many.
 pub type Range = (Offset, u64);
 
-/// Whether tables of a state that comes out of another process' hands lie in room that was taken, and none in another's.
+/// Whether tables of a state that comes out of another process' hands lie in room that was taken,
+/// and none in another's.
 ///
 /// Without this, what is written to one table may change what was checked of another.
 pub fn are_apart<A: Arena + ?Sized>(arena: &A, mut ranges: Vec<Range>) -> bool {
@@ -184,7 +189,8 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// An arena of `bytes` bytes. The system gives pages when they are touched; it may refuse far more than it has.
+    /// An arena of `bytes` bytes. The system gives pages when they are touched; it may refuse far
+    /// more than it has.
     pub fn new(bytes: usize) -> Option<Heap> {
         // Not aligned by the allocator: for that it would write zeros to all of it.
         let layout = Layout::from_size_align(bytes.checked_add(PAGE)?, 16).ok()?;

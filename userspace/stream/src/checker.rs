@@ -1,8 +1,10 @@
-//! The invariants of a stream, as an analysis: what every source must keep, and what QEMU or a plugin may break.
+//! The invariants of a stream, as an analysis: what every source must keep, and what QEMU or a
+//! plugin may break.
 //!
-//! Checked where the stream has what it takes: accesses against the block they belong to only in a stream with block
-//! events, instructions only where the code tables have them. A signal handler, a `longjmp` or a switch of stacks may
-//! break continuity without fault of the source; such findings are counted under [`Rule::BlockDoesNotFollow`] alone.
+//! Checked where the stream has what it takes: accesses against the block they belong to only in a
+//! stream with block events, instructions only where the code tables have them. A signal handler, a
+//! `longjmp` or a switch of stacks may break continuity without fault of the source; such findings
+//! are counted under [`Rule::BlockDoesNotFollow`] alone.
 
 use std::collections::HashMap;
 
@@ -215,7 +217,8 @@ mod tests {
     use super::*;
     use crate::code::{BlockRecord, InstructionRecord};
 
-    /// `main: mov rax,[rbx]; call f; add rax,1; ret` and `f: push rax; ret`, as three blocks, and `mov` alone as a fourth.
+    /// `main: mov rax,[rbx]; call f; add rax,1; ret` and `f: push rax; ret`, as three blocks, and
+    /// `mov` alone as a fourth.
     fn program() -> (Vec<InstructionRecord>, Vec<BlockRecord>) {
         let mut a = CodeAssembler::new(64).unwrap();
         let mut f = a.create_label();

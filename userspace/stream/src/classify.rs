@@ -1,8 +1,9 @@
 //! What follows from an instruction's bytes: its class, the type of its data, registers, flow.
 //!
-//! Decoding is iced-x86's. Sources of error: the type of data is the instruction's view of it. `movups` of integers
-//! counts as floating point, a copy by `mov` of a `double` as an integer, since that is how the processor moves them.
-//! x87 and MMX registers are one register here, as are all flags.
+//! Decoding is iced-x86's. Sources of error: the type of data is the instruction's view of it.
+//! `movups` of integers counts as floating point, a copy by `mov` of a `double` as an integer,
+//! since that is how the processor moves them. x87 and MMX registers are one register here, as are
+//! all flags.
 
 use iced_x86::{
     CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, InstructionInfo,
@@ -165,9 +166,10 @@ impl Instruction {
         }
     }
 
-    /// Bit of a register in [`Instruction::reads`] and [`Instruction::writes`]: general registers 0 to 15 by their
-    /// number, 16 flags (added by the classifier), 17 x87 and MMX, 18 segment and system registers, 24 to 31 masks, 32
-    /// to 63 vector registers. Parts of a register count as the whole.
+    /// Bit of a register in [`Instruction::reads`] and [`Instruction::writes`]: general registers 0
+    /// to 15 by their number, 16 flags (added by the classifier), 17 x87 and MMX, 18 segment and
+    /// system registers, 24 to 31 masks, 32 to 63 vector registers. Parts of a register count as
+    /// the whole.
     pub fn register_bit(register: Register) -> Option<u32> {
         let full = register.full_register();
         let number = full.number() as u32;
@@ -344,7 +346,8 @@ fn class(instruction: &iced_x86::Instruction, facts: &Instruction) -> Class {
     }
 }
 
-/// True for vector-register instructions that compute on one floating-point element (`addsd`, `cvtsi2ss`, `movsd`).
+/// True for vector-register instructions that compute on one floating-point element (`addsd`,
+/// `cvtsi2ss`, `movsd`).
 fn is_scalar(instruction: &iced_x86::Instruction) -> bool {
     let name = format!("{:?}", instruction.mnemonic());
     let name = name.to_ascii_lowercase();

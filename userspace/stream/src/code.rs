@@ -1,8 +1,9 @@
 //! The program's code as it was translated: each static instruction and each block once.
 //!
-//! Records are plain and carry the bytes, so that they can lie in shared memory and everything else be derived later
-//! ([`crate::Instruction::classify`]). Code that is translated again gets new blocks; whether its instructions get new
-//! records is up to the source. Self-modified code gets new records: an address may thus occur more than once.
+//! Records are plain and carry the bytes, so that they can lie in shared memory and everything else
+//! be derived later ([`crate::Instruction::classify`]). Code that is translated again gets new
+//! blocks; whether its instructions get new records is up to the source. Self-modified code gets
+//! new records: an address may thus occur more than once.
 
 use crate::arena::Plain;
 use crate::classify::Instruction;

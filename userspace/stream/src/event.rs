@@ -1,19 +1,23 @@
-//! One event of the stream. 16 bytes, so that four fit a cache line and a buffer of them lives in the second-level cache.
+//! One event of the stream. 16 bytes, so that four fit a cache line and a buffer of them lives in
+//! the second-level cache.
 //!
-//! The source fills `what` (everything but `value`) from a template made when the code was translated: a memory
-//! callback stores two words. There is no event per executed instruction: a block event names the block, whose
-//! instructions are known ([`crate::Code`]). A block that ends early (a fault, a signal) has executed fewer of them;
-//! the stream does not say how many unless the source adds a [`Kind::BLOCK_CUT`].
+//! The source fills `what` (everything but `value`) from a template made when the code was
+//! translated: a memory callback stores two words. There is no event per executed instruction: a
+//! block event names the block, whose instructions are known ([`crate::Code`]). A block that ends
+//! early (a fault, a signal) has executed fewer of them; the stream does not say how many unless
+//! the source adds a [`Kind::BLOCK_CUT`].
 //!
-//! Calls and returns are accesses: a call stores its return address, a return loads it, and both thereby tell the
-//! stack pointer. A source that leaves block events out therefore still gives calling contexts.
+//! Calls and returns are accesses: a call stores its return address, a return loads it, and both
+//! thereby tell the stack pointer. A source that leaves block events out therefore still gives
+//! calling contexts.
 
 use crate::arena::Plain;
 
 /// Index that stands for no known instruction.
 pub const NO_INSTRUCTION: u32 = u32::MAX;
 
-/// What an event tells. A number rather than an enumeration, since events may come out of another process' memory.
+/// What an event tells. A number rather than an enumeration, since events may come out of another
+/// process' memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Kind(pub u8);
@@ -25,15 +29,18 @@ impl Kind {
     pub const STORE: Kind = Kind(1);
     /// The load of a return address by a near return.
     pub const RETURN: Kind = Kind(2);
-    /// The store of a return address by a near call; an indirect call through memory makes a [`Kind::LOAD`] before it.
+    /// The store of a return address by a near call; an indirect call through memory makes a
+    /// [`Kind::LOAD`] before it.
     pub const CALL: Kind = Kind(3);
-    /// A block begins. `index`: block; `value`: the source's sequence number over all threads, 0 where it keeps none.
+    /// A block begins. `index`: block; `value`: the source's sequence number over all threads, 0
+    /// where it keeps none.
     pub const BLOCK: Kind = Kind(4);
     /// The block that began last was left after `value` instructions.
     pub const BLOCK_CUT: Kind = Kind(5);
     /// A system call begins. `value`: its number.
     pub const SYSTEM_CALL: Kind = Kind(6);
-    /// The events that follow, up to the next of this kind, are of thread `value`. The first event of a stream.
+    /// The events that follow, up to the next of this kind, are of thread `value`. The first event
+    /// of a stream.
     pub const THREAD: Kind = Kind(7);
     /// Thread `value` has ended.
     pub const THREAD_END: Kind = Kind(8);

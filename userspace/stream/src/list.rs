@@ -67,8 +67,8 @@ impl<T: Plain> List<T> {
     /// A value without a check.
     ///
     /// # Safety
-    /// The list is in order ([`List::is_whole`]), the index is below its length, the arena outlives the reference, and no other reference to the value or
-    /// to all of them is in use.
+    /// The list is in order ([`List::is_whole`]), the index is below its length, the arena outlives
+    /// the reference, and no other reference to the value or to all of them is in use.
     #[inline(always)]
     pub unsafe fn at<'a, A: Arena + ?Sized>(&self, arena: &A, index: u32) -> &'a mut T {
         debug_assert!((index as usize) < self.len());

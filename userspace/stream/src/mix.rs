@@ -1,8 +1,9 @@
 //! Instruction mix: how many instructions of each class were executed, from the executions of blocks.
 //!
-//! A source counts how often each block began (an array beside the blocks, or [`Kind::BLOCK`] events); the rest follows
-//! from the code. Exact but for blocks that were left early (faults, signals): their remaining instructions count as
-//! executed unless [`Kind::BLOCK_CUT`] tells. An instruction with a repeat prefix is one, however often it repeats.
+//! A source counts how often each block began (an array beside the blocks, or [`Kind::BLOCK`]
+//! events); the rest follows from the code. Exact but for blocks that were left early (faults,
+//! signals): their remaining instructions count as executed unless [`Kind::BLOCK_CUT`] tells. An
+//! instruction with a repeat prefix is one, however often it repeats.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,8 @@ use crate::event::{Event, Kind};
 pub struct Mix {
     /// All of them.
     pub instructions: u64,
-    /// Those that may load: with a memory operand that is read, implicit ones (pops, returns) too. Conditional and
-    /// masked loads count whether they take place or not.
+    /// Those that may load: with a memory operand that is read, implicit ones (pops, returns) too.
+    /// Conditional and masked loads count whether they take place or not.
     pub loads: u64,
     /// Those that may store.
     pub stores: u64,
@@ -118,7 +119,8 @@ impl BlockCounts {
 
     fn cut(&mut self, executed: u64, code: &Code<'_>) {
         let block = self.begun.remove(&self.thread).and_then(|block| code.blocks.get(block as usize));
-        // As in `Mix::of_chosen`, a block that the code has not whole counts for nothing; a damaged one may have billions.
+        // As in `Mix::of_chosen`, a block that the code has not whole counts for nothing; a damaged
+        // one may have billions.
         let is_whole = |block: &&BlockRecord| {
             (block.first as usize).saturating_add(block.count as usize) <= code.instructions.len()
         };
@@ -194,7 +196,8 @@ mod tests {
         mix
     }
 
-    /// What another process' memory may say of a block: no loop over billions of instructions, and no count of them.
+    /// What another process' memory may say of a block: no loop over billions of instructions, and
+    /// no count of them.
     #[test]
     fn a_block_that_the_code_has_not_whole_counts_for_nothing() {
         let instructions = code();

@@ -1,5 +1,5 @@
-//! Where data objects lie: a list that a source appends to, whose events ([`crate::Kind::PLACED`]) say from when on its
-//! entries hold.
+//! Where data objects lie: a list that a source appends to, whose events ([`crate::Kind::PLACED`])
+//! say from when on its entries hold.
 
 use crate::arena::Plain;
 

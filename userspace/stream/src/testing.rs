@@ -1,4 +1,5 @@
-//! For tests of analyses whose state another process may open: damage to an arena. Compiled with the feature `testing` only.
+//! For tests of analyses whose state another process may open: damage to an arena. Compiled with
+//! the feature `testing` only.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

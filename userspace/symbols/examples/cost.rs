@@ -1,5 +1,6 @@
-//! Measures what unwinding and symbolising a live process costs: `cost PID` takes stacks with ptrace (as only tests and
-//! this do), then prints times and memory. `cost spin` is a process to look at: this very program, busy.
+//! Measures what unwinding and symbolising a live process costs: `cost PID` takes stacks with
+//! ptrace (as only tests and this do), then prints times and memory. `cost spin` is a process to
+//! look at: this very program, busy.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 #![expect(clippy::unwrap_used, reason = "a measurement may fail loudly")]
 

@@ -1,12 +1,14 @@
 //! Unwind rules from `.eh_frame` for x86-64 (System V ABI, AMD64 supplement, §3.7; DWARF 5, §6.4).
 //!
-//! gimli parses the tables; here is what a stack walk needs of them. Most rows say "the canonical frame address (CFA) is
-//! rsp or rbp plus a constant", and become a small copyable [`Rule`]; the others are evaluated in full each time.
+//! gimli parses the tables; here is what a stack walk needs of them. Most rows say "the canonical
+//! frame address (CFA) is rsp or rbp plus a constant", and become a small copyable [`Rule`]; the
+//! others are evaluated in full each time.
 //!
-//! Why not framehop, which does the same: version 0.16 cannot read memory in a CFA expression, which glibc's signal
-//! return frame and gcc's realigned stacks need; it goes over to frame pointers without a word when tables are bad, so
-//! that no reason could be given for a cut stack; and it overflows on hostile offsets. What would be left for it to do is
-//! [`Rule::Offsets`]. It is the oracle of the tests instead.
+//! Why not framehop, which does the same: version 0.16 cannot read memory in a CFA expression,
+//! which glibc's signal return frame and gcc's realigned stacks need; it goes over to frame
+//! pointers without a word when tables are bad, so that no reason could be given for a cut stack;
+//! and it overflows on hostile offsets. What would be left for it to do is [`Rule::Offsets`]. It is
+//! the oracle of the tests instead.
 //!
 //! Limits: registers other than rip, rsp and rbp are not known, so the few rows that need one are refused;
 //! `.debug_frame` is not read.
@@ -159,7 +161,8 @@ pub(crate) fn sorted_index(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, us
     found
 }
 
-/// Hands the row for an address to `use_row`: section, encoding, and the rules for CFA, rbp and return address.
+/// Hands the row for an address to `use_row`: section, encoding, and the rules for CFA, rbp and
+/// return address.
 fn with_row<'a, T>(
     elf: &'a Elf,
     tables: &UnwindTables,

@@ -1,8 +1,9 @@
-//! Compressed sections of files that a stranger may have made: what they claim is checked before anything is allocated,
-//! and unpacking ends where the claim ends.
+//! Compressed sections of files that a stranger may have made: what they claim is checked before
+//! anything is allocated, and unpacking ends where the claim ends.
 //!
-//! A header may claim any size, and an allocation that fails ends the process. Deflate cannot give more than 1,032 times
-//! its bytes (zlib's technical notes, <https://zlib.net/zlib_tech.html>); debug information compresses to a fifth.
+//! A header may claim any size, and an allocation that fails ends the process. Deflate cannot give
+//! more than 1,032 times its bytes (zlib's technical notes, <https://zlib.net/zlib_tech.html>);
+//! debug information compresses to a fifth.
 
 use std::io::Read as _;
 
@@ -16,8 +17,8 @@ const FILE_BYTES: u64 = 2 << 30;
 /// Largest ratio of the bytes as unpacked to the bytes in the file.
 const RATIO: u64 = 1032;
 
-/// Whether the compressed sections of an ELF file claim no more than they can hold, each and in all. True for what is no
-/// ELF file of 64 bits.
+/// Whether the compressed sections of an ELF file claim no more than they can hold, each and in
+/// all. True for what is no ELF file of 64 bits.
 pub fn claims_are_bounded(elf: &[u8]) -> bool {
     ElfFile64::<Endianness>::parse(elf).map_or(true, |file| compressed(&file).is_some())
 }
@@ -31,7 +32,8 @@ pub(crate) fn is_bounded(elf: &[u8]) -> bool {
         || compressed.iter().all(|data| inflated_bytes(data.data, data.uncompressed_size).is_some())
 }
 
-/// The sections that are packed by zlib, and the bytes of all packed sections in the file; `None` where one claims too much.
+/// The sections that are packed by zlib, and the bytes of all packed sections in the file; `None`
+/// where one claims too much.
 fn compressed<'d>(file: &ElfFile64<'d, Endianness>) -> Option<(Vec<CompressedData<'d>>, u64)> {
     let (mut claimed, mut packed) = (0u64, 0u64);
     let mut compressed = Vec::new();
@@ -59,7 +61,8 @@ fn may_claim(unpacked: u64, packed: u64) -> bool {
     unpacked <= SECTION_BYTES && unpacked <= packed.saturating_mul(RATIO)
 }
 
-/// The bytes that a zlib stream gives; `None` when there are more than `most`. A stream that breaks off gives what it gave.
+/// The bytes that a zlib stream gives; `None` when there are more than `most`. A stream that breaks
+/// off gives what it gave.
 fn inflated_bytes(stream: &[u8], most: u64) -> Option<u64> {
     let mut decoder = flate2::bufread::ZlibDecoder::new(stream);
     let (mut piece, mut bytes) = (vec![0; 1 << 16], 0u64);
@@ -74,7 +77,8 @@ fn inflated_bytes(stream: &[u8], most: u64) -> Option<u64> {
     }
 }
 
-/// The bytes of a compressed section; a sentence where it claims too much, or claims something else than it holds.
+/// The bytes of a compressed section; a sentence where it claims too much, or claims something else
+/// than it holds.
 ///
 /// # Errors
 /// Why it is refused.

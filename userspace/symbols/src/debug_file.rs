@@ -1,10 +1,11 @@
 //! Finds the separate debug file of a stripped binary.
 //!
-//! Search order and places are those of gdb's manual, "Debugging Information in Separate Files": by build id below
-//! `/usr/lib/debug/.build-id`, then by the name in `.gnu_debuglink` beside the binary, in `.debug` beside it, and below
-//! `/usr/lib/debug`. Each is looked for in the process's own root directory (containers) and then in ours. A file is
-//! taken only when its build id is the binary's, or, for binaries without one, when the CRC of the link is right.
-//! Not here: debuginfod; supplementary dwz files (blazesym follows those).
+//! Search order and places are those of gdb's manual, "Debugging Information in Separate Files": by
+//! build id below `/usr/lib/debug/.build-id`, then by the name in `.gnu_debuglink` beside the
+//! binary, in `.debug` beside it, and below `/usr/lib/debug`. Each is looked for in the process's
+//! own root directory (containers) and then in ours. A file is taken only when its build id is the
+//! binary's, or, for binaries without one, when the CRC of the link is right. Not here: debuginfod;
+//! supplementary dwz files (blazesym follows those).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,8 +23,9 @@ use crate::opening::{Links, open_below, open_regular};
 /// Directories in which blazesym looks for what a file of debug information leads to.
 const DEBUG_DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Whether the further files that blazesym will open for this one are regular files whose sections may be unpacked.
-/// blazesym follows links by name (`.gnu_debuglink`, `.gnu_debugaltlink`, `.debug_sup`), and would wait for ever at a FIFO.
+/// Whether the further files that blazesym will open for this one are regular files whose sections
+/// may be unpacked. blazesym follows links by name (`.gnu_debuglink`, `.gnu_debugaltlink`,
+/// `.debug_sup`), and would wait for ever at a FIFO.
 pub(crate) fn links_are_harmless(elf: &[u8], file: &File) -> bool {
     let Ok(parsed) = ElfFile64::<Endianness>::parse(elf) else { return true };
     let beside = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();

@@ -20,8 +20,8 @@ pub fn demangle(name: &str) -> String {
     name.to_owned()
 }
 
-/// Longer names stay mangled, as do those whose demangled form is longer than [`DEMANGLED_BYTES`]: a name may repeat parts
-/// of itself, so its length may grow exponentially.
+/// Longer names stay mangled, as do those whose demangled form is longer than [`DEMANGLED_BYTES`]:
+/// a name may repeat parts of itself, so its length may grow exponentially.
 const MANGLED_BYTES: usize = 64 << 10;
 const DEMANGLED_BYTES: usize = 256 << 10;
 

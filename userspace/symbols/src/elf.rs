@@ -1,8 +1,9 @@
-//! What an ELF file says without its debug information: segments, build id, where the unwind tables lie, function
-//! names.
+//! What an ELF file says without its debug information: segments, build id, where the unwind tables
+//! lie, function names.
 //!
-//! Reads x86-64 little-endian files only. Segments are read before sections and do not depend on them, so that a file
-//! whose section table is gone can still be unwound. Nothing here trusts the file: offsets out of bounds are absence.
+//! Reads x86-64 little-endian files only. Segments are read before sections and do not depend on
+//! them, so that a file whose section table is gone can still be unwound. Nothing here trusts the
+//! file: offsets out of bounds are absence.
 //!
 //! A file that someone truncates in place while it is mapped reads as zeros from there on (`truncated`).
 
@@ -31,8 +32,8 @@ pub(crate) enum Bytes {
 impl Bytes {
     pub(crate) fn map(file: &File) -> io::Result<Self> {
         survive_truncation();
-        // SAFETY: the mapping is private and read-only. Writers that change the file under us can make us read other
-        // bytes, which every reader here must survive anyway.
+        // SAFETY: the mapping is private and read-only. Writers that change the file under us can
+        // make us read other bytes, which every reader here must survive anyway.
         unsafe { memmap2::Mmap::map(file) }.map(Self::Mapped)
     }
 }
@@ -70,7 +71,8 @@ pub(crate) struct UnwindTables {
 pub(crate) enum UnwindIndex {
     /// Where `.eh_frame_hdr` lies in the file.
     Header(Range<usize>),
-    /// Start addresses and offsets of the entries, sorted: for files without header, as gcc links static programs.
+    /// Start addresses and offsets of the entries, sorted: for files without header, as gcc links
+    /// static programs.
     Sorted(Vec<(u64, usize)>),
 }
 
@@ -131,8 +133,8 @@ impl Elf {
         Some(this)
     }
 
-    /// `.eh_frame_hdr` names the start of `.eh_frame`; its end is taken to be that of its segment, which is harmless
-    /// because entries are found through the header's sorted table.
+    /// `.eh_frame_hdr` names the start of `.eh_frame`; its end is taken to be that of its segment,
+    /// which is harmless because entries are found through the header's sorted table.
     fn tables(&self, address: u64, offset: u64, len: u64) -> Option<UnwindTables> {
         let header = usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(len)?).ok()?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(address);
@@ -182,8 +184,9 @@ impl Elf {
         self.debug_link = debug_link;
     }
 
-    /// Address in the file's own address space of what is mapped executable from this file offset, the start of a page.
-    /// That page may begin before the segment it was mapped for, with the end of another one (lld lays files out so).
+    /// Address in the file's own address space of what is mapped executable from this file offset,
+    /// the start of a page. That page may begin before the segment it was mapped for, with the end
+    /// of another one (lld lays files out so).
     pub(crate) fn address_of_mapping(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
             let first_page = segment.offset & !(PAGE_BYTES - 1);

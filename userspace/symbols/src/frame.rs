@@ -12,12 +12,12 @@ pub struct ModuleInfo {
     pub build_id: String,
 }
 
-/// One source-level frame. An address inside inlined calls has several, innermost first; the last one is the function
-/// that really exists in the code, and has [`SourceFrame::inlined`] false.
+/// One source-level frame. An address inside inlined calls has several, innermost first; the last
+/// one is the function that really exists in the code, and has [`SourceFrame::inlined`] false.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceFrame {
-    /// Demangled; where no table has a name, the file's name and the address where the function starts, as "zstd+0x3a580", if
-    /// unwind tables tell (`unknown` says so).
+    /// Demangled; where no table has a name, the file's name and the address where the function
+    /// starts, as "zstd+0x3a580", if unwind tables tell (`unknown` says so).
     pub function: Option<String>,
     /// Source file, absolute where the debug information says so.
     pub file: Option<String>,
@@ -25,8 +25,8 @@ pub struct SourceFrame {
     pub line: Option<u32>,
     /// Where the code comes from.
     pub module: Option<Arc<ModuleInfo>>,
-    /// Address in the module's own address space, as `addr2line` takes it. For a return address it is one less, so that
-    /// it lies inside the call.
+    /// Address in the module's own address space, as `addr2line` takes it. For a return address it
+    /// is one less, so that it lies inside the call.
     pub module_address: Option<u64>,
     /// Address in the process, as it was asked for.
     pub address: u64,

@@ -1,14 +1,16 @@
-//! Names of generated code, from the perf map that a runtime writes (`/tmp/perf-PID.map`; the format is one line per
-//! function, "START SIZE NAME" with hexadecimal numbers: tools/perf/Documentation/jit-interface.txt of Linux).
+//! Names of generated code, from the perf map that a runtime writes (`/tmp/perf-PID.map`; the
+//! format is one line per function, "START SIZE NAME" with hexadecimal numbers:
+//! tools/perf/Documentation/jit-interface.txt of Linux).
 //!
-//! The file is opened while the process lives and read through that descriptor, so that it may be deleted later. A map
-//! grows: only what was appended is read. Runtimes reuse addresses, so a later line takes the place of all earlier lines
-//! that it overlaps. A name is therefore the name at the time of reading, not of the sample. Lines and inlining are not
-//! in this format.
+//! The file is opened while the process lives and read through that descriptor, so that it may be
+//! deleted later. A map grows: only what was appended is read. Runtimes reuse addresses, so a later
+//! line takes the place of all earlier lines that it overlaps. A name is therefore the name at the
+//! time of reading, not of the sample. Lines and inlining are not in this format.
 //!
-//! Anyone can create files in `/tmp`. A map is believed only when it is a regular file of the process's user or of root,
-//! and was written after the process began: process ids come again, and old maps stay. Limit: where the wall clock was
-//! set forward after a map was last written, the map looks older than it is.
+//! Anyone can create files in `/tmp`. A map is believed only when it is a regular file of the
+//! process's user or of root, and was written after the process began: process ids come again, and
+//! old maps stay. Limit: where the wall clock was set forward after a map was last written, the map
+//! looks older than it is.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -132,7 +134,8 @@ fn open(pid: u32, started: Option<u64>) -> Result<File, Option<Unknown>> {
     let status = fs::read(format!("/proc/{pid}/status")).map_err(|_| None)?;
     let status = String::from_utf8_lossy(&status);
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    // The file's name has the id that the process knows itself by: the last one of NSpid (proc_pid_status(5)).
+    // The file's name has the id that the process knows itself by: the last one of NSpid
+    // (proc_pid_status(5)).
     let own_id =
         field("NSpid:").split_whitespace().next_back().map_or_else(|| pid.to_string(), str::to_owned);
     let users: Vec<u32> = field("Uid:").split_whitespace().filter_map(|user| user.parse().ok()).collect();

@@ -1,9 +1,10 @@
 //! Mappings, call stacks and symbols of live processes.
 //!
-//! [`Processes`] holds what is known of each traced process, [`Unwinder`] turns registers and a copy of the stack into
-//! code addresses, [`Symbolizer`] turns code addresses into functions, files and lines. All of it works from `/proc` and
-//! files; no process is ever stopped, written or traced here, and nothing is lost when one ends: files that an address
-//! fell in stay open. Unknown is a value with a reason, not an error.
+//! [`Processes`] holds what is known of each traced process, [`Unwinder`] turns registers and a
+//! copy of the stack into code addresses, [`Symbolizer`] turns code addresses into functions, files
+//! and lines. All of it works from `/proc` and files; no process is ever stopped, written or traced
+//! here, and nothing is lost when one ends: files that an address fell in stay open. Unknown is a
+//! value with a reason, not an error.
 //!
 //! Not here: taking stacks, kernel symbols, other architectures than x86-64.
 

@@ -1,7 +1,7 @@
 //! What is mapped where in a process, as `/proc/PID/maps` tells it (proc_pid_maps(5)).
 //!
-//! One snapshot, parsed and sorted. It does not follow the process: [`crate::Processes`] re-reads. A line that cannot
-//! be parsed is left out rather than failing the whole file.
+//! One snapshot, parsed and sorted. It does not follow the process: [`crate::Processes`] re-reads.
+//! A line that cannot be parsed is left out rather than failing the whole file.
 
 use std::fs;
 use std::io;

@@ -1,9 +1,9 @@
 //! One opened module: the ELF file behind a mapping, kept open for as long as somebody needs it.
 //!
-//! Modules are shared among processes. The bytes are a private mapping of the file that the process really runs, so a
-//! file that is deleted or replaced, and a process that ends, take nothing away from us. A file descriptor is kept only
-//! where there is debug information, because blazesym opens files by path and `/proc/self/fd/N` is the only path that
-//! stays true.
+//! Modules are shared among processes. The bytes are a private mapping of the file that the process
+//! really runs, so a file that is deleted or replaced, and a process that ends, take nothing away
+//! from us. A file descriptor is kept only where there is debug information, because blazesym opens
+//! files by path and `/proc/self/fd/N` is the only path that stays true.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -42,7 +42,8 @@ impl FileKey {
 pub(crate) struct Module {
     pub(crate) info: Arc<ModuleInfo>,
     pub(crate) elf: Elf,
-    /// The separate debug file, for names that were stripped from the module; or split debug information, put together.
+    /// The separate debug file, for names that were stripped from the module; or split debug
+    /// information, put together.
     debug_elf: Option<Elf>,
     /// The file that has the DWARF: the module's own or the separate one.
     pub(crate) dwarf_file: Option<File>,
@@ -78,8 +79,8 @@ impl Module {
         Some(Self { info, elf, debug_elf, dwarf_file, is_refused, symbols: OnceLock::new() })
     }
 
-    /// Start and mangled name of the function around an address of the module, and whether the name comes from a full
-    /// symbol table.
+    /// Start and mangled name of the function around an address of the module, and whether the name
+    /// comes from a full symbol table.
     pub(crate) fn function(&self, address: u64) -> Option<(u64, &str, bool)> {
         let (own, separate) = self.symbols.get_or_init(|| {
             let separate = self.debug_elf.as_ref().map(Elf::symbols).unwrap_or_default();
@@ -112,8 +113,8 @@ impl ModuleFile {
         self.0.function(address).map(|(_, name, _)| name)
     }
 
-    /// The separate debug file, where one was found by build id or debug link, or what split debug information was put together to;
-    /// `None` as well when the file has its own debug information.
+    /// The separate debug file, where one was found by build id or debug link, or what split debug
+    /// information was put together to; `None` as well when the file has its own debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {
         self.0.debug_elf.as_ref().map(|elf| &*elf.bytes)
     }
@@ -167,9 +168,9 @@ impl Modules {
     }
 }
 
-/// Opens the file that is really mapped. `/proc/PID/map_files` always leads to it, but asks for CAP_SYS_ADMIN or
-/// CAP_CHECKPOINT_RESTORE (proc_pid_map_files(5)); the path below the process's root may meanwhile lead to another
-/// file, which its inode tells.
+/// Opens the file that is really mapped. `/proc/PID/map_files` always leads to it, but asks for
+/// CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc_pid_map_files(5)); the path below the process's
+/// root may meanwhile lead to another file, which its inode tells.
 fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
     let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
         Some(path) => (path, true),
@@ -200,8 +201,8 @@ pub(crate) fn unknown(error: &io::Error) -> Unknown {
     }
 }
 
-/// The vdso is not a file. It is read from the process, or, where that is forbidden, from ourselves: one kernel has one
-/// 64-bit vdso, and another size betrays one that is not ours.
+/// The vdso is not a file. It is read from the process, or, where that is forbidden, from
+/// ourselves: one kernel has one 64-bit vdso, and another size betrays one that is not ours.
 fn vdso(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
     read_memory(&pid.to_string(), mapping.start, mapping.end).or_else(|error| {
         let own = crate::maps::Mappings::read(std::process::id())?;

@@ -1,8 +1,9 @@
-//! Opens files that a traced process, or anyone, may have put in place: regular files only, and below a process's root.
+//! Opens files that a traced process, or anyone, may have put in place: regular files only, and
+//! below a process's root.
 //!
-//! A path is first opened without its file (`O_PATH`, open(2)), which neither waits for the other end of a FIFO nor
-//! starts a device. Only a regular file is then opened for reading, through its descriptor, so that nothing can take
-//! its place in between.
+//! A path is first opened without its file (`O_PATH`, open(2)), which neither waits for the other
+//! end of a FIFO nor starts a device. Only a regular file is then opened for reading, through its
+//! descriptor, so that nothing can take its place in between.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -26,8 +27,9 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     readable(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
 }
 
-/// Opens a regular file at an absolute path as a process with this root directory sees it: symbolic links lead to files
-/// below the root, too. Another kind of file is [`io::ErrorKind::InvalidInput`].
+/// Opens a regular file at an absolute path as a process with this root directory sees it: symbolic
+/// links lead to files below the root, too. Another kind of file is
+/// [`io::ErrorKind::InvalidInput`].
 pub(crate) fn open_below(root: &Path, path: &Path, links: Links) -> io::Result<File> {
     let directory =
         OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;

@@ -1,12 +1,14 @@
 //! What is known of the traced processes: mappings, and the modules that addresses fell in.
 //!
-//! A snapshot that outlives the process: modules stay open, and mappings that vanish (unload, exec, exit) are remembered
-//! where an address was once seen in them. It never stops, writes or traces a process; it only reads `/proc`.
-//! Limit: a module that is unloaded and replaced by another one at the same address between two readings of the maps is
-//! taken for the old one until [`Processes::refresh`] is called.
+//! A snapshot that outlives the process: modules stay open, and mappings that vanish (unload, exec,
+//! exit) are remembered where an address was once seen in them. It never stops, writes or traces a
+//! process; it only reads `/proc`. Limit: a module that is unloaded and replaced by another one at
+//! the same address between two readings of the maps is taken for the old one until
+//! [`Processes::refresh`] is called.
 //!
-//! What another program has mapped is never taken for what the one from before had: until [`Processes::exec`] says so, the snapshot stays
-//! as it was. Not where the process may not be inspected, nor for a child that still shares its parent's memory (vfork).
+//! What another program has mapped is never taken for what the one from before had: until
+//! [`Processes::exec`] says so, the snapshot stays as it was. Not where the process may not be
+//! inspected, nor for a child that still shares its parent's memory (vfork).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,9 +24,10 @@ use crate::jit::PerfMap;
 use crate::maps::{Mapping, Mappings};
 use crate::module::{Module, ModuleFile, Modules};
 
-/// Addresses that keep missing must not make us read a long maps file all the time: reading may take this part of the
-/// time (one in twenty), and there are at least [`MIN_INTERVAL`] between two readings. Not longer: the maps read at exec
-/// lack the libraries, and what starts and ends within a tenth of a second is sampled a few milliseconds later.
+/// Addresses that keep missing must not make us read a long maps file all the time: reading may
+/// take this part of the time (one in twenty), and there are at least [`MIN_INTERVAL`] between two
+/// readings. Not longer: the maps read at exec lack the libraries, and what starts and ends within
+/// a tenth of a second is sampled a few milliseconds later.
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -48,25 +51,26 @@ impl Processes {
         Self::default()
     }
 
-    /// Takes a snapshot of the mappings. What was known under this process id before is forgotten, so call it once per
-    /// process, and make its [`crate::Unwinder`] after it. Fails when the process does not exist or may not be inspected.
+    /// Takes a snapshot of the mappings. What was known under this process id before is forgotten,
+    /// so call it once per process, and make its [`crate::Unwinder`] after it. Fails when the
+    /// process does not exist or may not be inspected.
     pub fn attach(&self, pid: u32) -> io::Result<()> {
         let process = Process::new(pid, Arc::clone(&self.modules))?;
         self.lock().insert(pid, Arc::new(Mutex::new(process)));
         Ok(())
     }
 
-    /// Reads the mappings again, for instance after a library was loaded, unless that was done a moment ago (1 ms, or
-    /// 20 times the reading time where that is longer). True when they were read; an error when the process has ended or runs another
-    /// program. Unwinding and symbolising do this on
-    /// their own when an address is not in a known executable mapping.
+    /// Reads the mappings again, for instance after a library was loaded, unless that was done a
+    /// moment ago (1 ms, or 20 times the reading time where that is longer). True when they were
+    /// read; an error when the process has ended or runs another program. Unwinding and symbolising
+    /// do this on their own when an address is not in a known executable mapping.
     pub fn refresh(&self, pid: u32) -> io::Result<bool> {
         let process = self.process(pid)?;
         lock(&process).refresh()
     }
 
-    /// Tells that the process has executed another program. Symbolise the addresses from before first: where old and new
-    /// program overlap, an address means the new one from now on.
+    /// Tells that the process has executed another program. Symbolise the addresses from before
+    /// first: where old and new program overlap, an address means the new one from now on.
     pub fn exec(&self, pid: u32) -> io::Result<()> {
         let process = self.process(pid)?;
         lock(&process).start_again()
@@ -84,7 +88,8 @@ impl Processes {
         Some(lock(&process).mappings.clone())
     }
 
-    /// How often the mappings were read: while it stays, [`Processes::mappings`] says the same. 0 for an unknown process.
+    /// How often the mappings were read: while it stays, [`Processes::mappings`] says the same. 0
+    /// for an unknown process.
     pub fn readings(&self, pid: u32) -> u64 {
         self.process(pid).map_or(0, |process| lock(&process).readings)
     }
@@ -94,8 +99,9 @@ impl Processes {
         self.process(pid).map_or(0, |process| lock(&process).generation)
     }
 
-    /// Opens the ELF file behind a mapping of the process, executable or not. Open files are shared, so asking again is
-    /// cheap while one handle lives; what was opened while the process lived is found after its end too.
+    /// Opens the ELF file behind a mapping of the process, executable or not. Open files are
+    /// shared, so asking again is cheap while one handle lives; what was opened while the process
+    /// lived is found after its end too.
     pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
         if mapping.inode == 0 {
             return Err(Unknown::NotElf);
@@ -119,8 +125,8 @@ impl Processes {
         self.modules.len()
     }
 
-    /// Process address of the start of the function around `address`: of its symbol, or, where there is none, of its
-    /// unwind table entry.
+    /// Process address of the start of the function around `address`: of its symbol, or, where
+    /// there is none, of its unwind table entry.
     pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {
         let Code::Module { module, bias } = self.code_at(pid, address) else { return None };
         let inside = address.wrapping_sub(bias);
@@ -131,8 +137,9 @@ impl Processes {
         Some(start.wrapping_add(bias))
     }
 
-    /// Code bytes from the mapped file, not from the process, so without breakpoints that others patched in. `None` when
-    /// the range does not lie inside one segment of a file, or is longer than 1 MiB.
+    /// Code bytes from the mapped file, not from the process, so without breakpoints that others
+    /// patched in. `None` when the range does not lie inside one segment of a file, or is longer
+    /// than 1 MiB.
     pub fn text_bytes(&self, pid: u32, range: Range<u64>) -> Option<Vec<u8>> {
         let len = usize::try_from(range.end.checked_sub(range.start)?).ok().filter(|&len| len <= 1 << 20)?;
         let Code::Module { module, bias } = self.code_at(pid, range.start) else { return None };
@@ -235,8 +242,9 @@ impl Process {
         read
     }
 
-    /// Whether the memory of the program is gone: it has executed another one, or ended. A descriptor of it stays with it; what
-    /// is not mapped is an error while it is there, and nothing afterwards (`mem_rw` in fs/proc/base.c).
+    /// Whether the memory of the program is gone: it has executed another one, or ended. A
+    /// descriptor of it stays with it; what is not mapped is an error while it is there, and
+    /// nothing afterwards (`mem_rw` in fs/proc/base.c).
     fn is_another_program(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| matches!(memory.read_at(&mut [0], 0), Ok(0)))
     }
@@ -347,7 +355,8 @@ impl Process {
     }
 }
 
-/// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). The name before may contain anything, so fields count from its end.
+/// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). The name before may contain anything, so fields
+/// count from its end.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);

@@ -1,9 +1,10 @@
 //! Turns code addresses into source frames.
 //!
-//! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol tables, names of generated
-//! code from perf maps. A function that none of them names is told by its start, from the unwind table. Each address of a file is resolved once, whatever process it is seen in, and answers stay valid
-//! when the process has ended. Limits: zstd-compressed debug sections are not read;
-//! the cache holds every address that was ever asked for.
+//! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol
+//! tables, names of generated code from perf maps. A function that none of them names is told by
+//! its start, from the unwind table. Each address of a file is resolved once, whatever process it
+//! is seen in, and answers stay valid when the process has ended. Limits: zstd-compressed debug
+//! sections are not read; the cache holds every address that was ever asked for.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,8 +26,8 @@ use crate::opening::open_regular;
 use crate::process::{Code, Processes, lock};
 use crate::unwind::CodeAddress;
 
-/// Resolves addresses of all processes. Cannot be sent to another thread (blazesym shares its state without locks):
-/// create it where it is used.
+/// Resolves addresses of all processes. Cannot be sent to another thread (blazesym shares its state
+/// without locks): create it where it is used.
 pub struct Symbolizer {
     processes: Processes,
     /// By the address of the module, which the entry keeps alive.
@@ -78,9 +79,9 @@ impl Symbolizer {
         }
     }
 
-    /// The source frames at an address of a file, without a process: for profiles whose symbols were not written.
-    /// `module_address` as in [`SourceFrame::module_address`]. The file must still have the build id; one that was
-    /// recorded without build id cannot be checked.
+    /// The source frames at an address of a file, without a process: for profiles whose symbols
+    /// were not written. `module_address` as in [`SourceFrame::module_address`]. The file must
+    /// still have the build id; one that was recorded without build id cannot be checked.
     pub fn symbolize_in_file(&mut self, module: &ModuleInfo, module_address: u64) -> Vec<SourceFrame> {
         if !self.files.contains_key(module) {
             self.files.insert(module.clone(), open_by_path(module));
@@ -206,8 +207,9 @@ impl Resolved {
     }
 }
 
-/// Runs a part of a library. blazesym panics on some broken debug information (0.2.7: a line program without files), which a
-/// traced program may bring along; `None` then, and its state is not used again.
+/// Runs a part of a library. blazesym panics on some broken debug information (0.2.7: a line
+/// program without files), which a traced program may bring along; `None` then, and its state is
+/// not used again.
 pub(crate) fn guarded<T>(part: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(part)).ok()
 }

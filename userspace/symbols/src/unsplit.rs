@@ -1,12 +1,15 @@
-//! Puts split debug information together: what a program's skeleton units leave to `.dwo` files, or to a `.dwp` package, becomes
-//! one debug file in memory, which all readers then take like the separate debug file of a stripped program.
+//! Puts split debug information together: what a program's skeleton units leave to `.dwo` files, or
+//! to a `.dwp` package, becomes one debug file in memory, which all readers then take like the
+//! separate debug file of a stripped program.
 //!
-//! A package is looked for beside the program (`PROGRAM.dwp`), a `.dwo` file where the build put it and beside the program; each below
-//! the process's root and then below ours. Its id must be the unit's. Units without a file stay as they are. Source: DWARF 5, §7.3.
-//! gimli converts; it writes no type units, so those become ordinary ones, to which references lead by place in place of signature.
-//! Limits: packages and files of more than [`MOST_BYTES`] in all are left alone, as reading is not lazy here; units of DWARF 4 with type
-//! units stay split, and what gimli cannot convert leaves all of the program split. A variable that gcc describes in part by a pointer
-//! to no entry has no location at all.
+//! A package is looked for beside the program (`PROGRAM.dwp`), a `.dwo` file where the build put it
+//! and beside the program; each below the process's root and then below ours. Its id must be the
+//! unit's. Units without a file stay as they are. Source: DWARF 5, §7.3. gimli converts; it writes
+//! no type units, so those become ordinary ones, to which references lead by place in place of
+//! signature. Limits: packages and files of more than [`MOST_BYTES`] in all are left alone, as
+//! reading is not lazy here; units of DWARF 4 with type units stay split, and what gimli cannot
+//! convert leaves all of the program split. A variable that gcc describes in part by a pointer to
+//! no entry has no location at all.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -41,7 +44,8 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 type Unit<'u, 'a> = ConvertUnit<'u, Slice<'a>>;
 type Entry<'u, 'a> = ConvertUnitEntry<'u, Slice<'a>>;
 
-/// The debug file of an ELF file that the process sees at `path` below `root`; `None` where nothing is split, or no part is found.
+/// The debug file of an ELF file that the process sees at `path` below `root`; `None` where nothing
+/// is split, or no part is found.
 pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
     // Skeletons have one; nearly all other programs need not be looked through.
     ElfFile64::<Endianness>::parse(elf).ok()?.section_by_name(".debug_addr")?;
@@ -195,8 +199,9 @@ fn constant(address: u64) -> Option<Address> {
     Some(Address::Constant(address))
 }
 
-/// Writes the lists of ranges and locations of a unit of DWARF 4 from its base address on. A split unit has them by
-/// address, and in sections of DWARF 4 an address is taken from the base on. gimli refuses to write such a mixture.
+/// Writes the lists of ranges and locations of a unit of DWARF 4 from its base address on. A split
+/// unit has them by address, and in sections of DWARF 4 an address is taken from the base on. gimli
+/// refuses to write such a mixture.
 fn based(unit: &mut gimli::write::Unit) {
     let base = match unit.get(unit.root()).get(gimli::DW_AT_low_pc) {
         Some(AttributeValue::Address(Address::Constant(base))) if *base != 0 => *base,
@@ -305,7 +310,8 @@ fn whole_unit<'u, 'a>(unit: &mut Unit<'u, 'a>, root: Entry<'u, 'a>) -> ConvertRe
     entries(unit, root, true)
 }
 
-/// What lies below a root. Type units are left without files: gcc writes tables of them that gimli takes for damaged.
+/// What lies below a root. Type units are left without files: gcc writes tables of them that gimli
+/// takes for damaged.
 fn entries<'u, 'a>(unit: &mut Unit<'u, 'a>, mut entry: Entry<'u, 'a>, files: bool) -> ConvertResult<()> {
     while let Some(id) = unit.read_entry(&mut entry)? {
         let id = unit.add_entry(id, &entry);
@@ -330,7 +336,8 @@ fn attributes<'a>(
                 AttributeValue::FileIndex(unit.convert_file_index(entry.read_unit, file.cast_unsigned())?)
             }
             _ => match unit.convert_attribute_value(entry.read_unit, attribute, &constant) {
-                // gcc leaves pointers to entry 0 in lists of locations, for variables without a place of their own.
+                // gcc leaves pointers to entry 0 in lists of locations, for variables without a
+                // place of their own.
                 Err(ConvertError::InvalidDebugInfoRef) if attribute.name() == gimli::DW_AT_location => {
                     continue;
                 }
@@ -382,7 +389,8 @@ fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
     Some(file)
 }
 
-/// All sections of a name, unpacked where they are compressed; empty where there is none, or one that claims to be too large.
+/// All sections of a name, unpacked where they are compressed; empty where there is none, or one
+/// that claims to be too large.
 fn section<'a>(elf: &'a [u8], name: &str) -> Result<Cow<'a, [u8]>, gimli::Error> {
     let find = || {
         let file = ElfFile64::<Endianness>::parse(elf).ok()?;

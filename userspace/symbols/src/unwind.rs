@@ -1,13 +1,15 @@
 //! Walks a call stack from registers and a copy of the stack.
 //!
-//! By `.eh_frame` where the module has it, by frame pointers where it has none (generated code, assembly), through
-//! signal frames. A cut stack says why. Nothing is read from the process: a frame above the copied slice is a cut.
+//! By `.eh_frame` where the module has it, by frame pointers where it has none (generated code,
+//! assembly), through signal frames. A cut stack says why. Nothing is read from the process: a
+//! frame above the copied slice is a cut.
 //!
-//! Where there is no unwind information, the interrupted function may be a leaf without a frame: then its return address
-//! is on top of the stack, and a call in front of it proves that.
+//! Where there is no unwind information, the interrupted function may be a leaf without a frame:
+//! then its return address is on top of the stack, and a call in front of it proves that.
 //!
-//! Known error: code without unwind information *and* without frame pointers that has pushed something, entered from code
-//! with frame pointers, loses its direct caller; the walk goes on one frame higher.
+//! Known error: code without unwind information *and* without frame pointers that has pushed
+//! something, entered from code with frame pointers, loses its direct caller; the walk goes on one
+//! frame higher.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +24,8 @@ use crate::process::{Code, Process, Processes, lock};
 pub const MAX_FRAMES: usize = 512;
 /// Rules that an unwinder remembers before it starts afresh (about 3 MB).
 const MAX_RULES: usize = 1 << 16;
-/// A frame pointer this far above rsp is taken to point into the same stack (the default limit of a main thread).
+/// A frame pointer this far above rsp is taken to point into the same stack (the default limit of a
+/// main thread).
 const STACK_REACH: u64 = 8 << 20;
 
 /// The registers that a walk starts from.
@@ -126,8 +129,9 @@ pub struct StackFrame {
     pub sp: u64,
     /// rbp there.
     pub bp: u64,
-    /// Canonical frame address: the first byte behind the frame and its return address. `None` for the frame where the
-    /// walk ended, and for one that a signal interrupted it from (its end is not known).
+    /// Canonical frame address: the first byte behind the frame and its return address. `None` for
+    /// the frame where the walk ended, and for one that a signal interrupted it from (its end is
+    /// not known).
     pub cfa: Option<u64>,
 }
 
@@ -152,7 +156,8 @@ impl Unwinder {
         Ok(Self { process, rules: HashMap::new(), generation: 0, context: Context::new() })
     }
 
-    /// Appends the call stack to `out`, innermost first, beginning with rip itself. `None` when it is complete.
+    /// Appends the call stack to `out`, innermost first, beginning with rip itself. `None` when it
+    /// is complete.
     pub fn unwind(
         &mut self,
         registers: Registers,
@@ -171,7 +176,8 @@ impl Unwinder {
     ) -> Option<CutReason> {
         let first = out.len();
         self.walk(registers, stack, &mut |at, registers| {
-            // What a signal interrupted lies behind the context that the kernel stored, not behind this frame.
+            // What a signal interrupted lies behind the context that the kernel stored, not behind
+            // this frame.
             if out.len() > first
                 && let CodeAddress::Return(_) = at
                 && let Some(inner) = out.last_mut()
@@ -296,8 +302,8 @@ impl Unwinder {
                 next
             }
             Rule::SignalReturn => {
-                // `struct ucontext` lies at rsp when the handler has returned; offsets of rbp, rsp and rip in it:
-                // arch/x86/include/uapi/asm/{ucontext,sigcontext}.h.
+                // `struct ucontext` lies at rsp when the handler has returned; offsets of rbp, rsp
+                // and rip in it: arch/x86/include/uapi/asm/{ucontext,sigcontext}.h.
                 let saved = |offset| stack.read(registers.rsp.wrapping_add(offset));
                 Registers { rip: saved(168)?, rsp: saved(160)?, rbp: saved(120)? }
             }
@@ -327,8 +333,8 @@ fn check_grows(rsp: u64, cfa: u64) -> Result<(), CutReason> {
     if cfa > rsp { Ok(()) } else { Err(CutReason::BadUnwindInfo) }
 }
 
-/// `mov $15, %rax` (or eax), `syscall`: the code that glibc, musl and Go have behind signal handlers. Debuggers know it
-/// by these bytes, too; not all of them come with unwind tables.
+/// `mov $15, %rax` (or eax), `syscall`: the code that glibc, musl and Go have behind signal
+/// handlers. Debuggers know it by these bytes, too; not all of them come with unwind tables.
 fn is_signal_return(module: &Module, address: u64) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const MOVES: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
@@ -349,8 +355,8 @@ fn caller_of_leaf(process: &mut Process, registers: &Registers, stack: &StackSli
     follows_call(code, rip)?.then(|| Registers { rip, rsp: registers.rsp.wrapping_add(8), ..*registers })
 }
 
-/// Whether a call instruction may end at the address: guards against values that only look like return addresses. `None`
-/// where the code cannot be read.
+/// Whether a call instruction may end at the address: guards against values that only look like
+/// return addresses. `None` where the code cannot be read.
 fn follows_call(code: Option<Code>, address: u64) -> Option<bool> {
     let Some(Code::Module { module, bias }) = code else { return None };
     let start = address.wrapping_sub(bias).wrapping_sub(7);

@@ -121,7 +121,8 @@ fn garbage_in_debug_info() {
     }
 }
 
-/// The running program's unwind tables are garbage: the walk ends, and says that they are bad or leads somewhere.
+/// The running program's unwind tables are garbage: the walk ends, and says that they are bad or
+/// leads somewhere.
 #[test]
 fn garbage_in_unwind_tables() {
     use object::{Object, ObjectSection};

@@ -1,5 +1,5 @@
-//! One chain of calls, compiled in many ways: the stack must be whole and, where there is debug information, every
-//! function, file and line right.
+//! One chain of calls, compiled in many ways: the stack must be whole and, where there is debug
+//! information, every function, file and line right.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -77,8 +77,8 @@ fn a_leaf_without_a_frame_between_frame_pointers() {
     assert_whole_with_lines("-g -O1 -fno-omit-frame-pointer -fno-asynchronous-unwind-tables");
 }
 
-/// Neither tables nor frame pointers: the walk must end with the reason, not with invented frames. The leaf's caller is
-/// known by the return address on top of the stack.
+/// Neither tables nor frame pointers: the walk must end with the reason, not with invented frames.
+/// The leaf's caller is known by the return address on top of the stack.
 #[test]
 fn nothing_to_unwind_by() {
     let walk = walk_variant("-g -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables", &[]);

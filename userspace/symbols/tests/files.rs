@@ -1,5 +1,6 @@
-//! Where the file is not simply at its path: deleted, replaced, in another root directory, stripped with the debug
-//! information elsewhere; processes that end, load libraries or execute another program; and files without a process.
+//! Where the file is not simply at its path: deleted, replaced, in another root directory, stripped
+//! with the debug information elsewhere; processes that end, load libraries or execute another
+//! program; and files without a process.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,5 +1,5 @@
-//! Stacks that are hard to walk: signal frames, realigned frames, the vdso, threads, generated code. And the rules of
-//! `.eh_frame` against an independent reader of them, framehop.
+//! Stacks that are hard to walk: signal frames, realigned frames, the vdso, threads, generated
+//! code. And the rules of `.eh_frame` against an independent reader of them, framehop.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -35,7 +35,8 @@ fn signal_handler_on_the_stack() {
     }
 }
 
-/// The interrupted address is the first of its function: one byte less would be another function with another frame.
+/// The interrupted address is the first of its function: one byte less would be another function
+/// with another frame.
 #[test]
 fn signal_at_the_first_instruction() {
     let walk = walk_program("signals.c", "-g -O2", &["first"]);
@@ -140,8 +141,8 @@ fn generated_code_without_a_map() {
     assert_eq!(walk.names()[2], "through_generated_code");
 }
 
-/// framehop reads the same tables on its own. Where it can follow (no signal frames, no realigned ones), both must
-/// agree on every address.
+/// framehop reads the same tables on its own. Where it can follow (no signal frames, no realigned
+/// ones), both must agree on every address.
 #[test]
 fn agrees_with_framehop() {
     let workshop = Workshop::new();

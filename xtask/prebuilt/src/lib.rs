@@ -1,8 +1,9 @@
 //! The compiled eBPF object: is the checked-in one current, and how a new one is built.
 //!
-//! Shared by `cargo xtask ebpf` and the build script of `locality-bpf`; hence no dependency but `sha2`, and errors that
-//! are sentences. Not here: installing what is missing (`xtask`). Limits: the manifest covers our own sources and
-//! `ebpf/Cargo.lock`, not the compiler; which compiler was used is recorded, not enforced.
+//! Shared by `cargo xtask ebpf` and the build script of `locality-bpf`; hence no dependency but
+//! `sha2`, and errors that are sentences. Not here: installing what is missing (`xtask`). Limits:
+//! the manifest covers our own sources and `ebpf/Cargo.lock`, not the compiler; which compiler was
+//! used is recorded, not enforced.
 //!
 //! A build script uses it like this:
 //! ```text
@@ -32,8 +33,8 @@ pub const TOOLCHAIN_NOTE: &str = "# built by ";
 /// The binary target of the eBPF crate.
 const BINARY: &str = "locality";
 const TARGET: &str = "bpfel-unknown-none";
-/// `v3` is the oldest instruction set with 32-bit jumps, which keep the verifier's state small (kernel 5.1). Debug
-/// information is what bpf-linker makes BTF from.
+/// `v3` is the oldest instruction set with 32-bit jumps, which keep the verifier's state small
+/// (kernel 5.1). Debug information is what bpf-linker makes BTF from.
 const FLAGS: [&str; 4] =
     ["-Ctarget-cpu=v3", "-Cdebuginfo=2", "-Clink-arg=--btf", "--cfg=bpf_target_arch=\"x86_64\""];
 const SOURCES: [&str; 5] =
@@ -122,7 +123,8 @@ pub fn manifest(root: &Path, object: &[u8]) -> Result<String, String> {
     Ok(text + &format!("{}  {OBJECT}\n", hex(object)))
 }
 
-/// Whether `bytes` is an eBPF object that the kernel and aya could take: an empty or foreign file never is embedded.
+/// Whether `bytes` is an eBPF object that the kernel and aya could take: an empty or foreign file
+/// never is embedded.
 pub fn check_object(bytes: &[u8]) -> Result<(), String> {
     const EM_BPF: [u8; 2] = 247u16.to_le_bytes();
     let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
@@ -150,7 +152,8 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// The first compiler that carries the sources of `core`: rustup's nightly, the default one, the distribution's.
+    /// The first compiler that carries the sources of `core`: rustup's nightly, the default one,
+    /// the distribution's.
     pub fn find() -> Result<Self, String> {
         let linker = output(Command::new("bpf-linker").arg("--version"))
             .ok_or_else(|| format!("the linker for eBPF programs, bpf-linker, is missing: {MEND}"))?;
@@ -172,7 +175,8 @@ impl Toolchain {
             let version = output(Command::new(&rustc).arg("--version")).unwrap_or_default();
             let own_cargo = sysroot.join("bin/cargo");
             return Ok(Self {
-                // Not the proxy of rustup: inside a build script it would follow the environment of the outer cargo.
+                // Not the proxy of rustup: inside a build script it would follow the environment of
+                // the outer cargo.
                 rustc: sysroot.join("bin/rustc"),
                 cargo: if own_cargo.exists() { own_cargo } else { PathBuf::from("cargo") },
                 sysroot,
@@ -215,7 +219,8 @@ impl Toolchain {
                 command.env_remove(&name);
             }
         }
-        // RUSTC_BOOTSTRAP lets a stable compiler take -Zbuild-std; there is no precompiled `core` for this target.
+        // RUSTC_BOOTSTRAP lets a stable compiler take -Zbuild-std; there is no precompiled `core`
+        // for this target.
         command.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
         command.env("CARGO_ENCODED_RUSTFLAGS", self.flags(root).join("\x1f".as_ref()));
         let run = command.output().map_err(|e| format!("cannot run {}: {e}", self.cargo.display()))?;
@@ -224,7 +229,8 @@ impl Toolchain {
             return Err(format!("the eBPF programs do not compile ({}):\n{stderr}", self.versions));
         }
         let object = target_dir.join("locality.bpf.o");
-        // Only BTF is used at run time. DWARF is four fifths of the object and differs from directory to directory.
+        // Only BTF is used at run time. DWARF is four fifths of the object and differs from
+        // directory to directory.
         let mut strip = Command::new(&self.strip);
         strip
             .arg("--strip-debug")
@@ -238,7 +244,8 @@ impl Toolchain {
         Ok(object)
     }
 
-    /// The flags, with this machine's paths taken out of the object so that it is the same wherever it is built.
+    /// The flags, with this machine's paths taken out of the object so that it is the same wherever
+    /// it is built.
     fn flags(&self, root: &Path) -> Vec<OsString> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));

@@ -1,19 +1,24 @@
-//! How right a live trace is: each program of a corpus traced for a while, compared with exact runs of the same work.
+//! How right a live trace is: each program of a corpus traced for a while, compared with exact runs
+//! of the same work.
 //!
-//! For each program: exact reports of one repetition and of a few (kept in `--truth`, by a hash of command, inputs and
-//! versions; delete the folder after a change to the exact engine), CPU time of a repetition natively before and after each
-//! trace and, where the program's output tells, during it, a program that repeats for long enough, attached to after a second, once with each recipe. `live` is the
-//! tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in
-//! CPU time only, `live` too is converted with one rate for the run, with the weights of its policy. A longer trace than 30 s is
-//! told once more by its first 30 s (`report --first`). The cache use that `live`
-//! reports is compared with exact runs of their own (`cacheuse`).
+//! For each program: exact reports of one repetition and of a few (kept in `--truth`, by a hash of
+//! command, inputs and versions; delete the folder after a change to the exact engine), CPU time of
+//! a repetition natively before and after each trace and, where the program's output tells, during
+//! it, a program that repeats for long enough, attached to after a second, once with each recipe.
+//! `live` is the tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the
+//! tracer's report has time distances in CPU time only, `live` too is converted with one rate for
+//! the run, with the weights of its policy. A longer trace than 30 s is told once more by its first
+//! 30 s (`report --first`). The cache use that `live` reports is compared with exact runs of their
+//! own (`cacheuse`).
 //!
-//! Traces are kept too, by a hash of the tracer and the options, so that a run can be cut short and gone on with; named by
-//! `--only` they are made anew. The tables are made from all that is kept.
+//! Traces are kept too, by a hash of the tracer and the options, so that a run can be cut short and
+//! gone on with; named by `--only` they are made anew. The tables are made from all that is kept.
 //!
-//! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread is in a table); what
-//! repetitions have in common with none before them is gone, see `truth`; the exact engine sees user mode only, and so do
-//! the traces (`--user-only`), but for the CPU time of system calls; the first milliseconds of each process of `sort` and `cc1` have no windows (docs/limitations.md).
+//! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread
+//! is in a table); what repetitions have in common with none before them is gone, see `truth`; the
+//! exact engine sees user mode only, and so do the traces (`--user-only`), but for the CPU time of
+//! system calls; the first milliseconds of each process of `sort` and `cc1` have no windows
+//! (docs/limitations.md).
 
 mod cacheuse;
 mod corpus;
@@ -80,8 +85,8 @@ pub struct Options {
 /// The recipes, in the order of columns, and how reuses are weighed if that is done here.
 const RECIPES: [(&str, Weights); 2] = [("rdx", Weights::Proportional), ("live", Weights::Probability)];
 
-/// As a recipe: the live trace again, its rates multiplied by what makes their mean the true one. The rest of the difference to the
-/// truth is not the rate's, but for how it changes along the run.
+/// As a recipe: the live trace again, its rates multiplied by what makes their mean the true one.
+/// The rest of the difference to the truth is not the rate's, but for how it changes along the run.
 const TRUE_RATE: &str = "true rate";
 /// As a recipe: the beginning of the live trace, where that is longer.
 const FIRST: &str = "first 30 s";
@@ -177,7 +182,8 @@ impl<'a> Bench<'a> {
         Ok(Self { options, tool, folder, cc1, version, settings, key })
     }
 
-    /// Where a trace of an entry by a recipe is kept: profile, report, and CPU times of native repetitions around it.
+    /// Where a trace of an entry by a recipe is kept: profile, report, and CPU times of native
+    /// repetitions around it.
     fn kept(&self, entry: &Entry, recipe: &str, what: &str) -> PathBuf {
         self.folder.join("traces").join(&self.key).join(format!("{}-{recipe}.{what}", entry.name))
     }
@@ -242,7 +248,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Samples and comparison of cache use of what is kept of an entry, if there are a trace and exact reports.
+    /// Samples and comparison of cache use of what is kept of an entry, if there are a trace and
+    /// exact reports.
     fn cache_use(&self, entry: &Entry) -> Result<Option<(f64, Vec<cacheuse::Level>)>> {
         let ready = |repetitions| self.ready(entry, repetitions);
         if self.native(entry, "live").is_none() || !self.exact().has(entry, ready, Counts::CacheUse) {
@@ -349,11 +356,12 @@ impl<'a> Bench<'a> {
         shell::run(report.stdout(Stdio::null()))
     }
 
-    /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in one process.
+    /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in
+    /// one process.
     fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Option<process::Progress>> {
         let seconds = self.options.seconds();
-        // Traced, on a machine that does other things too, and with a start: three times as much work as there is time, or as much as
-        // a command can be told.
+        // Traced, on a machine that does other things too, and with a start: three times as much
+        // work as there is time, or as much as a command can be told.
         let mut repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
         let working = loop {
             let ready = self.ready(entry, repetitions)?;

@@ -1,9 +1,10 @@
-//! What an exact run costs: each program natively, under QEMU with an empty memory callback (the floor), under
-//! `locality-bpf exact`, and under callgrind with its cache simulation, in the same run.
+//! What an exact run costs: each program natively, under QEMU with an empty memory callback (the
+//! floor), under `locality-bpf exact`, and under callgrind with its cache simulation, in the same
+//! run.
 //!
-//! Wall time, the best of `--rounds`. Sources of error: the machine must be idle; the start of each tool is included (0.1 s
-//! for the exact run, 0.4 s for callgrind), hence programs of a second or more under the floor. On two threads callgrind
-//! runs one at a time by its nature.
+//! Wall time, the best of `--rounds`. Sources of error: the machine must be idle; the start of each
+//! tool is included (0.1 s for the exact run, 0.4 s for callgrind), hence programs of a second or
+//! more under the floor. On two threads callgrind runs one at a time by its nature.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,10 +1,11 @@
-//! What following allocations costs: each program untraced, traced without (`--heap=off`) and with the recorder (`--heap=preload`), in
-//! turn, and the share of its blocks that were recorded with a call path.
+//! What following allocations costs: each program untraced, traced without (`--heap=off`) and with
+//! the recorder (`--heap=preload`), in turn, and the share of its blocks that were recorded with a
+//! call path.
 //!
-//! Wall and CPU time of the program: untraced by `getrusage`, traced as the profile has them, from the program's start
-//! to its end. The tracer's own start and report are not part of a program's time. Medians over `--pairs` of ratios
-//! within a round. Sources of error: the machine must be idle; the profile's CPU time is read every 250 ms and at the
-//! end of the process.
+//! Wall and CPU time of the program: untraced by `getrusage`, traced as the profile has them, from
+//! the program's start to its end. The tracer's own start and report are not part of a program's
+//! time. Medians over `--pairs` of ratios within a round. Sources of error: the machine must be
+//! idle; the profile's CPU time is read every 250 ms and at the end of the process.
 
 use std::{
     path::Path,
@@ -16,7 +17,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
-/// Allocates: a thousand small blocks for each of 1 KiB or more, with work in between. Prints how many were of 1 KiB or more.
+/// Allocates: a thousand small blocks for each of 1 KiB or more, with work in between. Prints how
+/// many were of 1 KiB or more.
 const KERNEL: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,8 +141,8 @@ fn traced_seconds(profile: &Path) -> Result<(f64, f64)> {
     two_numbers(profile, "select wall_ns / 1e9 from run", "select cpu_ns / 1e9 from run")
 }
 
-/// Allocations of the least size or more, as the recorder counted them, and how many of these a profile has with a
-/// call path.
+/// Allocations of the least size or more, as the recorder counted them, and how many of these a
+/// profile has with a call path.
 fn recorded(profile: &Path) -> Result<(f64, f64)> {
     two_numbers(profile, "select made - smaller from heap", "select sum(allocations) from allocation_site")
 }

@@ -1,12 +1,14 @@
 //! Rankings of data objects, from addresses and without them, on real programs with debug information.
 //!
-//! The programs are built here from the distribution's source packages (lists of them are kept apart from the machine's own),
-//! and traced from their start, with allocations followed. `locality-bpf objects --against approximate` then ranks variables by predicted
-//! misses: by instructions and by lines where each sample has its exact place, and by lines after samples were
+//! The programs are built here from the distribution's source packages (lists of them are kept
+//! apart from the machine's own), and traced from their start, with allocations followed.
+//! `locality-bpf objects --against approximate` then ranks variables by predicted misses: by
+//! instructions and by lines where each sample has its exact place, and by lines after samples were
 //! displaced by the paper's skid (`--simulate-skid`), without and with its negation.
 //!
-//! Sources of error: a trace of a busy machine may be cut short by the watchdog (it is then made again); misses are of the last
-//! cache level at which enough was seen to miss, told beside the name; the displaced samples follow the static control flow.
+//! Sources of error: a trace of a busy machine may be cut short by the watchdog (it is then made
+//! again); misses are of the last cache level at which enough was seen to miss, told beside the
+//! name; the displaced samples follow the static control flow.
 
 use std::{
     fmt::Write as _,
@@ -34,7 +36,8 @@ pub struct Options {
     /// Length of a trace
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// The tracer's budget in percent: a large one, so that nearly all allocations are seen and samples are many
+    /// The tracer's budget in percent: a large one, so that nearly all allocations are seen and
+    /// samples are many
     #[arg(long, default_value_t = 20)]
     overhead: u32,
     /// How programs are compiled
@@ -283,7 +286,8 @@ impl Inputs {
     }
 }
 
-/// A random 3-SAT formula with 4.26 clauses a variable, where they are hardest (Mitchell, Selman and Levesque 1992).
+/// A random 3-SAT formula with 4.26 clauses a variable, where they are hardest (Mitchell, Selman
+/// and Levesque 1992).
 fn formula(random: &mut Random, variables: u64) -> Result<String> {
     let clauses = variables * 426 / 100;
     let mut text = format!("p cnf {variables} {clauses}\n");
@@ -377,7 +381,8 @@ fn read(tool: &Path, profile: &Path) -> Result<Row> {
     Ok(row)
 }
 
-/// A row per program; then medians and the worst. Overlaps of fewer than ten objects count as that share of ten.
+/// A row per program; then medians and the worst. Overlaps of fewer than ten objects count as that
+/// share of ten.
 fn table(rows: &[(&str, Row)]) -> String {
     let tau = |tau: Option<f64>| tau.map_or("–".to_owned(), |tau| format!("{tau:.2}"));
     let cell = |found: &Found| {

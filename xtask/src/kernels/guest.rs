@@ -1,7 +1,8 @@
-//! Guests: the file system in memory that they run from, and their boots under QEMU's emulation of the processor.
+//! Guests: the file system in memory that they run from, and their boots under QEMU's emulation of
+//! the processor.
 //!
-//! KVM is not asked for, because the machines of CI have none. Emulated processors of several threads are, because one thread
-//! for all of them takes ten times as long.
+//! KVM is not asked for, because the machines of CI have none. Emulated processors of several
+//! threads are, because one thread for all of them takes ten times as long.
 
 use std::{
     fs,
@@ -47,7 +48,8 @@ pub struct Boot {
     pub took: Duration,
 }
 
-/// Makes the file system: the release binary and its libraries, busybox, the target programs, the first process.
+/// Makes the file system: the release binary and its libraries, busybox, the target programs, the
+/// first process.
 pub fn initramfs(folder: &Path) -> Result<PathBuf> {
     shell::need(&[
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -122,8 +124,8 @@ fn copy_libraries(program: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Boots a kernel, has it run the checks, and unpacks what they printed. A boot that ends by a jump that emulation tore is
-/// repeated once.
+/// Boots a kernel, has it run the checks, and unpacks what they printed. A boot that ends by a jump
+/// that emulation tore is repeated once.
 pub fn boot(
     image: &Path,
     initramfs: &Path,

@@ -14,8 +14,8 @@ pub struct Claims {
 pub const OLDEST: (u32, u32) = (6, 1);
 
 impl Claims {
-    /// Words of the refusal of allocation probes, where they are refused: older kernels lack the links, and on some others a
-    /// seccomp filter could end a probed program.
+    /// Words of the refusal of allocation probes, where they are refused: older kernels lack the
+    /// links, and on some others a seccomp filter could end a probed program.
     fn heap_probes_refused(&self) -> Option<&'static str> {
         match self.series {
             (..6, _) | (6, ..6) => Some("Linux 6.6"),
@@ -170,7 +170,8 @@ fn traced(result: &Result<'_>, wanted: &[&str]) -> Verdict {
     report(&result.json("out")?, wanted)
 }
 
-/// The ledger balances, nothing is lost, and what is wanted is there: stops, traps, windows that were executed.
+/// The ledger balances, nothing is lost, and what is wanted is there: stops, traps, windows that
+/// were executed.
 fn report(report: &Value, wanted: &[&str]) -> Verdict {
     let ledger = &report["ledger"];
     let number = |value: &Value| value.as_u64().unwrap_or(0);

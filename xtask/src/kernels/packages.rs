@@ -1,7 +1,8 @@
-//! Debian's kernels: which there are, and their images, by apt, with folders of our own. Nothing is installed.
+//! Debian's kernels: which there are, and their images, by apt, with folders of our own. Nothing is
+//! installed.
 //!
-//! The mirror is the one that apt of this machine uses for Debian, or the one that is given by name. Limits: Debian's
-//! flavour `cloud-amd64`, the smallest that has what a trace needs built in.
+//! The mirror is the one that apt of this machine uses for Debian, or the one that is given by
+//! name. Limits: Debian's flavour `cloud-amd64`, the smallest that has what a trace needs built in.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! Programs whose ELF or DWARF is damaged: names and lines, unwinding, data objects, attribution without addresses.
+//! Programs whose ELF or DWARF is damaged: names and lines, unwinding, data objects, attribution
+//! without addresses.
 
 use std::ffi::c_void;
 use std::fs::{self, File};

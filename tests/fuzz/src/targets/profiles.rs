@@ -58,7 +58,8 @@ fn open_loosely(path: &Path) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// Makes the seed: an empty profile whose tables are filled with small numbers, so that rows refer to each other.
+/// Makes the seed: an empty profile whose tables are filled with small numbers, so that rows refer
+/// to each other.
 pub fn prepare(folder: &Path) -> Result<()> {
     let seed = folder.join(SEED);
     if seed.exists() {

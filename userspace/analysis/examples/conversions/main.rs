@@ -1,8 +1,8 @@
 //! How far stack distances and miss ratios converted from exact time distances are from the exact ones.
 //!
-//! `conversions FILE…`: each FILE is the report of a program by `locality-bpf exact --fine`, whose name becomes the
-//! program's. `cargo xtask bench conversions` makes them. Prints one line per program, granule and method, then for each
-//! method the medians and the worst over the programs.
+//! `conversions FILE…`: each FILE is the report of a program by `locality-bpf exact --fine`, whose
+//! name becomes the program's. `cargo xtask bench conversions` makes them. Prints one line per
+//! program, granule and method, then for each method the medians and the worst over the programs.
 
 mod read;
 

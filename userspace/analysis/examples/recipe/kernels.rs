@@ -272,7 +272,8 @@ fn vector(out: Out) -> Option<()> {
     None
 }
 
-/// Most accesses on a small stack and in a table of operations, some in a heap with many sizes of working set.
+/// Most accesses on a small stack and in a table of operations, some in a heap with many sizes of
+/// working set.
 fn interpreter(out: Out) -> Option<()> {
     let mut random = rng();
     let mut depth = 0_u64;

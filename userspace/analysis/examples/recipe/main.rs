@@ -1,9 +1,11 @@
 //! How well a recipe of sampling and an estimator find the truth, on traces that are known in full.
 //!
-//! `recipe [KERNEL…] [recipe=NAME…] [estimator=NAME…] [samples=N] [accesses=N] [seeds=N] [draws=N] [rate-error=SIGMA] [trap-ns=N] [told=false]` samples each kernel's trace by every recipe, estimates with every estimator, and prints one line for each:
-//! S, Slog2 and Slong of time distances at 8 bytes, S at 64, S of stack distances at both, and the mean absolute error of
-//! the miss-ratio curves, and with `draws` how many of the intervals (time bins, miss ratios) hold the truth. It is for tuning, and
-//! takes minutes.
+//! `recipe [KERNEL…] [recipe=NAME…] [estimator=NAME…] [samples=N] [accesses=N] [seeds=N] [draws=N]
+//! [rate-error=SIGMA] [trap-ns=N] [told=false]` samples each kernel's trace by every recipe,
+//! estimates with every estimator, and prints one line for each: S, Slog2 and Slong of time
+//! distances at 8 bytes, S at 64, S of stack distances at both, and the mean absolute error of the
+//! miss-ratio curves, and with `draws` how many of the intervals (time bins, miss ratios) hold the
+//! truth. It is for tuning, and takes minutes.
 
 mod kernels;
 mod simulate;

@@ -1,7 +1,8 @@
-//! A live trace of a program that is known in full: a clock, stops, windows, the real arbiter and watchpoints, written down
-//! as the tracer writes them.
+//! A live trace of a program that is known in full: a clock, stops, windows, the real arbiter and
+//! watchpoints, written down as the tracer writes them.
 //!
-//! Not simulated: the cost of stops and traps (but for what it adds to measured distances), other threads, the kernel's touches.
+//! Not simulated: the cost of stops and traps (but for what it adds to measured distances), other
+//! threads, the kernel's touches.
 
 use locality_analysis::arbiter::{Arbiter, Policy, WatchKey};
 use locality_analysis::model::{

@@ -1,4 +1,5 @@
-//! A trace in memory: accesses, the time at which each begins, and which access next touches each of its granules.
+//! A trace in memory: accesses, the time at which each begins, and which access next touches each
+//! of its granules.
 
 use std::collections::HashMap;
 
@@ -81,8 +82,9 @@ impl Level {
 }
 
 impl Trace {
-    /// The first `n` accesses of a kernel. An access takes longer the more lies between it and the last touch of its line:
-    /// a crude memory hierarchy, so that rates differ between phases and a clock lands on slow accesses.
+    /// The first `n` accesses of a kernel. An access takes longer the more lies between it and the
+    /// last touch of its line: a crude memory hierarchy, so that rates differ between phases and a
+    /// clock lands on slow accesses.
     pub fn of(kernel: Kernel, n: usize) -> Self {
         let (mut address, mut size, mut place) = (Vec::new(), Vec::new(), Vec::new());
         kernel(&mut |at, first, bytes| {
@@ -120,8 +122,8 @@ impl Trace {
         self.start.partition_point(|start| *start < ns)
     }
 
-    /// Stack distances by Bennett & Kruskal's tree over touches (IBM J. Res. Dev. 19(4), 1975), which marks each granule's
-    /// last one.
+    /// Stack distances by Bennett & Kruskal's tree over touches (IBM J. Res. Dev. 19(4), 1975),
+    /// which marks each granule's last one.
     pub fn truth(&self, level: &Level) -> Truth {
         let n = level.touches as usize;
         let (mut tree, mut marked) = (vec![0_u32; n + 1], 0_u64);

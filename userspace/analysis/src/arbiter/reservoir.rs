@@ -1,6 +1,7 @@
 //! Slots that form a reservoir: every candidate since a slot was last free has the same chance to be in it.
 //!
-//! Not here: which samples are candidates (the policy's business), and any limit on slots except the one passed in.
+//! Not here: which samples are candidates (the policy's business), and any limit on slots except
+//! the one passed in.
 
 use super::{Held, WatchKey};
 
@@ -62,8 +63,9 @@ impl Reservoir {
         1.0 - self.yields().iter().map(|p| 1.0 - p).product::<f64>()
     }
 
-    /// One candidate competes for `slots` slots. RDX §IV.A: a free slot takes it at once; else the slots are visited in
-    /// random order and each yields with probability 1/k until one does. Every k moves on, whatever happened.
+    /// One candidate competes for `slots` slots. RDX §IV.A: a free slot takes it at once; else the
+    /// slots are visited in random order and each yields with probability 1/k until one does. Every
+    /// k moves on, whatever happened.
     pub fn compete(&mut self, candidate: Held, slots: usize, random: &mut fastrand::Rng) -> Contest {
         let yields = self.yields();
         for slot in &mut self.taken {
@@ -94,8 +96,8 @@ impl Reservoir {
     }
 }
 
-/// Probability that slot `index` is the one that yields, when the slots are asked in uniformly random order until one
-/// does and slot j yields with probability `yields[j]`.
+/// Probability that slot `index` is the one that yields, when the slots are asked in uniformly
+/// random order until one does and slot j yields with probability `yields[j]`.
 ///
 /// Random order is the order of independent uniform arrival times, so with u the arrival of slot i:
 /// P = y_i · ∫₀¹ ∏_{j≠i} (1 − u·y_j) du. The product is a polynomial in u, integrated term by term.

@@ -1,5 +1,5 @@
-//! Tests of the arbiter: the slot invariant on random sequences, and its probabilities against enumeration and
-//! against frequencies of many seeded runs.
+//! Tests of the arbiter: the slot invariant on random sequences, and its probabilities against
+//! enumeration and against frequencies of many seeded runs.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,8 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    /// The caller's view (armed and disarmed by the decisions alone) never exceeds the slots, and agrees with ours.
+    /// The caller's view (armed and disarmed by the decisions alone) never exceeds the slots, and
+    /// agrees with ours.
     #[test]
     fn granted_never_exceeds_owned(policy in policies(), slots in 0..=6_u8, seed: u64, steps in steps()) {
         let mut arbiter = Arbiter::new(policy, slots, seed);
@@ -100,7 +101,8 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// A small program: sample i is taken at time i and its location is touched again `REUSE_AFTER[i % 4]` samples later.
+/// A small program: sample i is taken at time i and its location is touched again
+/// `REUSE_AFTER[i % 4]` samples later.
 const REUSE_AFTER: [u64; 4] = [1, 3, 9, 30];
 const SAMPLES: u64 = 40;
 
@@ -124,9 +126,9 @@ fn run(policy: Policy, slots: u8, seed: u64) -> Vec<Option<f64>> {
     seen
 }
 
-/// Each sample's inverse-probability weight has expectation 1 (that is what "exact probability" means). The mean over
-/// runs must lie within 4.5 standard errors of 1 for every one of the 40 samples: by chance about one run in 3,000 of
-/// this test would fail, and the seeds are fixed.
+/// Each sample's inverse-probability weight has expectation 1 (that is what "exact probability"
+/// means). The mean over runs must lie within 4.5 standard errors of 1 for every one of the 40
+/// samples: by chance about one run in 3,000 of this test would fail, and the seeds are fixed.
 #[test]
 fn inverse_probabilities_average_to_one() {
     const RUNS: u64 = 8_000;

@@ -1,25 +1,31 @@
 //! Which accesses load their line: those that come after more of other data than the cache holds.
 //!
-//! A window tells it where it shows the touch before. Of a first touch it shows that the line was not touched in the i accesses
-//! before. That it was not touched in the T accesses either that fill the cache is known from reuses, read backwards: those that arrive at the same place of the code
-//! say how long lines were left alone before it. With A(i), the weight of reuses that arrive at a place after more than i
-//! accesses and in a stretch of the run whose T is more than i, F(i), that of those of them that span the T accesses of their
-//! stretch, and N, that of its touches of lines never touched before,
+//! A window tells it where it shows the touch before. Of a first touch it shows that the line was
+//! not touched in the i accesses before. That it was not touched in the T accesses either that fill
+//! the cache is known from reuses, read backwards: those that arrive at the same place of the code
+//! say how long lines were left alone before it. With A(i), the weight of reuses that arrive at a
+//! place after more than i accesses and in a stretch of the run whose T is more than i, F(i), that
+//! of those of them that span the T accesses of their stretch, and N, that of its touches of lines
+//! never touched before,
 //!
-//! A place is told apart by the kind of memory that it touches there too (heap, stack, mapped, …): of a line that two places touch one after the other
-//! reuses arrive at the second one as well, and if that touches other lines first, it would take those for the lines of both.
+//! A place is told apart by the kind of memory that it touches there too (heap, stack, mapped, …):
+//! of a line that two places touch one after the other reuses arrive at the second one as well, and
+//! if that touches other lines first, it would take those for the lines of both.
 //!
 //! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) where i < T, else 1.
 //!
-//! Loads of lines and far reuses of their words are held against each other ([`Gaps::words`]), so both are far by the T of their
-//! stretch: in a program that uses just what a cache holds it is a million accesses in one and no number at all in the next.
+//! Loads of lines and far reuses of their words are held against each other ([`Gaps::words`]), so
+//! both are far by the T of their stretch: in a program that uses just what a cache holds it is a
+//! million accesses in one and no number at all in the next.
 //!
-//! N is what the place has more of first touches than its arrivals explain; all places together have as much as is never
-//! reused, because each line that is left for good was met for the first time, in a long run as many here as there.
+//! N is what the place has more of first touches than its arrivals explain; all places together
+//! have as much as is never reused, because each line that is left for good was met for the first
+//! time, in a long run as many here as there.
 //!
-//! Sources of error: places with few arrivals take over the ratio of all ([`PRIOR`] arrivals' worth); in a phase of its own a place
-//! has the ratio of the whole run. A word that is reused late was not evicted if others of its line were used again and
-//! again meanwhile: words used of a line are too many then, and its loss too low.
+//! Sources of error: places with few arrivals take over the ratio of all ([`PRIOR`] arrivals'
+//! worth); in a phase of its own a place has the ratio of the whole run. A word that is reused late
+//! was not evicted if others of its line were used again and again meanwhile: words used of a line
+//! are too many then, and its loss too low.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +64,8 @@ impl Arrivals {
         });
     }
 
-    /// With samples counted that often; `fill` tells after how many accesses a sample's stretch has filled the cache.
+    /// With samples counted that often; `fill` tells after how many accesses a sample's stretch has
+    /// filled the cache.
     pub fn drawn(&self, times: impl Fn(u32) -> f64, fill: impl Fn(u32) -> u64) -> Drawn {
         let weighed = |Arrival { distance, sample, weight }: &Arrival| {
             let (fill, weight) = (fill(*sample), weight * times(*sample));
@@ -79,7 +86,8 @@ impl Arrivals {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Weighed {
     distance: u64,
-    /// Accesses for which it is open whether the line was evicted: until it is touched or was left alone for so long.
+    /// Accesses for which it is open whether the line was evicted: until it is touched or was left
+    /// alone for so long.
     open: u64,
     weight: f64,
     /// Weight that spans an eviction of its line.
@@ -145,10 +153,11 @@ impl Reach {
     }
 }
 
-/// Gives arrivals to the place that touches the line first. A reuse of a line is seen at those of its words that are watched; if others
-/// of them are touched just before, it arrives at the wrong line of code. Windows see all words: where they show fewer first touches than
-/// arrivals explain, what is missing goes to those places of the same function (`groups`) where they show more. In all so much
-/// more stays unexplained as is `never` reused, for [`new_data`].
+/// Gives arrivals to the place that touches the line first. A reuse of a line is seen at those of
+/// its words that are watched; if others of them are touched just before, it arrives at the wrong
+/// line of code. Windows see all words: where they show fewer first touches than arrivals explain,
+/// what is missing goes to those places of the same function (`groups`) where they show more. In
+/// all so much more stays unexplained as is `never` reused, for [`new_data`].
 pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], reach: &Reach, never: f64) {
     let expected: Vec<f64> = places.iter().map(|place| place.expected(reach)).collect();
     // By function, first touches that are missing and those that are too many.
@@ -219,8 +228,8 @@ impl Pool {
     }
 }
 
-/// Weight of first touches of new data by place: what windows showed and arrivals do not explain, in all at most what is `never`
-/// reused.
+/// Weight of first touches of new data by place: what windows showed and arrivals do not explain,
+/// in all at most what is `never` reused.
 pub(super) fn new_data(places: &[Drawn], shown: &[f64], reach: &Reach, never: f64) -> Vec<f64> {
     let excess = |(place, shown): (&Drawn, &f64)| (shown - place.expected(reach)).max(0.0);
     let mut new: Vec<f64> = places.iter().zip(shown).map(excess).collect();
@@ -248,7 +257,8 @@ impl<'a> Gaps<'a> {
         Self { places, endless, all, all_endless, prior: PRIOR * mean }
     }
 
-    /// Chance that a gap at a place which is longer than so many accesses spans an eviction: `fill` accesses at least in its stretch.
+    /// Chance that a gap at a place which is longer than so many accesses spans an eviction: `fill`
+    /// accesses at least in its stretch.
     pub fn lasts(&self, place: usize, already: u64, fill: u64) -> f64 {
         if already >= fill {
             return 1.0;
@@ -268,10 +278,12 @@ impl<'a> Gaps<'a> {
         self.prior
     }
 
-    /// Words used by place, of so many lines loaded in all: one that is reused across an eviction of its line (`far`) is used once for
-    /// each time that the line is loaded. A new line has so many of them (`per_new`).
+    /// Words used by place, of so many lines loaded in all: one that is reused across an eviction
+    /// of its line (`far`) is used once for each time that the line is loaded. A new line has so
+    /// many of them (`per_new`).
     pub fn words(&self, far: &[f64], loads: f64, per_new: f64) -> Vec<f64> {
-        // Loads are counted in windows. Far reuses of words and of lines are seen by the same watches, whose chance cancels.
+        // Loads are counted in windows. Far reuses of words and of lines are seen by the same
+        // watches, whose chance cancels.
         let followed = self.all.from[0][1] + self.all_endless;
         let factor = if followed > 0.0 { loads / followed } else { 1.0 };
         far.iter().zip(&self.endless).map(|(far, endless)| (far + endless * per_new) * factor).collect()
@@ -297,13 +309,15 @@ mod tests {
 
     #[test]
     fn an_arrival_is_far_by_its_own_stretch() {
-        // 600 accesses fill the cache in the first stretch, 6,000 in the second, and it is never full in the third.
+        // 600 accesses fill the cache in the first stretch, 6,000 in the second, and it is never
+        // full in the third.
         let fill = |sample: u32| [600, 6_000, u64::MAX][sample as usize];
         let of = arrivals(&[(1_000, 0, 45.0), (3_000, 1, 5.0), (7_000, 1, 15.0), (7_000, 2, 20.0)]);
         let drawn = of.drawn(|_| 2.0, fill);
         near(of.far(|_| 2.0, fill), 120.0);
         let gaps = Gaps::new(vec![drawn.clone()], vec![0.0], &drawn);
-        // A first touch that was left alone for 2,000 accesses is one of the last three, for 4,000 one of the last two.
+        // A first touch that was left alone for 2,000 accesses is one of the last three, for 4,000
+        // one of the last two.
         for (already, expected) in
             [(0, 120.0 / 170.0), (2_000, 30.0 / 80.0), (4_000, 30.0 / 70.0), (6_000, 0.0)]
         {
@@ -325,7 +339,8 @@ mod tests {
                 drawn(&[(2, 0, 50.0)]),
                 drawn(&[(10_000, 0, 6.0)]),
             ];
-            // The first place showed three too few, the second four for none, the third, of another function, ten for six.
+            // The first place showed three too few, the second four for none, the third, of another
+            // function, ten for six.
             rearrange(&mut places, &[whole - 3.0, 4.0, 10.0], &[0, 0, 1], &reach, never);
             places
         };
@@ -336,7 +351,8 @@ mod tests {
         told(&moved, Drawn::expected, [whole - 3.0, 3.0, 6.0]);
         told(&moved, |place, _| place.from[0][1], [4.0 - 4.0 * part, 4.0 * part, 6.0]);
         told(&moved, |place, _| place.from[0][0], [17.0 - 8.0 * part, 50.0 + 8.0 * part, 6.0]);
-        // Of eight that nothing explains, three would be explained so; where six and a half are new, half of that.
+        // Of eight that nothing explains, three would be explained so; where six and a half are
+        // new, half of that.
         told(&places(6.5), Drawn::expected, [whole - 1.5, 1.5, 6.0]);
         told(&places(9.0), Drawn::expected, [whole, 0.0, 6.0]);
     }

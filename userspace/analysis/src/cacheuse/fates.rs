@@ -1,15 +1,17 @@
-//! What becomes of a line after it was loaded: which of its bytes are used, and how often, until it is evicted.
+//! What becomes of a line after it was loaded: which of its bytes are used, and how often, until it
+//! is evicted.
 //!
-//! A line leaves a cache that T other accesses fill once it was not touched for T accesses. Where the window of its load goes on
-//! for so long, all is known. Else each byte not used so far has two fates, use or eviction, whichever comes first; other lines
-//! of the same place that were seen longer tell how likely the first is (Aalen & Johansen 1978, Scandinavian Journal of Statistics 5(3), for two
-//! competing risks). What no window tells is left to the caller ([`Later::open`]).
+//! A line leaves a cache that T other accesses fill once it was not touched for T accesses. Where
+//! the window of its load goes on for so long, all is known. Else each byte not used so far has two
+//! fates, use or eviction, whichever comes first; other lines of the same place that were seen
+//! longer tell how likely the first is (Aalen & Johansen 1978, Scandinavian Journal of Statistics
+//! 5(3), for two competing risks). What no window tells is left to the caller ([`Later::open`]).
 //!
-//! A line still there when its window ends is expected to be touched again in bursts like those seen, each time with the
-//! chance that a use's line is touched again before it is evicted.
+//! A line still there when its window ends is expected to be touched again in bursts like those
+//! seen, each time with the chance that a use's line is touched again before it is evicted.
 //!
-//! Sources of error: a burst later on uses as many accesses as those before; a place with few lines that were seen long has the
-//! hazards of all.
+//! Sources of error: a burst later on uses as many accesses as those before; a place with few lines
+//! that were seen long has the hazards of all.
 
 use crate::convert::scale;
 use crate::model::{Burst, Load};

@@ -1,13 +1,16 @@
-//! After how many accesses a cache is full, by stretch of the run: as the trace has it, and as draws of its samples would.
+//! After how many accesses a cache is full, by stretch of the run: as the trace has it, and as
+//! draws of its samples would.
 //!
-//! Where a program's data just fit into a cache, some percent more or less of what lies between use and reuse decide whether it
-//! is loaded once or in each round. Draws tell how far chance goes there; what the model does not know (sets, levels
-//! that filter each other's accesses, the conversion of distances) is a factor on the cache's size, for the whole run, in each draw another one
-//! ([`MODEL`]).
+//! Where a program's data just fit into a cache, some percent more or less of what lies between use
+//! and reuse decide whether it is loaded once or in each round. Draws tell how far chance goes
+//! there; what the model does not know (sets, levels that filter each other's accesses, the
+//! conversion of distances) is a factor on the cache's size, for the whole run, in each draw
+//! another one ([`MODEL`]).
 //!
-//! Sources of error: draws have the fill times of few stretches, to be quick, and each stretch's own changes as that of the one in which its middle lies
-//! does. Errors of rates make fill times and the distances that are held against them wrong alike, so they are left out; of distances that are
-//! counted that is not so.
+//! Sources of error: draws have the fill times of few stretches, to be quick, and each stretch's
+//! own changes as that of the one in which its middle lies does. Errors of rates make fill times
+//! and the distances that are held against them wrong alike, so they are left out; of distances
+//! that are counted that is not so.
 
 use crate::convert::scale;
 use crate::estimator::{Draw, Estimator, Mass, Study};
@@ -16,7 +19,8 @@ use crate::stretches::Stretches;
 
 use super::fates::LINE;
 
-/// Standard deviation of the logarithm of the size that a cache has in effect: of the first one, which windows fill, and of larger ones.
+/// Standard deviation of the logarithm of the size that a cache has in effect: of the first one,
+/// which windows fill, and of larger ones.
 const MODEL: [f64; 2] = [0.05, 0.2];
 
 /// Fill times of some caches.
@@ -72,7 +76,8 @@ impl<'a> Fills<'a> {
         self.caches.get(cache).map_or(&[], |cache| &cache.seen)
     }
 
-    /// As they would be, by cache, had each sample been there so many times, and with the model's error `deviations` standard deviations large.
+    /// As they would be, by cache, had each sample been there so many times, and with the model's
+    /// error `deviations` standard deviations large.
     pub fn drawn(&self, weights: &[f64], deviations: f64) -> Vec<Vec<u64>> {
         let masses = self.study.estimate(self.estimator, Draw { weights, ..Draw::SEEN });
         let of_cache = |cache: &Cache| {
@@ -115,7 +120,8 @@ mod tests {
     fn a_fill_time_changes_as_that_of_the_stretches_around_it() {
         assert_eq!(varied(1_000, 2_000, 3_000), 1_500);
         assert_eq!(varied(1_000, 2_000, u64::MAX), u64::MAX);
-        // What is never full stays so unless the draw fills it, and what fills before that does so in the draw.
+        // What is never full stays so unless the draw fills it, and what fills before that does so
+        // in the draw.
         assert_eq!(varied(u64::MAX, 2_000, 3_000), u64::MAX);
         assert_eq!(varied(u64::MAX, u64::MAX, 3_000), 3_000);
         assert_eq!(varied(1_000, u64::MAX, u64::MAX), 1_000);

@@ -8,10 +8,12 @@ use super::{Costs, Loaded};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// What the model is worth beyond what draws know, which have other fill times (`fills`): a share s is wrong by this times √(s(1 − s)), as
-/// a standard deviation, in the first level; and in larger ones, which windows do not fill. Against exact runs (`cargo xtask bench accuracy`,
-/// docs/cache-use.md) intervals held the truth in 81 of 90 cases of the first level and 61 of 64 of the second; with .1 and .15 in 81 and 59. Four earlier sets of
-/// traces, whose draws had one fill time, had with .1 for both 274 of 315 and 161 of 205.
+/// What the model is worth beyond what draws know, which have other fill times (`fills`): a share s
+/// is wrong by this times √(s(1 − s)), as a standard deviation, in the first level; and in larger
+/// ones, which windows do not fill. Against exact runs (`cargo xtask bench accuracy`,
+/// docs/cache-use.md) intervals held the truth in 81 of 90 cases of the first level and 61 of 64 of
+/// the second; with .1 and .15 in 81 and 59. Four earlier sets of traces, whose draws had one fill
+/// time, had with .1 for both 274 of 315 and 161 of 205.
 const MODEL: [f64; 2] = [0.15, 0.2];
 /// Of shares nearer to 0 or 1 the model knows no more.
 const NEAREST: f64 = 0.02;
@@ -37,7 +39,8 @@ struct Part {
 }
 
 impl<'a> Spread<'a> {
-    /// Of the first level or a larger one. `by_sample`: what the first touches of each sample come to, which are alike.
+    /// Of the first level or a larger one. `by_sample`: what the first touches of each sample come
+    /// to, which are alike.
     pub fn new(is_first: bool, draws: &'a [Sums], seen: &'a Sums, by_sample: Vec<Cost>) -> Self {
         let part = |of: fn(&Cost) -> f64, unsure: fn(&Cost) -> f64| {
             let effective = effective_size(by_sample.iter().map(of));
@@ -99,8 +102,8 @@ impl<'a> Spread<'a> {
         Estimate { value, low: (value - unsure - half).max(0.0), high: value + unsure + half, n }
     }
 
-    /// The share of a sum in the whole, with the model's own error, and Wilson's interval at least: draws do not show what
-    /// few samples have missed.
+    /// The share of a sum in the whole, with the model's own error, and Wilson's interval at least:
+    /// draws do not show what few samples have missed.
     fn share(&self, of: &dyn Fn(&Sums) -> Cost, part: Part) -> Estimate {
         let share = |sums: &Sums| (part.of)(&of(sums)) / (part.of)(&sums.whole).max(f64::MIN_POSITIVE);
         let value = share(self.seen).clamp(0.0, 1.0);
@@ -131,7 +134,8 @@ impl<'a> Spread<'a> {
         Estimate { value, low: (value - half).max(0.0), high: (value + half).min(1.0), n: seen.n }
     }
 
-    /// Bytes used of a line; one more sample's, of which nothing or all is used, would be within the interval.
+    /// Bytes used of a line; one more sample's, of which nothing or all is used, would be within
+    /// the interval.
     fn used(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let used = |cost: Cost| LINE - cost.lost / cost.lines;
         let seen = of(self.seen);
@@ -147,8 +151,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Accesses to a line, harmonic mean, on a scale of logarithms; one more sample's, accessed once or without end, would be within the
-    /// interval.
+    /// Accesses to a line, harmonic mean, on a scale of logarithms; one more sample's, accessed
+    /// once or without end, would be within the interval.
     fn accesses(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let mean = |cost: Cost| cost.lines / cost.reciprocal;
         let seen = of(self.seen);
@@ -173,7 +177,8 @@ fn one_more(mean: f64, other: f64, n: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Without draws that differ, and with samples enough, intervals are the model's; a share of all or nothing has one, too.
+    /// Without draws that differ, and with samples enough, intervals are the model's; a share of
+    /// all or nothing has one, too.
     #[test]
     fn larger_caches_are_known_less_well() {
         let cost = |lost| Cost { lost, lines: 1.0, n: 1, samples: 1.0, ..Cost::default() };

@@ -53,7 +53,8 @@ pub(super) struct First<'a> {
     pub path: usize,
     /// That of its path.
     pub place: usize,
-    /// That of the place and the kind of memory that it touches: what arrives there, and what is used of its lines, is its own.
+    /// That of the place and the kind of memory that it touches: what arrives there, and what is
+    /// used of its lines, is its own.
     pub spot: usize,
     pub object: usize,
     pub stretch: usize,
@@ -94,7 +95,8 @@ pub(super) struct Study<'a> {
     pub reach: Reach,
     /// Stretch of the run of each sample.
     stretches: Vec<usize>,
-    /// The run's CPU time for each nanosecond that samples stand for: those that were not taken are like the others.
+    /// The run's CPU time for each nanosecond that samples stand for: those that were not taken are
+    /// like the others.
     pub missed: f64,
     /// Innermost frame of each place, and whether it stores.
     pub places: Vec<(Option<FrameId>, bool)>,
@@ -160,8 +162,9 @@ struct Room {
     open: f64,
 }
 
-/// Shares of the open bytes of each place that are used, where `arriving` bytes are used of all lines at each place: its own ones
-/// first, what they have no room for of those of its function (`groups`). So many bytes more of each have the share of all.
+/// Shares of the open bytes of each place that are used, where `arriving` bytes are used of all
+/// lines at each place: its own ones first, what they have no room for of those of its function
+/// (`groups`). So many bytes more of each have the share of all.
 fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec<f64> {
     let mut taken: Vec<f64> =
         rooms.iter().zip(arriving).map(|(room, bytes)| (bytes - room.used).min(room.open).max(0.0)).collect();
@@ -175,7 +178,8 @@ fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec
     }
     for ((taken, room), group) in taken.iter_mut().zip(rooms).zip(groups) {
         let [over, own, open] = functions.get(group).copied().unwrap_or_default();
-        // Bytes that were seen used without arriving at the place did so at another one, so that there is as much less over there.
+        // Bytes that were seen used without arriving at the place did so at another one, so that
+        // there is as much less over there.
         if over > 0.0 && open > own {
             *taken += (room.open - *taken) * (over / (open - own)).min(1.0);
         } else if over < 0.0 && own > 0.0 {
@@ -420,11 +424,13 @@ impl<'a> Study<'a> {
         self.firsts.iter().zip(known).map(cost).collect()
     }
 
-    /// Which share is used of the bytes whose fate no window showed, by place. A word that is touched again once its line was evicted is
-    /// used once for each time that the line is loaded: lines have as many words used as there are far reuses of words for each
-    /// load, in all and, where other places do not use the same lines, at a place. What arrives at a place beyond what its own
-    /// loads have room for is used of its function's other lines ([`shares`]). `words` has the far reuses of words by place, `known`
-    /// weight, what was seen, bytes used and bytes of which nothing is known.
+    /// Which share is used of the bytes whose fate no window showed, by place. A word that is
+    /// touched again once its line was evicted is used once for each time that the line is loaded:
+    /// lines have as many words used as there are far reuses of words for each load, in all and,
+    /// where other places do not use the same lines, at a place. What arrives at a place beyond
+    /// what its own loads have room for is used of its function's other lines ([`shares`]). `words`
+    /// has the far reuses of words by place, `known` weight, what was seen, bytes used and bytes of
+    /// which nothing is known.
     fn shares_used_later(
         &self,
         words: &[f64],
@@ -484,8 +490,8 @@ impl<'a> Study<'a> {
         sums
     }
 
-    /// Whether what functions, lines of code and data objects lose by themselves, and what is lost below the outermost functions, come to the
-    /// whole, and no function loses less than its parts.
+    /// Whether what functions, lines of code and data objects lose by themselves, and what is lost
+    /// below the outermost functions, come to the whole, and no function loses less than its parts.
     pub fn balances(&self, costs: &[Cost], sums: &Sums) -> bool {
         let mut below = vec![0.0; self.functions.len()];
         for (path, cost) in self.paths.iter().zip(&sums.paths) {

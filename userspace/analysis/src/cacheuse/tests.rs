@@ -27,7 +27,8 @@ fn trace(accesses: u64) -> Trace {
     (0..accesses / 3).flat_map(turn).collect()
 }
 
-/// Lines loaded and bytes lost by place, in a cache of so many lines with LRU, after the first half of the trace.
+/// Lines loaded and bytes lost by place, in a cache of so many lines with LRU, after the first half
+/// of the trace.
 fn simulated(trace: &Trace, lines: usize) -> Vec<(f64, f64)> {
     let mut cache: HashMap<u64, (usize, usize, u8)> = HashMap::new();
     let mut order: BTreeMap<usize, u64> = BTreeMap::new();
@@ -52,8 +53,8 @@ fn simulated(trace: &Trace, lines: usize) -> Vec<(f64, f64)> {
     found
 }
 
-/// Windows at regular moments of the second half, with first touches, uses and watches as the tracer draws them; one access a
-/// nanosecond.
+/// Windows at regular moments of the second half, with first touches, uses and watches as the
+/// tracer draws them; one access a nanosecond.
 fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
     let mut make = Maker::new();
     make.profile.run.distance_resolution_ns = 0;
@@ -208,7 +209,8 @@ fn found(profile: &Profile) -> Option<CacheUse> {
     CacheUse::of(profile, &contexts, &rates, [&words, &lines], Estimator::default())
 }
 
-/// Windows of 6,000 accesses see what becomes of lines in 32 KiB, those of 2,000 hardly; 1 MiB is for watchpoints.
+/// Windows of 6,000 accesses see what becomes of lines in 32 KiB, those of 2,000 hardly; 1 MiB is
+/// for watchpoints.
 #[test]
 fn rows_are_those_of_a_simulated_cache() {
     let trace = trace(900_000);
@@ -365,7 +367,8 @@ fn the_mean_reciprocal_of_geometric_numbers() {
     }
 }
 
-/// Call paths of a line, data objects and functions each come to the whole, with the value within the interval.
+/// Call paths of a line, data objects and functions each come to the whole, with the value within
+/// the interval.
 #[test]
 fn parts_come_to_the_whole() {
     use crate::model::{Accessed, LoadId, Located, Object, ObjectKind, Stack, StackId};
@@ -450,7 +453,8 @@ fn parts_come_to_the_whole() {
     }
 }
 
-/// Draws in which each sample is there once and the cache has the size that it has are as the trace; smaller caches are full sooner, larger ones later.
+/// Draws in which each sample is there once and the cache has the size that it has are as the
+/// trace; smaller caches are full sooner, larger ones later.
 #[test]
 fn fill_times_of_draws_vary_with_the_size_in_effect() {
     let profile = profile(&trace(3_000_000), 120, 3_000);

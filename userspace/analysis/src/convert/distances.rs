@@ -1,8 +1,9 @@
 //! A histogram of distances, exact or estimated, of any bins: what conversions take and return.
 //!
-//! Serves time distances (1-based, in accesses) and stack distances (0-based, in granules) alike. An exact count is a bar
-//! one distance wide; an estimate has wider bars and fractional weights. Within a bar reuses are taken as spread evenly;
-//! bins whose mean is known are better taken at their means: a loop's reuses all have one distance.
+//! Serves time distances (1-based, in accesses) and stack distances (0-based, in granules) alike.
+//! An exact count is a bar one distance wide; an estimate has wider bars and fractional weights.
+//! Within a bar reuses are taken as spread evenly; bins whose mean is known are better taken at
+//! their means: a loop's reuses all have one distance.
 
 use std::fmt;
 
@@ -89,8 +90,9 @@ impl Distances {
         Self::new(counts.into_iter().map(bar).collect(), cold)
     }
 
-    /// Bins of which the mean distance is known: all of a bin's reuses are taken to lie there, on the two whole distances
-    /// around it. Exact for bins that hold one distance, or two neighbouring ones.
+    /// Bins of which the mean distance is known: all of a bin's reuses are taken to lie there, on
+    /// the two whole distances around it. Exact for bins that hold one distance, or two
+    /// neighbouring ones.
     ///
     /// # Errors
     /// As [`Distances::new`]; a mean that lies outside of its bin.
@@ -183,8 +185,9 @@ impl Distances {
         self.bars.get(first..).unwrap_or_default().iter().map(share).sum()
     }
 
-    /// Miss ratio of a fully associative LRU cache of that many granules, where these are stack distances: the share of
-    /// touches at that distance or more, or cold (Mattson et al. 1970, IBM Systems Journal 9(2)). NaN without touches.
+    /// Miss ratio of a fully associative LRU cache of that many granules, where these are stack
+    /// distances: the share of touches at that distance or more, or cold (Mattson et al. 1970, IBM
+    /// Systems Journal 9(2)). NaN without touches.
     pub fn miss_ratio(&self, granules: f64) -> f64 {
         (self.at_least(granules) + self.cold) / self.touches()
     }

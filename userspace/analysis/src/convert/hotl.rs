@@ -1,13 +1,15 @@
 //! HOTL: the footprint of the finite trace, and the miss ratio as its slope.
 //!
-//! Source: Xiang et al. 2013 (ASPLOS, "HOTL: a higher order theory of locality"). Average footprint (§2.3): a granule is
-//! absent from a window of w accesses that fits into a gap between its touches, or before its first or after its last one,
-//! so with m granules and n accesses fp(w) = m − Σ (gap − w) / (n − w + 1) over gaps longer than w, where a reuse's gap is
-//! its time distance, the first gap the first touch's position from 1, the last gap the last touch's from the end. The
+//! Source: Xiang et al. 2013 (ASPLOS, "HOTL: a higher order theory of locality"). Average footprint
+//! (§2.3): a granule is absent from a window of w accesses that fits into a gap between its
+//! touches, or before its first or after its last one, so with m granules and n accesses fp(w) = m
+//! − Σ (gap − w) / (n − w + 1) over gaps longer than w, where a reuse's gap is its time distance,
+//! the first gap the first touch's position from 1, the last gap the last touch's from the end. The
 //! footprint is exact. Miss ratio (§2.4): mr(fp(w)) = fp(w + 1) − fp(w).
 //!
-//! Sources of error: the reuse-window hypothesis (see module `convert`). Without the first and last gaps only their sum is
-//! known, because all gaps of a granule together are n + 1; they are then taken as spread evenly.
+//! Sources of error: the reuse-window hypothesis (see module `convert`). Without the first and last
+//! gaps only their sum is known, because all gaps of a granule together are n + 1; they are then
+//! taken as spread evenly.
 
 use super::distances::{Bar, Distances};
 use super::scale;
@@ -35,7 +37,8 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Of a trace of `accesses`; each cold touch is a granule. `None` without touches or with fewer accesses than 1.
+    /// Of a trace of `accesses`; each cold touch is a granule. `None` without touches or with fewer
+    /// accesses than 1.
     pub fn of(time: &Distances, accesses: f64, ends: Option<&Ends>) -> Option<Self> {
         let granules = time.cold();
         if accesses < 1.0 || granules <= 0.0 {
@@ -68,7 +71,8 @@ impl Footprint {
         high
     }
 
-    /// Miss ratio of an LRU cache of that many granules, between that of an empty cache, 1, and the cold share.
+    /// Miss ratio of an LRU cache of that many granules, between that of an empty cache, 1, and the
+    /// cold share.
     pub fn miss_ratio(&self, granules: f64) -> f64 {
         let cold = self.granules / self.touches;
         if granules <= 0.0 {
@@ -85,8 +89,9 @@ impl Footprint {
         (slope * self.accesses / self.touches).clamp(cold.min(1.0), 1.0)
     }
 
-    /// Stack distances whose miss ratios these are. Where the slope rises with the window, as it may near the ends of the
-    /// trace, the lowest miss ratio so far is kept: more cache never misses more.
+    /// Stack distances whose miss ratios these are. Where the slope rises with the window, as it
+    /// may near the ends of the trace, the lowest miss ratio so far is kept: more cache never
+    /// misses more.
     pub fn stack_distances(&self) -> Distances {
         let mut bars = Vec::new();
         let mut ratio = 1.0_f64;

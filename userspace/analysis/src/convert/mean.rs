@@ -1,4 +1,5 @@
-//! StatStack and AET: every reuse of time distance r gets the mean number of distinct granules in a window of r.
+//! StatStack and AET: every reuse of time distance r gets the mean number of distinct granules in a
+//! window of r.
 //!
 //! Source of error: no spread around the mean; one mean for the whole input (see module `convert`).
 
@@ -9,8 +10,9 @@ use super::survival::Survival;
 /// Parts of a wide bar that are converted apart, because the mean bends within it.
 pub(super) const PARTS: u64 = 8;
 
-/// Stack distances by StatStack (Eklov & Hagersten 2010, ISPASS, §III: expected stack distance ES(r) = Σ of the share of
-/// accesses in the window that are not reused within it). `touches_per_access` is τ.
+/// Stack distances by StatStack (Eklov & Hagersten 2010, ISPASS, §III: expected stack distance
+/// ES(r) = Σ of the share of accesses in the window that are not reused within it).
+/// `touches_per_access` is τ.
 pub fn stack_distances(time: &Distances, touches_per_access: f64) -> Distances {
     let mut sums = Sums::default();
     if let Some(survival) = Survival::of(time, touches_per_access) {
@@ -23,9 +25,10 @@ pub fn stack_distances(time: &Distances, touches_per_access: f64) -> Distances {
     sums.finish(time.cold())
 }
 
-/// Miss ratio of an LRU cache of `granules` by AET (Hu et al. 2016, USENIX ATC, eq. 1–3): a granule stays for AET(c), where
-/// Σ P(T > j) over j < AET(c) is c, and mr(c) = P(T > AET(c)). The same as [`stack_distances`] to within two granules (rounding, and
-/// the granule itself); here for use without the histogram. NaN without touches.
+/// Miss ratio of an LRU cache of `granules` by AET (Hu et al. 2016, USENIX ATC, eq. 1–3): a granule
+/// stays for AET(c), where Σ P(T > j) over j < AET(c) is c, and mr(c) = P(T > AET(c)). The same as
+/// [`stack_distances`] to within two granules (rounding, and the granule itself); here for use
+/// without the histogram. NaN without touches.
 pub fn miss_ratio(survival: &Survival, granules: f64) -> f64 {
     // 0-based stack distance c means that c + 1 distinct granules, itself included, lie in the window.
     let eviction = survival.fill_time(granules + 1.0);

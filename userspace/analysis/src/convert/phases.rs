@@ -1,13 +1,15 @@
 //! The mean along the phases that a reuse spans: the default where a run is cut into phases.
 //!
-//! METHOD.md §3 cuts a run into time segments and converts each with its own SD(r) = τ · Σ_{j<r} P(T > j). That is
-//! [`Reach::Own`]. A reuse that is longer than its phase reaches into earlier ones, where other code ran; [`Reach::All`]
-//! adds up what each of them contributed. A touch at offset j in the window is new to it if its own time distance exceeds
-//! j, so the phase that covers offsets a to b contributes τ · Σ_{a≤j<b} P(T > j) of that phase.
+//! METHOD.md §3 cuts a run into time segments and converts each with its own SD(r) = τ · Σ_{j<r}
+//! P(T > j). That is [`Reach::Own`]. A reuse that is longer than its phase reaches into earlier
+//! ones, where other code ran; [`Reach::All`] adds up what each of them contributed. A touch at
+//! offset j in the window is new to it if its own time distance exceeds j, so the phase that covers
+//! offsets a to b contributes τ · Σ_{a≤j<b} P(T > j) of that phase.
 //!
 //! Time distances belong to the phase in which the reuse happens, first touches to the phase of the touch.
 //!
-//! Sources of error: where in its phase a reuse lies is unknown (a few places are tried); what alternates within a phase.
+//! Sources of error: where in its phase a reuse lies is unknown (a few places are tried); what
+//! alternates within a phase.
 
 use super::distances::Distances;
 use super::mean::parts;
@@ -35,7 +37,8 @@ pub enum Reach {
 /// Places within a phase at which a reuse is tried.
 const PLACES: u32 = 4;
 
-/// Stack distances of a run cut into `phases`, in order of time; of one of several kinds of work, with what lies around each of them.
+/// Stack distances of a run cut into `phases`, in order of time; of one of several kinds of work,
+/// with what lies around each of them.
 pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Distances {
     let mut sums = Sums::default();
     let timeline = Timeline::of(phases);
@@ -59,8 +62,10 @@ pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Dis
     sums.finish(phases.iter().map(|phase| phase.time.cold()).sum())
 }
 
-/// For each phase, as bins of the fine scale, a time distance from which on a reuse in it has that many other granules between, the shortest but where stays are over just before:
-/// one for each place within the phase that is tried; `usize::MAX` where no window reaches so far. As [`Reach::All`].
+/// For each phase, as bins of the fine scale, a time distance from which on a reuse in it has that
+/// many other granules between, the shortest but where stays are over just before: one for each
+/// place within the phase that is tried; `usize::MAX` where no window reaches so far. As
+/// [`Reach::All`].
 pub fn fill_times(phases: &[Phase], around: &[Around], granules: f64) -> Vec<Vec<usize>> {
     let timeline = Timeline::of(phases);
     let all: f64 = phases.iter().map(|phase| phase.accesses).sum();
@@ -89,14 +94,16 @@ pub struct Around {
 }
 
 impl Around {
-    /// From all kinds of work in their proportion, of a run of so many accesses that stays with one for `stays` accesses on average, at least and at most.
+    /// From all kinds of work in their proportion, of a run of so many accesses that stays with one
+    /// for `stays` accesses on average, at least and at most.
     pub fn of(all: &Phase, stays: (f64, f64), run: f64) -> Self {
         let touches_per_access = all.time.touches() / all.accesses;
         let mean = (all.accesses > 0.0).then(|| Survival::of(&all.time, touches_per_access)).flatten();
         Self { mean, stays, run }
     }
 
-    /// Accesses for which such a share of stays is over at most: they are exponential, of all orders of magnitude that their mean may have, the longest where the mean is.
+    /// Accesses for which such a share of stays is over at most: they are exponential, of all
+    /// orders of magnitude that their mean may have, the longest where the mean is.
     fn stays_until(&self, share: f64) -> f64 {
         let (low, high) = self.stays;
         -(1.0 - share).ln() * low.powf(1.0 - share) * high.powf(share)
@@ -129,8 +136,9 @@ impl Timeline {
         }
     }
 
-    /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among the places that it may have in
-    /// its phase. Where the run turns to other work in between, stays are exponential.
+    /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among the
+    /// places that it may have in its phase. Where the run turns to other work in between, stays
+    /// are exponential.
     fn all(&self, index: usize, at: f64, window: f64, around: Option<&Around>) -> f64 {
         let turns = around.and_then(|around| Some((around.mean.as_ref()?, around.stays_until(at))));
         let granules = match turns.filter(|(_, stays)| *stays < window) {
@@ -146,7 +154,8 @@ impl Timeline {
         (granules - 1.0).max(0.0)
     }
 
-    /// Granules that the last `length` accesses of a window touch for the first time, where so many others lie `before` them; and what is known of the first phase there.
+    /// Granules that the last `length` accesses of a window touch for the first time, where so many
+    /// others lie `before` them; and what is known of the first phase there.
     fn stay(&self, index: usize, at: f64, length: f64, before: f64) -> (f64, Option<&Survival>) {
         let Some((from, until, _)) = self.spans.get(index) else { return (0.0, None) };
         // A window cannot begin before the run does.

@@ -1,7 +1,7 @@
 //! The fine scale of distances, and sums on it.
 //!
-//! 64 bins in each power of two; every distance below 128 has a bin of its own. A distance is known to 1.6 %, which moves
-//! far less than the models' own error, in a few KiB for any range.
+//! 64 bins in each power of two; every distance below 128 has a bin of its own. A distance is known
+//! to 1.6 %, which moves far less than the models' own error, in a few KiB for any range.
 
 use super::distances::{Bar, Distances};
 
@@ -48,8 +48,9 @@ impl Sums {
         }
     }
 
-    /// Adds weight for whole distances whose means run evenly from `low` to `high`, neither of them whole perhaps. A mean m
-    /// stands for the interval from m to m + 1, whose share in each whole distance keeps the mean. Negative is 0.
+    /// Adds weight for whole distances whose means run evenly from `low` to `high`, neither of them
+    /// whole perhaps. A mean m stands for the interval from m to m + 1, whose share in each whole
+    /// distance keeps the mean. Negative is 0.
     pub fn spread(&mut self, low: f64, high: f64, weight: f64) {
         let low = low.max(0.0);
         let end = high.max(low) + 1.0;

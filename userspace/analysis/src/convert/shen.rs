@@ -1,9 +1,10 @@
 //! Shen et al.: stack distances spread binomially around the mean.
 //!
-//! Source: RDX's appendix, eq. 3–4, after Shen et al. 2007 (POPL, "Locality approximation using time"). In a window of Δ
-//! accesses each of the N − 1 other granules occurs with the same chance p(Δ), independently, so their number is binomial;
-//! p(Δ) is the window's mean number of other granules over N − 1, the mean that the other methods use (RDX refers to Shen
-//! for P_interval). Unlike Shen, cold mass stays in P.
+//! Source: RDX's appendix, eq. 3–4, after Shen et al. 2007 (POPL, "Locality approximation using
+//! time"). In a window of Δ accesses each of the N − 1 other granules occurs with the same chance
+//! p(Δ), independently, so their number is binomial; p(Δ) is the window's mean number of other
+//! granules over N − 1, the mean that the other methods use (RDX refers to Shen for P_interval).
+//! Unlike Shen, cold mass stays in P.
 //!
 //! Source of error: granules are neither alike nor independent; the spread is too wide for loops.
 
@@ -12,7 +13,8 @@ use super::mean::{Part, parts};
 use super::scale::Sums;
 use super::survival::Survival;
 
-/// From this variance on, the normal distribution stands for the binomial one (its steps are then finer than the scale).
+/// From this variance on, the normal distribution stands for the binomial one (its steps are then
+/// finer than the scale).
 const NORMAL_FROM: f64 = 1e4;
 /// Terms below this share of the largest are left out.
 const NEGLIGIBLE: f64 = 1e-12;

@@ -1,7 +1,7 @@
 //! P(T > j), its sum fp(w), and the inverse: the mean on which all conversions rest.
 //!
-//! Everything is a closed sum over bars: O(bars) to build, O(log bars) to ask, whatever the distances. Exact at whole
-//! arguments for exact histograms; between them linear.
+//! Everything is a closed sum over bars: O(bars) to build, O(log bars) to ask, whatever the
+//! distances. Exact at whole arguments for exact histograms; between them linear.
 
 use super::distances::Distances;
 
@@ -45,8 +45,8 @@ impl Piece {
 }
 
 impl Survival {
-    /// Of all touches, cold ones counted as beyond any distance. `touches_per_access` is τ, 1 where time counts touches.
-    /// `None` without touches.
+    /// Of all touches, cold ones counted as beyond any distance. `touches_per_access` is τ, 1 where
+    /// time counts touches. `None` without touches.
     pub fn of(time: &Distances, touches_per_access: f64) -> Option<Self> {
         let touches = time.touches();
         if touches <= 0.0 || !touches.is_finite() {
@@ -116,10 +116,11 @@ impl Survival {
         piece.start + low + rest
     }
 
-    /// Mean stack distance, 0-based, of reuses at that time distance: the window's footprint without the granule itself.
-    /// Between a use and its reuse no access can return to that granule, so a touch at offset j is new to the window with
-    /// P(T > j | T ≠ j) in place of P(T > j). Together this adds less than one granule, which matters in the shortest windows
-    /// alone: at time distance 2 the stack distance is then 1, as it must be.
+    /// Mean stack distance, 0-based, of reuses at that time distance: the window's footprint
+    /// without the granule itself. Between a use and its reuse no access can return to that
+    /// granule, so a touch at offset j is new to the window with P(T > j | T ≠ j) in place of P(T >
+    /// j). Together this adds less than one granule, which matters in the shortest windows alone:
+    /// at time distance 2 the stack distance is then 1, as it must be.
     pub fn stack_distance(&self, time_distance: f64) -> f64 {
         (self.footprint(time_distance) - 1.0 + self.itself(time_distance)).max(0.0)
     }

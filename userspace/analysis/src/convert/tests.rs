@@ -47,8 +47,8 @@ fn malformed_histograms_are_refused() {
 
 #[test]
 fn bins_with_means_put_a_loop_where_it_is() {
-    // A loop over 1,040 granules, in bins as wide as a 32nd: [1024, 1056) alone would have its stack distances on both
-    // sides of 1,024.
+    // A loop over 1,040 granules, in bins as wide as a 32nd: [1024, 1056) alone would have its
+    // stack distances on both sides of 1,024.
     let bin = Bar { low: 1024, high: 1056, weight: 9e4 };
     let exact = Distances::exact([(1040, 9e4)], 1040.0).unwrap();
     assert_eq!(Distances::with_means([(bin, 1040.0)], 1040.0), Ok(exact));
@@ -137,7 +137,8 @@ fn random_references_have_their_closed_form() {
 
 #[test]
 fn a_binomial_spread_matches_random_references() {
-    // Time distance r over m uniform granules: SD is the number of occupied of m − 1 after r − 1 throws that miss one.
+    // Time distance r over m uniform granules: SD is the number of occupied of m − 1 after r − 1
+    // throws that miss one.
     let time = Distances::exact([(40, 1.0)], 0.0).unwrap();
     let found = shen::stack_distances(&time, 1.0, 1000.0);
     let mean: f64 = found.bars().iter().map(|bar| bar.low as f64 * bar.weight).sum();
@@ -198,7 +199,8 @@ fn long_reuses_count_the_phases_between() {
     let own = phases::stack_distances(&phases, &[], Reach::Own);
     let all = phases::stack_distances(&phases, &[], Reach::All);
     assert!(worst(&own, &stack, 600) > 0.1);
-    // The 300 have stack distance 319. At a wrong place within its phase a window may begin 50 accesses too early or late.
+    // The 300 have stack distance 319. At a wrong place within its phase a window may begin 50
+    // accesses too early or late.
     assert!(stack.at_least(320.0) == 0.0 && stack.at_least(319.0) == 300.0);
     assert!(worst(&all, &stack, 269) < 0.01 && all.at_least(370.0) < 1.0, "{all:?}");
 }
@@ -302,7 +304,8 @@ proptest! {
             let ratios: Vec<f64> = (0..50).map(|size| stack.miss_ratio(f64::from(size))).collect();
             prop_assert!(ratios.windows(2).all(|pair| pair[0] >= pair[1] - 1e-12));
         }
-        // AET asks the same without the histogram, and without what the granule itself takes up: less than one.
+        // AET asks the same without the histogram, and without what the granule itself takes up:
+        // less than one.
         let survival = Survival::of(&time, 1.0).unwrap();
         for size in 1..40_u32 {
             let aet = mean::miss_ratio(&survival, size.into());

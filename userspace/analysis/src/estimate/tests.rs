@@ -73,8 +73,9 @@ fn three_of_three_is_not_certain() {
     assert!(estimate.low < 0.5, "{estimate:?}");
 }
 
-/// 250 synthetic traces of 120 reuses with unequal weights: the interval must cover the true share in at least 91 % of
-/// them (nominal 95 %, less three standard errors of 250 trials) and must not be useless.
+/// 250 synthetic traces of 120 reuses with unequal weights: the interval must cover the true share
+/// in at least 91 % of them (nominal 95 %, less three standard errors of 250 trials) and must not
+/// be useless.
 #[test]
 fn intervals_cover() {
     const TRUTH: f64 = 0.3;
@@ -92,7 +93,8 @@ fn intervals_cover() {
     assert!(width < 0.25, "mean width {width}");
 }
 
-/// The same with 16 observations a sample that are all alike, the worst that a window can do: they count as one.
+/// The same with 16 observations a sample that are all alike, the worst that a window can do: they
+/// count as one.
 #[test]
 fn observations_of_one_sample_do_not_narrow_intervals() {
     const TRUTH: f64 = 0.3;
@@ -123,8 +125,9 @@ fn wilson_matches_the_textbook() {
     assert!((low - 0.4902).abs() < 5e-4 && (high - 0.9433).abs() < 5e-4, "{low} {high}");
 }
 
-/// RDX §IV.A, Listing 2: ten samples whose data is touched again ten samples later, and ten whose data is touched again
-/// at once. Both kinds are equally many; plain counts of seen reuses favour the short ones, weighted ones must not.
+/// RDX §IV.A, Listing 2: ten samples whose data is touched again ten samples later, and ten whose
+/// data is touched again at once. Both kinds are equally many; plain counts of seen reuses favour
+/// the short ones, weighted ones must not.
 #[test]
 fn long_reuses_keep_their_share() {
     use crate::arbiter::{Arbiter, Policy, WatchKey};

@@ -47,8 +47,9 @@ fn names_round_trip() {
     assert!("none".parse::<Estimator>().unwrap_err().contains("kaplan-meier"));
 }
 
-/// A window shows one reuse at 10 and three open uses, whose reuses come at 50, 60 and never; one of them is watched. Over
-/// the three choices the mean must be the truth, for both estimators that use the chance of being chosen.
+/// A window shows one reuse at 10 and three open uses, whose reuses come at 50, 60 and never; one
+/// of them is watched. Over the three choices the mean must be the truth, for both estimators that
+/// use the chance of being chosen.
 #[test]
 fn the_mean_over_choices_is_the_truth() {
     for estimator in [Estimator::KaplanMeier, Estimator::HorvitzThompson] {
@@ -72,7 +73,8 @@ fn the_mean_over_choices_is_the_truth() {
     }
 }
 
-/// A clock that goes half as fast in a draw moves the distance that it measured, and not the one that was counted.
+/// A clock that goes half as fast in a draw moves the distance that it measured, and not the one
+/// that was counted.
 #[test]
 fn what_was_counted_is_not_doubted_with_the_clock() {
     for (counted, expected) in [(false, 100), (true, 50)] {
@@ -142,8 +144,9 @@ fn nothing_is_reused_beyond_the_end() {
     assert!((masses[1].beyond - 1.0).abs() < 1e-9);
 }
 
-/// Lines of which one word is watched. Half are reused after 300 touches, by another word; the watched word comes at 70,000.
-/// One window in five reaches 5,000 touches and shows the 300, the others end at 100.
+/// Lines of which one word is watched. Half are reused after 300 touches, by another word; the
+/// watched word comes at 70,000. One window in five reaches 5,000 touches and shows the 300, the
+/// others end at 100.
 #[test]
 fn where_windows_reach_a_watched_word_does_not_speak_for_its_line() {
     let mut subjects = Vec::new();

@@ -117,7 +117,8 @@ fn nonsense_is_survived() {
     assert!(crate::report::json::print(&profile, &findings).contains("locality-report/1"));
 }
 
-/// Of ten threads eight are reported apart, and of the reused watches of uses those that confirmed their window are counted.
+/// Of ten threads eight are reported apart, and of the reused watches of uses those that confirmed
+/// their window are counted.
 #[test]
 fn threads_left_out_and_uses_confirmed_are_counted() {
     let mut make = Maker::new();

@@ -45,7 +45,8 @@ fn shares_are_of_time_and_kinds_of_each_row() {
     let sum = &hot.functions[0];
     assert_eq!((sum.loads, sum.stores, sum.unknown), (0.5, 4.0 / 6.0, 0.0));
     assert_eq!(hot.functions[2].unknown, 1.0);
-    // Lines 4 and 5 weigh the same and keep the order of the trace; line 7 is two places, with memcpy and without.
+    // Lines 4 and 5 weigh the same and keep the order of the trace; line 7 is two places, with
+    // memcpy and without.
     let shares: Vec<f64> = hot.lines.iter().map(|row| row.share.value).collect();
     assert_eq!(shares, [0.375, 0.375, 0.125, 0.125]);
     assert_eq!(analyse(&make.profile, true), hot);

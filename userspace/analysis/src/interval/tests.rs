@@ -82,8 +82,9 @@ proptest! {
                 _ => None,
             })
             .collect();
-        // What was watched from the start, without a window: reused after 0. Known from bin `low` on: two-sided intervals
-        // are spells that entered at low - 1, which for one curve without truncation is only the same from the start.
+        // What was watched from the start, without a window: reused after 0. Known from bin `low`
+        // on: two-sided intervals are spells that entered at low - 1, which for one curve without
+        // truncation is only the same from the start.
         let unsure: Vec<(usize, Unsure)> = all
             .iter()
             .enumerate()
@@ -180,8 +181,8 @@ fn measured_distances_sharpen_each_other() {
     assert!(scale::low(alone.get(6).unwrap().quantile(0.5)) > 50_000);
 }
 
-/// Loops of 4,430 and of 3,750 accesses around, on either side of a bin's edge and both beyond what windows show: one of warm touches is
-/// off by a fifth, some together tell them apart.
+/// Loops of 4,430 and of 3,750 accesses around, on either side of a bin's edge and both beyond what
+/// windows show: one of warm touches is off by a fifth, some together tell them apart.
 #[test]
 fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
     let windows = vec![shown(0, 300, false); 50];
@@ -224,8 +225,8 @@ fn nothing_measured_is_likelier_at_a_quite_other_distance() {
     }
 }
 
-/// Where traps were seen to differ by more than on the machines of the constants, a near distance is believed less: one and a half of the
-/// true one is as likely as what differs so rarely.
+/// Where traps were seen to differ by more than on the machines of the constants, a near distance
+/// is believed less: one and a half of the true one is as likely as what differs so rarely.
 #[test]
 fn what_traps_scatter_by_is_not_believed_away() {
     let believed = |scatter: f64| {
@@ -237,7 +238,8 @@ fn what_traps_scatter_by_is_not_believed_away() {
     assert!(believed(3_000.0) > 0.5, "{}", believed(3_000.0));
 }
 
-/// A stop leaves much code cold: what was measured a third of a trap long is near there and far in a loop; of warm touches it is believed less.
+/// A stop leaves much code cold: what was measured a third of a trap long is near there and far in
+/// a loop; of warm touches it is believed less.
 #[test]
 fn much_code_makes_traps_late() {
     let ratio = |is_warm, code| {

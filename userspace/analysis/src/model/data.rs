@@ -1,8 +1,9 @@
 //! Data objects: what accesses touched, in the words of the program's source.
 //!
-//! An [`Object`] is a row of its own for each variable and each allocation context, not for each block of memory: all blocks that one
-//! call path allocates are one object. [`Located`] says which object an access of the profile lies in; the accesses
-//! themselves stand in their own tables. Not here: how an address is resolved (`locality-objects`).
+//! An [`Object`] is a row of its own for each variable and each allocation context, not for each
+//! block of memory: all blocks that one call path allocates are one object. [`Located`] says which
+//! object an access of the profile lies in; the accesses themselves stand in their own tables. Not
+//! here: how an address is resolved (`locality-objects`).
 
 use super::{LoadId, ModuleId, SampleId, StackId, UseId, WatchId};
 
@@ -120,7 +121,8 @@ pub struct Located {
     pub of: Accessed,
     /// The object.
     pub object: ObjectId,
-    /// First byte of the access within the object (of a heap object: within its block); `None` where the base is not known.
+    /// First byte of the access within the object (of a heap object: within its block); `None`
+    /// where the base is not known.
     pub offset: Option<u64>,
     /// The part that it touched.
     pub field: Option<FieldId>,

@@ -1,11 +1,13 @@
 //! The beginning of a trace: what it would have told if it had been shorter.
 //!
-//! Limits: rates were learnt from the whole trace, what it cost is taken to be spread evenly over it, and the ledger stays that of the whole.
+//! Limits: rates were learnt from the whole trace, what it cost is taken to be spread evenly over
+//! it, and the ledger stays that of the whole.
 
 use super::{Accessed, Located, Outcome, Overhead, Profile, Sample, WatchId};
 
 impl Profile {
-    /// Keeps what was seen in the first `ns` nanoseconds: samples taken until then, and of their watches what was known by then.
+    /// Keeps what was seen in the first `ns` nanoseconds: samples taken until then, and of their
+    /// watches what was known by then.
     pub fn first(mut self, ns: u64) -> Self {
         if ns >= self.run.wall_ns {
             return self;
@@ -89,8 +91,8 @@ mod tests {
 
     use super::*;
 
-    /// Ten samples a second apart, each with a window, a use, and a watch on it that traps `distance_s` later; watches are told
-    /// when they end, the one of the first sample last.
+    /// Ten samples a second apart, each with a window, a use, and a watch on it that traps
+    /// `distance_s` later; watches are told when they end, the one of the first sample last.
     fn profile(distance_s: impl Fn(u32) -> u64) -> Profile {
         const S: u64 = 1_000_000_000;
         let mut profile = Profile::default();

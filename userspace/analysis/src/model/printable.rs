@@ -1,5 +1,5 @@
-//! Names come from the traced programs: command lines, threads, symbols, debug information. Whoever wrote these may have put escape sequences of
-//! terminals into them.
+//! Names come from the traced programs: command lines, threads, symbols, debug information. Whoever
+//! wrote these may have put escape sequences of terminals into them.
 
 use super::{Object, Profile};
 

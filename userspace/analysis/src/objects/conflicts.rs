@@ -1,21 +1,25 @@
 //! Which object displaces which: pairs of objects that compete for a cache level.
 //!
-//! **Definition.** A use of A that is predicted to miss at the level (its line is gone when it is touched again) was displaced by the lines
-//! fetched between the use and its reuse. So its expected misses are shared out among objects as the line fetches in between are,
-//! and summed over all uses of A: conflict(A, B) = Σ misses(u) · fetches of B between ÷ fetches between. A *fetch* is a use that is predicted to
-//! miss at the smallest level: it brings a line in. *Between* are the uses sampled in the same process from the use to the reuse that a watch
-//! trapped, or, where no reuse was trapped or fewer than [`NEAREST`] uses lie in between, the [`NEAREST`] uses nearest to that in the order of time.
-//! A may displace itself: a stream larger than the cache does.
+//! **Definition.** A use of A that is predicted to miss at the level (its line is gone when it is
+//! touched again) was displaced by the lines fetched between the use and its reuse. So its expected
+//! misses are shared out among objects as the line fetches in between are, and summed over all uses
+//! of A: conflict(A, B) = Σ misses(u) · fetches of B between ÷ fetches between. A *fetch* is a use
+//! that is predicted to miss at the smallest level: it brings a line in. *Between* are the uses
+//! sampled in the same process from the use to the reuse that a watch trapped, or, where no reuse
+//! was trapped or fewer than [`NEAREST`] uses lie in between, the [`NEAREST`] uses nearest to that
+//! in the order of time. A may displace itself: a stream larger than the cache does.
 //!
-//! Sources of error: the mix in between is that of a sample of uses, and of their neighbourhood where the reuse is near; lines of
-//! A that survive are not asked what would have displaced them; a fetch of a line that was just displaced counts as any other.
+//! Sources of error: the mix in between is that of a sample of uses, and of their neighbourhood
+//! where the reuse is near; lines of A that survive are not asked what would have displaced them; a
+//! fetch of a line that was just displaced counts as any other.
 
 use std::collections::BTreeMap;
 
 use super::{DataUse, Rows};
 use crate::model::ObjectId;
 
-/// Uses at least that tell what was fetched between a use and its reuse: of several windows, which have 64 each.
+/// Uses at least that tell what was fetched between a use and its reuse: of several windows, which
+/// have 64 each.
 pub const NEAREST: usize = 256;
 /// Uses looked at, evenly taken from all.
 const MOST_USES: usize = 40_000;

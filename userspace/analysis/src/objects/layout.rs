@@ -1,21 +1,24 @@
 //! How the parts of an object that are used lie in cache lines, and what another layout would save.
 //!
-//! Hot are the fields that together take [`HOT_SHARE`] of the object's accesses; the other members of the structure are cold. Lines are counted
-//! for an array of the structure that begins at a line: a *visit* touches the hot members of one element (the mean over its places in a
-//! line), a *sweep* those of all elements one after the other. Two changes are computed: to *split* the hot members off into a
-//! structure of their own (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI, §3), and to *reorder* all members, hot ones first, each
-//! part by falling alignment, so that there is no padding but at the end.
+//! Hot are the fields that together take [`HOT_SHARE`] of the object's accesses; the other members
+//! of the structure are cold. Lines are counted for an array of the structure that begins at a
+//! line: a *visit* touches the hot members of one element (the mean over its places in a line), a *sweep*
+//! those of all elements one after the other. Two changes are computed: to *split* the hot members
+//! off into a structure of their own (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI,
+//! §3), and to *reorder* all members, hot ones first, each part by falling alignment, so that there
+//! is no padding but at the end.
 //!
-//! Sources of error: which fields are hot is told by sampled uses; what else the
-//! program makes of the layout (inheritance, files, other languages) is not seen; a split costs an index or a pointer that is not
-//! counted.
+//! Sources of error: which fields are hot is told by sampled uses; what else the program makes of
+//! the layout (inheritance, files, other languages) is not seen; a split costs an index or a
+//! pointer that is not counted.
 
 use super::{FieldUse, LINE};
 use crate::model::{Member, Profile, Record, RecordId};
 
 /// Share of the accesses that the hot fields take together.
 pub const HOT_SHARE: f64 = 0.95;
-/// Uses in a structure below which nothing is said of its layout: a field with 1 % of them was seen in one of two such cases.
+/// Uses in a structure below which nothing is said of its layout: a field with 1 % of them was seen
+/// in one of two such cases.
 const FEWEST_USES: u64 = 64;
 
 /// Bytes and lines before and after a change.
@@ -161,8 +164,8 @@ fn alignment(member: &Member) -> u64 {
     if member.align.is_power_of_two() { member.align.min(1 << 12) } else { 1 }
 }
 
-/// Places groups of members one after the other, each by falling alignment. Returns the bytes of an element, and where the first group
-/// comes to lie. Members that overlap (unions) are placed once.
+/// Places groups of members one after the other, each by falling alignment. Returns the bytes of an
+/// element, and where the first group comes to lie. Members that overlap (unions) are placed once.
 fn pack(groups: &[&[&Member]]) -> (u64, Vec<(u64, u64)>) {
     let (mut end, mut widest) = (0_u64, 1);
     let mut placed = Vec::new();

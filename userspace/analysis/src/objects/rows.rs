@@ -1,8 +1,10 @@
-//! Which objects of a profile mean the same thing to a reader: one row for all of one allocation context; where there is none, of one name,
-//! type and declaration.
+//! Which objects of a profile mean the same thing to a reader: one row for all of one allocation
+//! context; where there is none, of one name, type and declaration.
 //!
-//! Blocks of one context may have been reached by several variables: the row has the name of the object with the most accesses. Two allocation stacks are one context when their frames agree in function, file and line (module `context`). Objects of several
-//! processes that run the same program fall together; so do blocks of one site whatever their sizes.
+//! Blocks of one context may have been reached by several variables: the row has the name of the
+//! object with the most accesses. Two allocation stacks are one context when their frames agree in
+//! function, file and line (module `context`). Objects of several processes that run the same
+//! program fall together; so do blocks of one site whatever their sizes.
 
 use std::collections::HashMap;
 

@@ -1,12 +1,14 @@
 //! From uses to rows: sums by object, by object and line of code, by part, with intervals.
 //!
-//! A share is a ratio of two sums over samples, p = Σx / Σt, where the uses of one sample belong together. Its variance by
-//! linearisation is C/(C−1) · Σ(x − p·t)² / (Σt)² over C samples (Cochran 1977, Sampling Techniques, §2.11 and §9A.1: ratio
-//! estimates and clusters). From that follows the number of independent uses that would vary as much, n = p(1−p)/variance, and the
-//! interval is Wilson's at it (module `estimate`), so that small shares have lopsided intervals and one seen by few uses a wide one.
+//! A share is a ratio of two sums over samples, p = Σx / Σt, where the uses of one sample belong
+//! together. Its variance by linearisation is C/(C−1) · Σ(x − p·t)² / (Σt)² over C samples (Cochran
+//! 1977, Sampling Techniques, §2.11 and §9A.1: ratio estimates and clusters). From that follows the
+//! number of independent uses that would vary as much, n = p(1−p)/variance, and the interval is
+//! Wilson's at it (module `estimate`), so that small shares have lopsided intervals and one seen by
+//! few uses a wide one.
 //!
-//! Sources of error: the weights' own errors, which a common factor leaves out of a share; samples of one phase are alike, which
-//! makes intervals too narrow for programs with few long phases.
+//! Sources of error: the weights' own errors, which a common factor leaves out of a share; samples
+//! of one phase are alike, which makes intervals too narrow for programs with few long phases.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -210,14 +212,16 @@ impl<'a> Shares<'a> {
         fields
     }
 
-    /// Accesses by the line of the use; misses by the line that touches again, in the proportions of the seen ones.
+    /// Accesses by the line of the use; misses by the line that touches again, in the proportions
+    /// of the seen ones.
     fn lines(&self, uses: &[DataUse], rows: &mut [Option<Row>]) {
         type At = (usize, PlaceId);
         let at = |one: &DataUse| Some((one.row?, one.place));
         let accesses = self.by(uses.iter(), at, |one| one.accesses);
         let cpu = self.by(uses.iter(), at, |one| one.cpu_ns);
         let mut kinds: BTreeMap<At, [f64; 4]> = BTreeMap::new();
-        // Seen reuses that miss, by line, and expected misses by the line of the use for objects without any; with how many.
+        // Seen reuses that miss, by line, and expected misses by the line of the use for objects
+        // without any; with how many.
         let mut seen: BTreeMap<At, OfLine> = BTreeMap::new();
         let mut used: BTreeMap<At, OfLine> = BTreeMap::new();
         for one in uses {

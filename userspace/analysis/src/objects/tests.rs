@@ -12,7 +12,8 @@ const WINDOW: u64 = 10_000;
 /// Lines of the large object: more than the second level has (16,384).
 const FAR: u64 = 100_000;
 
-/// One line of code touches a small object of 100 lines and a large one of [`FAR`] in turn: of `of` uses in a window `far` are the large one's.
+/// One line of code touches a small object of 100 lines and a large one of [`FAR`] in turn: of `of`
+/// uses in a window `far` are the large one's.
 pub(crate) fn two_objects(samples: u32, far: u64, of: u64) -> Maker {
     let mut make = Maker::new();
     make.profile.run.distance_resolution_ns = 0;
@@ -177,7 +178,8 @@ fn the_allocation_context_tells_heap_objects_apart() {
     assert_eq!([0, 1, 2].map(|id| rows.row(ObjectId(id))), [Some(0), Some(1), Some(0)]);
 }
 
-/// Whatever variables led to them: blocks of one allocation context are one row with one name, that of the most accesses.
+/// Whatever variables led to them: blocks of one allocation context are one row with one name, that
+/// of the most accesses.
 #[test]
 fn an_allocation_context_is_one_row_whatever_its_names() {
     let mut make = two_objects(10, 6, 8);

@@ -45,8 +45,8 @@ pub struct DataUse {
     pub misses: [f64; LEVELS],
     /// Where its reuse was seen, and what that does.
     pub reuse: Option<(PlaceId, AccessKind)>,
-    /// Reuses at a distance that misses, by level, that this one stands for (inverse probabilities; 0 where none was seen): their
-    /// proportions tell at which lines of code an object misses.
+    /// Reuses at a distance that misses, by level, that this one stands for (inverse probabilities;
+    /// 0 where none was seen): their proportions tell at which lines of code an object misses.
     pub missed: [f64; LEVELS],
     /// CPU time that it stands for.
     pub cpu_ns: f64,

@@ -52,8 +52,9 @@ fn a_use_that_never_came_is_no_use_but_a_reuse_proves_one() {
 #[test]
 fn a_hit_lies_where_the_access_is() {
     let mut make = Maker::new();
-    // The thread was interrupted on line 1; the access follows on line 2. The second sample has no watch but the same
-    // instruction, the third has one in another process, the fourth has no known access.
+    // The thread was interrupted on line 1; the access follows on line 2. The second sample has no
+    // watch but the same instruction, the third has one in another process, the fourth has no known
+    // access.
     let access = make.stack("work a.c:2 < main a.c:9");
     make.watch("work a.c:2 < main a.c:9", Outcome::Gone);
     let interrupted = make.stack("work a.c:1 < main a.c:9");

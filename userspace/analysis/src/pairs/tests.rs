@@ -55,7 +55,8 @@ fn contexts_of_one_line_pair_are_listed_under_it() {
     assert!((sum - 1.0).abs() < 1e-9);
 }
 
-/// `s += a[i] * b[j]`: of two arrays one is near and one far; a third one hardly matters, and of some accesses nothing is known.
+/// `s += a[i] * b[j]`: of two arrays one is near and one far; a third one hardly matters, and of
+/// some accesses nothing is known.
 #[test]
 fn a_line_has_a_pair_for_each_object_that_matters() {
     let mut make = Maker::new();

@@ -69,8 +69,8 @@ fn rates_of_the_model_alone_are_doubted() {
     assert!(rates.doubt().is_some_and(|doubt| (doubt - 2.0).abs() < 1e-6), "{:?}", rates.doubt());
 }
 
-/// A program that changes its work within milliseconds, sampled every hundred: what lies between two samples is like all, not
-/// like the middle of the two.
+/// A program that changes its work within milliseconds, sampled every hundred: what lies between
+/// two samples is like all, not like the middle of the two.
 #[test]
 fn long_ways_go_by_the_mean_of_many_samples() {
     let values: Vec<Option<f64>> = (0..64).map(|n| Some(if n % 4 == 0 { 4.0 } else { 1.0 })).collect();
@@ -88,8 +88,9 @@ fn long_ways_go_by_the_mean_of_many_samples() {
     assert!((all - 1.75).abs() < 0.05, "{all}");
 }
 
-/// One sample of many fell into a phase of a millisecond in which the program is thirty times as fast. What lies behind it is like the
-/// rest, however far, at the ends of the run too, and where that begins later.
+/// One sample of many fell into a phase of a millisecond in which the program is thirty times as
+/// fast. What lies behind it is like the rest, however far, at the ends of the run too, and where
+/// that begins later.
 #[test]
 fn a_brief_phase_does_not_make_what_is_behind_it_fast() {
     for (all, odd) in [(64_u64, 32_u64), (64, 0), (64, 3), (64, 63), (9, 4), (8, 7)] {

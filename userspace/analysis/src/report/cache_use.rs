@@ -185,7 +185,8 @@ impl Report<'_> {
         (!field.path.is_empty()).then_some(field.path.as_str())
     }
 
-    /// The block of the text report, a line each, with so many rows of each table if asked for; sentences are to be wrapped.
+    /// The block of the text report, a line each, with so many rows of each table if asked for;
+    /// sentences are to be wrapped.
     pub fn text(&self, top: Option<usize>) -> Vec<Text> {
         let mut text = Vec::new();
         for level in &self.cache_use.levels {
@@ -311,7 +312,8 @@ fn least(top: Option<usize>, share: f64) -> bool {
     share >= if top.is_some() { f64::MIN_POSITIVE } else { SMALL }
 }
 
-/// The rows of functions, and a line for unknown callers wherever it stands: what is lost below them is missing further out.
+/// The rows of functions, and a line for unknown callers wherever it stands: what is lost below
+/// them is missing further out.
 fn functions(all: &[FunctionLoss], top: Option<usize>) -> Vec<&FunctionLoss> {
     let rows = top.unwrap_or(FUNCTIONS);
     let worth = all.iter().filter(|function| least(top, function.share.value)).enumerate();

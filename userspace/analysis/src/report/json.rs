@@ -1,8 +1,9 @@
 //! The report for programs: one object, `"schema": "locality-report/1"` (DESIGN.md, outside contract).
 //!
-//! Fields are added, never changed in meaning. What is not measured is left out, not faked: no instruction mix, no
-//! cache use without a rate of accesses, no objects where nobody looked for them. `pairs` are by source place, heaviest first; their `use` and `reuse`
-//! frames are those of the pair's heaviest calling context, further contexts follow under `contexts`.
+//! Fields are added, never changed in meaning. What is not measured is left out, not faked: no
+//! instruction mix, no cache use without a rate of accesses, no objects where nobody looked for
+//! them. `pairs` are by source place, heaviest first; their `use` and `reuse` frames are those of
+//! the pair's heaviest calling context, further contexts follow under `contexts`.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! Data objects as JSON: the report's `objects` and `objects_summary` (DESIGN.md, outside contract; docs/json.md).
+//! Data objects as JSON: the report's `objects` and `objects_summary` (DESIGN.md, outside contract;
+//! docs/json.md).
 
 use serde_json::{Map, Value, json};
 

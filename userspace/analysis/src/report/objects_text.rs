@@ -93,8 +93,8 @@ impl Text<'_> {
         ("Data objects", remark)
     }
 
-    /// The table, a line each, of `top` rows; `asked`: so many rows were asked for, of this table and of those within its rows, and
-    /// then small ones count too.
+    /// The table, a line each, of `top` rows; `asked`: so many rows were asked for, of this table
+    /// and of those within its rows, and then small ones count too.
     pub fn table(&self, top: usize, asked: Option<usize>, with_details: bool) -> Vec<String> {
         let mut lines = Vec::new();
         let small = if asked.is_some() { f64::MIN_POSITIVE } else { SMALL };
@@ -222,8 +222,8 @@ impl Text<'_> {
         }
     }
 
-    /// The structure as it lies in memory, as pahole shows it, with shares of accesses; members that were not seen to be accessed
-    /// and follow one another are one row.
+    /// The structure as it lies in memory, as pahole shows it, with shares of accesses; members
+    /// that were not seen to be accessed and follow one another are one row.
     fn pieces(&self, layout: &Layout, record: &Record, lines: &mut Vec<String>) {
         let kind = |piece: &Piece| (piece.member.is_some(), piece.access_share > 0.0, piece.offset / LINE);
         let runs: Vec<&[Piece]> = layout

@@ -1,7 +1,7 @@
 //! The report for a terminal: the verdict first, then what it rests on.
 //!
-//! At most [`WIDTH`] columns where names allow it. Colour only on request ([`Style`]); the caller knows about terminals and
-//! `NO_COLOR`.
+//! At most [`WIDTH`] columns where names allow it. Colour only on request ([`Style`]); the caller
+//! knows about terminals and `NO_COLOR`.
 
 use std::collections::BTreeMap;
 

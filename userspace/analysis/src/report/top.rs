@@ -19,7 +19,8 @@ const TABLES: &[&str] = &[
     "/against/variables",
 ];
 
-/// Leaves `top` rows of each table, of tables by cache level so many for each level. `rows_left_out {table: rows}` counts the others.
+/// Leaves `top` rows of each table, of tables by cache level so many for each level.
+/// `rows_left_out {table: rows}` counts the others.
 pub fn cut(report: &mut Value, top: usize) {
     let mut left_out = BTreeMap::new();
     for table in TABLES {

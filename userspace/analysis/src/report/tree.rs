@@ -1,5 +1,5 @@
-//! Two call paths as one indented tree: the common part once, then the branch of the use and that of the reuse. A path whose outermost
-//! frames are missing begins with a line that says why.
+//! Two call paths as one indented tree: the common part once, then the branch of the use and that
+//! of the reuse. A path whose outermost frames are missing begins with a line that says why.
 
 use crate::context::{ContextId, UNKNOWN_CALLER, base_name, function_name};
 use crate::findings::Findings;

@@ -40,7 +40,8 @@ pub(crate) fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
-/// "63.1 % [61–65]": the value and its 95 % interval. Intervals of small shares are lopsided, so "±" would lie.
+/// "63.1 % [61–65]": the value and its 95 % interval. Intervals of small shares are lopsided, so
+/// "±" would lie.
 pub(crate) fn share(estimate: &Estimate) -> String {
     let (low, high) = (estimate.low * 100.0, estimate.high * 100.0);
     // Whole percents are enough for an interval, unless it would vanish.

@@ -5,11 +5,13 @@ use crate::subjects::Subject;
 
 use super::Z;
 
-/// Standard deviation that a miss ratio has from the conversion alone: `recipe floor/8` (every reuse seen) has a mean error
-/// of .002 at 8 and .004 at 64 bytes over 16 kernels, .012 and .008 at the second-worst.
+/// Standard deviation that a miss ratio has from the conversion alone: `recipe floor/8` (every
+/// reuse seen) has a mean error of .002 at 8 and .004 at 64 bytes over 16 kernels, .012 and .008 at
+/// the second-worst.
 const CONVERSION: f64 = 0.004;
-/// The same of the share of a bin of stack distances, whose edges many reuses may lie at, as far as a share is a difference of two miss ratios: with it
-/// intervals hold the truth in .93 of the bins of 19 kernels and in .97 of those of 15 programs, in .88 and .90 with that of a miss ratio
+/// The same of the share of a bin of stack distances, whose edges many reuses may lie at, as far as
+/// a share is a difference of two miss ratios: with it intervals hold the truth in .93 of the bins
+/// of 19 kernels and in .97 of those of 15 programs, in .88 and .90 with that of a miss ratio
 /// (docs/accuracy.md).
 const OF_BINS: f64 = 0.012;
 
@@ -61,8 +63,8 @@ impl Basis {
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
     }
 
-    /// Wilson's interval for a share that lies at a distance and beyond: of all samples where windows reach, else of
-    /// the watches, for what windows leave open.
+    /// Wilson's interval for a share that lies at a distance and beyond: of all samples where
+    /// windows reach, else of the watches, for what windows leave open.
     pub fn interval(&self, share: f64, distance: f64) -> (f64, f64) {
         let share = share.clamp(0.0, 1.0);
         let all = wilson(share, self.windows.max(self.watched(0.0)));
@@ -73,8 +75,8 @@ impl Basis {
         ((self.open * low).min(all.0), (self.open * high).min(1.0).max(all.1))
     }
 
-    /// Deviations in a 95 % interval: Student's quantile at so many samples less one (Abramowitz & Stegun 26.7.5, to
-    /// second order).
+    /// Deviations in a 95 % interval: Student's quantile at so many samples less one (Abramowitz &
+    /// Stegun 26.7.5, to second order).
     pub fn deviations(&self, distance: f64) -> f64 {
         let far = distance > self.reach as f64;
         let samples = if far { self.watched(distance) } else { self.windows.max(self.watched(0.0)) };

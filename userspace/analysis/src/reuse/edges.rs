@@ -1,7 +1,9 @@
 //! Reuses so near to a bin's edge that they may belong to the next one.
 //!
-//! A distance that was measured is known to a few percent: counts miss what a loop does between its rounds, clocks contain what a stop left cold. Where a
-//! program has one distance only, and that lies at an edge, two bins are not told apart, however many samples there are. What windows show is exact.
+//! A distance that was measured is known to a few percent: counts miss what a loop does between its
+//! rounds, clocks contain what a stop left cold. Where a program has one distance only, and that
+//! lies at an edge, two bins are not told apart, however many samples there are. What windows show
+//! is exact.
 
 use super::log2;
 

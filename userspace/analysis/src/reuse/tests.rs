@@ -4,8 +4,8 @@ use super::*;
 use crate::model::{Access, AccessKind, Outcome, Rate, Seen, Use, UseId, Watch, Window};
 use crate::testing::{Maker, PERIOD_NS};
 
-/// A loop over `granules` words, a word an access, seen in windows of `window` accesses; what a window does not show a
-/// watch does, 1 access a nanosecond.
+/// A loop over `granules` words, a word an access, seen in windows of `window` accesses; what a
+/// window does not show a watch does, 1 access a nanosecond.
 fn looped(granules: u64, window: u64) -> Profile {
     in_turn(&[granules], window)
 }
@@ -76,7 +76,8 @@ fn loops_that_take_turns_fill_a_cache_each_in_its_own_time() {
         times.sort_unstable();
         times
     };
-    // The large loop at once, the small one when the program has left it: after a part of the 40,000 accesses that windows show of it at least.
+    // The large loop at once, the small one when the program has left it: after a part of the
+    // 40,000 accesses that windows show of it at least.
     for sample in 0..80 {
         let times = of_sample(sample);
         let expected = if sample % 2 == 1 { 98..103 } else { 4_000..u64::MAX };
@@ -164,7 +165,8 @@ fn nothing_gives_nothing() {
     assert_eq!((found.n, found.half_width()), (0, None));
 }
 
-/// The run's rate is as sure as its samples' rates are, and as they are alike; where nothing was measured the doubt says so.
+/// The run's rate is as sure as its samples' rates are, and as they are alike; where nothing was
+/// measured the doubt says so.
 #[test]
 fn the_rate_of_the_run_has_an_interval() {
     let rate = |profile: &Profile| {
@@ -176,7 +178,8 @@ fn the_rate_of_the_run_has_an_interval() {
     let (value, sure, even) = rate(&profile).unwrap();
     assert!((value - 1.0).abs() < 1e-9 && (even - 1.0).abs() < 1e-9, "{value} {even}");
     assert!(sure > 1.004 && sure < 1.06, "{sure}");
-    // Half of the run is four times as fast: which half is drawn more often says more than the readings' errors.
+    // Half of the run is four times as fast: which half is drawn more often says more than the
+    // readings' errors.
     for window in profile.windows.iter_mut().step_by(2) {
         window.rate = Some(Rate { value: 4.0, low: 3.9, high: 4.1, source: "test".to_owned() });
     }
@@ -192,7 +195,8 @@ fn the_rate_of_the_run_has_an_interval() {
     assert_eq!(rate(&profile), None);
 }
 
-/// The other estimator agrees where all is seen, and not where watches of other distances were withdrawn more often.
+/// The other estimator agrees where all is seen, and not where watches of other distances were
+/// withdrawn more often.
 #[test]
 fn another_estimator_checks() {
     let check = |profile: &Profile, estimator: Estimator| {
@@ -205,7 +209,8 @@ fn another_estimator_checks() {
     assert_eq!((same.estimator, same.outside), (Estimator::HorvitzThompson, false), "{same:?}");
     assert!(same.s > 0.99 && same.largest.2.abs() < 0.01, "{same:?}");
     assert_eq!(check(&profile, Estimator::HorvitzThompson).estimator, Estimator::KaplanMeier);
-    // Half of the watches see a reuse ten times as late, and claim that they were as likely to be withdrawn as not to see it.
+    // Half of the watches see a reuse ten times as late, and claim that they were as likely to be
+    // withdrawn as not to see it.
     for watch in profile.watches.iter_mut().step_by(2) {
         if let Outcome::Reused { touch, distance_ns, .. } = &mut watch.outcome {
             touch.time_ns += 9 * *distance_ns;

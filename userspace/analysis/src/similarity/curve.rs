@@ -1,7 +1,8 @@
 //! Miss-ratio curves and the difference between two.
 //!
-//! A curve is points; between them the ratio is taken to fall evenly with the logarithm of the size, below the first and
-//! beyond the last it stays (beyond the last size that was computed only cold misses are left).
+//! A curve is points; between them the ratio is taken to fall evenly with the logarithm of the
+//! size, below the first and beyond the last it stays (beyond the last size that was computed only
+//! cold misses are left).
 
 use crate::convert::distances::Distances;
 
@@ -24,8 +25,8 @@ pub struct Difference {
 }
 
 impl Curve {
-    /// From (bytes, ratio) in any order. `None` unless there are points, all of them finite sizes of a byte or more, and
-    /// ratios from 0 to 1.
+    /// From (bytes, ratio) in any order. `None` unless there are points, all of them finite sizes
+    /// of a byte or more, and ratios from 0 to 1.
     pub fn new(mut points: Vec<(f64, f64)>) -> Option<Self> {
         let sound =
             |&(bytes, ratio): &(f64, f64)| bytes >= 1.0 && bytes.is_finite() && (0.0..=1.0).contains(&ratio);
@@ -68,7 +69,8 @@ impl Curve {
     }
 }
 
-/// Compares two curves at 1, 2, 4 … granules: from the smallest size that both have to the largest that either has.
+/// Compares two curves at 1, 2, 4 … granules: from the smallest size that both have to the largest
+/// that either has.
 pub fn difference(a: &Curve, b: &Curve, granule_bytes: u64) -> Option<Difference> {
     let (first, last) = (a.first().max(b.first()), a.last().max(b.last()));
     let sizes = (0..64).filter_map(|bit| granule_bytes.checked_mul(1 << bit));

@@ -67,8 +67,8 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The comparison as one object, `"schema": "locality-compare/1"`. Parts that cannot be compared are an object with the
-/// reason as `not_compared`.
+/// The comparison as one object, `"schema": "locality-compare/1"`. Parts that cannot be compared
+/// are an object with the reason as `not_compared`.
 pub fn json(comparison: &Comparison, a: &str, b: &str) -> Value {
     let mut granularity = Map::new();
     for row in &comparison.rows {

@@ -1,8 +1,9 @@
 //! Two reports of schema `locality-report/1`, granule by granule.
 //!
-//! Reads only what is compared: granularities, their histograms, units and miss-ratio curves. A report is input from
-//! outside: whatever is wrong with it becomes one sentence. Curves that a report lacks follow from its stack distances and
-//! cold fraction; at powers of two, where curves are compared, that is exact, because bins end there.
+//! Reads only what is compared: granularities, their histograms, units and miss-ratio curves. A
+//! report is input from outside: whatever is wrong with it becomes one sentence. Curves that a
+//! report lacks follow from its stack distances and cold fraction; at powers of two, where curves
+//! are compared, that is exact, because bins end there.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -24,8 +24,8 @@ fn the_papers_example() {
 
 #[test]
 fn the_sliding_window_is_the_papers() {
-    // Bins of RDX: .6 .3 0 .1 0 … and .6 0 .4 0 0 …; averages of neighbours .45 .15 .05 .05 0 and .3 .2 .2 0 0. Eq. 1:
-    // 1 − (.3 + .4 + .1) / 2; eq. 2: 1 − (.15 + .05 + .15 + .05) / 2.
+    // Bins of RDX: .6 .3 0 .1 0 … and .6 0 .4 0 0 …; averages of neighbours .45 .15 .05 .05 0 and
+    // .3 .2 .2 0 0. Eq. 1: 1 − (.3 + .4 + .1) / 2; eq. 2: 1 − (.15 + .05 + .15 + .05) / 2.
     let found = of(&exact(&[(7, 6), (4096, 3), (16_384, 1)]), &exact(&[(0, 6), (8192, 4)])).unwrap();
     assert!((found.s - 0.6).abs() < 1e-12 && (found.s_hat - 0.8).abs() < 1e-12, "{found:?}");
 }

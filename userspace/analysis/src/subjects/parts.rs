@@ -1,23 +1,29 @@
 //! Lines that are watched in part: when one was touched first, if the words that nobody watched count too.
 //!
-//! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random. What touches own or
-//! neighbours is always seen. A visit of u words touches the drawn one with the chance u / 8, and misses all watched near ones with the chance that u of 8 words
-//! do. If visits come independently of each other, the first that misses the near words comes after the first chance over the second of the drawn word's time, on
-//! average: that holds of each line, however often it is visited, and so of any mixture of busy and idle ones.
+//! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random.
+//! What touches own or neighbours is always seen. A visit of u words touches the drawn one with the
+//! chance u / 8, and misses all watched near ones with the chance that u of 8 words do. If visits
+//! come independently of each other, the first that misses the near words comes after the first
+//! chance over the second of the drawn word's time, on average: that holds of each line, however
+//! often it is visited, and so of any mixture of busy and idle ones.
 //!
-//! Both chances are means over the first touches of lines that windows show at the same line of code ([`crate::model::Load`]), of those
-//! that may miss the near words.
+//! Both chances are means over the first touches of lines that windows show at the same line of
+//! code ([`crate::model::Load`]), of those that may miss the near words.
 //!
-//! Not so where touches depend on each other: a sweep touches all words of a line within a small part of the distance, and a walk by columns one
-//! after the other at equal distances, the neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
-//! Touches that are independent look so by chance: of two words of one line that are touched equally often the second's time is below r of the first's
-//! with the chance r / (1 + r), whatever the rate. So the lines that are used at one line of code and touched next by another one are looked at together. What share e of
-//! them is bound to look so follows from how many do and how many would by chance, c of them each; of those that do, e / (e + (1 - e) c) hide nothing.
+//! Not so where touches depend on each other: a sweep touches all words of a line within a small
+//! part of the distance, and a walk by columns one after the other at equal distances, the
+//! neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
+//! Touches that are independent look so by chance: of two words of one line that are touched
+//! equally often the second's time is below r of the first's with the chance r / (1 + r), whatever
+//! the rate. So the lines that are used at one line of code and touched next by another one are
+//! looked at together. What share e of them is bound to look so follows from how many do and how
+//! many would by chance, c of them each; of those that do, e / (e + (1 - e) c) hide nothing.
 //!
-//! Sources of error: which of the lines that look so are bound to is not known, only how many; walks by every second word, whose lines are told too near, or by so few
-//! columns that a line's words come far apart in the next round too; the others may have favourites, and those that the window
-//! shows touched before the use are never drawn; a drawn word that was given up untouched says nothing, so that distances beyond the next
-//! sample are the own word's.
+//! Sources of error: which of the lines that look so are bound to is not known, only how many;
+//! walks by every second word, whose lines are told too near, or by so few columns that a line's
+//! words come far apart in the next round too; the others may have favourites, and those that the
+//! window shows touched before the use are never drawn; a drawn word that was given up untouched
+//! says nothing, so that distances beyond the next sample are the own word's.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +37,8 @@ const WORDS: f64 = 8.0;
 const TOGETHER: f64 = 0.1;
 /// Where more would look like a sweep by chance, as times near the clock's resolution do, looks tell nothing.
 const TELLING: f64 = 0.9;
-/// Fewer first touches at a line of code say less of it than those of the whole program; and for as many lines used at one and touched next at another stands what the program's are like.
+/// Fewer first touches at a line of code say less of it than those of the whole program; and for as
+/// many lines used at one and touched next at another stands what the program's are like.
 const FEWEST: usize = 3;
 
 /// How many words of a line are touched by what comes to it, by the line of code where that begins.
@@ -108,7 +115,8 @@ impl Tally {
     }
 }
 
-/// Ends lines sooner where words that nobody watched were touched before those that were; each of the parts with the index of its subject.
+/// Ends lines sooner where words that nobody watched were touched before those that were; each of
+/// the parts with the index of its subject.
 pub(super) fn reveal(
     profile: &Profile,
     contexts: &Contexts,
@@ -142,7 +150,8 @@ pub(super) fn reveal(
 /// Lines of code of a use and of what touched the drawn word.
 type Pair = (Option<FrameId>, Option<FrameId>);
 
-/// Which of the lines hide something, each with the lines of code where it is used and where the drawn word was touched.
+/// Which of the lines hide something, each with the lines of code where it is used and where the
+/// drawn word was touched.
 fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> {
     let (mut all, mut at) = (Tally::default(), BTreeMap::<_, Tally>::new());
     for (frame, look) in looks.clone() {
@@ -183,7 +192,8 @@ impl Visits {
         visits
     }
 
-    /// The chance that a visit touches a given word over that of one that misses all `near` words, 1 at most; of visits that may miss them.
+    /// The chance that a visit touches a given word over that of one that misses all `near` words,
+    /// 1 at most; of visits that may miss them.
     fn share(&self, frame: Option<FrameId>, near: usize) -> f64 {
         let own = frame.and_then(|frame| self.at.get(&frame)).filter(|visits| visits.len() >= FEWEST);
         let (mut touched, mut missed) = (0.0, 0.0);
@@ -197,7 +207,8 @@ impl Visits {
         if touched < missed { touched / missed } else { 1.0 }
     }
 
-    /// What the drawn word tells; `None` where it was not touched, or so near that all would look like a sweep ([`TELLING`]). `frame` tells of a watched word the line of code that ended it.
+    /// What the drawn word tells; `None` where it was not touched, or so near that all would look
+    /// like a sweep ([`TELLING`]). `frame` tells of a watched word the line of code that ended it.
     fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
@@ -224,15 +235,18 @@ impl Visits {
     }
 }
 
-/// When a near word is touched by the sweep or, before that, by the walk that touches the drawn one: first and last, counted from the use.
+/// When a near word is touched by the sweep or, before that, by the walk that touches the drawn
+/// one: first and last, counted from the use.
 struct Together {
     sweep: (f64, f64),
     walk: Option<(f64, f64)>,
 }
 
-/// The chance that one of the near words is touched then, where all words are touched independently of each other, equally often, and the drawn one `behind` accesses after `open`.
+/// The chance that one of the near words is touched then, where all words are touched independently
+/// of each other, equally often, and the drawn one `behind` accesses after `open`.
 fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
-    // How often is known by that one touch: the rate times its time is exponential, here by as many places of it.
+    // How often is known by that one touch: the rate times its time is exponential, here by as many
+    // places of it.
     const RATES: u32 = 16;
     let missed = |place: u32| -> f64 {
         let rate = -((f64::from(place) + 0.5) / f64::from(RATES)).ln() / behind.max(1.0);
@@ -292,7 +306,8 @@ mod tests {
         // The window shows the line untouched so far; right behind it all is as good as one.
         assert_eq!(at(&one, &[(3, touch(50_000)), (7, touch(1_900))]), Some((1_129, 1)));
         assert_eq!(at(&one, &line(50_000, 1_002)), None);
-        // Given up untouched: the drawn one; the own one long before it, when the other was not touched either.
+        // Given up untouched: the drawn one; the own one long before it, when the other was not
+        // touched either.
         let given_up = |at| Exit { at, reused: false };
         assert_eq!(at(&one, &[(3, touch(5_000)), (7, given_up(9_000))]), None);
         assert_eq!(at(&one, &[(3, given_up(2_000)), (7, touch(8_000))]), Some((2_000, 1)));
@@ -344,8 +359,8 @@ mod tests {
         assert!(visits(1.0).look(&line, |_| None).is_none());
     }
 
-    /// Of 1,000 lines at each of two lines of code the share that hides nothing: where touches are independent, and where `bound` of the lines of the
-    /// second are bound to look like a sweep.
+    /// Of 1,000 lines at each of two lines of code the share that hides nothing: where touches are
+    /// independent, and where `bound` of the lines of the second are bound to look like a sweep.
     #[test]
     fn what_looks_so_by_chance_hides_something() {
         for bound in [0.0, 0.5, 1.0] {
@@ -438,9 +453,10 @@ mod tests {
         assert_eq!((visits.share(frame(0), 3), visits.share(frame(1), 0)), (1.0, 1.5 / 8.0));
     }
 
-    /// Of 20,000 lines, visited every 1,000 accesses on average (or a third of them twenty times more rarely, a third never), of each `words`
-    /// words from a random one on, or from the use's own one, `favourite` of the time: the shares that are touched first within 300 and within 3,000 accesses
-    /// in truth, as told, and as watched.
+    /// Of 20,000 lines, visited every 1,000 accesses on average (or a third of them twenty times
+    /// more rarely, a third never), of each `words` words from a random one on, or from the use's
+    /// own one, `favourite` of the time: the shares that are touched first within 300 and within
+    /// 3,000 accesses in truth, as told, and as watched.
     fn shares(words: u64, favourite: f64, alike: bool) -> [[f64; 3]; 2] {
         let mut random = fastrand::Rng::with_seed(3);
         let mut shares = [[0.0; 3]; 2];

@@ -45,7 +45,8 @@ fn the_first_watched_word_of_a_line_to_be_reused_decides() {
     assert_eq!((both.exit, second), (Exit { at: 40, reused: false }, true));
 }
 
-/// A later interval was measured where the watch went on behind the reuse; not of another word of the line, nor by another thread.
+/// A later interval was measured where the watch went on behind the reuse; not of another word of
+/// the line, nor by another thread.
 #[test]
 fn the_clock_is_trusted_behind_the_reuse() {
     let mut make = Maker::new();
@@ -61,7 +62,8 @@ fn the_clock_is_trusted_behind_the_reuse() {
         watch.ended_ns = third;
         watch.use_touch = watch.use_touch.map(|used| Touch { thread: ThreadId(thread), ..used });
     }
-    // A use of a window, with a watch of its word or of the next one; and one whose window excludes what was measured.
+    // A use of a window, with a watch of its word or of the next one; and one whose window excludes
+    // what was measured.
     for (word, open) in [(0x7000, 10), (0x7008, 10), (0x7000, 20_000)] {
         let stack = make.stack("main a.c:1");
         let of_use = Some(UseId(make.profile.uses.len() as u32));
@@ -79,7 +81,8 @@ fn the_clock_is_trusted_behind_the_reuse() {
     assert_eq!(all, [true, true, false, false, false, true, false, false]);
 }
 
-/// Lines of code are counted for as many uses, whatever the window has; windows with too few are like the others.
+/// Lines of code are counted for as many uses, whatever the window has; windows with too few are
+/// like the others.
 #[test]
 fn code_is_counted_for_as_many_uses() {
     let used = |ip| Use {

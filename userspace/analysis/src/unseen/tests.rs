@@ -44,8 +44,9 @@ fn shares_by_line() {
     assert_eq!(lines, [(4.0 / 12.0, 1.0, 4, 3), (2.0 / 12.0, 0.25, 7, 0)]);
 }
 
-/// 20 samples, every fourth of a location that is never touched again, the others after five more samples. Whatever the
-/// policy withdraws, the weighted sums of both fates must average to the true 5 and 15.
+/// 20 samples, every fourth of a location that is never touched again, the others after five more
+/// samples. Whatever the policy withdraws, the weighted sums of both fates must average to the true
+/// 5 and 15.
 #[test]
 fn withdrawn_watches_do_not_bias_the_share() {
     const RUNS: u64 = 20_000;

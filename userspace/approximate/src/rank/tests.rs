@@ -1,4 +1,5 @@
-//! The whole way from a compiled program to shares: the paper's Figure 2, and files that are not as they should be.
+//! The whole way from a compiled program to shares: the paper's Figure 2, and files that are not as
+//! they should be.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -106,7 +107,8 @@ fn skid_of_instructions() {
     let skid = Gaussian { mean: 1.0, variance: 0.0, reach: None };
     let with = analyzer.rank([sample(module, after)], &Options { skid: Some(skid), ..exact });
     assert_eq!(with.variables, without.variables);
-    // Before the loop's first instruction runs most often its last one: that of the instruction before it is the loop's.
+    // Before the loop's first instruction runs most often its last one: that of the instruction
+    // before it is the loop's.
     let around = function.graph.blocks[function.graph.block_of(at).unwrap()].innermost.unwrap();
     let head = &function.graph.blocks[function.graph.loops[around].head];
     let before = before(&function, head.instructions.start, Level::Instruction, &skid);

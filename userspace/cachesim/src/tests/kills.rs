@@ -1,4 +1,5 @@
-//! What is left when a process is killed, or its memory is damaged: an answer, no panic, and sums that balance.
+//! What is left when a process is killed, or its memory is damaged: an answer, no panic, and sums
+//! that balance.
 
 use locality_stream::{Analysis as _, Heap, testing};
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
-//! The model again, as plainly as possible: sets are vectors, every resident copy of a line learns of every access at
-//! once, and each copy remembers the whole call path that loaded it (the paper's method 1).
+//! The model again, as plainly as possible: sets are vectors, every resident copy of a line learns
+//! of every access at once, and each copy remembers the whole call path that loaded it (the paper's
+//! method 1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -385,8 +386,9 @@ impl Oracle {
         }
     }
 
-    /// Instructions of a block that lie in one line (its number, first and last byte, instructions), fetched with the first
-    /// of them; two lines where that one goes over a line's end.
+    /// Instructions of a block that lie in one line (its number, first and last byte,
+    /// instructions), fetched with the first of them; two lines where that one goes over a line's
+    /// end.
     pub(super) fn fetch(&mut self, thread: u64, lines: &[(u64, u64, u64, u64)], who: &Who) {
         let mut missed = 0;
         for (number, first, last, count) in lines {

@@ -1,5 +1,6 @@
-//! Random programs: what they do, as events and to the oracle. Calls, returns, recursion, `longjmp`, signals, threads,
-//! stubs, skipped functions; who runs is known here without looking at stack addresses.
+//! Random programs: what they do, as events and to the oracle. Calls, returns, recursion,
+//! `longjmp`, signals, threads, stubs, skipped functions; who runs is known here without looking at
+//! stack addresses.
 
 use std::collections::BTreeMap;
 
@@ -296,7 +297,8 @@ impl<'a> Run<'a> {
                 let own =
                     self.threads[&self.now].frames.iter().rev().take_while(|frame| !frame.handler).count();
                 let left = frames.min(own.saturating_sub(2));
-                // The return of the frame jumped to tells; until then its callee seems to run. So it returns at once.
+                // The return of the frame jumped to tells; until then its callee seems to run. So
+                // it returns at once.
                 let length = self.threads[&self.now].frames.len();
                 if left > 0 {
                     let stack = self.threads[&self.now].frames[length - 1 - left].stack;

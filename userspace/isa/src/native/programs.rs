@@ -1,5 +1,6 @@
-//! Real programs, stepped: at each step the next access is predicted, and the steps that follow must bear it out;
-//! after each access the trap that a watchpoint would have raised is given back, and must be explained rightly.
+//! Real programs, stepped: at each step the next access is predicted, and the steps that follow
+//! must bear it out; after each access the trap that a watchpoint would have raised is given back,
+//! and must be explained rightly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -143,7 +144,8 @@ fn is_still_open(
     false
 }
 
-/// Where the instruction moves a value between memory and a register, that value shows whether the address is right.
+/// Where the instruction moves a value between memory and a register, that value shows whether the
+/// address is right.
 fn check_value(
     tracee: &Tracee,
     instruction: &Instruction,

@@ -1,5 +1,6 @@
-//! Random instructions without memory operands, run once each on the processor from random registers: every bit of
-//! the results that [`crate::interpret::step`] claims to know must be what the processor left.
+//! Random instructions without memory operands, run once each on the processor from random
+//! registers: every bit of the results that [`crate::interpret::step`] claims to know must be what
+//! the processor left.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ const OPCODES: [&[u8]; 18] = [
     &[0xf3, 0x0f, 0xbc],
 ];
 
-/// An instruction of the BMI sets: VEX prefix without register extension, random width, second source and opcode.
+/// An instruction of the BMI sets: VEX prefix without register extension, random width, second
+/// source and opcode.
 fn bmi_bytes(random: [u8; 16]) -> [u8; 16] {
     let mut bytes = random;
     let map = if random[0] & 3 == 0 { 0xe3 } else { 0xe2 };

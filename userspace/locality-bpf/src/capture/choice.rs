@@ -1,8 +1,9 @@
 //! Chooses uses in a shadow window and looks there for their reuses (METHOD.md §3, the sampling recipe).
 //!
-//! Pure. A timer lands on the access after a slow one; the random skip from the stop to the use takes that away. Sources of
-//! error: a window that ends before the skip range does is drawn from what there is; a path of calls is followed by return
-//! addresses, so a `longjmp` inside the window leaves frames too many.
+//! Pure. A timer lands on the access after a slow one; the random skip from the stop to the use
+//! takes that away. Sources of error: a window that ends before the skip range does is drawn from
+//! what there is; a path of calls is followed by return addresses, so a `longjmp` inside the window
+//! leaves frames too many.
 
 use locality_analysis::model::{Access, AccessKind, Burst};
 use locality_stream::{Event, InstructionRecord, Kind};
@@ -113,7 +114,8 @@ pub struct Candidate {
     pub earlier: u32,
     /// One of these is the use's own.
     pub repeats: bool,
-    /// Words of its line, if the window does not show that again, that were not touched so far: the next, the one before, any.
+    /// Words of its line, if the window does not show that again, that were not touched so far: the
+    /// next, the one before, any.
     pub companions: [Option<u64>; COMPANIONS],
 }
 
@@ -128,7 +130,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Draws at most `most` different uses out of a window of `accesses` accesses, in random order. `events` begins it.
+    /// Draws at most `most` different uses out of a window of `accesses` accesses, in random order.
+    /// `events` begins it.
     pub fn draw(
         events: impl Iterator<Item = Event>,
         accesses: usize,
@@ -153,7 +156,8 @@ impl Choice {
         Self { drafts, loads: most / 2, random: random.fork() }
     }
 
-    /// The first of the uses whose word the window does not show again. `events` gives all of them, each time anew.
+    /// The first of the uses whose word the window does not show again. `events` gives all of them,
+    /// each time anew.
     pub fn first_open<I: Iterator<Item = Event>>(
         &self,
         events: impl Fn() -> I,
@@ -214,8 +218,8 @@ impl Choice {
         found
     }
 
-    /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and the paths to both; and accesses
-    /// that may load their lines.
+    /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and
+    /// the paths to both; and accesses that may load their lines.
     pub fn finish(&self, view: &View<'_>) -> Found {
         let accesses: Vec<(Event, u64)> = view
             .events
@@ -319,7 +323,8 @@ impl View<'_> {
     }
 }
 
-/// Words of the line of `word` to be watched beside it, from the use at an event on: none if the line is touched again.
+/// Words of the line of `word` to be watched beside it, from the use at an event on: none if the
+/// line is touched again.
 fn companions(
     events: impl Iterator<Item = Event>,
     used: usize,
@@ -373,8 +378,8 @@ fn completes(before: Option<Event>, event: Event) -> bool {
     event.kind == Kind::STORE && before.is_some_and(loaded)
 }
 
-/// Tells most accesses that touch none of some words, without a search: a set of hashes (Bloom, "Space/time trade-offs in hash coding with
-/// allowable errors", 1970, with one hash).
+/// Tells most accesses that touch none of some words, without a search: a set of hashes (Bloom,
+/// "Space/time trade-offs in hash coding with allowable errors", 1970, with one hash).
 struct Filter([u64; 16]);
 
 impl Filter {

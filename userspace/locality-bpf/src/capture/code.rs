@@ -34,6 +34,6 @@ impl CodeTables {
     }
 }
 
-/// Written by the capture thread after each window, unless another holds it at that moment; who reads it holds it as long as it
-/// takes to copy what was added.
+/// Written by the capture thread after each window, unless another holds it at that moment; who
+/// reads it holds it as long as it takes to copy what was added.
 pub type SharedCode = Arc<Mutex<CodeTables>>;

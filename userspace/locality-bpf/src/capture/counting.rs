@@ -1,8 +1,10 @@
-//! Hardware counters of the accesses of threads: opened at a thread's first stop, read by the kernel side with each touch and each
-//! reading of a meter. Where the machine has none, nothing is opened.
+//! Hardware counters of the accesses of threads: opened at a thread's first stop, read by the
+//! kernel side with each touch and each reading of a meter. Where the machine has none, nothing is
+//! opened.
 //!
-//! The counters belong to the thread, so the kernel carries their counts over context switches; they cost two registers of
-//! the PMU while it runs. Not here: what a count is worth (`kernel::sources::counters`).
+//! The counters belong to the thread, so the kernel carries their counts over context switches;
+//! they cost two registers of the PMU while it runs. Not here: what a count is worth
+//! (`kernel::sources::counters`).
 
 use crate::kernel::{
     object::{COUNTED_MAX, Object},

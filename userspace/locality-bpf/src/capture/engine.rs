@@ -36,8 +36,8 @@ use crate::{
     },
 };
 
-/// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch and its companions may have 256 passed
-/// touches among them, which are told without a wake-up.
+/// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch
+/// and its companions may have 256 passed touches among them, which are told without a wake-up.
 const RECORDS_A_TURN: usize = 512;
 
 /// Why no thread is stopped without a watchdog.
@@ -83,8 +83,8 @@ pub struct Settings {
     pub heap: Option<Heap>,
     /// How this machine counts accesses, if it does.
     pub counting: Option<Counting>,
-    /// Share of a thread's time that stops for the program's own signals and births may cost before the thread is
-    /// released.
+    /// Share of a thread's time that stops for the program's own signals and births may cost before
+    /// the thread is released.
     pub budget: f64,
     /// What of the time in a string instruction is lost while a watch is armed.
     pub string_lost: f64,
@@ -326,7 +326,8 @@ impl Capture {
             let window_process = self.windows.as_ref().map_or(0, Windows::pid);
             self.heartbeat.waits_for([self.place.lifter(), window_process]);
             self.raise_window(window_process);
-            // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread is stopped.
+            // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread
+            // is stopped.
             if self.heartbeat.watchdog_is_alive(now) {
                 self.silent_turns = 0;
                 self.kernel.beat(now)?;
@@ -389,7 +390,8 @@ impl Capture {
         most
     }
 
-    /// Tells the controller; counts what it was too slow for. What it must hear is told later rather than never.
+    /// Tells the controller; counts what it was too slow for. What it must hear is told later
+    /// rather than never.
     pub(super) fn tell(&self, event: Event) {
         match self.events.try_send(event) {
             Ok(()) => {}
@@ -476,7 +478,8 @@ impl Capture {
 
     /// Disarms everything, then reads what the ring still holds, so that the books balance.
     fn finish(&mut self) {
-        // No stop is asked for from here on; those under way are served before anything is disarmed, since they may arm.
+        // No stop is asked for from here on; those under way are served before anything is
+        // disarmed, since they may arm.
         let forbidden = self.kernel.beat(0);
         tracing::debug!(?forbidden, "finishing");
         self.drain_ring(usize::MAX);

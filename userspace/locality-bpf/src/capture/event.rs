@@ -1,4 +1,5 @@
-//! What the capture thread tells the controller, in the order in which it happened, and the costs that both count.
+//! What the capture thread tells the controller, in the order in which it happened, and the costs
+//! that both count.
 
 use std::sync::{
     Mutex,
@@ -67,7 +68,8 @@ pub enum Event {
     Failed(String),
     /// The watchdog is gone, so that no thread may be held any more.
     Unguarded,
-    /// A second has passed: what was collected goes to the file. (From the controller, not from the capture thread.)
+    /// A second has passed: what was collected goes to the file. (From the controller, not from the
+    /// capture thread.)
     Second,
 }
 
@@ -91,8 +93,8 @@ pub struct SampleEvent {
     pub fs_base: Option<u64>,
     /// The first access from there on, or why it is unknown.
     pub access: Result<Access, &'static str>,
-    /// For each watch that was armed for it, and whose [`WatchEnd`] will follow, its number and which use of the window it
-    /// follows; `None`: the first access.
+    /// For each watch that was armed for it, and whose [`WatchEnd`] will follow, its number and
+    /// which use of the window it follows; `None`: the first access.
     pub watches: Vec<(u64, Option<usize>)>,
     /// What the window at its stop showed.
     pub window: Option<Box<WindowTaken>>,

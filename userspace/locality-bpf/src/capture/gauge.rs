@@ -1,12 +1,15 @@
-//! What of a trap lies outside of the program that records it, measured in the traced threads while they are traced.
+//! What of a trap lies outside of the program that records it, measured in the traced threads while
+//! they are traced.
 //!
-//! Short distances are no longer than that, and on a shared host it changes within seconds (13 to 21 µs were seen), so what was
-//! calibrated before the trace does not hold. Some stops take a gauge in place of a watch: three words are watched that the
-//! window shows to be touched for the first time shortly after one another. From when the
-//! kernel side is done with the second trap to the third lies that part of a trap and one access; the first trap
-//! finds the kernel's code cold behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
+//! Short distances are no longer than that, and on a shared host it changes within seconds (13 to
+//! 21 µs were seen), so what was calibrated before the trace does not hold. Some stops take a gauge
+//! in place of a watch: three words are watched that the window shows to be touched for the first
+//! time shortly after one another. From when the kernel side is done with the second trap to the
+//! third lies that part of a trap and one access; the first trap finds the kernel's code cold
+//! behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
 //!
-//! Where a loop loads a word and stores it, no stop is needed for that: behind the reuse by the load comes the store's trap (`rules::behind_reuse`).
+//! Where a loop loads a word and stores it, no stop is needed for that: behind the reuse by the
+//! load comes the store's trap (`rules::behind_reuse`).
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
 
@@ -38,16 +41,17 @@ const MOST: u64 = 4;
 /// Accesses of a window among which three are looked for.
 const REACH: usize = 64;
 
-/// Latest readings that the price is the least of: a neighbour makes single traps dearer by half, and a distance that too much is
-/// taken from is worse than one that is too long.
+/// Latest readings that the price is the least of: a neighbour makes single traps dearer by half,
+/// and a distance that too much is taken from is worse than one that is too long.
 const LATEST: usize = 3;
 
-/// So many of the latest differences tell how far readings lie from what is believed, and not fewer than so many.
+/// So many of the latest differences tell how far readings lie from what is believed, and not fewer
+/// than so many.
 const SCATTERED: usize = 64;
 const FEWEST: usize = 8;
 
-/// Three words whose first touches follow one another, at most one basic block after the one before: what a program does in
-/// between is taken for a trap's.
+/// Three words whose first touches follow one another, at most one basic block after the one
+/// before: what a program does in between is taken for a trap's.
 pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
     let (mut accesses, mut blocks): (Vec<(Event, u32)>, u32) = (Vec::with_capacity(REACH), 0);
     for event in events {

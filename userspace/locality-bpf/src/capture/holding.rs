@@ -1,9 +1,11 @@
 //! Who is held: which threads are seized, when, and why some are not.
 //!
-//! A process that was just forked, or has just become another program, is left alone for [`SETTLE_NS`] and until its next
-//! sample, behind which another follows at once and takes its place, so that processes of milliseconds have windows, too. It may want a tracer of its own (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once
-//! its library is loaded), and what is over within that time costs nothing. New threads of a held process are held from
-//! their first instruction. Not here: what happens at a stop (`stops`).
+//! A process that was just forked, or has just become another program, is left alone for
+//! [`SETTLE_NS`] and until its next sample, behind which another follows at once and takes its
+//! place, so that processes of milliseconds have windows, too. It may want a tracer of its own
+//! (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once its library is
+//! loaded), and what is over within that time costs nothing. New threads of a held process are held
+//! from their first instruction. Not here: what happens at a stop (`stops`).
 
 use std::io;
 
@@ -21,14 +23,15 @@ use crate::kernel::{
     sys,
 };
 
-/// A new program is left alone for so long, and while it is found loading its libraries, unless that takes longer than the other.
+/// A new program is left alone for so long, and while it is found loading its libraries, unless
+/// that takes longer than the other.
 const SETTLE_NS: u64 = 3_000_000;
 /// It may have waited for a CPU for as long, and be about to ask for its tracer.
 const SETTLE_CPU_NS: u64 = 1_000_000;
 const LOADING_NS: u64 = 20_000_000;
 
-/// CPU time after which a thread that was just seized is sampled again, each time that it is not found in user mode. An odd number, by
-/// which the sample is known.
+/// CPU time after which a thread that was just seized is sampled again, each time that it is not
+/// found in user mode. An odd number, by which the sample is known.
 const AGAIN_NS: u64 = 200_003;
 
 /// How a thread enters the books.
@@ -43,7 +46,8 @@ pub(super) enum Holding {
 }
 
 impl Capture {
-    /// Seizes all threads of a process, those born meanwhile included; returns how many are held now that were not.
+    /// Seizes all threads of a process, those born meanwhile included; returns how many are held
+    /// now that were not.
     pub(super) fn attach(&mut self, pid: u32) -> io::Result<usize> {
         if let Some(why) = self.why_spared(pid) {
             return Err(io::Error::other(why));
@@ -157,8 +161,8 @@ impl Capture {
         }
     }
 
-    /// Goes before a real-time thread that is traced, and has the window process do so, or none of its stops would end while others of
-    /// its kind have the processors.
+    /// Goes before a real-time thread that is traced, and has the window process do so, or none of
+    /// its stops would end while others of its kind have the processors.
     pub(super) fn outrank(&mut self, tid: u32) {
         if sys::outrank(sys::real_time_priority(tid)) && !self.place.is_ordinary() {
             let raised = sys::make_thread_urgent();
@@ -202,7 +206,8 @@ impl Capture {
         }
     }
 
-    /// A sampled thread's process is seized when it has settled. Returns whether the thread is held now and was not.
+    /// A sampled thread's process is seized when it has settled. Returns whether the thread is held
+    /// now and was not.
     pub(super) fn seize_if_settled(&mut self, record: &SampleRecord) -> bool {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
         let Some(thread) = self.members.threads.get(&tid) else { return false };
@@ -221,7 +226,8 @@ impl Capture {
         self.members.threads.get(&tid).is_some_and(|thread| thread.held)
     }
 
-    /// The sample at which a thread was seized came too early for a stop: another follows it at once and takes its place.
+    /// The sample at which a thread was seized came too early for a stop: another follows it at
+    /// once and takes its place.
     pub(super) fn sample_again(&mut self, tid: u32, first: Box<(SampleRecord, Vec<u8>)>) {
         self.give_up_again(tid);
         let source = Source { user_only: true, ..Source::clock() };
@@ -242,8 +248,8 @@ impl Capture {
         }
     }
 
-    /// Ends the wait for the sample that takes another's place, if this is it. Returns whether it counts: the clock that starts it may
-    /// have ticked again before it was closed.
+    /// Ends the wait for the sample that takes another's place, if this is it. Returns whether it
+    /// counts: the clock that starts it may have ticked again before it was closed.
     pub(super) fn end_again(&mut self, record: &SampleRecord) -> bool {
         if record.address != 0 || record.period != AGAIN_NS {
             return true;
@@ -303,8 +309,8 @@ impl Capture {
         }
     }
 
-    /// Takes in a newborn thread whose birth was read from the ring: also one that is over already, for its end stands
-    /// behind its birth there.
+    /// Takes in a newborn thread whose birth was read from the ring: also one that is over already,
+    /// for its end stands behind its birth there.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
         if !self.members.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
@@ -312,8 +318,8 @@ impl Capture {
         }
     }
 
-    /// The process runs another program: all other threads are gone, every address means something else, and the new
-    /// program is left alone at first.
+    /// The process runs another program: all other threads are gone, every address means something
+    /// else, and the new program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
         if let Some(heap) = &self.settings.heap {
             heap.exec(tgid, sys::monotonic_ns());

@@ -1,8 +1,10 @@
-//! Accesses in a shadow window that may load a line of cache, and what the window does with the line afterwards.
+//! Accesses in a shadow window that may load a line of cache, and what the window does with the
+//! line afterwards.
 //!
-//! Pure. An access loads its line where that was not touched for as long as others take to fill the cache, which the analysis
-//! estimates (`locality_analysis::cacheuse`). Here all are candidates whose line was left alone for as long as the smallest cache
-//! needs at least; they are drawn in the second quarter, so that a quarter of the window lies before them and half of it behind.
+//! Pure. An access loads its line where that was not touched for as long as others take to fill the
+//! cache, which the analysis estimates (`locality_analysis::cacheuse`). Here all are candidates
+//! whose line was left alone for as long as the smallest cache needs at least; they are drawn in
+//! the second quarter, so that a quarter of the window lies before them and half of it behind.
 
 use std::collections::HashMap;
 

@@ -14,7 +14,8 @@ pub const REGISTERS: u8 = 4;
 /// A traced process.
 #[derive(Debug)]
 pub struct Process {
-    /// Who gets its debug registers. A watch takes one register in each thread, so there is one arbiter a process.
+    /// Who gets its debug registers. A watch takes one register in each thread, so there is one
+    /// arbiter a process.
     pub arbiter: Arbiter,
     /// Its live threads.
     pub threads: BTreeSet<u32>,
@@ -35,7 +36,8 @@ pub struct Thread {
     pub tgid: u32,
     /// Whether we hold the ptrace relation.
     pub held: bool,
-    /// When its program began or, once it was released, when its rest ends: it will be seized a while after that.
+    /// When its program began or, once it was released, when its rest ends: it will be seized a
+    /// while after that.
     pub settling_since_ns: Option<u64>,
     /// Newest stop that was served, by the sequence of its sample: each stop is ours once.
     pub served: u64,
@@ -71,7 +73,8 @@ pub struct Again {
     pub first: Box<(SampleRecord, Vec<u8>)>,
 }
 
-/// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows of a second.
+/// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows
+/// of a second.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Imposed {
     window_start_ns: u64,
@@ -99,8 +102,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Adds a thread and, with its first one, the process, whose watches take so many registers by this policy. Returns false
-    /// when it is there already.
+    /// Adds a thread and, with its first one, the process, whose watches take so many registers by
+    /// this policy. Returns false when it is there already.
     pub fn add(&mut self, tgid: u32, tid: u32, (policy, registers): (Policy, u8)) -> bool {
         if self.threads.contains_key(&tid) {
             return false;
@@ -148,7 +151,8 @@ impl Members {
         self.processes.get(&tgid).is_none_or(|process| process.threads.is_empty())
     }
 
-    /// The other threads of a process that are worth watching: the most recently sampled ones first, at most `most`.
+    /// The other threads of a process that are worth watching: the most recently sampled ones
+    /// first, at most `most`.
     pub fn siblings(&self, tgid: u32, of: u32, most: usize) -> Vec<u32> {
         let Some(process) = self.processes.get(&tgid) else { return Vec::new() };
         let mut others: Vec<_> = process.threads.iter().copied().filter(|tid| *tid != of).collect();

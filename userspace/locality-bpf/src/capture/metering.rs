@@ -11,14 +11,16 @@ use super::{
 };
 use crate::kernel::{perf::Event as PerfEvent, ptrace};
 
-/// CPU time between readings of the faster clock: at random, so that they fall into step with no loop, and evenly on a
-/// logarithmic scale, because fast loops are followed through short intervals and slow counters seen to move in long ones. The
-/// shortest is long enough that the thread's caches are its own again and we do not work beside it any more: until half a
-/// millisecond after a stop threads were seen to run at .6 of their speed.
+/// CPU time between readings of the faster clock: at random, so that they fall into step with no
+/// loop, and evenly on a logarithmic scale, because fast loops are followed through short intervals
+/// and slow counters seen to move in long ones. The shortest is long enough that the thread's
+/// caches are its own again and we do not work beside it any more: until half a millisecond after a
+/// stop threads were seen to run at .6 of their speed.
 const PERIODS_NS: (f64, f64) = (400_000.0, 1_200_000.0);
 
-/// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read after 5, 7, 10, 14 and 15
-/// fifths, so that all intervals differ; the last two readings disarm their clocks.
+/// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read
+/// after 5, 7, 10, 14 and 15 fifths, so that all intervals differ; the last two readings disarm
+/// their clocks.
 const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (7, 2)];
 
 /// Clocks of a meter.
@@ -64,7 +66,8 @@ impl Capture {
         taken
     }
 
-    /// The chance of being chosen among the uses that stayed open is known only after the window was read whole.
+    /// The chance of being chosen among the uses that stayed open is known only after the window
+    /// was read whole.
     pub(super) fn weigh_choice(&mut self, window: &WindowTaken, armed: &Arming) {
         let open = window.found.uses.iter().filter(|of_use| of_use.is_open()).count().max(1);
         let Arming::Armed(id, Some(_), companions) = armed else { return };
@@ -75,7 +78,8 @@ impl Capture {
         }
     }
 
-    /// Has the stopped thread tell its progress a few times; returns the number of the list of words that is read.
+    /// Has the stopped thread tell its progress a few times; returns the number of the list of
+    /// words that is read.
     pub(super) fn start_meter(
         &mut self,
         tid: u32,

@@ -1,11 +1,12 @@
 //! The capture thread: stops, watchpoints and ring records of the targets.
 //!
-//! One OS thread holds the ptrace relation, drains the ring, drives the arbiter and arms watchpoints, so that a stop
-//! needs no hand-over. It never touches memory that can block, never symbolises, and tells everything else to the
-//! controller through a channel. Its files: `engine` the loop, `holding` who is
-//! seized, `stops` what ptrace reports, `touches` what the ring
-//! reports, `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `gauge` what traps cost now,
-//! `members` who is traced, `unmet` who is too young, `place` where the thread waits, `event` what it tells.
+//! One OS thread holds the ptrace relation, drains the ring, drives the arbiter and arms
+//! watchpoints, so that a stop needs no hand-over. It never touches memory that can block, never
+//! symbolises, and tells everything else to the controller through a channel. Its files: `engine`
+//! the loop, `holding` who is seized, `stops` what ptrace reports, `touches` what the ring reports,
+//! `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `gauge`
+//! what traps cost now, `members` who is traced, `unmet` who is too young, `place` where the thread
+//! waits, `event` what it tells.
 
 pub mod choice;
 mod code;

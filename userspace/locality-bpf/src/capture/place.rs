@@ -1,15 +1,17 @@
 //! On which processor the capture thread waits, and how a stopped thread gets it back.
 //!
-//! A thread that stops leaves its processor idle, so the capture thread serves it there, with the thread's data in the caches: to wake
-//! an idle processor takes some 100 µs in a virtual machine, and milliseconds where the host has more of them than it can run
-//! (docs/accuracy.md). So it waits, asleep, on the processor of the samples, once a few in a row came from one.
+//! A thread that stops leaves its processor idle, so the capture thread serves it there, with the
+//! thread's data in the caches: to wake an idle processor takes some 100 µs in a virtual machine,
+//! and milliseconds where the host has more of them than it can run (docs/accuracy.md). So it
+//! waits, asleep, on the processor of the samples, once a few in a row came from one.
 //!
-//! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an idle one, but a processor
-//! that runs nothing except idle-priority work passes for idle
-//! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). So the capture thread takes that priority
-//! for the resume and sleeps at once, and the *lifter*, a thread that does nothing else, gives it its own processor and its
-//! priority back. What goes wrong in any of that costs the stopped thread time, at most what the lifter takes to wake; nothing of the traced
-//! program is changed.
+//! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an
+//! idle one, but a processor that runs nothing except idle-priority work passes for idle
+//! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). So
+//! the capture thread takes that priority for the resume and sleeps at once, and the *lifter*, a
+//! thread that does nothing else, gives it its own processor and its priority back. What goes wrong
+//! in any of that costs the stopped thread time, at most what the lifter takes to wake; nothing of
+//! the traced program is changed.
 
 use std::{
     io,
@@ -117,8 +119,9 @@ impl Place {
         self.choice.as_ref().map_or(0, |choice| choice.lifter.thread())
     }
 
-    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we run there too and `may_wait`: no
-    /// other stop waits for us. `is_alone`: no other thread is traced.
+    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we
+    /// run there too and `may_wait`: no other stop waits for us. `is_alone`: no other thread is
+    /// traced.
     pub fn hand_back(
         &mut self,
         cpu: u32,
@@ -205,7 +208,8 @@ impl Lifter {
         self.0.calls.wake();
     }
 
-    /// Has the calling thread wake there when it sleeps, without running there now: the traced thread does. The lifter stays away.
+    /// Has the calling thread wake there when it sleeps, without running there now: the traced
+    /// thread does. The lifter stays away.
     fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
         let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
         if let Err(error) = allowed.without(cpu).assign(self.thread()) {
@@ -214,8 +218,8 @@ impl Lifter {
         self.order(SETTLE | cpu);
     }
 
-    /// Has the calling thread give way to everything until it is lifted. The scheduler may move it, so that it need not move the
-    /// traced thread.
+    /// Has the calling thread give way to everything until it is lifted. The scheduler may move it,
+    /// so that it need not move the traced thread.
     fn step_down(&self, allowed: &sys::Processors) {
         self.0.is_awaited.store(true, Ordering::Release);
         self.order(LIFT);
@@ -307,7 +311,8 @@ mod tests {
         true
     }
 
-    /// Whoever hands a thread its processor back has its priority again soon, elsewhere, and wakes beside it again.
+    /// Whoever hands a thread its processor back has its priority again soon, elsewhere, and wakes
+    /// beside it again.
     #[test]
     fn who_stepped_down_is_lifted() {
         let served = thread::spawn(|| {

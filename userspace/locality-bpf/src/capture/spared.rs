@@ -1,11 +1,12 @@
 //! Who is never traced, so that the tool never stops itself, nor whoever it depends on.
 //!
-//! Ours are this process and its children that run the same program: the watchdog and the window process. (The calibration's child is traced by us, before the trace begins.) Other children
-//! are not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a container collects
-//! orphans. Of a cgroup and of everything, the
-//! processes that started this one, process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
-//! server of a remote session would keep the user from ending the trace. One of those that is named by `-p` is traced without
-//! stops.
+//! Ours are this process and its children that run the same program: the watchdog and the window
+//! process. (The calibration's child is traced by us, before the trace begins.) Other children are
+//! not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a
+//! container collects orphans. Of a cgroup and of everything, the processes that started this one,
+//! process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
+//! server of a remote session would keep the user from ending the trace. One of those that is named
+//! by `-p` is traced without stops.
 //!
 //! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
 
@@ -41,7 +42,8 @@ impl Spared {
         Self { own, ancestors }
     }
 
-    /// Tells the kernel side. A launched command is our child and waits by now; children of who is ours are no targets, its own are.
+    /// Tells the kernel side. A launched command is our child and waits by now; children of who is
+    /// ours are no targets, its own are.
     ///
     /// # Errors
     /// It has no room.
@@ -84,8 +86,8 @@ impl Spared {
     }
 }
 
-/// Whether a process runs the program file of this one. A child that gave up its rights does not show its program to a
-/// tracer without `CAP_SYS_PTRACE`; only helpers of ours do so.
+/// Whether a process runs the program file of this one. A child that gave up its rights does not
+/// show its program to a tracer without `CAP_SYS_PTRACE`; only helpers of ours do so.
 fn runs_our_program(pid: u32) -> bool {
     let file = |path: String| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
     match (file(format!("/proc/{pid}/exe")), file("/proc/self/exe".to_owned())) {

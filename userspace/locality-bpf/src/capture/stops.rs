@@ -1,7 +1,7 @@
 //! What ptrace reports: our own stops at samples, signals of the program, births, program changes, ends.
 //!
-//! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a signal that we sent
-//! ourselves is swallowed.
+//! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a
+//! signal that we sent ourselves is swallowed.
 
 use locality_analysis::{arbiter::WatchKey as ArbiterKey, model::Access};
 use locality_common::{record::SampleRecord, rules};
@@ -22,7 +22,8 @@ use crate::{
 /// `si_code` of a signal that the kernel sent, as `bpf_send_signal_thread` does.
 const SI_KERNEL: i32 = 0x80;
 
-/// `si_code` of a debug exception whose status register says nothing (`TRAP_BRKPT` in the kernel's siginfo.h).
+/// `si_code` of a debug exception whose status register says nothing (`TRAP_BRKPT` in the kernel's
+/// siginfo.h).
 const TRAP_WITHOUT_STATUS: i32 = 1;
 
 /// One byte of code that raises such an exception by itself (`INT1`).
@@ -34,7 +35,8 @@ const IMPOSED_STOP_MIN_NS: u64 = 40_000;
 /// A thread whose signals cost too much is left alone for so long: they may come in bursts.
 const REST_NS: u64 = 10_000_000_000;
 
-/// Addresses below this belong to nobody (`vm.mmap_min_addr`); computed ones come from an unknown segment base.
+/// Addresses below this belong to nobody (`vm.mmap_min_addr`); computed ones come from an unknown
+/// segment base.
 const LOWEST_ADDRESS: u64 = 4096;
 
 /// Highest user address with four-level paging, and with five-level paging unless a program asks for more.
@@ -71,8 +73,8 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// One of the words of a sample's own access, each with the same chance, by the sample's own entropy: the clock is
-    /// nanosecond-grained.
+    /// One of the words of a sample's own access, each with the same chance, by the sample's own
+    /// entropy: the clock is nanosecond-grained.
     pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
         let words = access.words().count() as u64;
         let word = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
@@ -88,7 +90,8 @@ impl From<Candidate> for Wish {
     }
 }
 
-/// From a stop to the moment at which this thread, which waits for it, runs: at most, but for a machine that takes its CPUs away.
+/// From a stop to the moment at which this thread, which waits for it, runs: at most, but for a
+/// machine that takes its CPUs away.
 const WAKING_NS: u64 = 150_000;
 
 impl Capture {
@@ -108,8 +111,9 @@ impl Capture {
         }
     }
 
-    /// Ours is a signal from the kernel, with the number that the newest sample of this thread chose, once a sample: the
-    /// kernel itself sends `SIGURG` for a socket and `SIGWINCH` for a terminal. Returns the sample's sequence.
+    /// Ours is a signal from the kernel, with the number that the newest sample of this thread
+    /// chose, once a sample: the kernel itself sends `SIGURG` for a socket and `SIGWINCH` for a
+    /// terminal. Returns the sample's sequence.
     fn our_stop(&self, tid: u32, signal: i32) -> Option<u64> {
         let thread = self.members.threads.get(&tid)?;
         let candidate = rules::STOP_SIGNALS.contains(&(signal as u32));
@@ -217,8 +221,9 @@ impl Capture {
         );
     }
 
-    /// For how long the thread of a sample stands. It stops at the sample, unless another thread takes its CPU before it is back in user mode:
-    /// then it stops when its turn comes again, and we are woken by that.
+    /// For how long the thread of a sample stands. It stops at the sample, unless another thread
+    /// takes its CPU before it is back in user mode: then it stops when its turn comes again, and
+    /// we are woken by that.
     fn stopped_for(&self, record: &SampleRecord) -> u64 {
         let since_ns = record.header.time_ns.max(self.woken_ns.saturating_sub(WAKING_NS));
         sys::monotonic_ns().saturating_sub(since_ns)
@@ -250,8 +255,9 @@ impl Capture {
         }
     }
 
-    /// Ends the watches of a process that have had their reuse for so long that a touch behind it would not count any more: they
-    /// were in before the arbiter's next decisions, which must not change their weight.
+    /// Ends the watches of a process that have had their reuse for so long that a touch behind it
+    /// would not count any more: they were in before the arbiter's next decisions, which must not
+    /// change their weight.
     pub(super) fn end_waiting(&mut self, tgid: u32) {
         let now_ns = sys::monotonic_ns();
         let Some(process) = self.members.processes.get_mut(&tgid) else { return };
@@ -355,8 +361,9 @@ impl Capture {
         Some(Arming::Armed(id, of_use, companions))
     }
 
-    /// Watches other words of the same line with the registers that nobody has, until the process' next sample needs them:
-    /// the first of all touches is the line's reuse. In the owner alone; best effort.
+    /// Watches other words of the same line with the registers that nobody has, until the process'
+    /// next sample needs them: the first of all touches is the line's reuse. In the owner alone;
+    /// best effort.
     fn arm_companions(
         &mut self,
         follows: u64,
@@ -390,7 +397,8 @@ impl Capture {
         armed
     }
 
-    /// Arms a watch in its owner for so many traps, with a register that the arbiter has left; false where the kernel refuses.
+    /// Arms a watch in its owner for so many traps, with a register that the arbiter has left;
+    /// false where the kernel refuses.
     pub(super) fn arm_beside(&mut self, mut watch: Watch, traps: u32, starter: Option<&PerfEvent>) -> bool {
         let announced = self.kernel.add_watch(watch.key(), watch.state());
         if let Err(error) =
@@ -438,7 +446,8 @@ impl Capture {
         }
     }
 
-    /// A signal of the program: deliver it. Where they are so many that the stops cost too much, let the thread go.
+    /// A signal of the program: deliver it. Where they are so many that the stops cost too much,
+    /// let the thread go.
     fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
         add(&self.costs.foreign_stops, 1);
         if !self.members.threads.contains_key(&tid) {
@@ -483,8 +492,9 @@ impl Capture {
         }
     }
 
-    /// The parent's half of a birth. Where births are so many that they cost too much, they are read from the ring from
-    /// now on, and the newborn are seized while they run, if they live for long enough.
+    /// The parent's half of a birth. Where births are so many that they cost too much, they are
+    /// read from the ring from now on, and the newborn are seized while they run, if they live for
+    /// long enough.
     fn on_parent_of_birth(&mut self, tid: u32) {
         add(&self.costs.birth_stops, 1);
         if self.imposes_too_much(tid)
@@ -496,7 +506,8 @@ impl Capture {
         self.resume(tid, 0);
     }
 
-    /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have a start time.
+    /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have
+    /// a start time.
     fn charge_imposed_stop(&self) -> u64 {
         let stops = get(&self.costs.stops).max(1);
         let cost_ns =
@@ -651,10 +662,12 @@ impl Capture {
 
 /// Whether a thread is about to get `SIGTRAP` for a trap of ours that lost its cause, and would die of it.
 ///
-/// In a virtual machine the host may lose the guest's debug status between the trap and the handler's look at it (KVM
-/// before Linux 6.14, as far as we can tell: the host could not be looked into). The kernel then takes the watchpoint's trap for an `INT1` of the program (`exc_debug_user` in arch/x86/kernel/traps.c). Measured
-/// here: about one trap in 36,000. A real `INT1` stands before the instruction pointer, or at it: some hosts with AMD processors do not go on
-/// behind it, and a program that does that by itself in its handler would trap for ever.
+/// In a virtual machine the host may lose the guest's debug status between the trap and the
+/// handler's look at it (KVM before Linux 6.14, as far as we can tell: the host could not be looked
+/// into). The kernel then takes the watchpoint's trap for an `INT1` of the program
+/// (`exc_debug_user` in arch/x86/kernel/traps.c). Measured here: about one trap in 36,000. A real
+/// `INT1` stands before the instruction pointer, or at it: some hosts with AMD processors do not go
+/// on behind it, and a program that does that by itself in its handler would trap for ever.
 fn is_stray_trap(tid: u32) -> bool {
     let Ok(registers) = ptrace::registers(tid) else { return false };
     let is_other = |at| ptrace::code_byte(tid, at).is_ok_and(|byte| byte != INT1);
@@ -670,13 +683,14 @@ pub(super) fn warm_up() {
     std::hint::black_box(first_access(&code, &Registers::default()).ok());
 }
 
-/// The first access at or after the instruction that the registers point to, if it is one that a watchpoint can cover.
+/// The first access at or after the instruction that the registers point to, if it is one that a
+/// watchpoint can cover.
 pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
     watchable(next_access(record, registers)?)
 }
 
-/// The access that the hardware sampled, some instructions before the interrupt. Of its instruction only size and direction
-/// are taken, for the registers are those of the interrupt.
+/// The access that the hardware sampled, some instructions before the interrupt. Of its instruction
+/// only size and direction are taken, for the registers are those of the interrupt.
 pub(super) fn sampled_access(
     record: &SampleRecord,
     interrupted: Registers,
@@ -734,7 +748,8 @@ mod tests {
 
     #[test]
     fn a_sampled_access_is_where_the_hardware_says() {
-        // `mov eax, [rbx + 8]`, and what loads into `rbx` afterwards: the registers no longer tell the address.
+        // `mov eax, [rbx + 8]`, and what loads into `rbx` afterwards: the registers no longer tell
+        // the address.
         let record = sampled(&[0x8b, 0x43, 0x08, 0x90, 0x48, 0x8b, 0x1e]);
         let later = Registers { rip: 0x1004, rsi: 0x7000_1000, rbx: 0x5555_0000, ..Registers::default() };
         let access = sampled_access(&record, later).unwrap();

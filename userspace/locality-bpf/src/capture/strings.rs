@@ -1,15 +1,18 @@
 //! What a watch costs besides its traps, and when watches are withdrawn for it.
 //!
-//! While a debug register is armed, some processors carry a repeated string instruction out element by element: `rep movsb` 36 times slower
-//! (`calibrate` measures it; AMD Zen 5 here), whatever it touches, the kernel's copies of a system call and its clearing of pages included. Cost = lost ×
-//! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a process with watched words met one, and
-//! the CPU time of such processes.
+//! While a debug register is armed, some processors carry a repeated string instruction out element
+//! by element: `rep movsb` 36 times slower (`calibrate` measures it; AMD Zen 5 here), whatever it
+//! touches, the kernel's copies of a system call and its clearing of pages included. Cost = lost ×
+//! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a
+//! process with watched words met one, and the CPU time of such processes.
 //!
-//! Watching may go on until that exceeds its part of the budget, and what was saved of it within some seconds, by an overdraft, which is drawn at random, between very little
-//! and seconds of that part; then every watch is withdrawn, and none is armed before the debt is paid. The end does not depend on when
-//! the watched words would be touched again, so the watches are censored as those that others replace. Sources of error: the share is
-//! one for all traced processes and the whole trace; what `rep movsb` loses is taken for all string instructions, which is too much
-//! for wider ones.
+//! Watching may go on until that exceeds its part of the budget, and what was saved of it within
+//! some seconds, by an overdraft, which is drawn at random, between very little and seconds of that
+//! part; then every watch is withdrawn, and none is armed before the debt is paid. The end does not
+//! depend on when the watched words would be touched again, so the watches are censored as those
+//! that others replace. Sources of error: the share is one for all traced processes and the whole
+//! trace; what `rep movsb` loses is taken for all string instructions, which is too much for wider
+//! ones.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -31,7 +34,8 @@ const PART: f64 = 0.4;
 const OVERDRAFT_S: f64 = 2.5;
 const HALVINGS: f64 = 6.0;
 
-/// CPU time whose allowance may be saved: a tick in a string instruction stands for as much as some seconds allow.
+/// CPU time whose allowance may be saved: a tick in a string instruction stands for as much as some
+/// seconds allow.
 const SAVED_S: f64 = 10.0;
 
 /// What is believed before anything was seen: ticks, and those of them in string instructions.
@@ -40,8 +44,8 @@ const BELIEVED: [f64; 2] = [1.0, 0.02];
 /// A share of armed time that is lost, below which nobody wakes up for it.
 const LITTLE: f64 = 0.01;
 
-/// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for less it would not, beside the thread
-/// that it watches.
+/// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for
+/// less it would not, beside the thread that it watches.
 const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
 /// The account of it. Pure: it is told what clocks and counters say.
@@ -67,7 +71,8 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// `budget`: share of the targets' CPU time; `lost`: of the time in a string instruction, while a watch is armed.
+    /// `budget`: share of the targets' CPU time; `lost`: of the time in a string instruction, while
+    /// a watch is armed.
     pub fn new(budget: f64, lost: f64) -> Self {
         let lost = if lost < LEAST_LOST { 0.0 } else { lost };
         Self {
@@ -166,7 +171,8 @@ impl Capture {
         if self.strings.is_needed() {
             // Of one that is gone, what was counted last must do.
             let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
-            // A trap is read a while after it ended the watch; what its threads may have run since does not count.
+            // A trap is read a while after it ended the watch; what its threads may have run since
+            // does not count.
             let process = self.members.processes.get(&tgid);
             let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
             let since_ns = sys::monotonic_ns().saturating_sub(since_ns);
@@ -189,7 +195,8 @@ impl Capture {
         self.strings.may_arm(cpu_ns, random)
     }
 
-    /// Keeps the account, and withdraws every watch when they have cost too much. Returns how long the thread may sleep.
+    /// Keeps the account, and withdraws every watch when they have cost too much. Returns how long
+    /// the thread may sleep.
     pub(super) fn tend_strings(&mut self) -> Option<Duration> {
         let due_ns = std::mem::take(&mut self.strings.due_ns);
         if !self.strings.is_needed() || self.strings.armed.is_empty() {
@@ -267,7 +274,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Watches all the time that it may for so long; returns the shares of CPU time that were lost and watched.
+    /// Watches all the time that it may for so long; returns the shares of CPU time that were lost
+    /// and watched.
     fn follow(share: f64, lost: f64, seconds: u64) -> (f64, f64) {
         let mut random = fastrand::Rng::with_seed(5);
         let mut strings = Strings::new(0.01, lost);

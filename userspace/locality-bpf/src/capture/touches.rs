@@ -203,8 +203,9 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
-    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which stands then, the kernel touched more often than is
-    /// passed over, or string instructions cost too much meanwhile.
+    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which
+    /// stands then, the kernel touched more often than is passed over, or string instructions cost
+    /// too much meanwhile.
     pub(super) fn end_unseen(&mut self, id: u64, ended_ns: u64) {
         let Some(watch) = self.watches.remove(id) else { return };
         let p_survive = self.survival(&watch);
@@ -263,8 +264,8 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// CPU time of the thread since the kernel side was done with the touch before this one, if we took nothing of it meanwhile but
-    /// for the traps themselves.
+    /// CPU time of the thread since the kernel side was done with the touch before this one, if we
+    /// took nothing of it meanwhile but for the traps themselves.
     pub(super) fn gap_since(self, trap: &Trap, before: Self) -> Option<u64> {
         since_ns(trap).filter(|_| self.begun_ns == before.behind_ns)
     }
@@ -283,9 +284,9 @@ fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
     Reuse { trap, distance }
 }
 
-/// What takes the place of a near reuse's own distance, where the interval that ends with `again` is one between the same
-/// instructions, near too, and of two, or of one with elements smaller than a word, no shorter than cold caches explain (`rules::stands_for`,
-/// `rules::is_alike`).
+/// What takes the place of a near reuse's own distance, where the interval that ends with `again`
+/// is one between the same instructions, near too, and of two, or of one with elements smaller than
+/// a word, no shorter than cold caches explain (`rules::stands_for`, `rules::is_alike`).
 fn measured_again(
     watch: &Watch,
     reuse: &Reuse,
@@ -312,7 +313,8 @@ fn measured_again(
     })
 }
 
-/// Whether the access behind the first trap is that of the second one: hardly anything is executed in between.
+/// Whether the access behind the first trap is that of the second one: hardly anything is executed
+/// in between.
 fn follows_at_once(first: &Trap, second: &Trap) -> bool {
     const LONGEST_INSTRUCTION: u64 = 15;
     let TouchRecord { code, regs, address, .. } = &first.record;
@@ -341,7 +343,8 @@ fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
     (same && is_own(from) && is_own(to)).then(|| Box::new([moment(from), moment(to)]))
 }
 
-/// CPU time of the thread since the watch's last touch, where the kernel side told when it was done with that.
+/// CPU time of the thread since the watch's last touch, where the kernel side told when it was done
+/// with that.
 fn since_touch_ns(trap: &Trap, before: Ours, ours: Ours) -> Option<u64> {
     let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
     since_ns(trap).map(|since_ns| since_ns.saturating_sub(ours_ns))
@@ -354,8 +357,8 @@ fn since_ns(trap: &Trap) -> Option<u64> {
     known.then(|| enabled_ns.saturating_sub(since_ns))
 }
 
-/// Accesses of the thread from one touch to another, where both are its own and its counters were read at both. Traps run in
-/// the kernel, which is not counted, so none of ours are among them.
+/// Accesses of the thread from one touch to another, where both are its own and its counters were
+/// read at both. Traps run in the kernel, which is not counted, so none of ours are among them.
 fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
     let same = from.header.tid == to.header.tid;
     let read = from.accesses != NOT_COUNTED && to.accesses != NOT_COUNTED;
@@ -364,9 +367,10 @@ fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
 
 /// CPU time of the process between use and reuse.
 ///
-/// In one thread it is the thread's own clock, read behind the use and at the reuse, less what our ticks and
-/// traps took meanwhile. Between threads it is the process's clock, read when the watch was armed and now, less the time since the
-/// trap; that is exact to the delay of the ring, some 50 µs for each thread that runs.
+/// In one thread it is the thread's own clock, read behind the use and at the reuse, less what our
+/// ticks and traps took meanwhile. Between threads it is the process's clock, read when the watch
+/// was armed and now, less the time since the trap; that is exact to the delay of the ring, some 50
+/// µs for each thread that runs.
 fn distance_ns(watch: &Watch, reuse: &Trap, ours: Ours) -> u64 {
     if let Some((used, before)) = &watch.used
         && used.record.header.tid == reuse.record.header.tid

@@ -1,5 +1,6 @@
-//! Newborn threads and processes of which only the ring has told: they enter the books at their first sample, or when they have lived for some
-//! milliseconds. Most that end sooner cost nothing else, where births come in storms.
+//! Newborn threads and processes of which only the ring has told: they enter the books at their
+//! first sample, or when they have lived for some milliseconds. Most that end sooner cost nothing
+//! else, where births come in storms.
 
 use std::{
     collections::{HashMap, VecDeque},

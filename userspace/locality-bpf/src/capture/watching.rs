@@ -1,7 +1,8 @@
 //! The armed watchpoints: perf events in threads, and the entry in the kernel's watch map.
 //!
-//! A watch is announced in the map before its first event is armed and forgotten after the last is closed, so that a
-//! trap always finds what it belongs to. Not here: who gets a register (`locality_analysis::arbiter`).
+//! A watch is announced in the map before its first event is armed and forgotten after the last is
+//! closed, so that a trap always finds what it belongs to. Not here: who gets a register
+//! (`locality_analysis::arbiter`).
 
 use std::{collections::HashMap, io, os::fd::BorrowedFd};
 
@@ -28,8 +29,8 @@ pub struct Followed {
     pub word: u64,
 }
 
-/// Most touches by the kernel that a watch passes over; the next one ends it, without a reuse. Each costs a trap, and where the kernel
-/// copies byte by byte a copied word has eight.
+/// Most touches by the kernel that a watch passes over; the next one ends it, without a reuse. Each
+/// costs a trap, and where the kernel copies byte by byte a copied word has eight.
 const PASSES: u64 = 64;
 
 /// One armed watch.
@@ -45,7 +46,8 @@ pub struct Watch {
     pub earlier: u32,
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
-    /// No later interval of two instructions that take turns may take the place of that to the reuse; of one instruction only one that is alike.
+    /// No later interval of two instructions that take turns may take the place of that to the
+    /// reuse; of one instruction only one that is alike.
     pub no_turns: bool,
     /// Touches by the kernel are passed over.
     pub user_only: bool,

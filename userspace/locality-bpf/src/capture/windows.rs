@@ -23,9 +23,9 @@ use super::{
     stops::USER_CODE_64,
 };
 
-/// Uses drawn in a window: many, because a stop is dear and a use in it cheap. With eight, most windows of python
-/// had none that stays open and can be watched. From [`ENOUGH`] windows on fewer and fewer, because
-/// windows tell more than uses of one, and a report's time grows with the uses.
+/// Uses drawn in a window: many, because a stop is dear and a use in it cheap. With eight, most
+/// windows of python had none that stays open and can be watched. From [`ENOUGH`] windows on fewer
+/// and fewer, because windows tell more than uses of one, and a report's time grows with the uses.
 const USES: (usize, usize) = (64, 8);
 
 /// Windows of a trace with the most uses.
@@ -37,9 +37,10 @@ fn uses(windows: u64) -> usize {
     (most as u64 * ENOUGH / windows.max(ENOUGH)).max(least as u64) as usize
 }
 
-/// Instructions of windows and the pages that they may read, each with the share of windows that are at least so long, in
-/// hundredths. A page costs about as much as sixty instructions, so that random accesses would make a short window dear. The
-/// long ones are what half of the default `--max-stop` has room for.
+/// Instructions of windows and the pages that they may read, each with the share of windows that
+/// are at least so long, in hundredths. A page costs about as much as sixty instructions, so that
+/// random accesses would make a short window dear. The long ones are what half of the default
+/// `--max-stop` has room for.
 const LENGTHS: [(u64, u64, u8); 2] = [(25_000, 300, 20), (3_000, 60, 100)];
 
 /// A word that is touched more often before its use is not watched: each touch is a trap.
@@ -48,11 +49,12 @@ const EARLIER_MAX: u32 = 16;
 /// A process' mappings are read again after so long if a window met code outside of those known.
 const MAPS_AGE_NS: u64 = 1_000_000_000;
 
-/// Results of a system call that the kernel will start again (`ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
-/// `ERESTART_RESTARTBLOCK` in the kernel's include/linux/errno.h).
+/// Results of a system call that the kernel will start again (`ERESTARTSYS`, `ERESTARTNOINTR`,
+/// `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK` in the kernel's include/linux/errno.h).
 const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 
-/// The memory words that meters shall read: the number of the list, and the list, by process. The assembler learns them.
+/// The memory words that meters shall read: the number of the list, and the list, by process. The
+/// assembler learns them.
 pub type Wanted = Arc<Mutex<HashMap<u32, (u32, [u64; METER_WORDS])>>>;
 
 /// A window that was just taken. What it holds lies with the helper until the next one is.
@@ -76,8 +78,8 @@ impl Taken<'_> {
         gauge::words(self.window.as_ref().ok()?.events())
     }
 
-    /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that its meter reads, if it
-    /// has one.
+    /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that
+    /// its meter reads, if it has one.
     pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
         let mut kept = Kept::default();
         let (end, gone, found, first, is_known) = match self.window {
@@ -168,7 +170,8 @@ impl Windows {
         }
     }
 
-    /// Makes a process known, or its mappings anew. Not in a stop: reading the mappings of a large process takes long.
+    /// Makes a process known, or its mappings anew. Not in a stop: reading the mappings of a large
+    /// process takes long.
     pub fn know(&mut self, pid: u32, now_ns: u64) {
         let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { return };
         let mut known_ranges = ranges(&String::from_utf8_lossy(&maps));

@@ -1,7 +1,7 @@
 //! Whether text is printed in colours: `--color`, then the variables that people set for all programs.
 //!
-//! `NO_COLOR` (no-color.org) goes before `CLICOLOR_FORCE`, and that before `CLICOLOR` (bixense.com/clicolors). A terminal of
-//! type `dumb` shows none.
+//! `NO_COLOR` (no-color.org) goes before `CLICOLOR_FORCE`, and that before `CLICOLOR`
+//! (bixense.com/clicolors). A terminal of type `dumb` shows none.
 
 use std::{ffi::OsString, io::IsTerminal};
 

@@ -1,7 +1,9 @@
-//! From words to [`Cli`]: options before a command, colours of the parser's own pages, hints that the parser does not give.
+//! From words to [`Cli`]: options before a command, colours of the parser's own pages, hints that
+//! the parser does not give.
 //!
-//! The parser knows options of a trace before a command and options of the command after it. Here words before a command go
-//! behind its name, so that `-q doctor` and `--format json report FILE` mean what they say.
+//! The parser knows options of a trace before a command and options of the command after it. Here
+//! words before a command go behind its name, so that `-q doctor` and `--format json report FILE`
+//! mean what they say.
 
 use std::ffi::{OsStr, OsString};
 

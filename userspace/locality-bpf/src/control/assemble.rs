@@ -1,7 +1,7 @@
 //! Turns events of the capture thread into rows of the model: unwinds, symbolises, gives out ids, writes.
 //!
-//! Runs in a thread of its own, because reading a program's debug information for the first time may take long. Each
-//! address is symbolised once. Not here: anything that stops or watches.
+//! Runs in a thread of its own, because reading a program's debug information for the first time
+//! may take long. Each address is symbolised once. Not here: anything that stops or watches.
 
 mod data;
 
@@ -54,7 +54,8 @@ pub struct Tally {
     pub stale_traps: u64,
     /// Watched uses in memory that other processes share.
     pub shared: SharedUses,
-    /// Files whose debug information was not read, because it could harm the reader; some of them where there are many.
+    /// Files whose debug information was not read, because it could harm the reader; some of them
+    /// where there are many.
     pub refused_files: BTreeSet<String>,
 }
 
@@ -121,8 +122,8 @@ impl std::fmt::Debug for Assembler {
 }
 
 impl Assembler {
-    /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for blocks where allocations are followed.
-    /// Must be used in the thread that made it.
+    /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
+    /// blocks where allocations are followed. Must be used in the thread that made it.
     pub fn new(store: Store, origin_ns: u64, pace: Pace, clock: Periods, heap: Option<Heap>) -> Self {
         let processes = Processes::new();
         Self {
@@ -346,7 +347,8 @@ impl Assembler {
         self.store.sample(id, &sample);
     }
 
-    /// Writes a window's uses; returns their ids, stacks and accesses in order, and for how long they were left alone.
+    /// Writes a window's uses; returns their ids, stacks and accesses in order, and for how long
+    /// they were left alone.
     fn window(
         &mut self,
         sample: SampleId,

@@ -63,8 +63,9 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long after a sample nothing is done with it: short distances and the thread's speed are measured then, and what we do on a
-/// processor that shares caches and units with the thread's makes it slower.
+/// How long after a sample nothing is done with it: short distances and the thread's speed are
+/// measured then, and what we do on a processor that shares caches and units with the thread's
+/// makes it slower.
 const QUIET_NS: u64 = 5_000_000;
 /// Events in the queue from which there is no time for that.
 const MANY: usize = 64;

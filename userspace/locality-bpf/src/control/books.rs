@@ -1,4 +1,5 @@
-//! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader must know.
+//! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader
+//! must know.
 
 use std::{
     sync::{
@@ -71,7 +72,8 @@ const NOTABLE: Duration = Duration::from_secs(1);
 /// The longest wait that was seen; the capture thread ends before the report is written.
 static LONGEST_WAIT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Time in which the controller or the capture thread was ready to run and had no processor, where it is notable.
+/// Time in which the controller or the capture thread was ready to run and had no processor, where
+/// it is notable.
 pub fn starved() -> Option<Duration> {
     let waited = proc::longest_wait(capture::THREAD);
     let before = LONGEST_WAIT_NS.fetch_max(waited.as_nanos() as u64, Ordering::Relaxed);
@@ -151,7 +153,8 @@ impl Books<'_> {
         }
     }
 
-    /// The run for the report; `ended_by` is empty while it runs; `pacing`: samples a second, and accesses a hardware sample.
+    /// The run for the report; `ended_by` is empty while it runs; `pacing`: samples a second, and
+    /// accesses a hardware sample.
     pub fn run(
         &self,
         pids: &[u32],
@@ -192,7 +195,8 @@ impl Books<'_> {
         }
     }
 
-    /// Sentences that the reader of the report needs, for kernel counters that stood at `before` when it began.
+    /// Sentences that the reader of the report needs, for kernel counters that stood at `before`
+    /// when it began.
     pub fn notices(
         &self,
         tally: &Tally,
@@ -402,8 +406,8 @@ fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     notices
 }
 
-/// What must be said of a probed program that ended by a trap: code with a breakpoint in it ran where the kernel does not know of the
-/// breakpoint, or a return came that the kernel had given up.
+/// What must be said of a probed program that ended by a trap: code with a breakpoint in it ran
+/// where the kernel does not know of the breakpoint, or a return came that the kernel had given up.
 pub fn ended_by_a_trap(signal: i32) -> Option<String> {
     matches!(signal, libc::SIGTRAP | libc::SIGILL).then(|| {
         format!(

@@ -1,12 +1,14 @@
 //! Measures what a clock tick and a watchpoint trap cost on this machine, on a child process of ours.
 //!
-//! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in which a sample was taken.
-//! Trap: the child times single accesses to a watched word; the price is the median, less that of unwatched ones. Once more with
-//! events that disarm themselves at each. Reading of a meter:
-//! as a tick, but the lower quartile. Waking:
-//! the spinning child is stopped by a signal and resumed; the price is the lower quartile from our resuming it to the end
-//! of the gap. The child rests between slices of some milliseconds, and while it waits for orders: another program that wants its processor
-//! waits for one slice only. String instructions: the child copies pages, without a watched word and with one that it does not touch. Sources of error: the child's stack and caches are small, so a tick that copies a deep stack costs more.
+//! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in
+//! which a sample was taken. Trap: the child times single accesses to a watched word; the price is
+//! the median, less that of unwatched ones. Once more with events that disarm themselves at each.
+//! Reading of a meter: as a tick, but the lower quartile. Waking: the spinning child is stopped by
+//! a signal and resumed; the price is the lower quartile from our resuming it to the end of the
+//! gap. The child rests between slices of some milliseconds, and while it waits for orders: another
+//! program that wants its processor waits for one slice only. String instructions: the child copies
+//! pages, without a watched word and with one that it does not touch. Sources of error: the child's
+//! stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
     arch::asm,
@@ -59,8 +61,8 @@ const NAP: Duration = Duration::from_micros(100);
 const SLICE_NS: u64 = 4_000_000;
 const REST_NS: u64 = 1_000_000;
 
-/// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual machines, so that the
-/// budget holds.
+/// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual
+/// machines, so that the budget holds.
 const GUESS: Prices = Prices {
     tick_ns: 30_000,
     trap_ns: 20_000,
@@ -114,8 +116,8 @@ impl Child {
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // SAFETY: system calls with plain arguments: the child does not outlive us, also when we were killed
-                // before it said so.
+                // SAFETY: system calls with plain arguments: the child does not outlive us, also
+                // when we were killed before it said so.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::prctl(libc::PR_SET_NAME, CHILD.as_ptr());
@@ -198,7 +200,8 @@ impl Drop for Child {
     }
 }
 
-/// A trap that lost its cause (`capture::stops::is_stray_trap`) must not end the child: it has nobody to swallow the signal.
+/// A trap that lost its cause (`capture::stops::is_stray_trap`) must not end the child: it has
+/// nobody to swallow the signal.
 fn survive_stray_traps() {
     extern "C" fn ignore(_: libc::c_int) {}
     let handler: extern "C" fn(libc::c_int) = ignore;
@@ -338,8 +341,8 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
     measured
 }
 
-/// Whether a tick still costs about what it cost when these prices were measured: a look of some milliseconds. Must be called while the
-/// process has one thread; leaves the ring empty.
+/// Whether a tick still costs about what it cost when these prices were measured: a look of some
+/// milliseconds. Must be called while the process has one thread; leaves the ring empty.
 pub fn probe(object: &mut Object, ring: &mut Ring, prices: &Prices) -> Result<bool> {
     let mut child = Child::start().context("cannot start the calibration child")?;
     object.add_target(child.pid)?;
@@ -378,8 +381,9 @@ fn readings(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u
         _ => None,
     };
     let gaps = child.gaps(noted?);
-    // The lower quartile: readings go on through the whole trace, and while these milliseconds are noisy their median says two or
-    // three times as much (15 to 45 µs were seen from one start to the next).
+    // The lower quartile: readings go on through the whole trace, and while these milliseconds are
+    // noisy their median says two or three times as much (15 to 45 µs were seen from one start to
+    // the next).
     price(&gaps, ring, at, 4).context("the meter did not fire while a process ran")
 }
 
@@ -400,8 +404,8 @@ fn price(
     (!costs_ns.is_empty()).then(|| quantile(costs_ns, parts))
 }
 
-/// A trap that stays armed, what of it lies outside of the program that records it, and what it takes to disarm an event
-/// beyond the first.
+/// A trap that stays armed, what of it lies outside of the program that records it, and what it
+/// takes to disarm an event beyond the first.
 fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<[u64; 3]> {
     let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
     let (trap_ns, gaps_ns) = timed_traps(child, object, ring, Event::enable)?;
@@ -411,8 +415,8 @@ fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<[u64
     Ok([less(trap_ns), less(median(gaps_ns)), last_ns.saturating_sub(trap_ns)])
 }
 
-/// Median time of an access that traps, each time with an event of its own, enabled by `enable`, and the times from when the
-/// kernel side was done with it to the next one.
+/// Median time of an access that traps, each time with an event of its own, enabled by `enable`,
+/// and the times from when the kernel side was done with it to the next one.
 fn timed_traps(
     child: &mut Child,
     object: &mut Object,

@@ -1,7 +1,8 @@
 //! What starts samples: on each CPU a software clock or the events that sample accesses.
 //!
-//! Each CPU has periods of its own that change at random, because threads that are stopped at once wait for each other: clocks which start together
-//! and have the same period tick together for ever.
+//! Each CPU has periods of its own that change at random, because threads that are stopped at once
+//! wait for each other: clocks which start together and have the same period tick together for
+//! ever.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -42,8 +43,9 @@ struct Cpu {
     changed_ns: u64,
 }
 
-/// What the ticks of a software clock stand for: with each the kernel tells the period that the clock was opened with, however it was
-/// changed since (`last_period`, which `perf_swevent_hrtimer` in kernel/events/core.c tells, is brought up to date for counters only).
+/// What the ticks of a software clock stand for: with each the kernel tells the period that the
+/// clock was opened with, however it was changed since (`last_period`, which `perf_swevent_hrtimer`
+/// in kernel/events/core.c tells, is brought up to date for counters only).
 ///
 /// A change begins the running period anew, so that the first tick behind it stands for what had run, too.
 #[derive(Debug, Clone)]
@@ -72,7 +74,8 @@ impl Change {
     }
 }
 
-/// Latest changes that are kept of a CPU: of many minutes. A sample that waits to be weighed for longer has the oldest period.
+/// Latest changes that are kept of a CPU: of many minutes. A sample that waits to be weighed for
+/// longer has the oldest period.
 const CHANGES: usize = 1024;
 
 impl Periods {
@@ -189,8 +192,9 @@ impl Clock {
         }
     }
 
-    /// Changes the period of each CPU to what it shall have, if it is time to: each change starts the running period anew, so that changes
-    /// in quick succession would keep the clock from ever firing. `spent`: what [`Speed::learn`] wants.
+    /// Changes the period of each CPU to what it shall have, if it is time to: each change starts
+    /// the running period anew, so that changes in quick succession would keep the clock from ever
+    /// firing. `spent`: what [`Speed::learn`] wants.
     pub fn steer(&mut self, period_ns: impl Fn(u32) -> u64, now_ns: u64, spent: (u64, u64)) {
         let Self { cpus, learnt_ns, periods, speed, .. } = self;
         for cpu in cpus {
@@ -227,8 +231,8 @@ impl Clock {
     }
 }
 
-/// How many accesses the targets make in a nanosecond of CPU time, to turn a period of time into one of accesses. It steers the
-/// number of samples only: each tells the period that it had.
+/// How many accesses the targets make in a nanosecond of CPU time, to turn a period of time into
+/// one of accesses. It steers the number of samples only: each tells the period that it had.
 #[derive(Debug, Clone, Copy)]
 struct Speed {
     accesses_per_ns: f64,

@@ -1,7 +1,9 @@
-//! CPU time of the targets over a trace. Processes that live are read; of those that ended the capture thread knows how much they used,
-//! because one that lives for milliseconds is gone before anybody reads it.
+//! CPU time of the targets over a trace. Processes that live are read; of those that ended the
+//! capture thread knows how much they used, because one that lives for milliseconds is gone before
+//! anybody reads it.
 //!
-//! Source of error: a process that its parent has taken leave of before we look is known up to its last scheduler tick only.
+//! Source of error: a process that its parent has taken leave of before we look is known up to its
+//! last scheduler tick only.
 
 use std::collections::HashMap;
 
@@ -27,8 +29,8 @@ impl CpuTimes {
         self.live.entry(pid).or_insert((base_ns, base_ns));
     }
 
-    /// Counts a process that was met during the trace: all of its time when it was born after `start_ticks`, else what
-    /// it uses from now on.
+    /// Counts a process that was met during the trace: all of its time when it was born after
+    /// `start_ticks`, else what it uses from now on.
     pub fn meet(&mut self, pid: u32, start_ticks: u64) {
         if self.live.contains_key(&pid) {
             return;

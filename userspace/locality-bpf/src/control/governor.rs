@@ -1,9 +1,11 @@
 //! Keeps the cost within the budget by choosing the sampling rate.
 //!
-//! Cost = time stopped (until the thread runs again) + traps × trap cost + ticks × tick cost + readings × reading cost, as a share of the targets' CPU time and stopped time. All
-//! of it is roughly proportional to the number of samples, so the rate follows from the cost of one sample, measured as
-//! we go, and from what was spent or saved so far. Sources of error: costs that nobody sees (caches that our handlers
-//! disturb, the scheduler's work at a stop) are not in the sum; trap and tick costs are medians of a calibration.
+//! Cost = time stopped (until the thread runs again) + traps × trap cost + ticks × tick cost +
+//! readings × reading cost, as a share of the targets' CPU time and stopped time. All of it is
+//! roughly proportional to the number of samples, so the rate follows from the cost of one sample,
+//! measured as we go, and from what was spent or saved so far. Sources of error: costs that nobody
+//! sees (caches that our handlers disturb, the scheduler's work at a stop) are not in the sum; trap
+//! and tick costs are medians of a calibration.
 
 use crate::capture::{METER_CLOCKS, READINGS};
 
@@ -16,7 +18,8 @@ const RATES: std::ops::RangeInclusive<f64> = 2.0..=2000.0;
 /// Share of the budget that is aimed at; the rest is for what the sum does not see.
 const AIM: f64 = 0.85;
 
-/// Touches by the kernel that a watch is taken to pass over, until the first ones are known: half of the most.
+/// Touches by the kernel that a watch is taken to pass over, until the first ones are known: half
+/// of the most.
 const PASSED: u64 = 32;
 
 /// Seconds of CPU time over which a debt or a saving is evened out.
@@ -135,7 +138,8 @@ pub struct Governor {
 impl Governor {
     /// With a budget as a share (0.01 is 1 %). `user_only`: what the kernel touches is passed over.
     pub fn new(budget: f64, prices: Prices, user_only: bool) -> Self {
-        // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess until the first ones are measured.
+        // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess
+        // until the first ones are measured.
         let one = Spending {
             stop_ns: 300_000,
             stops: 1,

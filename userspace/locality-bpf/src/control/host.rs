@@ -35,7 +35,8 @@ pub fn instruction_cache() -> Option<CacheLevel> {
 /// Where sysfs describes them.
 const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
 
-/// Data and unified caches below a sysfs `cache` folder, or those of instructions alone, smallest level first.
+/// Data and unified caches below a sysfs `cache` folder, or those of instructions alone, smallest
+/// level first.
 fn caches(folder: &Path, instructions: bool) -> Vec<CacheLevel> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut caches: Vec<CacheLevel> =
@@ -69,15 +70,16 @@ fn release() -> String {
     proc::text("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Why the eBPF programs are not loaded on this kernel: older ones refuse them with words that nobody understands.
+/// Why the eBPF programs are not loaded on this kernel: older ones refuse them with words that
+/// nobody understands.
 pub fn too_old() -> Option<String> {
     let release = release();
     doctor::too_old(&release).map(|why| format!("Linux {} is {why}", release.trim()))
 }
 
-/// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a system call of their own, and until
-/// 6.14 a seccomp filter that does not know it ends the program (Linux commit "seccomp: passthrough uretprobe systemcall
-/// without filtering").
+/// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a
+/// system call of their own, and until 6.14 a seccomp filter that does not know it ends the program
+/// (Linux commit "seccomp: passthrough uretprobe systemcall without filtering").
 pub fn harmful_returns() -> Option<String> {
     returns_harm(&release()).then(|| "probes end programs under seccomp on Linux 6.11 to 6.13".to_owned())
 }
@@ -86,8 +88,9 @@ fn returns_harm(release: &str) -> bool {
     kernel_version(release).is_some_and(|version| ((6, 11)..(6, 14)).contains(&version))
 }
 
-/// Why the kernel's touches cannot be passed over on this kernel. Until 6.10 a trap counts towards its event's limit whatever the eBPF
-/// program returns (Linux commit "perf/bpf: Allow a BPF program to suppress all sample side effects").
+/// Why the kernel's touches cannot be passed over on this kernel. Until 6.10 a trap counts towards
+/// its event's limit whatever the eBPF program returns (Linux commit "perf/bpf: Allow a BPF program
+/// to suppress all sample side effects").
 pub fn cannot_pass() -> Option<&'static str> {
     counts_all_traps(&release()).then_some("--user-only needs Linux 6.10 or later: leave it out")
 }

@@ -1,13 +1,14 @@
-//! What this process was given by whoever started it, read before anything of ours changes it, for the command that
-//! takes its place.
+//! What this process was given by whoever started it, read before anything of ours changes it, for
+//! the command that takes its place.
 //!
-//! Rust's runtime ignores `SIGPIPE` and opens closed standard descriptors, the tracer blocks `SIGCHLD` and raises its
-//! limits. So [`GIVEN`] is filled by the dynamic loader, ahead of `main`. [`hand_over`] puts a forked child back in that
-//! state. `fork` itself carries over all else that `execve` keeps: folder, umask, priorities, processors, other
-//! descriptors.
+//! Rust's runtime ignores `SIGPIPE` and opens closed standard descriptors, the tracer blocks
+//! `SIGCHLD` and raises its limits. So [`GIVEN`] is filled by the dynamic loader, ahead of `main`.
+//! [`hand_over`] puts a forked child back in that state. `fork` itself carries over all else that
+//! `execve` keeps: folder, umask, priorities, processors, other descriptors.
 //!
-//! Limits: the command's parent is this process, and the command does not lead its process group. CPU time, zombies
-//! and page faults that a process brings along over `execve` stay with this process.
+//! Limits: the command's parent is this process, and the command does not lead its process group.
+//! CPU time, zombies and page faults that a process brings along over `execve` stay with this
+//! process.
 
 use std::{
     env,
@@ -34,8 +35,8 @@ const OURS: [c_int; 6] =
 /// The state at the start of this process.
 static GIVEN: OnceLock<Inherited> = OnceLock::new();
 
-/// Runs ahead of `main` and of Rust's runtime. Then has this process work whatever it was given: it waits for children,
-/// and the signals that end it reach it, but for those that were pending.
+/// Runs ahead of `main` and of Rust's runtime. Then has this process work whatever it was given: it
+/// waits for children, and the signals that end it reach it, but for those that were pending.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static READ_EARLY: extern "C" fn() = {
@@ -43,7 +44,8 @@ static READ_EARLY: extern "C" fn() = {
         let given = given();
         let ours: u64 = OURS.into_iter().map(bit).sum();
         set_mask(Some(set_mask(None) & (!ours | given.pending)));
-        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD is not told how children end.
+        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD is not told how
+        // children end.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
     read
@@ -153,8 +155,8 @@ fn limit(resource: u32) -> Option<libc::rlimit> {
     (unsafe { libc::getrlimit(resource, &mut limit) } == 0).then_some(limit)
 }
 
-/// Stops the timers that we were given once a command is launched: they are the command's, for which [`hand_over`]
-/// starts them anew.
+/// Stops the timers that we were given once a command is launched: they are the command's, for
+/// which [`hand_over`] starts them anew.
 pub fn stop_timers() {
     let given = given();
     for (which, timer) in TIMERS.iter().zip(&given.timers) {
@@ -177,8 +179,8 @@ fn is_running(timer: &libc::itimerval) -> bool {
 /// Allocates nothing, and makes only calls that are allowed after `fork`.
 pub fn hand_over() {
     let given = given();
-    // SAFETY: system calls whose pointers are live for each. None of them can harm what follows, and where one is
-    // refused the command has what we have.
+    // SAFETY: system calls whose pointers are live for each. None of them can harm what follows,
+    // and where one is refused the command has what we have.
     unsafe {
         for (resource, wanted) in (0u32..).zip(&given.limits) {
             if let (Some(wanted), Some(now)) = (wanted, limit(resource))
@@ -211,8 +213,8 @@ pub fn hand_over() {
     }
 }
 
-/// The environment of a command: ours, in its order. Shells put the file that they start into `_`; where that names
-/// this program, it names the command's file.
+/// The environment of a command: ours, in its order. Shells put the file that they start into `_`;
+/// where that names this program, it names the command's file.
 pub fn environment(file: &Path) -> Vec<CString> {
     let itself = env::current_exe().ok();
     let names_us =

@@ -83,8 +83,8 @@ fn executable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Forks the child, which will have that environment and otherwise what we were given ([`inherited`]). Must be called
-/// while the process has one thread.
+/// Forks the child, which will have that environment and otherwise what we were given
+/// ([`inherited`]). Must be called while the process has one thread.
 pub fn prepare(command: &[OsString], environment: &[CString]) -> io::Result<Launched> {
     let words: Result<Vec<CString>, _> =
         command.iter().map(|word| CString::new(OsStr::new(word).as_bytes())).collect();
@@ -93,7 +93,8 @@ pub fn prepare(command: &[OsString], environment: &[CString]) -> io::Result<Laun
     fork(&words, environment)
 }
 
-/// Starts a command at once, after [`inherited::take_charge`]. Must be called while the process has one thread.
+/// Starts a command at once, after [`inherited::take_charge`]. Must be called while the process has
+/// one thread.
 pub fn start(words: &[CString], environment: &[CString]) -> io::Result<u32> {
     let launched = fork(words, environment)?;
     let pid = launched.pid;
@@ -118,8 +119,8 @@ fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
 
 /// The child's life until it is the command.
 fn run(command: &[CString], environment: &[CString], mut channel: UnixStream) -> ! {
-    // Until the kernel names it after its program, the child is no process of this tool for whoever lists those.
-    // SAFETY: the name is a C string.
+    // Until the kernel names it after its program, the child is no process of this tool for whoever
+    // lists those. SAFETY: the name is a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"launched".as_ptr()) };
     let mut go = [0u8];
     if channel.read_exact(&mut go).is_ok() {
@@ -164,23 +165,26 @@ pub struct Started {
 impl Started {
     /// Passes on a signal that was meant for us.
     pub fn signal(self, signal: i32) {
-        // SAFETY: a system call with plain arguments; the child has not been waited for, so the id is still its own.
+        // SAFETY: a system call with plain arguments; the child has not been waited for, so the id
+        // is still its own.
         if self.status.is_none() && unsafe { libc::kill(self.pid as libc::pid_t, signal) } != 0 {
             tracing::debug!("command not signalled: {}", io::Error::last_os_error());
         }
     }
 
-    /// Waits for its end, where the trace ended first, and returns its wait status. Nothing traces it any more.
+    /// Waits for its end, where the trace ended first, and returns its wait status. Nothing traces
+    /// it any more.
     pub fn wait(self) -> io::Result<i32> {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // Seen before it is collected, or its number might be another process' when a signal is passed on to it.
-        // SAFETY: all bytes of the structure may be zero.
+        // Seen before it is collected, or its number might be another process' when a signal is
+        // passed on to it. SAFETY: all bytes of the structure may be zero.
         let mut about = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
         loop {
             let how = libc::WEXITED | libc::WNOWAIT;
-            // SAFETY: the destination is live. The child is ours and has not been waited for, so the id is still its own.
+            // SAFETY: the destination is live. The child is ours and has not been waited for, so
+            // the id is still its own.
             if unsafe { libc::waitid(libc::P_PID, self.pid, &raw mut about, how) } >= 0 {
                 break;
             }

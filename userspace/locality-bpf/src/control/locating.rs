@@ -1,14 +1,17 @@
-//! The thread that finds out which data object an address lies in, so that reading a program's debug information delays neither
-//! the assembler nor, in its first moments, the program.
+//! The thread that finds out which data object an address lies in, so that reading a program's
+//! debug information delays neither the assembler nor, in its first moments, the program.
 //!
-//! It reads at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything but mappings; what it is asked
-//! until then waits. What could vanish is taken at once, and at ordinary priority, or on a busy machine it would be gone: the files that
-//! addresses and code lie in are opened (not read), heap blocks come with the question. Questions about a process that ends or runs another
-//! program are answered before it is forgotten, from the mappings that it had; at ordinary priority, too, for the next one is waiting.
+//! It reads at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything
+//! but mappings; what it is asked until then waits. What could vanish is taken at once, and at
+//! ordinary priority, or on a busy machine it would be gone: the files that addresses and code lie
+//! in are opened (not read), heap blocks come with the question. Questions about a process that
+//! ends or runs another program are answered before it is forgotten, from the mappings that it had;
+//! at ordinary priority, too, for the next one is waiting.
 //!
-//! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the assembler gives out.
-//! Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes accesses stay without an object, and are counted as such.
-//! What rests on pointers is read from memory up to some seconds after the access; a recorded block is named so only while it stands.
+//! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the
+//! assembler gives out. Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes
+//! accesses stay without an object, and are counted as such. What rests on pointers is read from
+//! memory up to some seconds after the access; a recorded block is named so only while it stands.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -121,7 +124,8 @@ impl Locator {
         self.answers.try_iter()
     }
 
-    /// Has it answer everything, and returns the rest; what is left when somebody wants no report stays without an object.
+    /// Has it answer everything, and returns the rest; what is left when somebody wants no report
+    /// stays without an object.
     pub fn finish(&mut self) -> Vec<Answer> {
         self.tell = None;
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !ending::is_urgent() {
@@ -326,9 +330,10 @@ impl Known {
         if addresses.iter().all(is_met) {
             return;
         }
-        // A library's file is mapped whole at first, and then its segments over that: what was read of it before somebody touched it
-        // need not be true any more. Reads them again only now and then, and not at all when the process is gone or runs another
-        // program, which is told later than it happens.
+        // A library's file is mapped whole at first, and then its segments over that: what was read
+        // of it before somebody touched it need not be true any more. Reads them again only now and
+        // then, and not at all when the process is gone or runs another program, which is told
+        // later than it happens.
         let is_sure = !matches!(processes.refresh(pid), Ok(false));
         let reading = processes.readings(pid);
         if reading != self.reading {
@@ -347,7 +352,8 @@ impl Known {
         }
     }
 
-    /// The mapping around a thread's stack pointer, where it looks like a stack of its own: behind a page that nobody may touch.
+    /// The mapping around a thread's stack pointer, where it looks like a stack of its own: behind
+    /// a page that nobody may touch.
     fn stack_around(&self, sp: u64) -> Option<(u64, u64)> {
         let mapping = self.mappings.find(sp).filter(|_| sp != 0)?;
         let guard = self.mappings.find(mapping.start.checked_sub(1)?)?;
@@ -502,7 +508,8 @@ mod tests {
         }))
     }
 
-    /// Every question about a process that can be read is answered by the end, what lies nowhere with a reason.
+    /// Every question about a process that can be read is answered by the end, what lies nowhere
+    /// with a reason.
     #[test]
     fn nothing_asked_is_lost() {
         let mut locator = Locator::start(None).unwrap();
@@ -528,7 +535,8 @@ mod tests {
         assert!(objects[0].1.unknown.as_ref().is_some_and(|why| why.contains("nothing is mapped")));
     }
 
-    /// A library's file as a loader maps it: whole at first, then its segments, in a child that stops before them and behind.
+    /// A library's file as a loader maps it: whole at first, then its segments, in a child that
+    /// stops before them and behind.
     struct Loading {
         child: u32,
         whole: u64,
@@ -604,7 +612,8 @@ mod tests {
         }
     }
 
-    /// Its mappings were read while it was being loaded, by the resolver and for a question about something else.
+    /// Its mappings were read while it was being loaded, by the resolver and for a question about
+    /// something else.
     #[test]
     fn a_library_that_was_met_while_it_was_loaded() {
         let loading = Loading::start();

@@ -1,5 +1,5 @@
-//! How fast threads make accesses: brings each window together with the readings of the meter that follow it, and keeps
-//! the rows of windows until their rate is known.
+//! How fast threads make accesses: brings each window together with the readings of the meter that
+//! follow it, and keeps the rows of windows until their rate is known.
 //!
 //! Not here: how a rate follows from them (`locality_rate`).
 
@@ -57,7 +57,8 @@ struct Touched {
 pub struct Known {
     /// Windows by number.
     pub windows: Vec<(u32, Window)>,
-    /// Accesses between use and reuse, where registers count them; `None` where they do not although that was told before.
+    /// Accesses between use and reuse, where registers count them; `None` where they do not
+    /// although that was told before.
     pub counted: Vec<(WatchId, Option<u64>)>,
 }
 
@@ -176,8 +177,8 @@ impl Pace {
         }
     }
 
-    /// Takes the touches of a watched word between which its distance lies: CPU time, that from the stop to the second, and accesses behind
-    /// the first that did not touch it.
+    /// Takes the touches of a watched word between which its distance lies: CPU time, that from the
+    /// stop to the second, and accesses behind the first that did not touch it.
     pub fn touched(
         &mut self,
         pid: u32,
@@ -190,8 +191,8 @@ impl Pace {
         process.touched.push(Touched { watch, sample, between, cpu_ns, until_ns, without });
     }
 
-    /// Another program runs in the process, or another process has its number: what was learnt of the one before says nothing about it.
-    /// The rows that are now known are added to `ready`.
+    /// Another program runs in the process, or another process has its number: what was learnt of
+    /// the one before says nothing about it. The rows that are now known are added to `ready`.
     pub fn begin(&mut self, pid: u32, ready: &mut Vec<(u32, Window)>) {
         let mut of_pid: Vec<u64> = self
             .pending
@@ -276,8 +277,9 @@ impl Pace {
         known
     }
 
-    /// The same, each time that there are half as many windows more than at the last time: each was told what the ones before it told, and whoever
-    /// reads the profile meanwhile shall know as much as at the end.
+    /// The same, each time that there are half as many windows more than at the last time: each was
+    /// told what the ones before it told, and whoever reads the profile meanwhile shall know as
+    /// much as at the end.
     pub fn news(&mut self) -> Option<Known> {
         let is_due = self.windows >= self.news_at;
         is_due.then(|| {
@@ -311,9 +313,9 @@ impl Process {
     }
 }
 
-/// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses it if nothing better is known.
-/// The timing model alone knows nothing of CPU time in the kernel, where a program makes no accesses of its own; what is read
-/// beside a stop does.
+/// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses
+/// it if nothing better is known. The timing model alone knows nothing of CPU time in the kernel,
+/// where a program makes no accesses of its own; what is read beside a stop does.
 fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {
     let known = rate.accesses_per_ns?;
     let known = if rate.source == Source::Unknown { known.times(user_share) } else { known };
@@ -400,7 +402,8 @@ mod tests {
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [1]);
         pace.window((1, 9), 103, PATIENCE_NS * 2, row(103), taken(), &mut ready);
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [2]);
-        // Another program in the process: what waits is settled with what the old one was, and is still there at the end.
+        // Another program in the process: what waits is settled with what the old one was, and is
+        // still there at the end.
         pace.window((1, 7), 104, PATIENCE_NS * 2, row(104), taken(), &mut ready);
         pace.begin(1, &mut ready);
         assert_eq!(ready.drain(..).map(|(id, _)| id).collect::<Vec<_>>(), [3, 4]);

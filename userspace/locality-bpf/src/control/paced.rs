@@ -1,10 +1,12 @@
 //! The CPU time that samples stand for.
 //!
-//! All analyses weigh a sample by it, times the rate at it where they count accesses. Of a tick of the clock, the clock knows it. A hardware
-//! sample stands for a number of accesses; at the end, when rates are known, that is turned into the CPU time which gives those
-//! accesses back. Until then a nanosecond is taken for each access.
+//! All analyses weigh a sample by it, times the rate at it where they count accesses. Of a tick of
+//! the clock, the clock knows it. A hardware sample stands for a number of accesses; at the end,
+//! when rates are known, that is turned into the CPU time which gives those accesses back. Until
+//! then a nanosecond is taken for each access.
 //!
-//! Source of error: a sample whose own rate is not known gets the mean of the others, while analyses borrow a rate from its like.
+//! Source of error: a sample whose own rate is not known gets the mean of the others, while
+//! analyses borrow a rate from its like.
 
 use std::collections::HashMap;
 

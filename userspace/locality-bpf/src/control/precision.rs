@@ -1,5 +1,5 @@
-//! How precise the estimate is by now: from time to time the profile as written so far is read and estimated, in a thread of
-//! its own.
+//! How precise the estimate is by now: from time to time the profile as written so far is read and
+//! estimated, in a thread of its own.
 //!
 //! Sources of error: the width is a few seconds old; between two looks nothing is extrapolated.
 

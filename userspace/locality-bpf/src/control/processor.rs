@@ -1,10 +1,13 @@
-//! Measures what the processor that we run on can do, for the timing model of `locality_rate`: short runs of one kind of
-//! instruction, the fastest of several, and walks through memory of two sizes, and of one that was flushed from the caches.
+//! Measures what the processor that we run on can do, for the timing model of `locality_rate`:
+//! short runs of one kind of instruction, the fastest of several, and walks through memory of two
+//! sizes, and of one that was flushed from the caches.
 //!
-//! Takes some 100 ms, of which it rests a quarter (`sys::Slices`), and 8 MiB for that time. Sources of error: it is the core and the moment of the start, which may be another kind of core than the
-//! program's, share its units with another thread, or run at another clock later; the best case stands for all, so a value comes out of a store as
-//! fast as where the processor knows the address to be the same; wide loads are of 16 bytes. For what comes out
-//! implausible the model's own default is taken.
+//! Takes some 100 ms, of which it rests a quarter (`sys::Slices`), and 8 MiB for that time. Sources
+//! of error: it is the core and the moment of the start, which may be another kind of core than the
+//! program's, share its units with another thread, or run at another clock later; the best case
+//! stands for all, so a value comes out of a store as fast as where the processor knows the address
+//! to be the same; wide loads are of 16 bytes. For what comes out implausible the model's own
+//! default is taken.
 
 use std::{
     arch::{asm, x86_64::_mm_clflush},
@@ -29,8 +32,9 @@ const COPIES: f64 = 128.0;
 const WARMING: Duration = Duration::from_millis(5);
 /// Words of a line.
 const LINE: usize = 8;
-/// Lines that are walked through, in those of the cache before: most of them must lie beyond it, and not more of a shared cache be needed than
-/// its neighbours leave. At most half of the cache's own.
+/// Lines that are walked through, in those of the cache before: most of them must lie beyond it,
+/// and not more of a shared cache be needed than its neighbours leave. At most half of the cache's
+/// own.
 const BEYOND: f64 = 6.0;
 /// Lines of memory that are walked through, as a power of two, and most of those of a cache.
 const LONGEST_WALK: u32 = 17;
@@ -74,7 +78,8 @@ fn levels(caches: &[CacheLevel], clock: f64, slices: &Slices) -> [Level; 3] {
         let nearer = if flushed { 0.0 } else { (from / f64::from(1 << bits)).min(0.5) };
         let latency = (mean - nearer * before) / (1.0 - nearer);
         let between = stream_ns(&words, flushed, slices) * clock;
-        // A line comes and one goes back. Stores to so few lines of a cache took no longer than loads (2.3 cycles a line), a program's took 6.2.
+        // A line comes and one goes back. Stores to so few lines of a cache took no longer than
+        // loads (2.3 cycles a line), a program's took 6.2.
         let stored =
             if flushed { (store_ns(&mut words, slices) * clock).max(between) } else { 2.0 * between };
         Level { from, latency, between, stored }
@@ -145,8 +150,8 @@ fn stream_ns(words: &[u64], flushed: bool, slices: &Slices) -> f64 {
     median_ns(words.chunks_exact(STREAM * LINE).map(|piece| timed(slices, || stream(piece))))
 }
 
-/// Nanoseconds a line of memory where one is stored to after the other. What they take that do not fit the last cache and go back to memory
-/// is not in it.
+/// Nanoseconds a line of memory where one is stored to after the other. What they take that do not
+/// fit the last cache and go back to memory is not in it.
 fn store_ns(words: &mut [u64], slices: &Slices) -> f64 {
     flush(words, slices);
     let store = |piece: &mut [u64]| black_box(piece).iter_mut().step_by(LINE).for_each(|word| *word = 0);
@@ -184,8 +189,8 @@ fn time(slices: &Slices, mut code: impl FnMut()) -> f64 {
 #[repr(align(64))]
 struct Room([u64; 32]);
 
-/// Runs 128 copies of the instructions given, which may use rax, rcx (which is 1), rdx and xmm0 to xmm15, all else 0 at first; rsi points to
-/// 256 bytes of zeroes.
+/// Runs 128 copies of the instructions given, which may use rax, rcx (which is 1), rdx and xmm0 to
+/// xmm15, all else 0 at first; rsi points to 256 bytes of zeroes.
 macro_rules! copies {
     ($slices:expr, $($code:literal),+) => {{
         let mut room = Room([0; 32]);
@@ -193,7 +198,8 @@ macro_rules! copies {
         let (mut rax, mut xmm0) = (0_u64, 0.0_f64);
         time($slices, move || {
             let place = room.0.as_mut_ptr();
-            // SAFETY: the instructions given below touch only the registers named and the 256 bytes behind rsi, none of them jumps.
+            // SAFETY: the instructions given below touch only the registers named and the 256 bytes
+            // behind rsi, none of them jumps.
             unsafe {
                 asm!(
                     ".rept 128", $($code),+, ".endr",

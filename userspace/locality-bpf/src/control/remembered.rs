@@ -1,9 +1,10 @@
 //! What an earlier start of this tool has measured of this machine, so that the next one need not.
 //!
-//! One file in a folder that nobody but our effective user can enter, opened step by step without following a link: in
-//! `/run`, which ends with the machine's run, never below `$HOME`, which under `sudo` is somebody else's. Believed are numbers of the
-//! same processor, microcode, kernel, boot and program, of at most a day, each in its range. The caller looks whether they
-//! are still true ([`super::calibrate::probe`]). Everything else is a reason to measure anew, never an error.
+//! One file in a folder that nobody but our effective user can enter, opened step by step without
+//! following a link: in `/run`, which ends with the machine's run, never below `$HOME`, which under
+//! `sudo` is somebody else's. Believed are numbers of the same processor, microcode, kernel, boot
+//! and program, of at most a day, each in its range. The caller looks whether they are still true
+//! ([`super::calibrate::probe`]). Everything else is a reason to measure anew, never an error.
 
 use std::{
     ffi::CStr,
@@ -347,7 +348,8 @@ mod tests {
         assert_eq!(Remembered::parse(text.as_bytes(), "a", 4), Err("its time cannot be"));
     }
 
-    /// A folder that others may enter, a link in its place, a pipe, a link or a second name in the place of the file.
+    /// A folder that others may enter, a link in its place, a pipe, a link or a second name in the
+    /// place of the file.
     #[test]
     fn what_others_may_have_put_there_is_not_believed() {
         let place = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! What accesses reveal of blocks that nothing names: the machine code around an instruction is looked through for the pointer by
-//! which it accesses (`locality_approximate`), whose type names the block (`locality_objects`).
+//! What accesses reveal of blocks that nothing names: the machine code around an instruction is
+//! looked through for the pointer by which it accesses (`locality_approximate`), whose type names
+//! the block (`locality_objects`).
 //!
-//! Limits: the program's file is opened through `/proc`, so not after the process's end; no more than [`PATIENCE`] is spent on it.
+//! Limits: the program's file is opened through `/proc`, so not after the process's end; no more
+//! than [`PATIENCE`] is spent on it.
 
 use std::{
     collections::HashMap,

@@ -58,8 +58,9 @@ const QUEUE: usize = 1024;
 /// How often the governor looks and the profile is written.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often all that was collected goes to the file, with what is known only at the end, in case that the end never
-/// comes: a killed trace lacks at most a second, and a busy machine adds to this.
+/// How often all that was collected goes to the file, with what is known only at the end, in case
+/// that the end never comes: a killed trace lacks at most a second, and a busy machine adds to
+/// this.
 const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 
 /// Share of the budget that the allocation probes may take; what they leave is for samples.
@@ -84,7 +85,8 @@ pub struct Outcome {
     pub file: std::path::PathBuf,
 }
 
-/// Measures the prices, the skid and the processor of this machine alone. Must be called while the process has one thread.
+/// Measures the prices, the skid and the processor of this machine alone. Must be called while the
+/// process has one thread.
 pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
     check_rights()?;
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
@@ -97,7 +99,8 @@ pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
     Ok((prices, skid::measure(&mut object, &mut ring)?, machine))
 }
 
-/// What things cost here and, where windows ask for it, what the processor can do: remembered from an earlier start, or measured.
+/// What things cost here and, where windows ask for it, what the processor can do: remembered from
+/// an earlier start, or measured.
 fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool) -> (Calibration, Machine) {
     let recalled = match plan.recalibrate {
         true => Err("--recalibrate".to_owned()),
@@ -136,8 +139,8 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     })
 }
 
-/// Has the capture thread begin above the priority of real-time threads that are to be traced: where these have all
-/// processors, a thread below their priority would not run before they end.
+/// Has the capture thread begin above the priority of real-time threads that are to be traced:
+/// where these have all processors, a thread below their priority would not run before they end.
 fn outrank(targets: &Targets) {
     let is_program = |pid: &u32| !proc::status(*pid).is_ok_and(|status| status.kernel_thread);
     let pids: Vec<u32> = match targets {

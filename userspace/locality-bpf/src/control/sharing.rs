@@ -1,8 +1,10 @@
-//! Watched memory that other processes map too. A watch sees the touches of its own process alone, so a reuse by another
-//! process is missed, and the report says how many uses that concerns and who shares the memory.
+//! Watched memory that other processes map too. A watch sees the touches of its own process alone,
+//! so a reuse by another process is missed, and the report says how many uses that concerns and who
+//! shares the memory.
 //!
-//! Not here: where an address lies (`locality_symbols`). Limits: who shares an object is looked for when it is met for the first,
-//! second, fourth … time, [`LOOKS`] times in all; a second mapping of it in the same process is not looked for.
+//! Not here: where an address lies (`locality_symbols`). Limits: who shares an object is looked for
+//! when it is met for the first, second, fourth … time, [`LOOKS`] times in all; a second mapping of
+//! it in the same process is not looked for.
 
 use std::{collections::HashMap, fs, sync::Arc};
 

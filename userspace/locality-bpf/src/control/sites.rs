@@ -1,7 +1,8 @@
 //! From registers and stack bytes to the call stack of an access.
 //!
-//! A trap reports the instruction pointer *after* the access, so the accessing instruction is looked for in the code
-//! before it (`locality_isa`); the callers come from the unwinder. Not here: names and lines.
+//! A trap reports the instruction pointer *after* the access, so the accessing instruction is
+//! looked for in the code before it (`locality_isa`); the callers come from the unwinder. Not here:
+//! names and lines.
 
 use std::collections::HashMap;
 
@@ -114,7 +115,8 @@ impl Sites {
         walk
     }
 
-    /// Whether a trap can come from the instruction at `ip`: false when another one was found to have made it.
+    /// Whether a trap can come from the instruction at `ip`: false when another one was found to
+    /// have made it.
     pub fn agrees(&self, trap: &Trap, ip: u64) -> bool {
         if trap.record.kernel != 0 {
             return false;
@@ -128,8 +130,8 @@ impl Sites {
         }
     }
 
-    /// Whether a trap was raised by one of `others`, words that were watched before: a debug register of a virtual machine may keep
-    /// an old address for a while (docs/limitations.md).
+    /// Whether a trap was raised by one of `others`, words that were watched before: a debug
+    /// register of a virtual machine may keep an old address for a while (docs/limitations.md).
     pub fn is_stale<'a>(&self, trap: &Trap, others: impl IntoIterator<Item = &'a u64>) -> bool {
         let touches = |address| self.accessing_instruction(trap, address);
         trap.record.kernel == 0
@@ -163,8 +165,9 @@ impl Sites {
     }
 }
 
-/// Whether a thread of the kernel touched that works for the process and never runs its program: the kernel leaves no instruction
-/// and no stack in such a thread's user registers (`copy_thread` of Linux, `PF_USER_WORKER`).
+/// Whether a thread of the kernel touched that works for the process and never runs its program:
+/// the kernel leaves no instruction and no stack in such a thread's user registers (`copy_thread`
+/// of Linux, `PF_USER_WORKER`).
 pub fn is_worker(record: &TouchRecord) -> bool {
     record.kernel != 0 && record.regs.rip == 0 && record.regs.rsp == 0
 }
@@ -183,8 +186,8 @@ pub fn worker(thread: &str) -> &'static str {
 /// Longest piece of a function that is decoded from its start.
 const FUNCTION_BYTES_MAX: u64 = 64 << 10;
 
-/// The code to look in, with its address: from the function's start, out of the file, where that is known; else what
-/// the kernel copied.
+/// The code to look in, with its address: from the function's start, out of the file, where that is
+/// known; else what the kernel copied.
 fn text_from(processes: &Processes, pid: u32, function_start: Option<u64>, code: &RawCode) -> (u64, Vec<u8>) {
     let copied = code.bytes.get(..code.len as usize).unwrap_or_default();
     let end = code.start + copied.len() as u64;
@@ -197,8 +200,9 @@ fn text_from(processes: &Processes, pid: u32, function_start: Option<u64>, code:
     (code.start, copied.to_vec())
 }
 
-/// The frames at an access that a window reached by `path` from the stop at `walk`. Of a function that was called meanwhile its frame
-/// address is where its return address lies; how far down it reaches is known as far as the access does.
+/// The frames at an access that a window reached by `path` from the stop at `walk`. Of a function
+/// that was called meanwhile its frame address is where its return address lies; how far down it
+/// reaches is known as far as the access does.
 pub fn frames_at(walk: &Walk, path: &Path, ip: u64, address: u64) -> Vec<StackFrame> {
     let below = |top: u64| if address < top && top - address <= REACH { address } else { top };
     let mut frames = Vec::with_capacity(path.slots.len() + walk.frames.len());

@@ -1,11 +1,15 @@
-//! The skid of the sampling clock: how many instructions behind the one that takes the time its samples are found.
+//! The skid of the sampling clock: how many instructions behind the one that takes the time its
+//! samples are found.
 //!
-//! A child chases pointers through memory that no cache holds: one load whose address the last one loaded, then [`NOPS`]
-//! instructions that take next to no time, and again. Nearly all its time passes while that load is waited for, so its samples
-//! ought to be found at the load; each one's distance behind it is its skid. What falls on the far half of the nops is taken for what
-//! nops take themselves, and as much is taken off everywhere (at distance 0 too, which cannot be told apart from it).
+//! A child chases pointers through memory that no cache holds: one load whose address the last one
+//! loaded, then [`NOPS`] instructions that take next to no time, and again. Nearly all its time
+//! passes while that load is waited for, so its samples ought to be found at the load; each one's
+//! distance behind it is its skid. What falls on the far half of the nops is taken for what nops
+//! take themselves, and as much is taken off everywhere (at distance 0 too, which cannot be told
+//! apart from it).
 //!
-//! Sources of error: in a virtual machine the host decides when a tick comes in; other events (counters, PEBS) skid otherwise.
+//! Sources of error: in a virtual machine the host decides when a tick comes in; other events
+//! (counters, PEBS) skid otherwise.
 
 use std::{
     collections::BTreeMap,
@@ -97,8 +101,8 @@ impl Walker {
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // SAFETY: the child does not outlive us; the code is that of `code`, which walks the nodes for ever and
-                // touches nothing else.
+                // SAFETY: the child does not outlive us; the code is that of `code`, which walks
+                // the nodes for ever and touches nothing else.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     let walk: extern "C" fn(*const u8) -> ! = std::mem::transmute(walker.code.as_ptr());
@@ -150,7 +154,8 @@ impl Walker {
 
 impl Drop for Walker {
     fn drop(&mut self) {
-        // SAFETY: our own child, if there is one, is killed and reaped once; our own mappings are unmapped once.
+        // SAFETY: our own child, if there is one, is killed and reaped once; our own mappings are
+        // unmapped once.
         unsafe {
             if self.pid != 0 {
                 libc::kill(self.pid as i32, libc::SIGKILL);

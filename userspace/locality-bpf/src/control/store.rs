@@ -1,4 +1,5 @@
-//! Where rows go: the profile file. When the disk is full the rows wait in memory, so that the report still has them.
+//! Where rows go: the profile file. When the disk is full the rows wait in memory, so that the
+//! report still has them.
 
 use std::path::{Path, PathBuf};
 
@@ -167,7 +168,8 @@ impl Store {
         }
     }
 
-    /// Closes the file and reads the profile back, with the rows that could not be written, and why they could not.
+    /// Closes the file and reads the profile back, with the rows that could not be written, and why
+    /// they could not.
     pub fn finish(mut self) -> Result<(Profile, Option<String>), Error> {
         let path = self.path();
         if let Err(error) = self.writer.commit() {

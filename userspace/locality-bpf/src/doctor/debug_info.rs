@@ -1,7 +1,8 @@
 //! What the files of a process know about themselves: debug information, symbols, or neither.
 //!
-//! Reads headers and section tables only. A separate debug file is looked for by build id, where distributions put it;
-//! other places (`.gnu_debuglink`) and whether the two files fit are left to the trace's own symbols.
+//! Reads headers and section tables only. A separate debug file is looked for by build id, where
+//! distributions put it; other places (`.gnu_debuglink`) and whether the two files fit are left to
+//! the trace's own symbols.
 
 use std::{fs::File, io, path::Path};
 
@@ -73,8 +74,8 @@ fn has_debug_info<'d>(elf: &impl object::Object<'d>) -> bool {
     elf.section_by_name(".debug_info").is_some_and(|section| section.size() > 0)
 }
 
-/// `/usr/lib/debug/.build-id/xx/yyyy.debug`, in the process's root directory or ours (gdb's manual, "Debugging
-/// Information in Separate Files").
+/// `/usr/lib/debug/.build-id/xx/yyyy.debug`, in the process's root directory or ours (gdb's manual,
+/// "Debugging Information in Separate Files").
 fn has_debug_file(build_id: &[u8], root: &Path) -> bool {
     let [first, rest @ ..] = build_id else { return false };
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();

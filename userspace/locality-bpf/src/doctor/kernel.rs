@@ -10,7 +10,8 @@ use crate::kernel::{btf, proc};
 /// The oldest kernel that the programs were run on (`cargo xtask kernels`).
 const OLDEST: (u32, u32) = (6, 1);
 
-/// Why a kernel cannot trace, by its release: it is older than any that was tried. `None` where the release is not understood.
+/// Why a kernel cannot trace, by its release: it is older than any that was tried. `None` where the
+/// release is not understood.
 pub fn too_old(release: &str) -> Option<String> {
     let is_older = version(release).is_some_and(|version| version < OLDEST);
     is_older.then(|| {

@@ -8,8 +8,8 @@ use crate::{
     kernel::proc::{self, FIRST_PID_NAMESPACE, pid_namespace},
 };
 
-/// Descriptors of one process whose debug registers are all in use: 4 watches, each in the sampled thread and in up to
-/// 16 siblings.
+/// Descriptors of one process whose debug registers are all in use: 4 watches, each in the sampled
+/// thread and in up to 16 siblings.
 const DESCRIPTORS_A_PROCESS: u64 = REGISTERS as u64 * (1 + SIBLINGS as u64);
 
 /// Descriptors beside those: ring, maps, programs, clocks, the profile, and the program's files for symbols.
@@ -61,7 +61,8 @@ fn status_field(name: &str) -> Option<String> {
 /// Soft and hard limit of `getrlimit(2)`.
 fn limit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the destination is live. It cannot fail for a known resource, and zeros are the cautious answer.
+    // SAFETY: the destination is live. It cannot fail for a known resource, and zeros are the
+    // cautious answer.
     unsafe { libc::getrlimit(resource, &mut limit) };
     (limit.rlim_cur, limit.rlim_max)
 }
@@ -183,8 +184,9 @@ fn open_files_check(soft: u64, hard: u64) -> Check {
     check.degraded("watchpoints are descriptors: those above the limit are refused").mend(mend)
 }
 
-/// eBPF memory is charged to the cgroup, not to this limit, since Linux 5.11 (commit series "bpf: switch to memcg-based
-/// memory accounting"); what is left of it are the ring buffers of address samples.
+/// eBPF memory is charged to the cgroup, not to this limit, since Linux 5.11 (commit series "bpf:
+/// switch to memcg-based memory accounting"); what is left of it are the ring buffers of address
+/// samples.
 fn locked_memory_check(soft: u64) -> Check {
     let check = Check::ok(
         "locked_memory",

@@ -1,11 +1,14 @@
-//! What this machine can do for a trace, what is missing, what follows from that, and the command that mends it.
+//! What this machine can do for a trace, what is missing, what follows from that, and the command
+//! that mends it.
 //!
-//! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program. What can be
-//! tried is tried (the eBPF object is loaded, the clock runs, a child of our own is stopped, debug registers are
-//! reserved, an address sample is taken), because settings explain a refusal but do not predict it.
+//! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program.
+//! What can be tried is tried (the eBPF object is loaded, the clock runs, a child of our own is
+//! stopped, debug registers are reserved, an address sample is taken), because settings explain a
+//! refusal but do not predict it.
 //!
-//! The examined process is never stopped, traced or written: it is read through `/proc`, and debug registers are only
-//! reserved for it, by events that are never enabled. Not here: mending anything, and measuring costs (`calibrate`).
+//! The examined process is never stopped, traced or written: it is read through `/proc`, and debug
+//! registers are only reserved for it, by events that are never enabled. Not here: mending
+//! anything, and measuring costs (`calibrate`).
 //!
 //! Limits: x86-64 Linux. A capability that only fails now and then is seen as it is at this moment.
 
@@ -39,8 +42,9 @@ pub use text::{Style, print_text};
 ///  "target": {"pid": 4242, "command": "…", "checks": [], "notes": []}}
 /// ```
 ///
-/// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence` and `mend` are absent where there is none;
-/// `target` is absent when no process was named. Checks are told apart by `id`; new ones may be added.
+/// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence` and `mend` are absent where
+/// there is none; `target` is absent when no process was named. Checks are told apart by `id`; new
+/// ones may be added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// `locality-doctor/1`.
@@ -144,8 +148,9 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Looks at this machine and, if one is named, at a process. Takes about half a second. Must be called from one thread
-/// at a time, and from a process that does not itself wait for any child meanwhile.
+/// Looks at this machine and, if one is named, at a process. Takes about half a second. Must be
+/// called from one thread at a time, and from a process that does not itself wait for any child
+/// meanwhile.
 pub fn examine(pid: Option<u32>) -> Report {
     let rights = limits::Rights::own();
     let offsets = btf::kernel_offsets();
@@ -163,8 +168,8 @@ pub fn examine(pid: Option<u32>) -> Report {
     report
 }
 
-/// Says why a test does not run here: one line that the test runner does not hide and `cargo xtask test` counts. With
-/// `LOCALITY_REQUIRE=all` it fails instead.
+/// Says why a test does not run here: one line that the test runner does not hide and
+/// `cargo xtask test` counts. With `LOCALITY_REQUIRE=all` it fails instead.
 #[cfg(test)]
 pub(crate) fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or("test").to_owned();

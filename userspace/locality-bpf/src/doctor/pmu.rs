@@ -1,8 +1,9 @@
-//! What the machine's performance monitoring unit gives a trace: samples with data addresses, and counts of accesses.
+//! What the machine's performance monitoring unit gives a trace: samples with data addresses, and
+//! counts of accesses.
 //!
-//! What is offered is read by `kernel::sources`; each source of the best choice is then tried for a moment
-//! (`kernel::sources::trial`), and so are both counters, because virtual machines often show a unit that does not
-//! deliver. A trace looks the same way (`kernel::sources::select`).
+//! What is offered is read by `kernel::sources`; each source of the best choice is then tried for a
+//! moment (`kernel::sources::trial`), and so are both counters, because virtual machines often show
+//! a unit that does not deliver. A trace looks the same way (`kernel::sources::select`).
 
 use std::{io, path::Path};
 

@@ -1,8 +1,10 @@
 //! Tries what a trace needs of the kernel: the eBPF object, the clock, debug registers, a stop.
 //!
-//! Debug registers are counted by opening watchpoints that stay disabled: the kernel reserves a register when the event
-//! is opened and loads it when the event is enabled (`register_perf_hw_breakpoint` reserves:
-//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/hw_breakpoint.c>), so that no thread notices.
+//! Debug registers are counted by opening watchpoints that stay disabled: the kernel reserves a
+//! register when the event is opened and loads it when the event is enabled
+//! (`register_perf_hw_breakpoint` reserves:
+//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/hw_breakpoint.c>), so that no thread
+//! notices.
 
 use std::{io, time::Duration};
 

@@ -1,7 +1,8 @@
 //! Makes one zero-skid stop, on a child of our own that does nothing but spin.
 //!
-//! The same path as in a trace: seize, a clock tick runs the `sample` program, it signals the thread, the thread halts
-//! before its next instruction. What is compared is the sampled instruction with the one that the thread stands at.
+//! The same path as in a trace: seize, a clock tick runs the `sample` program, it signals the
+//! thread, the thread halts before its next instruction. What is compared is the sampled
+//! instruction with the one that the thread stands at.
 
 use std::{io, time::Duration};
 
@@ -105,7 +106,8 @@ pub(super) struct Spinning {
 
 impl Spinning {
     pub(super) fn start() -> io::Result<Self> {
-        // SAFETY: the child only makes system calls and spins, so it needs nothing of what other threads may hold.
+        // SAFETY: the child only makes system calls and spins, so it needs nothing of what other
+        // threads may hold.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {

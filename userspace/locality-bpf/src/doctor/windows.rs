@@ -1,5 +1,5 @@
-//! Whether shadow windows can be taken: starts the process that executes them, and asks it something; and reads the registers that a window
-//! begins with, of a child of our own.
+//! Whether shadow windows can be taken: starts the process that executes them, and asks it
+//! something; and reads the registers that a window begins with, of a child of our own.
 
 use std::{
     io,
@@ -32,7 +32,8 @@ pub(super) fn check() -> Check {
     }
 }
 
-/// Reads the vector registers of a child, as at a stop. Fine where no child can be stopped at all: another check says so.
+/// Reads the vector registers of a child, as at a stop. Fine where no child can be stopped at all:
+/// another check says so.
 fn registers_of_a_child() -> io::Result<()> {
     let Ok(child) = Spinning::start() else { return Ok(()) };
     // SAFETY: a signal that is ignored by default, for our own child.
@@ -71,7 +72,8 @@ mod tests {
         assert_eq!(older.len(), 512);
         if std::is_x86_feature_detected!("xsave") {
             ptrace::extended_state(child.pid, ThreadState::extended_bytes(), &mut newer).unwrap();
-            // Control words and the low halves of the vector registers; behind those lies what software may use.
+            // Control words and the low halves of the vector registers; behind those lies what
+            // software may use.
             assert_eq!(newer[..4], older[..4]);
             assert_eq!(newer[160..416], older[160..416]);
         }

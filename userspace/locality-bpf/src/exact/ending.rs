@@ -1,4 +1,5 @@
-//! Signals that end an exact run before its report: those that come after the command has ended, or after the recording.
+//! Signals that end an exact run before its report: those that come after the command has ended, or
+//! after the recording.
 //!
 //! A thread waits for them, because the run's folder must be removed, and no handler may do that.
 

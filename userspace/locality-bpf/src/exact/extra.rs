@@ -1,8 +1,8 @@
-//! What is counted beside the engine when asked for: misses of set-associative caches (`--sets`), and under optimal
-//! replacement (`--optimal`), both after Mattson et al., IBM Systems Journal 9, 1970.
+//! What is counted beside the engine when asked for: misses of set-associative caches (`--sets`),
+//! and under optimal replacement (`--optimal`), both after Mattson et al., IBM Systems Journal 9, 1970.
 //!
-//! Of one granule size, and of each thread (or of the process, in a run in one order); results of several are added.
-//! Under optimal replacement caches of 1, 2, 4 … granules are told.
+//! Of one granule size, and of each thread (or of the process, in a run in one order); results of
+//! several are added. Under optimal replacement caches of 1, 2, 4 … granules are told.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -127,7 +127,8 @@ mod tests {
         assert_eq!(report, json!({}));
         sum.describe(64, &mut report);
         let curve = &report["optimal_replacement"]["miss_ratio_curve"];
-        // One granule: each of the first four touches misses, then 5 once. Two granules: the three first touches.
+        // One granule: each of the first four touches misses, then 5 once. Two granules: the three
+        // first touches.
         assert_eq!((curve[0]["misses"].as_u64(), curve[1]["misses"].as_u64()), (Some(5), Some(3)));
         assert_eq!(report["optimal_replacement"]["touches"], 6);
         assert!(report["set_associative"].is_null());

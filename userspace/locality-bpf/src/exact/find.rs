@@ -60,8 +60,8 @@ fn number(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// Finds an emulator with plugins: the one that `LOCALITY_QEMU` names, else where `cargo xtask qemu` installs one, else
-/// in `PATH`.
+/// Finds an emulator with plugins: the one that `LOCALITY_QEMU` names, else where
+/// `cargo xtask qemu` installs one, else in `PATH`.
 ///
 /// # Errors
 /// Where there is none; says what was found instead, and the command that installs one.
@@ -97,7 +97,8 @@ fn emulators() -> Vec<PathBuf> {
     folders.chain(in_path).map(|folder| folder.join(QEMU)).filter(|file| is_executable(file)).collect()
 }
 
-/// The folder of a user who is not root. Under sudo the home folder may be another user's, whose programs are not run.
+/// The folder of a user who is not root. Under sudo the home folder may be another user's, whose
+/// programs are not run.
 fn own_libraries() -> Option<PathBuf> {
     let folder = Path::new(&env::var_os("HOME")?).join(".local/lib/locality-bpf");
     // SAFETY: a system call without arguments.
@@ -163,7 +164,8 @@ pub fn tried() -> Result<Qemu> {
     Ok(found)
 }
 
-/// Finds the plugin: named by `LOCALITY_PLUGIN`, beside this program, in `../lib/locality-bpf`, or where cargo leaves it.
+/// Finds the plugin: named by `LOCALITY_PLUGIN`, beside this program, in `../lib/locality-bpf`, or
+/// where cargo leaves it.
 pub fn plugin() -> Result<PathBuf> {
     if let Some(named) = env::var_os(PLUGIN_VARIABLE).filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);

@@ -1,7 +1,9 @@
-//! Histograms in fine bins (`--fine`): what conversions from time to stack distances start from and are held against.
+//! Histograms in fine bins (`--fine`): what conversions from time to stack distances start from and
+//! are held against.
 //!
-//! 32 bins for each power of two, one for each distance below 64. A bin of time distances has its mean, because where its
-//! reuses lie decides conversions: a loop's reuses all have one distance, which may lie next to the edge of a cache size.
+//! 32 bins for each power of two, one for each distance below 64. A bin of time distances has its
+//! mean, because where its reuses lie decides conversions: a loop's reuses all have one distance,
+//! which may lie next to the edge of a cache size.
 
 use locality_reuse::{GrainSummary, Phase, fine_low};
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! The run's folder, where each traced process keeps its file: made, watched and removed.
 //!
-//! In memory where there is room (`/dev/shm`), else on disk. A folder whose run was killed is removed by the next run.
+//! In memory where there is room (`/dev/shm`), else on disk. A folder whose run was killed is
+//! removed by the next run.
 
 use std::{
     ffi::CString,

@@ -1,7 +1,7 @@
 //! One traced process image: its file opened when it is gone, its analyses finished, its results taken out.
 //!
-//! Whatever the file holds, this does not panic: the process may have been killed at any instruction. Not here: names of
-//! functions (`names`), sums over images (`total`).
+//! Whatever the file holds, this does not panic: the process may have been killed at any
+//! instruction. Not here: names of functions (`names`), sums over images (`total`).
 
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
@@ -201,7 +201,8 @@ fn finish(region: &Region) -> Image {
                 // A full arena has been noted in the state.
                 let rest = region.unseen(index, engine.consumed());
                 let _full = engine.observe(&rest, &code);
-                // One after the other: each analysis has checked its own tables, not that another one's lie elsewhere.
+                // One after the other: each analysis has checked its own tables, not that another
+                // one's lie elsewhere.
                 let summary = engine.finish(tid.into(), &code);
                 extra::take(region, &record.extra, &rest);
                 image.extra.add(region, &record.extra);
@@ -243,7 +244,8 @@ fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary
     Ok(summary)
 }
 
-/// What an instruction is that QEMU lacks. QEMU may have read its first bytes only; the others are in the file.
+/// What an instruction is that QEMU lacks. QEMU may have read its first bytes only; the others are
+/// in the file.
 fn lacking(image: &Image, instruction: u32) -> Option<String> {
     let record = image.records.get(instruction as usize)?;
     let mapping = image.mapping(instruction)?;

@@ -1,7 +1,8 @@
 //! `locality-bpf exact`: a whole run under QEMU with our plugin, every access counted.
 //!
-//! `find` QEMU, plugin and program, `folder` where traced processes keep their counts, `run` the command, `image` one
-//! process' results, `names` its functions, `total` the whole run, `report` and `text` what is printed. Needs no root.
+//! `find` QEMU, plugin and program, `folder` where traced processes keep their counts, `run` the
+//! command, `image` one process' results, `names` its functions, `total` the whole run, `report`
+//! and `text` what is printed. Needs no root.
 //!
 //! Limits: see the plugin; programs that outlive the command are reported as far as they got.
 

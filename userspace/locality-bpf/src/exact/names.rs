@@ -1,7 +1,8 @@
 //! Names for instructions of processes that are gone: from the files that were mapped.
 //!
-//! The report's frames: function, file, line, module, address (in the module), inlined, unknown. Code outside files is
-//! generated code, named by the perf map of its process if it left one in `/tmp`.
+//! The report's frames: function, file, line, module, address (in the module), inlined, unknown.
+//! Code outside files is generated code, named by the perf map of its process if it left one in
+//! `/tmp`.
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
@@ -32,7 +33,8 @@ struct File {
 }
 
 impl Names {
-    /// For any number of images. `by_start`: functions that no symbol table names are named by where they start.
+    /// For any number of images. `by_start`: functions that no symbol table names are named by
+    /// where they start.
     pub fn new(by_start: bool) -> Self {
         let symbolizer = Symbolizer::new(Processes::new());
         Self { symbolizer, files: HashMap::new(), places: HashMap::new(), by_start }

@@ -1,9 +1,10 @@
 //! Pairs of use and reuse by source place: which are worth a name, and in which calling contexts they occur.
 //!
-//! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds. So they are summed by
-//! instructions first; only the heaviest [`NAMED`] pairs of instructions of an image are looked up in debug information,
-//! half of them by reuses, half by misses of [`FAR_BYTES`]. Every reuse between instructions with known places counts
-//! for its pair of places; what is left is counted as not named. Contexts are kept of the heaviest places only.
+//! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds. So
+//! they are summed by instructions first; only the heaviest [`NAMED`] pairs of instructions of an
+//! image are looked up in debug information, half of them by reuses, half by misses of
+//! [`FAR_BYTES`]. Every reuse between instructions with known places counts for its pair of places;
+//! what is left is counted as not named. Contexts are kept of the heaviest places only.
 //!
 //! Not here: the order in the report (`report`).
 

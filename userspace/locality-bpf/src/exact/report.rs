@@ -1,8 +1,10 @@
-//! The report of an exact run as JSON, `"schema": "locality-report/1"`: the fields of a live run without intervals.
+//! The report of an exact run as JSON, `"schema": "locality-report/1"`: the fields of a live run
+//! without intervals.
 //!
-//! What only an exact run has: `reuse.*.stack`, `miss_ratio_curve`, `footprint_bytes`, `cold_fraction`, `by_data_type`,
-//! `phases`, `threads`. A miss ratio is misses ÷ touches of granules, in a fully associative LRU cache (Mattson et al.,
-//! IBM Systems Journal 9, 1970); `touches` stands beside it. The object is also what `-o` stores.
+//! What only an exact run has: `reuse.*.stack`, `miss_ratio_curve`, `footprint_bytes`,
+//! `cold_fraction`, `by_data_type`, `phases`, `threads`. A miss ratio is misses ÷ touches of
+//! granules, in a fully associative LRU cache (Mattson et al., IBM Systems Journal 9, 1970);
+//! `touches` stands beside it. The object is also what `-o` stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -255,7 +257,8 @@ fn bins(counts: &[u64]) -> Vec<Value> {
         .collect()
 }
 
-/// At every power of two from one granule to the first size that misses only first touches, and the fixed sizes.
+/// At every power of two from one granule to the first size that misses only first touches, and the
+/// fixed sizes.
 fn curve(sum: &GrainSummary) -> Vec<Value> {
     let mut sizes: Vec<u64> = (0..40).map(|bit| sum.bytes << bit).collect();
     let enough = sizes.iter().position(|bytes| sum.misses(bytes / sum.bytes) == Some(sum.cold));

@@ -1,9 +1,9 @@
 //! Runs the command under QEMU: it owns the terminal, the arguments, the environment and its exit status.
 //!
-//! A signal of the terminal (Ctrl-C) reaches the command as it does without us; one that was sent to us is passed on.
-//! We stay to report what the command did until then. A second signal, half a second later or more, is for us: the
-//! report has what ran so far, and the command runs on. After the command a signal ends us (`ending`). Not here: what is
-//! counted.
+//! A signal of the terminal (Ctrl-C) reaches the command as it does without us; one that was sent
+//! to us is passed on. We stay to report what the command did until then. A second signal, half a
+//! second later or more, is for us: the report has what ran so far, and the command runs on. After
+//! the command a signal ends us (`ending`). Not here: what is counted.
 
 use std::{
     ffi::OsStr,
@@ -37,7 +37,8 @@ static FOR_US: AtomicI32 = AtomicI32::new(0);
 static WAKER: AtomicI32 = AtomicI32::new(-1);
 /// Signals that mean the command, whoever they were sent to.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
-/// What comes sooner after the first signal is the same wish: `timeout(1)` signals its child and then the child's group.
+/// What comes sooner after the first signal is the same wish: `timeout(1)` signals its child and
+/// then the child's group.
 const ONE_WISH_NS: u64 = 500_000_000;
 
 /// How the command ended.
@@ -71,7 +72,8 @@ extern "C" fn on_signal(signal: i32, about: *const libc::siginfo_t, _: *const li
     } else if is_again {
         FOR_US.store(signal, SeqCst);
         let one = 1u64;
-        // SAFETY: eight live bytes; a system call that is allowed in a handler. Without a descriptor nothing happens.
+        // SAFETY: eight live bytes; a system call that is allowed in a handler. Without a
+        // descriptor nothing happens.
         unsafe { libc::write(WAKER.load(SeqCst), (&raw const one).cast(), size_of::<u64>()) };
     }
 }
@@ -161,7 +163,8 @@ impl Running {
         let has_ended = watched.first().is_some_and(|end| end.revents != 0);
         // SAFETY: all bytes of the structure may be zero.
         let (mut wait_status, mut usage) = (0, unsafe { std::mem::zeroed::<libc::rusage>() });
-        // SAFETY: the destinations are live; the child is ours and was not waited for. It has ended: nothing to wait for.
+        // SAFETY: the destinations are live; the child is ours and was not waited for. It has
+        // ended: nothing to wait for.
         if has_ended && unsafe { libc::wait4(self.pid, &raw mut wait_status, 0, &raw mut usage) } < 0 {
             return Err(io::Error::last_os_error());
         }

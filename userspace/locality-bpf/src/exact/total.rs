@@ -1,7 +1,7 @@
 //! The whole run: images summed.
 //!
-//! Distances are those of each thread (or of the process, in a run in one order); sums over threads and processes add
-//! counts and never mix their orders. Not here: which pairs are named (`pairs`).
+//! Distances are those of each thread (or of the process, in a run in one order); sums over threads
+//! and processes add counts and never mix their orders. Not here: which pairs are named (`pairs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +110,8 @@ impl Counts {
         }
     }
 
-    /// Reuses that miss in a fully associative LRU cache of that many granules: a power of two, so that the bins tell.
+    /// Reuses that miss in a fully associative LRU cache of that many granules: a power of two, so
+    /// that the bins tell.
     pub fn misses(&self, granules: u64) -> u64 {
         self.stack.iter().skip(locality_reuse::log2_bin(granules)).sum()
     }

@@ -1,12 +1,14 @@
 //! The cgroups that the watchdog leaves, so that nobody freezes or throttles it together with the tracer.
 //!
-//! `docker pause` and `systemctl freeze` freeze a cgroup with all that is below it; a root cgroup cannot be frozen. So the watchdog
-//! goes to the root of the unified hierarchy and of each hierarchy of version 1 that freezes or gives out processors
-//! (`cgroups(7)`). A container's own root is a folder that its host can freeze: the host's is reached through process 1,
-//! where the container sees that.
+//! `docker pause` and `systemctl freeze` freeze a cgroup with all that is below it; a root cgroup
+//! cannot be frozen. So the watchdog goes to the root of the unified hierarchy and of each
+//! hierarchy of version 1 that freezes or gives out processors (`cgroups(7)`). A container's own
+//! root is a folder that its host can freeze: the host's is reached through process 1, where the
+//! container sees that.
 //!
-//! Limits: who may not write there stays with the tracer, which is said before the trace. A container with process numbers
-//! of its own has no way out; neither have the programs that it could trace.
+//! Limits: who may not write there stays with the tracer, which is said before the trace. A
+//! container with process numbers of its own has no way out; neither have the programs that it
+//! could trace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,8 +31,8 @@ const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 pub enum Standing {
     /// Where nobody can freeze it.
     Apart,
-    /// In a cgroup of this version that can be frozen together with the tracer, with the number of the error that kept it
-    /// there (0: there is no way out).
+    /// In a cgroup of this version that can be frozen together with the tracer, with the number of
+    /// the error that kept it there (0: there is no way out).
     Together(u8, i32),
     /// Nowhere: it did not start.
     Absent,
@@ -108,8 +110,8 @@ enum Hierarchy {
     Old(&'static str),
 }
 
-/// Those that the watchdog leaves. Processors may be given out by hierarchies that freeze nobody: to stay there is no danger for a
-/// process of the highest real-time priority.
+/// Those that the watchdog leaves. Processors may be given out by hierarchies that freeze nobody:
+/// to stay there is no danger for a process of the highest real-time priority.
 const HIERARCHIES: [(Hierarchy, bool); 4] = [
     (Hierarchy::Unified, true),
     (Hierarchy::Old("freezer"), true),
@@ -140,7 +142,8 @@ impl Hierarchy {
         })
     }
 
-    /// Where the whole of this hierarchy is mounted, from the text of a `mountinfo` (`proc_pid_mountinfo(5)`).
+    /// Where the whole of this hierarchy is mounted, from the text of a `mountinfo`
+    /// (`proc_pid_mountinfo(5)`).
     fn mounted(self, mountinfo: &[u8]) -> Vec<PathBuf> {
         let root = |line: &[u8]| {
             let dash = line.windows(3).position(|three| three == b" - ")?;
@@ -185,7 +188,8 @@ fn unescaped(path: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Leaves every cgroup in which the calling process could be frozen. Where it stands then, and what frees the tracer.
+/// Leaves every cgroup in which the calling process could be frozen. Where it stands then, and what
+/// frees the tracer.
 pub(super) fn leave() -> (Standing, Option<Thaw>) {
     let (mut standing, mut thaw) = (Standing::Apart, None);
     let is_first =

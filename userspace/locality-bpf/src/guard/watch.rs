@@ -8,18 +8,20 @@ use crate::kernel::{proc, sys};
 /// How often the watchdog looks.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang. Looks are counted, not
-/// time, because a machine that was suspended as a whole (a virtual machine that migrates) is no hang.
+/// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang.
+/// Looks are counted, not time, because a machine that was suspended as a whole (a virtual machine
+/// that migrates) is no hang.
 const HUNG_LOOKS: u32 = 3;
 
-/// The same while the thread that gives the signs, or one that it waits for, could run: a host that has promised more processors than it
-/// has leaves one of ours without for that long.
+/// The same while the thread that gives the signs, or one that it waits for, could run: a host that
+/// has promised more processors than it has leaves one of ours without for that long.
 const STARVED_LOOKS: u32 = 20;
 
 /// A younger sign of life is not worth a look at the traced threads: the capture loop sleeps nearly as long.
 const OLD_NS: u64 = 60_000_000;
 
-/// Looks in a row that found the same old sign of life and a thread held: all, and those at which no thread of the tracer could have run.
+/// Looks in a row that found the same old sign of life and a thread held: all, and those at which
+/// no thread of the tracer could have run.
 #[derive(Debug, Default)]
 struct Silence {
     looks: u32,
@@ -72,17 +74,19 @@ pub(super) fn watch(heartbeat: &Heartbeat) -> ! {
     }
 }
 
-/// Puts the process above whatever else may keep the tracer from running. What fails here makes the guard a little weaker.
+/// Puts the process above whatever else may keep the tracer from running. What fails here makes the
+/// guard a little weaker.
 fn settle() {
-    // SAFETY: system calls with plain arguments; the name is a C string. A session of its own keeps the terminal's
-    // signals away, and it ends with its parent.
+    // SAFETY: system calls with plain arguments; the name is a C string. A session of its own keeps
+    // the terminal's signals away, and it ends with its parent.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, c"locality-guard".as_ptr());
         // What it has touched stays in memory when that is short.
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
-        // Whoever started the tracer may ignore or block signals; the end of the terminal is none of its business.
+        // Whoever started the tracer may ignore or block signals; the end of the terminal is none
+        // of its business.
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGPIPE]
         {
             libc::signal(signal, libc::SIG_IGN);
@@ -96,8 +100,8 @@ fn settle() {
 }
 
 fn end_tracer(tracer: u32, thaw: Option<&place::Thaw>, silent_ns: u64) -> ! {
-    // SAFETY: system calls with plain arguments; the parent is alive, so its id is not recycled. Its death must not end us
-    // before we have said why.
+    // SAFETY: system calls with plain arguments; the parent is alive, so its id is not recycled.
+    // Its death must not end us before we have said why.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, 0);
         libc::kill(tracer as i32, libc::SIGKILL);

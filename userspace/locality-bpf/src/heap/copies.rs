@@ -1,8 +1,11 @@
-//! Whether code with our breakpoints in it is executed where the kernel does not know of them: in anonymous memory.
+//! Whether code with our breakpoints in it is executed where the kernel does not know of them: in
+//! anonymous memory.
 //!
-//! A breakpoint of a probe belongs to a place in a file. A program that copies its code, or replaces its mapping by a copy (checkpointers,
-//! translators, programs that patch themselves), takes the byte along, and ends by SIGTRAP where it runs the copy. Limits: memory is looked at
-//! when a process is looked through (each second, and less often while its ranges stay); [`BYTES_MAX`] of it.
+//! A breakpoint of a probe belongs to a place in a file. A program that copies its code, or
+//! replaces its mapping by a copy (checkpointers, translators, programs that patch themselves),
+//! takes the byte along, and ends by SIGTRAP where it runs the copy. Limits: memory is looked at
+//! when a process is looked through (each second, and less often while its ranges stay);
+//! [`BYTES_MAX`] of it.
 
 use std::{collections::HashMap, fs::File, hash::Hasher as _, os::unix::fs::FileExt as _};
 

@@ -1,9 +1,10 @@
-//! Keeps what the allocation probes cost within a share of the targets' CPU time: first by following fewer allocations
-//! (a larger least size), then by taking the probes away for a while.
+//! Keeps what the allocation probes cost within a share of the targets' CPU time: first by
+//! following fewer allocations (a larger least size), then by taking the probes away for a while.
 //!
-//! Pure: counters and clocks in, decisions out. The cost is calls × calibrated price. A program that allocates a million times a second
-//! is watched in bursts: the probes slow it as long as they stand, so a burst is cut as soon as the next few milliseconds would exceed what is
-//! saved up. Source of error: between two looks the program may call more often than before.
+//! Pure: counters and clocks in, decisions out. The cost is calls × calibrated price. A program
+//! that allocates a million times a second is watched in bursts: the probes slow it as long as they
+//! stand, so a burst is cut as soon as the next few milliseconds would exceed what is saved up.
+//! Source of error: between two looks the program may call more often than before.
 
 use std::time::Duration;
 
@@ -61,7 +62,8 @@ pub enum Decision {
     Resume,
 }
 
-/// What may be spent before the targets have used any CPU time, so that what a program allocates at its start is seen.
+/// What may be spent before the targets have used any CPU time, so that what a program allocates at
+/// its start is seen.
 const CREDIT_NS: u64 = 5_000_000;
 
 /// What must be saved up for a burst to be worth its while.
@@ -197,8 +199,9 @@ mod tests {
 
     const PRICES: Prices = Prices { call_ns: 800, stepped_ns: 11_000, follow_ns: 1_500, site_ns: 15_000 };
 
-    /// A program that would make so many calls in a second of its own time, a share of them large; returns the cost as a
-    /// share of its CPU time, the share that was watched, and how often the probes were put back.
+    /// A program that would make so many calls in a second of its own time, a share of them large;
+    /// returns the cost as a share of its CPU time, the share that was watched, and how often the
+    /// probes were put back.
     fn simulate(share: f64, calls_a_second: f64, large: f64, seconds: u64) -> (f64, Duty, u32) {
         let mut duty = Duty::new(share, PRICES, 1024);
         let (mut now, mut cpu, mut counted, mut resumed) = (1u64, 0u64, Counted::default(), 0);

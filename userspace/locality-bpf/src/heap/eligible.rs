@@ -1,7 +1,8 @@
 //! Which programs may be launched with the recorder of allocations, and the sentence where one may not.
 //!
-//! What the file says is looked at here: its kind, its interpreter, the libraries that it names, an allocator of its own. What only the running
-//! process knows (another allocator among its libraries) the recorder finds by itself. `#!` scripts go by their interpreter.
+//! What the file says is looked at here: its kind, its interpreter, the libraries that it names, an
+//! allocator of its own. What only the running process knows (another allocator among its
+//! libraries) the recorder finds by itself. `#!` scripts go by their interpreter.
 
 use std::{
     ffi::OsStr,
@@ -34,7 +35,8 @@ const SANITIZERS: [&str; 6] = ["libasan", "libhwasan", "liblsan", "libtsan", "li
 /// Programs that translate the code of others.
 const TRANSLATORS: [&str; 9] = ["valgrind", "qemu-", "rr", "drrun", "pin", "wine", "box64", "box86", "fex"];
 
-/// Libraries and parts of programs that translate the code of the process which they are loaded in, or replay it.
+/// Libraries and parts of programs that translate the code of the process which they are loaded in,
+/// or replay it.
 const TRANSLATING: [&str; 10] = [
     "libdynamorio",
     "libdrpreload",
@@ -105,7 +107,8 @@ fn why_not_binary(file: &Path) -> Option<String> {
         return Some(format!("{name} runs with rights of its own (set-uid, or file capabilities)"));
     }
     let Ok(opened) = File::open(&real) else { return Some(format!("{name} cannot be read")) };
-    // SAFETY: the mapping is private and read-only; a file that is truncated meanwhile is the limit that `modules` has.
+    // SAFETY: the mapping is private and read-only; a file that is truncated meanwhile is the limit
+    // that `modules` has.
     let Ok(bytes) = (unsafe { memmap2::Mmap::map(&opened) }) else {
         return Some(format!("{name} cannot be read"));
     };

@@ -1,12 +1,13 @@
 //! Which functions of a module allocate, and which of their instructions to probe.
 //!
-//! Known by name, whatever library they are in: the C and C++ ones, with or without the prefixes that jemalloc, tcmalloc and
-//! mimalloc put before them, and Rust's. Those that only hand on to others are left out where that can be told: a probe costs,
-//! and the others tell.
+//! Known by name, whatever library they are in: the C and C++ ones, with or without the prefixes
+//! that jemalloc, tcmalloc and mimalloc put before them, and Rust's. Those that only hand on to
+//! others are left out where that can be told: a probe costs, and the others tell.
 //!
-//! A probe costs some 0.6 µs where the kernel emulates the probed instruction (`push`, `nop` and near jumps: `arch_uprobe_analyze_insn` in
-//! arch/x86/kernel/uprobes.c) and some 10 µs in a virtual machine where it must step over it. So the first emulated instruction is
-//! looked for that every call still reaches with its arguments and, where the return is of interest, with its return
+//! A probe costs some 0.6 µs where the kernel emulates the probed instruction (`push`, `nop` and
+//! near jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
+//! machine where it must step over it. So the first emulated instruction is looked for that every
+//! call still reaches with its arguments and, where the return is of interest, with its return
 //! address on top of the stack.
 //!
 //! Pure: takes symbols and bytes. Sources of error: a function of such a name that does something else.
@@ -104,13 +105,14 @@ fn kind(name: &str) -> Option<u64> {
     Some(kind.into())
 }
 
-/// Whether it is one of the C++ operators: `operator new`, `new[]`, `delete`, `delete[]` (Itanium C++ ABI 5.1.5).
+/// Whether it is one of the C++ operators: `operator new`, `new[]`, `delete`, `delete[]` (Itanium
+/// C++ ABI 5.1.5).
 fn is_cpp(name: &str) -> bool {
     ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Those that report failure by an exception are not probed: it could not pass through a probe of the return, and the program
-/// would end. In the common case they call `malloc`, which is.
+/// Those that report failure by an exception are not probed: it could not pass through a probe of
+/// the return, and the program would end. In the common case they call `malloc`, which is.
 fn cpp(name: &str) -> Option<u64> {
     match (name.starts_with("_Zd"), name.contains("nothrow_t")) {
         (true, _) => Some(function::FREE.into()),
@@ -241,7 +243,8 @@ fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether the call's arguments are still where they were after an instruction, and the return address if it matters.
+/// Whether the call's arguments are still where they were after an instruction, and the return
+/// address if it matters.
 fn leaves_as_is(instruction: &Instruction, followed: bool) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Test | Mnemonic::Cmp => true,
@@ -363,7 +366,8 @@ mod tests {
         let calls = [0x53, 0xe8, 0xfa, 0xbf, 0xff, 0xff, 0xc3];
         let body = |address| if address == 0x5000 { calls.to_vec() } else { MALLOC.to_vec() };
         assert_eq!(points(&program, body).len(), 1);
-        // tcmalloc's allocates by itself, but may throw; the variant that may not is followed, unless it hands on.
+        // tcmalloc's allocates by itself, but may throw; the variant that may not is followed,
+        // unless it hands on.
         assert_eq!(points(&program, |_| MALLOC.to_vec()).len(), 1);
         let nothrow = symbols(&[("malloc", 0x1000), ("_ZnwmRKSt9nothrow_t", 0x5000)]);
         assert_eq!(points(&nothrow, |_| MALLOC.to_vec()).len(), 2);

@@ -1,11 +1,13 @@
 //! The heap blocks of a process in time: which block held an address at a moment, and where it was allocated.
 //!
-//! A question comes after the moment that it asks about, so a block that was given back stays findable until
-//! [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks the oldest of the smallest size are
-//! folded (no longer findable, counted), of too many former ones those that ended first are forgotten.
+//! A question comes after the moment that it asks about, so a block that was given back stays
+//! findable until [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks
+//! the oldest of the smallest size are folded (no longer findable, counted), of too many former
+//! ones those that ended first are forgotten.
 //!
-//! Pure: no I/O, no clock. Sources of error: a free that was not seen leaves its block live until another block takes its place; records of different
-//! CPUs may come out of order by microseconds, and then the younger one counts.
+//! Pure: no I/O, no clock. Sources of error: a free that was not seen leaves its block live until
+//! another block takes its place; records of different CPUs may come out of order by microseconds,
+//! and then the younger one counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -74,7 +76,8 @@ pub struct HeapMap {
     live: BTreeMap<u64, Live>,
     /// Live blocks by binary size class, then age, then address.
     by_age: BTreeSet<(u8, u64, u64)>,
-    /// By size class, then address and end. Within a class, what may contain an address begins within two class sizes of it.
+    /// By size class, then address and end. Within a class, what may contain an address begins
+    /// within two class sizes of it.
     former: BTreeMap<u8, BTreeMap<(u64, u64), Former>>,
     /// Ends in the order in which they came, with class and address.
     ends: VecDeque<(u64, u8, u64)>,
@@ -134,8 +137,8 @@ impl HeapMap {
         self.live.keys().copied()
     }
 
-    /// A block is allocated. What overlaps it must have been given back unseen. Returns the block that was folded for
-    /// it, if one was.
+    /// A block is allocated. What overlaps it must have been given back unseen. Returns the block
+    /// that was folded for it, if one was.
     pub fn allocate(&mut self, start: u64, bytes: u64, made: Made, at_ns: u64) -> Option<u64> {
         while let Some((&other, _)) =
             self.live.range(..end(start, bytes)).next_back().filter(|(at, old)| end(**at, old.bytes) > start)
@@ -155,8 +158,8 @@ impl HeapMap {
         Some(oldest)
     }
 
-    /// The block at `start` is given back at `at_ns` by a call that began at `called_ns`; one that is younger than the call is
-    /// another. Returns whether it was known.
+    /// The block at `start` is given back at `at_ns` by a call that began at `called_ns`; one that
+    /// is younger than the call is another. Returns whether it was known.
     pub fn free(&mut self, start: u64, called_ns: u64, at_ns: u64) -> bool {
         self.live.get(&start).is_some_and(|block| block.since_ns <= called_ns) && self.end_block(start, at_ns)
     }
@@ -171,8 +174,8 @@ impl HeapMap {
         self.end_all(at_ns, |block| block.since_ns <= at_ns)
     }
 
-    /// The probes are away from now on: blocks of fewer than `keep_bytes` are taken for gone, larger ones become uncertain.
-    /// Returns which are taken for gone.
+    /// The probes are away from now on: blocks of fewer than `keep_bytes` are taken for gone,
+    /// larger ones become uncertain. Returns which are taken for gone.
     pub fn doubt(&mut self, keep_bytes: u64, at_ns: u64) -> Vec<u64> {
         let gone = self.end_all(at_ns, |block| block.bytes < keep_bytes);
         for block in self.live.values_mut() {
@@ -436,7 +439,8 @@ mod tests {
             }
             prop_assert_eq!(map.folded() as usize, folded.len());
             prop_assert_eq!(folded.len() + map.len(), sizes.len());
-            // Whatever stands is no smaller than a folded block that was there at the same time, class by class.
+            // Whatever stands is no smaller than a folded block that was there at the same time,
+            // class by class.
             let size_of = |start: u64| sizes[(start / 10_000 - 1) as usize];
             for gone in &folded {
                 let younger = map.live.iter().filter(|(start, _)| **start < *gone);

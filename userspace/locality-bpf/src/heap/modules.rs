@@ -1,7 +1,8 @@
 //! Which files a process executes, and where in them allocation functions are to be probed.
 //!
-//! Reads `/proc` and ELF symbol tables; which symbols matter is `functions`. Limits: a statically linked and stripped
-//! program names no functions, so nothing is found in it. A file that is truncated in place while it is read ends us with SIGBUS, as it does the program that runs it.
+//! Reads `/proc` and ELF symbol tables; which symbols matter is `functions`. Limits: a statically
+//! linked and stripped program names no functions, so nothing is found in it. A file that is
+//! truncated in place while it is read ends us with SIGBUS, as it does the program that runs it.
 
 use std::{
     fs::{self, File},
@@ -103,7 +104,8 @@ pub fn probes(path: &Path, is_program: bool) -> io::Result<Vec<Probe>> {
         return Ok(Vec::new());
     }
     let file = File::open(path)?;
-    // SAFETY: the mapping is private and read-only; bytes that change under us are survived, truncation is the limit above.
+    // SAFETY: the mapping is private and read-only; bytes that change under us are survived,
+    // truncation is the limit above.
     let bytes = unsafe { memmap2::Mmap::map(&file) }?;
     let mut probes = probes_of(&bytes);
     if is_program && is_allocator(&probes) {

@@ -1,7 +1,8 @@
 //! The thread that reads what the preloaded recorder writes, and keeps its share of the budget.
 //!
-//! Beside `tracker`, which drives probes: nothing need be put into processes here, they bring the recorder with them. A call that is not
-//! recorded costs some nanoseconds that no pause could save; what a larger least size saves is decided by `duty`.
+//! Beside `tracker`, which drives probes: nothing need be put into processes here, they bring the
+//! recorder with them. A call that is not recorded costs some nanoseconds that no pause could save;
+//! what a larger least size saves is decided by `duty`.
 
 use std::{
     collections::HashMap,
@@ -29,7 +30,8 @@ use crate::{
     kernel::sys,
 };
 
-/// What a call costs that is only counted, with the call that gives the block back: 4.6 ns were measured on a virtual machine of 2026.
+/// What a call costs that is only counted, with the call that gives the block back: 4.6 ns were
+/// measured on a virtual machine of 2026.
 const SMALL_PS: u64 = 5_000;
 
 /// What a record takes where it cannot be measured.
@@ -278,8 +280,8 @@ impl Reader {
     }
 }
 
-/// What one record costs here: the recorder's own code on memory of our own, with what the C library takes taken off, and half on top for
-/// the traced program's larger working set.
+/// What one record costs here: the recorder's own code on memory of our own, with what the C
+/// library takes taken off, and half on top for the traced program's larger working set.
 fn price() -> u64 {
     static TOKEN: AtomicU64 = AtomicU64::new(0);
     let bytes = size_of::<Shared>();

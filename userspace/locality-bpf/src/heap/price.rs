@@ -1,7 +1,8 @@
 //! What a probe costs on this machine: measured on two functions of our own, probed for a moment.
 //!
-//! The price of a call is the fastest of several batches, less what the same calls cost unprobed, and a quarter on top for what the traced
-//! program's larger working set adds. Where nothing can be measured, what the dearest virtual machine showed is assumed.
+//! The price of a call is the fastest of several batches, less what the same calls cost unprobed,
+//! and a quarter on top for what the traced program's larger working set adds. Where nothing can be
+//! measured, what the dearest virtual machine showed is assumed.
 
 use std::{arch::global_asm, io, time::Instant};
 

@@ -1,7 +1,8 @@
-//! Which bytes of which files the kernel has replaced by breakpoints for us: shadow windows execute what the file has there.
+//! Which bytes of which files the kernel has replaced by breakpoints for us: shadow windows execute
+//! what the file has there.
 //!
-//! Said before the breakpoints are put there, and put there only when those who execute windows have heard it: a page of text that was
-//! read with a breakpoint in it would be kept.
+//! Said before the breakpoints are put there, and put there only when those who execute windows
+//! have heard it: a page of text that was read with a breakpoint in it would be kept.
 
 use std::{
     collections::HashMap,

@@ -1,9 +1,11 @@
-//! The recorder's side of the tracer: hands the library and the shared memory to a command, and reads what comes back.
+//! The recorder's side of the tracer: hands the library and the shared memory to a command, and
+//! reads what comes back.
 //!
-//! Both are files in memory that only our descriptors name; the command opens them below our `/proc` folder and closes them again. What the
-//! shared memory says is a stranger's word: every number is checked here. A record whose writer never finished it (a thread that
-//! was killed, or stands still) is passed over after [`PATIENCE_NS`]. Source of error: times are interpolated between readings of both clocks, some
-//! milliseconds apart.
+//! Both are files in memory that only our descriptors name; the command opens them below our
+//! `/proc` folder and closes them again. What the shared memory says is a stranger's word: every
+//! number is checked here. A record whose writer never finished it (a thread that was killed, or
+//! stands still) is passed over after [`PATIENCE_NS`]. Source of error: times are interpolated
+//! between readings of both clocks, some milliseconds apart.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -60,7 +62,8 @@ fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     Err(io::Error::last_os_error())
 }
 
-/// Makes files whatever `ulimit -f` says: a larger one would end us by SIGXFSZ. The limit stands again afterwards, for the command has it.
+/// Makes files whatever `ulimit -f` says: a larger one would end us by SIGXFSZ. The limit stands
+/// again afterwards, for the command has it.
 fn without_limit<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let needed = LIBRARY.len().max(size_of::<Shared>()) as u64;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -210,7 +213,8 @@ impl Recorder {
     }
 
     fn shared(&self) -> &Shared {
-        // SAFETY: the mapping has the size of the structure, whose fields are atomics or padding; a page's alignment suffices.
+        // SAFETY: the mapping has the size of the structure, whose fields are atomics or padding; a
+        // page's alignment suffices.
         unsafe { &*self.map.as_ptr().cast::<Shared>() }
     }
 
@@ -251,8 +255,8 @@ impl Recorder {
         record::forget(&self.shared().sites, site);
     }
 
-    /// Reads the clocks, and how far the rings were written: so far is read from here on, and no further, for a program can write as fast
-    /// as we read.
+    /// Reads the clocks, and how far the rings were written: so far is read from here on, and no
+    /// further, for a program can write as fast as we read.
     pub fn look(&mut self) {
         let shared = self.shared();
         let heads = [&shared.event_ends, &shared.stack_ends].map(|ends| ends.head.load(Ordering::Acquire));

@@ -1,7 +1,8 @@
-//! From ring records to blocks, and the answers about them; shared by the thread that drives the probes and whoever asks.
+//! From ring records to blocks, and the answers about them; shared by the thread that drives the
+//! probes and whoever asks.
 //!
-//! A question about a moment that the records read so far do not reach has the ring read first, so that an answer is never out
-//! of date. Not here: when probes stand (`tracker`).
+//! A question about a moment that the records read so far do not reach has the ring read first, so
+//! that an answer is never out of date. Not here: when probes stand (`tracker`).
 
 use std::{
     collections::HashMap,
@@ -37,7 +38,8 @@ const MEMORY_NS: u64 = 10_000_000_000;
 /// Sites whose stacks may wait for the assembler.
 const SITES_WAITING_MAX: usize = 512;
 
-/// Who asks whether a block stands looks so often, this long after the look before: longer than the ring is left alone.
+/// Who asks whether a block stands looks so often, this long after the look before: longer than the
+/// ring is left alone.
 const LOOKS_MAX: usize = 20;
 const LOOK: Duration = Duration::from_millis(3);
 
@@ -54,7 +56,8 @@ pub struct HeapSite {
     pub function: u32,
     /// Bytes of the first allocation there.
     pub bytes: u64,
-    /// Registers at the allocation function's entry (or a few instructions behind it, the return address still on top).
+    /// Registers at the allocation function's entry (or a few instructions behind it, the return
+    /// address still on top).
     pub regs: Registers,
     /// Copy of the user stack from `regs.rsp`.
     pub stack: Vec<u8>,
@@ -78,9 +81,10 @@ pub struct SiteTotal {
 pub struct Summary {
     /// Allocations that were recorded and read.
     pub seen: u64,
-    /// Allocations that the targets made, as far as they could be counted: small ones too, and those of the pauses by
-    /// extrapolation from their CPU time without what the probes took (where these took nearly all of it, as with a program that
-    /// does little else than allocate, the order of magnitude only). At least `seen`.
+    /// Allocations that the targets made, as far as they could be counted: small ones too, and
+    /// those of the pauses by extrapolation from their CPU time without what the probes took (where
+    /// these took nearly all of it, as with a program that does little else than allocate, the
+    /// order of magnitude only). At least `seen`.
     pub made: u64,
     /// Allocations of fewer than the least size.
     pub small: u64,
@@ -264,7 +268,8 @@ impl Heap {
         self.tell(Notice::Ended(pid, at_ns));
     }
 
-    /// The block of a process that held an address at a moment of the monotonic clock, which may be seconds ago.
+    /// The block of a process that held an address at a moment of the monotonic clock, which may be
+    /// seconds ago.
     pub fn find(&self, pid: u32, address: u64, at_ns: u64) -> Option<Block> {
         let mut state = self.lock();
         if state.drained_ns <= at_ns {
@@ -278,7 +283,8 @@ impl Heap {
         block.since_ns <= at_ns && self.lock().stands(pid, block)
     }
 
-    /// Whether it stands now. Waits for what happened by now to be read, for the caller must not hold the ring up.
+    /// Whether it stands now. Waits for what happened by now to be read, for the caller must not
+    /// hold the ring up.
     pub fn stands(&self, pid: u32, block: &HeapBlock) -> bool {
         let asked_ns = sys::monotonic_ns();
         for _ in 0..LOOKS_MAX {
@@ -325,7 +331,8 @@ impl Heap {
     }
 }
 
-/// The last answers come within this time after the last record. Blocks that stood then are taken to stand until then.
+/// The last answers come within this time after the last record. Blocks that stood then are taken
+/// to stand until then.
 const LAST_ANSWERS_NS: u64 = 2_000_000_000;
 
 impl State {

@@ -1,9 +1,12 @@
-//! The thread that drives the probes: finds the allocators of new processes and programs, reads the ring, keeps the budget.
+//! The thread that drives the probes: finds the allocators of new processes and programs, reads the
+//! ring, keeps the budget.
 //!
-//! It may block (a grace period of the kernel, a process that holds its memory map), which is why nothing else runs in it; answers do not wait
-//! for it. A process is looked through when it is met, again soon after and then each second, because libraries come later. Probes
-//! stay through an exec, so a launched command, which is a copy of us before it, has those of our C library from its first
-//! instruction; what it allocates in a library that it alone has is missed for some milliseconds.
+//! It may block (a grace period of the kernel, a process that holds its memory map), which is why
+//! nothing else runs in it; answers do not wait for it. A process is looked through when it is met,
+//! again soon after and then each second, because libraries come later. Probes stay through an
+//! exec, so a launched command, which is a copy of us before it, has those of our C library from
+//! its first instruction; what it allocates in a library that it alone has is missed for some
+//! milliseconds.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -41,7 +44,8 @@ use crate::{
     },
 };
 
-/// After a process was met or became another program it is looked through this soon, then after twice the time, and so on.
+/// After a process was met or became another program it is looked through this soon, then after
+/// twice the time, and so on.
 const FIRST_SCAN_NS: u64 = 1_000_000;
 /// …up to this.
 const SCANS_NS: u64 = 1_000_000_000;
@@ -153,8 +157,8 @@ struct Tracker {
     held: bool,
 }
 
-/// Closes links, each in a thread of its own: it takes its breakpoints out at once and then waits for a grace period, so one after the
-/// other would be late.
+/// Closes links, each in a thread of its own: it takes its breakpoints out at once and then waits
+/// for a grace period, so one after the other would be late.
 fn close(links: impl Iterator<Item = Link>) -> Vec<JoinHandle<()>> {
     links.map(|link| std::thread::spawn(move || drop(link))).collect()
 }
@@ -436,8 +440,8 @@ impl Tracker {
         }
     }
 
-    /// Takes the probes out of a process that somebody else traces: a probe's return is a system call, and strace 6.1
-    /// ends by SIGSEGV where it counts one.
+    /// Takes the probes out of a process that somebody else traces: a probe's return is a system
+    /// call, and strace 6.1 ends by SIGSEGV where it counts one.
     fn leave(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let links = std::mem::take(&mut process.links).into_values();
@@ -600,8 +604,8 @@ pub(super) fn send_last_sites(heap: &Heap, events: &async_mpsc::Sender<Event>) {
     }
 }
 
-/// How long to wait before a process that was just forked is probed: it may run another program, and a debugger may be about to
-/// take it.
+/// How long to wait before a process that was just forked is probed: it may run another program,
+/// and a debugger may be about to take it.
 fn until_grown_ns(pid: u32) -> u64 {
     let born_ns = proc::start_ticks(pid).unwrap_or(0) * START_TICK_NS;
     let is_young = sys::boottime_ns().saturating_sub(born_ns) < SETTLE_NS;

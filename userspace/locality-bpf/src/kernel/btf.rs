@@ -1,7 +1,8 @@
 //! Byte offsets of kernel structure fields, from the running kernel's own type information (BTF).
 //!
-//! Rust eBPF objects carry no CO-RE relocations, so the few fields that the programs read are resolved here and handed
-//! over as settings. Not here: relocating programs (aya does what there is to do).
+//! Rust eBPF objects carry no CO-RE relocations, so the few fields that the programs read are
+//! resolved here and handed over as settings. Not here: relocating programs (aya does what there is
+//! to do).
 
 use anyhow::{Context, Result, bail};
 use btf_rs::{Backend, Btf, Type};

@@ -1,5 +1,6 @@
-//! Cgroups of the unified hierarchy (`cgroups(7)`, version 2), as the kernel side knows them: by inode and depth.
-//! Paths of mounts and cgroups are bytes: anyone who may mount or make a cgroup chose them.
+//! Cgroups of the unified hierarchy (`cgroups(7)`, version 2), as the kernel side knows them: by
+//! inode and depth. Paths of mounts and cgroups are bytes: anyone who may mount or make a cgroup
+//! chose them.
 
 use std::{
     ffi::OsString,
@@ -65,9 +66,10 @@ fn target_in(path: &Path, mounts: &[Mount]) -> Result<CgroupTarget> {
     Ok(CgroupTarget { id: folder.metadata()?.ino(), level, used: 1 })
 }
 
-/// The cgroup2 mounts in the text of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`): field 4 is the root of the mount
-/// within its file system, field 5 where it is mounted, and the type follows a lone dash. Mounts of a whole
-/// hierarchy come first, because relative paths count from the first mount.
+/// The cgroup2 mounts in the text of `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`): field 4 is
+/// the root of the mount within its file system, field 5 where it is mounted, and the type follows
+/// a lone dash. Mounts of a whole hierarchy come first, because relative paths count from the first
+/// mount.
 fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
     let mount = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ').skip(3);
@@ -86,8 +88,9 @@ fn mounts(mountinfo: &[u8]) -> Vec<Mount> {
     found
 }
 
-/// A path of `mountinfo`, where the kernel writes space, tab, newline, backslash and `#` as a backslash and three octal
-/// digits (`mangle` in fs/seq_file.c, `show_mountinfo` in fs/proc_namespace.c).
+/// A path of `mountinfo`, where the kernel writes space, tab, newline, backslash and `#` as a
+/// backslash and three octal digits (`mangle` in fs/seq_file.c, `show_mountinfo` in
+/// fs/proc_namespace.c).
 fn unescaped(path: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -1,5 +1,6 @@
-//! Everything that speaks to the kernel: system calls, perf events, ptrace, `/proc`, the eBPF object. No policy here:
-//! each file wraps one interface, and returns plain values and `io::Error`s.
+//! Everything that speaks to the kernel: system calls, perf events, ptrace, `/proc`, the eBPF
+//! object. No policy here: each file wraps one interface, and returns plain values and
+//! `io::Error`s.
 
 pub mod btf;
 pub mod cgroup;

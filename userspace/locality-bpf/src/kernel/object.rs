@@ -39,7 +39,8 @@ pub enum Filter {
     All,
 }
 
-/// Sizes of the maps for allocations, where they are followed: bytes of the ring; blocks, sites, threads (twice), processes.
+/// Sizes of the maps for allocations, where they are followed: bytes of the ring; blocks, sites,
+/// threads (twice), processes.
 const HEAP_MAPS: [(&str, u32); 6] = [
     ("HEAP_RING", 8 << 20),
     ("HEAP_LIVE", HEAP_BLOCKS_MAX),
@@ -200,8 +201,9 @@ struct CreateAttr {
     max_entries: u32,
 }
 
-/// Puts an array of events with room for all counters in the place of one that has room for the CPUs only, which is all
-/// that aya makes. No program is loaded yet; their instructions name the map by its descriptor, and that stays the same.
+/// Puts an array of events with room for all counters in the place of one that has room for the
+/// CPUs only, which is all that aya makes. No program is loaded yet; their instructions name the
+/// map by its descriptor, and that stays the same.
 fn widen(map: &MapData) -> std::io::Result<()> {
     let map_type = bpf_map_type::BPF_MAP_TYPE_PERF_EVENT_ARRAY as u32;
     let mut attr = CreateAttr { map_type, key_size: 4, value_size: 4, max_entries: 2 * COUNTED_MAX };
@@ -351,7 +353,8 @@ impl Object {
         Ok(self.targets.insert(pid, 1, 0)?)
     }
 
-    /// Makes a process none of a cgroup's or of everything's targets: `why` is one of `locality_common::config::spared`.
+    /// Makes a process none of a cgroup's or of everything's targets: `why` is one of
+    /// `locality_common::config::spared`.
     pub fn spare(&mut self, pid: u32, why: u32) -> Result<()> {
         Ok(self.spared.insert(pid, why, 0)?)
     }
@@ -414,8 +417,8 @@ impl Object {
         let _ = self.meters.remove(&tid);
     }
 
-    /// Has the kernel side read a thread's counters of accesses, at a place below [`COUNTED_MAX`] that no other thread has. The
-    /// map keeps them open.
+    /// Has the kernel side read a thread's counters of accesses, at a place below [`COUNTED_MAX`]
+    /// that no other thread has. The map keeps them open.
     pub fn count_accesses(&mut self, tid: u32, place: u32, counters: &Counters) -> Result<()> {
         for (index, event) in (2 * place..).zip([&counters.loads, &counters.stores]) {
             self.set_access_event(bpf_cmd::BPF_MAP_UPDATE_ELEM, index, event.as_raw_fd())?;

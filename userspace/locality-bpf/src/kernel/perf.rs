@@ -1,7 +1,8 @@
 //! perf events: what all have in common, meters and watchpoints (`perf_event_open(2)`).
 //!
-//! Each watchpoint is opened when armed and closed when it ends, rather than re-programmed: an event's remaining limit
-//! cannot be reset, only added to, and opening costs about what `PERF_EVENT_IOC_MODIFY_ATTRIBUTES` costs.
+//! Each watchpoint is opened when armed and closed when it ends, rather than re-programmed: an
+//! event's remaining limit cannot be reset, only added to, and opening costs about what
+//! `PERF_EVENT_IOC_MODIFY_ATTRIBUTES` costs.
 
 use std::{
     io,
@@ -37,8 +38,8 @@ pub(crate) fn open(
     Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Attributes of a watchpoint on `bytes` (1, 2, 4, 8; aligned) at `address`: reads and writes, by the thread or by the
-/// kernel on its behalf.
+/// Attributes of a watchpoint on `bytes` (1, 2, 4, 8; aligned) at `address`: reads and writes, by
+/// the thread or by the kernel on its behalf.
 fn watchpoint_attr(address: u64, bytes: u8) -> bindings::perf_event_attr {
     let mut attr = bindings::perf_event_attr { type_: bindings::PERF_TYPE_BREAKPOINT, ..Default::default() };
     attr.bp_type = bindings::HW_BREAKPOINT_RW;
@@ -60,7 +61,8 @@ fn dummy() -> bindings::perf_event_attr {
 }
 
 impl Event {
-    /// A clock of one thread's CPU time that fires each `period_ns` of it. Disabled, or as [`Event::starter`] says.
+    /// A clock of one thread's CPU time that fires each `period_ns` of it. Disabled, or as
+    /// [`Event::starter`] says.
     #[doc(alias = "PERF_COUNT_SW_TASK_CLOCK")]
     pub fn meter(tid: u32, period_ns: u64, starter: Option<&Self>) -> io::Result<Self> {
         let mut attr = bindings::perf_event_attr {
@@ -73,12 +75,13 @@ impl Event {
         open(&mut attr, tid as i32, -1, starter)
     }
 
-    /// An event in a stopped thread that counts nothing. Others are opened in its group, enabled, which they are once it is
-    /// dropped.
+    /// An event in a stopped thread that counts nothing. Others are opened in its group, enabled,
+    /// which they are once it is dropped.
     ///
-    /// To enable an event by itself, the kernel interrupts the processor on which its thread ran last and waits for the
-    /// answer (`event_function_call` in kernel/events/core.c), 17 to 20 µs each here. The members of a disabled group are put into
-    /// their thread's list without that (`perf_install_in_context`), and become events by themselves when their leader is closed
+    /// To enable an event by itself, the kernel interrupts the processor on which its thread ran
+    /// last and waits for the answer (`event_function_call` in kernel/events/core.c), 17 to 20 µs
+    /// each here. The members of a disabled group are put into their thread's list without that
+    /// (`perf_install_in_context`), and become events by themselves when their leader is closed
     /// (`perf_group_detach`), to be scheduled in with the thread.
     #[doc(alias = "PERF_COUNT_SW_DUMMY")]
     pub fn starter(tid: u32) -> io::Result<Self> {
@@ -89,15 +92,17 @@ impl Event {
 
     /// An event in our own thread that counts nothing.
     ///
-    /// While any per-thread event is open, the kernel keeps its scheduling hooks enabled; enabling them for the first one
-    /// waits for an RCU grace period (`account_event` in kernel/events/core.c), which took 5 to 13 ms here. Held open for
-    /// the whole run, this event takes that wait out of the stops.
+    /// While any per-thread event is open, the kernel keeps its scheduling hooks enabled; enabling
+    /// them for the first one waits for an RCU grace period (`account_event` in
+    /// kernel/events/core.c), which took 5 to 13 ms here. Held open for the whole run, this event
+    /// takes that wait out of the stops.
     #[doc(alias = "PERF_COUNT_SW_DUMMY")]
     pub fn keeper() -> io::Result<Self> {
         open(&mut dummy(), 0, -1, None)
     }
 
-    /// A watchpoint in one thread. Disabled, or as [`Event::starter`] says. `ENOSPC` means that its debug registers are taken.
+    /// A watchpoint in one thread. Disabled, or as [`Event::starter`] says. `ENOSPC` means that its
+    /// debug registers are taken.
     #[doc(alias = "PERF_TYPE_BREAKPOINT")]
     pub fn watchpoint(tid: u32, address: u64, bytes: u8, starter: Option<&Self>) -> io::Result<Self> {
         let mut attr = watchpoint_attr(address, bytes);

@@ -1,7 +1,9 @@
-//! What `/proc` says about processes and threads (`proc(5)`). Reads only; a process may vanish between two reads.
+//! What `/proc` says about processes and threads (`proc(5)`). Reads only; a process may vanish
+//! between two reads.
 //!
-//! Names in these files are bytes that programs chose. A name may be any bytes, and the kernel cuts a name after
-//! 15 bytes, which may be within a letter. Bytes that are no UTF-8 are replaced; a file is never refused for them.
+//! Names in these files are bytes that programs chose. A name may be any bytes, and the kernel cuts
+//! a name after 15 bytes, which may be within a letter. Bytes that are no UTF-8 are replaced; a
+//! file is never refused for them.
 
 use std::{
     fs, io,
@@ -45,8 +47,8 @@ pub fn status(tid: u32) -> io::Result<Status> {
     Ok(parse_status(&text(format!("/proc/{tid}/status"))?))
 }
 
-/// Fields of the text of `/proc/PID/status`. The kernel writes newlines in the name as `\n` here, so a line is a field
-/// whatever the name is.
+/// Fields of the text of `/proc/PID/status`. The kernel writes newlines in the name as `\n` here,
+/// so a line is a field whatever the name is.
 pub fn parse_status(text: &str) -> Status {
     let mut status = Status { kernel_thread: true, ..Status::default() };
     for line in text.lines() {
@@ -75,10 +77,10 @@ pub fn parse_status(text: &str) -> Status {
     status
 }
 
-/// The longer of the times that the first thread of our own process, and the thread with this name, were ready to
-/// run and waited for a processor, since each began: the second field of `/proc/PID/task/TID/schedstat`
-/// (Documentation/scheduler/sched-stats.rst of Linux), in nanoseconds there. Zero where the kernel was built
-/// without these accounts.
+/// The longer of the times that the first thread of our own process, and the thread with this name,
+/// were ready to run and waited for a processor, since each began: the second field of
+/// `/proc/PID/task/TID/schedstat` (Documentation/scheduler/sched-stats.rst of Linux), in
+/// nanoseconds there. Zero where the kernel was built without these accounts.
 pub fn longest_wait(thread: &str) -> Duration {
     let own = std::process::id();
     let waited = |tid: u32| {
@@ -98,7 +100,8 @@ pub fn start_ticks(tid: u32) -> io::Result<u64> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
 }
 
-/// Start in clock ticks, from the text of `/proc/PID/stat`. The name, in parentheses, may itself hold spaces, parentheses and newlines, so fields count from its end.
+/// Start in clock ticks, from the text of `/proc/PID/stat`. The name, in parentheses, may itself
+/// hold spaces, parentheses and newlines, so fields count from its end.
 pub fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
@@ -134,8 +137,9 @@ pub fn exists(tid: u32) -> bool {
     fs::metadata(format!("/proc/{tid}/stat")).is_ok()
 }
 
-/// Whether a process has a sanitizer that looks for leaks at its end, which fails under ptrace: its library is loaded, or
-/// the program is linked with AddressSanitizer, whose shadow memory lies where nothing else does.
+/// Whether a process has a sanitizer that looks for leaks at its end, which fails under ptrace: its
+/// library is loaded, or the program is linked with AddressSanitizer, whose shadow memory lies
+/// where nothing else does.
 pub fn leak_checker(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| has_leak_checker(&String::from_utf8_lossy(&maps)))
 }
@@ -143,7 +147,8 @@ pub fn leak_checker(pid: u32) -> bool {
 /// The same, from the text of `/proc/PID/maps`.
 pub fn has_leak_checker(maps: &str) -> bool {
     const LIBRARIES: [&str; 4] = ["/liblsan.so", "/libasan.so", "/libhwasan.so", "/libclang_rt."];
-    // "AddressSanitizer Algorithm", mapping for x86-64 Linux: HighShadow and LowShadow begin at these addresses.
+    // "AddressSanitizer Algorithm", mapping for x86-64 Linux: HighShadow and LowShadow begin at
+    // these addresses.
     const SHADOWS: [&str; 2] = ["00007fff7000-", "7fff7000-"];
     maps.lines().any(|line| {
         SHADOWS.iter().any(|start| line.starts_with(start))

@@ -24,8 +24,8 @@ fn request(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::
     }
 }
 
-/// Seizes a thread without stopping it. The threads that it creates are seized by the kernel and start stopped; its
-/// children are not, so that one may be debugged by the program itself.
+/// Seizes a thread without stopping it. The threads that it creates are seized by the kernel and
+/// start stopped; its children are not, so that one may be debugged by the program itself.
 ///
 /// There is no `PTRACE_O_EXITKILL`: when we end, they run on.
 pub fn seize(tid: u32) -> io::Result<()> {
@@ -70,8 +70,8 @@ pub fn event_message(tid: u32) -> io::Result<u64> {
 
 /// A byte of the code that a stopped thread has just executed.
 pub fn code_byte(tid: u32, address: u64) -> io::Result<u8> {
-    // SAFETY: the library reads the word into a place of its own and returns it; -1 is a word too, so the error is in
-    // `errno` alone, which is this thread's.
+    // SAFETY: the library reads the word into a place of its own and returns it; -1 is a word too,
+    // so the error is in `errno` alone, which is this thread's.
     let word = unsafe {
         *libc::__errno_location() = 0;
         libc::ptrace(libc::PTRACE_PEEKTEXT, tid as libc::pid_t, address as usize, 0usize)
@@ -90,8 +90,9 @@ pub fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
     Ok(regs)
 }
 
-/// Vector and x87 registers of a stopped thread, as an XSAVE area in the standard form, its first `bytes` or less. Of a processor
-/// without XSAVE, whose area has no more than [`FXSAVE_BYTES`], as `fxsave` writes them. Overwrites `area`.
+/// Vector and x87 registers of a stopped thread, as an XSAVE area in the standard form, its first
+/// `bytes` or less. Of a processor without XSAVE, whose area has no more than [`FXSAVE_BYTES`], as
+/// `fxsave` writes them. Overwrites `area`.
 #[doc(alias = "NT_X86_XSTATE")]
 pub fn extended_state(tid: u32, bytes: usize, area: &mut Vec<u8>) -> io::Result<()> {
     /// Note types of the XSAVE area and of the older one (`NT_X86_XSTATE` and `NT_PRFPREG` in the kernel's
@@ -116,7 +117,8 @@ pub fn next_status() -> io::Result<Option<(u32, Status)>> {
 
 /// Whether there is one, which stays there. False where nobody can tell.
 pub fn has_status() -> bool {
-    // SAFETY: plain data, of which all zeroes are a value; the kernel leaves the process id 0 where there is none.
+    // SAFETY: plain data, of which all zeroes are a value; the kernel leaves the process id 0 where
+    // there is none.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: the destination is live; the call filled it, where it did not fail.

@@ -1,5 +1,5 @@
-//! Decodes ring-buffer bytes. The only module that reads kernel bytes; it never panics, and what it does not know it
-//! returns as [`Record::Unknown`].
+//! Decodes ring-buffer bytes. The only module that reads kernel bytes; it never panics, and what it
+//! does not know it returns as [`Record::Unknown`].
 
 use locality_common::{
     heap::{HeapRecord, HeapSiteRecord},

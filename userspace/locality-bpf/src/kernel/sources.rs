@@ -1,23 +1,29 @@
-//! What can start a sample on this machine: Intel's PEBS of loads and stores, AMD's IBS of micro-operations, the clock.
+//! What can start a sample on this machine: Intel's PEBS of loads and stores, AMD's IBS of
+//! micro-operations, the clock.
 //!
-//! [`discover`] reads the list of event sources and offers choices, best first; a choice is a set of events that together
-//! sample loads *and* stores, because loads alone would give a biased picture. [`open::open_best`] tries them on a CPU.
-//! What is absent is told with its reason, and nothing is simulated. Arm's SPE is only named: it writes its records to a
-//! buffer of its own, which is not built here.
+//! [`discover`] reads the list of event sources and offers choices, best first; a choice is a set
+//! of events that together sample loads *and* stores, because loads alone would give a biased
+//! picture. [`open::open_best`] tries them on a CPU. What is absent is told with its reason, and
+//! nothing is simulated. Arm's SPE is only named: it writes its records to a buffer of its own,
+//! which is not built here.
 //!
-//! How an address reaches a BPF program: `bpf_perf_event_data.addr` is a load of `perf_sample_data.addr`
-//! (`pe_prog_convert_ctx_access`, <https://github.com/torvalds/linux/blob/v6.12/kernel/trace/bpf_trace.c>). The PMUs
-//! write that field only if `attr.sample_type` has `PERF_SAMPLE_ADDR` (`setup_pebs_adaptive_sample_data`,
-//! <https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/ds.c>; `perf_ibs_parse_ld_st_data`,
+//! How an address reaches a BPF program: `bpf_perf_event_data.addr` is a load of
+//! `perf_sample_data.addr` (`pe_prog_convert_ctx_access`,
+//! <https://github.com/torvalds/linux/blob/v6.12/kernel/trace/bpf_trace.c>). The PMUs write that
+//! field only if `attr.sample_type` has `PERF_SAMPLE_ADDR` (`setup_pebs_adaptive_sample_data`,
+//! <https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/ds.c>;
+//! `perf_ibs_parse_ld_st_data`,
 //! <https://github.com/torvalds/linux/blob/003c0414318a1829a1a5b195ad81e8a7960c3f5d/arch/x86/events/amd/ibs.c>).
-//! Since Linux 6.3 an overflow runs `perf_prepare_sample` before the program, which makes the field 0 when the PMU had
-//! no address, again only with that bit; without it the field is what the kernel's stack held (`bpf_overflow_handler`,
-//! `perf_sample_data_init`, <https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c>). So every attribute made
+//! Since Linux 6.3 an overflow runs `perf_prepare_sample` before the program, which makes the field
+//! 0 when the PMU had no address, again only with that bit; without it the field is what the
+//! kernel's stack held (`bpf_overflow_handler`, `perf_sample_data_init`,
+//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c>). So every attribute made
 //! here has the bit, the clock's too, and the program may read the field always: 0 is "no address".
 //!
-//! Sources of error: PEBS and IBS name the sampled instruction, but the other registers, and so a stop, are those of the
-//! interrupt, some instructions later. The processor picks loads for the load-latency event, so its period is not in
-//! loads ([`PeriodUnit::PickedLoads`]). None of the hardware events was tried on hardware.
+//! Sources of error: PEBS and IBS name the sampled instruction, but the other registers, and so a
+//! stop, are those of the interrupt, some instructions later. The processor picks loads for the
+//! load-latency event, so its period is not in loads ([`PeriodUnit::PickedLoads`]). None of the
+//! hardware events was tried on hardware.
 
 pub mod counters;
 pub mod data_source;
@@ -93,11 +99,11 @@ pub struct Source {
     pub device: String,
     /// The event.
     pub event: EventConfig,
-    /// The event that must lead its group: Sapphire Rapids and Alder Lake refuse load latency together with a data source
-    /// without it (`ENODATA`, `intel_pmu_hw_config`).
+    /// The event that must lead its group: Sapphire Rapids and Alder Lake refuse load latency
+    /// together with a data source without it (`ENODATA`, `intel_pmu_hw_config`).
     pub leader: Option<EventConfig>,
-    /// `precise_ip` to ask for; [`open::open`] asks for less when that is refused. 2 names the sampled instruction; 3 is
-    /// not asked for, as it binds the event to one counter.
+    /// `precise_ip` to ask for; [`open::open`] asks for less when that is refused. 2 names the
+    /// sampled instruction; 3 is not asked for, as it binds the event to one counter.
     pub precise_ip: u8,
     /// The CPUs that have it; all when `None`.
     pub cpus: Option<Vec<u32>>,
@@ -168,9 +174,10 @@ impl Source {
 
     /// The attributes of the sampling event, disabled unless its leader switches it.
     ///
-    /// The sample's type is the address alone, which is all that the program reads. A PEBS event asks for a wake-up at
-    /// each sample: otherwise, with a fixed period, the processor collects many records before it interrupts
-    /// (`PERF_X86_EVENT_LARGE_PEBS`), and a thread would be stopped long after its sample.
+    /// The sample's type is the address alone, which is all that the program reads. A PEBS event
+    /// asks for a wake-up at each sample: otherwise, with a fixed period, the processor collects
+    /// many records before it interrupts (`PERF_X86_EVENT_LARGE_PEBS`), and a thread would be
+    /// stopped long after its sample.
     pub fn attr(&self, period: u64) -> bindings::perf_event_attr {
         let mut attr = self.plain_attr(&self.event);
         attr.__bindgen_anon_1.sample_period = self.period(period);
@@ -215,14 +222,15 @@ pub struct Absent {
 /// What the machine offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Offer {
-    /// Sets of sources that sample loads and stores, best first; the clock is last. On hybrid processors a set belongs to
-    /// some CPUs ([`Source::runs_on`]).
+    /// Sets of sources that sample loads and stores, best first; the clock is last. On hybrid
+    /// processors a set belongs to some CPUs ([`Source::runs_on`]).
     pub choices: Vec<Vec<Source>>,
     /// What is missing.
     pub absent: Vec<Absent>,
 }
 
-/// Reads the event sources in `devices` ([`EVENT_SOURCES`]) of a processor. Never fails: what cannot be read is absent.
+/// Reads the event sources in `devices` ([`EVENT_SOURCES`]) of a processor. Never fails: what
+/// cannot be read is absent.
 pub fn discover(devices: &Path, cpu: &Cpu) -> Offer {
     let mut offer = Offer::default();
     let mut absent = |kind, why: String| offer.absent.push(Absent { kind, why });
@@ -253,8 +261,8 @@ pub fn discover(devices: &Path, cpu: &Cpu) -> Offer {
     offer
 }
 
-/// PEBS of one kind of core: first the events that count every load and store, where they carry addresses, then those
-/// that the kernel names for memory, which time the loads they pick.
+/// PEBS of one kind of core: first the events that count every load and store, where they carry
+/// addresses, then those that the kernel names for memory, which time the loads they pick.
 fn pebs(device: &Device, cpu: &Cpu) -> Result<Vec<Vec<Source>>, String> {
     let name = &device.name;
     // The kernel hides these where the processor, or the hypervisor, has no PEBS (`pebs_is_visible`).
@@ -302,8 +310,9 @@ fn named_accesses(device: &Device) -> io::Result<Option<Vec<Source>>> {
     Ok(Some(vec![Source { leader, latency: true, ..loads }, stores]))
 }
 
-/// IBS: counts micro-operations where the processor can (`cnt_ctl`), else cycles; leaves out the kernel where the driver
-/// can (`swfilt`), else the driver refuses every `exclude_` bit. Periods are multiples of 16.
+/// IBS: counts micro-operations where the processor can (`cnt_ctl`), else cycles; leaves out the
+/// kernel where the driver can (`swfilt`), else the driver refuses every `exclude_` bit. Periods
+/// are multiples of 16.
 fn ibs(device: &Device) -> io::Result<Source> {
     let mut event = device.plain()?;
     let (counts_ops, filters) = (device.has_format("cnt_ctl"), device.has_format("swfilt"));
@@ -315,7 +324,8 @@ fn ibs(device: &Device) -> io::Result<Source> {
     }
     let unit = if counts_ops { PeriodUnit::Ops } else { PeriodUnit::Cycles };
     Ok(Source {
-        // The unit is precise by itself; `precise_ip` belongs to the events of `cpu` that are forwarded to it.
+        // The unit is precise by itself; `precise_ip` belongs to the events of `cpu` that are
+        // forwarded to it.
         precise_ip: 0,
         // Known only to be new enough where the driver filters.
         per_thread: filters,

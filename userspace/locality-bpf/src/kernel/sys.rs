@@ -180,13 +180,15 @@ const CAPTURE_MOST: i32 = MOST_URGENT - 1;
 /// The capture thread's priority at the moment.
 static CAPTURE_NOW: AtomicI32 = AtomicI32::new(CAPTURE_PRIORITY);
 
-/// The capture thread's priority at the moment: [`CAPTURE_PRIORITY`], or more where real-time threads are traced.
+/// The capture thread's priority at the moment: [`CAPTURE_PRIORITY`], or more where real-time
+/// threads are traced.
 pub fn capture_priority() -> i32 {
     CAPTURE_NOW.load(Ordering::Relaxed)
 }
 
-/// Raises the capture thread's priority so far that it and the window process go before threads of this real-time priority, which would
-/// otherwise keep it from resuming one of them. Whether that changed anything; the callers give it to the threads.
+/// Raises the capture thread's priority so far that it and the window process go before threads of
+/// this real-time priority, which would otherwise keep it from resuming one of them. Whether that
+/// changed anything; the callers give it to the threads.
 pub fn outrank(priority: i32) -> bool {
     let wanted = (priority + 2).min(CAPTURE_MOST);
     priority > 0 && CAPTURE_NOW.fetch_max(wanted, Ordering::Relaxed) < wanted
@@ -335,8 +337,8 @@ pub fn make_thread_patient(patient: bool) {
     renice(if patient { 19 } else { 0 });
 }
 
-/// A tenth of the CPU for this thread, and those that it starts, where others want it too: what it does may take its time, but must come to
-/// an end on a machine that is busy for hours.
+/// A tenth of the CPU for this thread, and those that it starts, where others want it too: what it
+/// does may take its time, but must come to an end on a machine that is busy for hours.
 pub fn make_thread_modest() {
     renice(10);
 }
@@ -347,8 +349,9 @@ fn renice(nice: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
-/// Half of a processor for this thread however many others want one, until it is dropped: a start beside hundreds of runnable threads
-/// must not take long, and beside a few it must not hold them up.
+/// Half of a processor for this thread however many others want one, until it is dropped: a start
+/// beside hundreds of runnable threads must not take long, and beside a few it must not hold them
+/// up.
 #[derive(Debug)]
 pub struct Hurry(i32);
 
@@ -371,8 +374,8 @@ fn runnable() -> usize {
     number.and_then(|number| number.trim().parse().ok()).unwrap_or(1)
 }
 
-/// The nice value with which a thread has as much of a processor as all others that want it; each step is a quarter more
-/// (`sched_prio_to_weight` in the kernel's kernel/sched/core.c).
+/// The nice value with which a thread has as much of a processor as all others that want it; each
+/// step is a quarter more (`sched_prio_to_weight` in the kernel's kernel/sched/core.c).
 fn niceness(others: usize, cpus: usize) -> i32 {
     let rivals = others as f64 / cpus.max(1) as f64;
     -(rivals.max(1.0).ln() / 1.25_f64.ln()).round().min(20.0) as i32
@@ -414,10 +417,12 @@ const FEWEST_DESCRIPTORS: u64 = 64;
 /// A hard limit below this is raised where we have the right to.
 const USUAL_DESCRIPTORS: u64 = 4096;
 
-/// Has this process open as many files as it may, and lets a write beyond the file size limit fail instead of ending us.
-/// Children that are started from here on inherit both. Returns how many files may be open.
+/// Has this process open as many files as it may, and lets a write beyond the file size limit fail
+/// instead of ending us. Children that are started from here on inherit both. Returns how many
+/// files may be open.
 pub fn loosen_limits() -> u64 {
-    // SAFETY: the limit is live; a signal that is ignored runs no code of ours. Errors leave the limits as they are.
+    // SAFETY: the limit is live; a signal that is ignored runs no code of ours. Errors leave the
+    // limits as they are.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -460,7 +465,8 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Memory of zeros that children forked from here on share with us; page-aligned, and there until it is unmapped.
+/// Memory of zeros that children forked from here on share with us; page-aligned, and there until
+/// it is unmapped.
 pub fn shared_memory(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new anonymous mapping, placed by the kernel.
     let memory = unsafe {

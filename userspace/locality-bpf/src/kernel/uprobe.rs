@@ -1,9 +1,11 @@
-//! Many probes of a file's instructions in one link (`BPF_TRACE_UPROBE_MULTI`, Linux 6.6; sessions, Linux 6.13).
+//! Many probes of a file's instructions in one link (`BPF_TRACE_UPROBE_MULTI`, Linux 6.6; sessions,
+//! Linux 6.13).
 //!
-//! aya loads uprobe programs only for single probes, each of which takes a perf event and, to go, a grace period of its own
-//! (80 ms here, one after the other, while the rest still trap). So the programs are relocated by `aya-obj` against the maps that
-//! aya has made, and loaded and linked here. A link writes breakpoints into the text of one process only, and when its
-//! descriptor is closed, by us or by the kernel because we were killed, they are taken out at once.
+//! aya loads uprobe programs only for single probes, each of which takes a perf event and, to go, a
+//! grace period of its own (80 ms here, one after the other, while the rest still trap). So the
+//! programs are relocated by `aya-obj` against the maps that aya has made, and loaded and linked
+//! here. A link writes breakpoints into the text of one process only, and when its descriptor is
+//! closed, by us or by the kernel because we were killed, they are taken out at once.
 
 use std::{
     collections::HashMap,
@@ -24,7 +26,8 @@ use aya_obj::generated::{
 
 use super::verifier;
 
-/// Entry and return in one program (`BPF_TRACE_UPROBE_SESSION` of include/uapi/linux/bpf.h; aya's bindings are older).
+/// Entry and return in one program (`BPF_TRACE_UPROBE_SESSION` of include/uapi/linux/bpf.h; aya's
+/// bindings are older).
 const BPF_TRACE_UPROBE_SESSION: u32 = 57;
 
 /// The programs of the object that probes run.
@@ -144,7 +147,8 @@ impl Programs {
         }
     }
 
-    /// Puts probes into the text of one process, wherever it maps the file, now or later. `ESRCH` where the process is gone.
+    /// Puts probes into the text of one process, wherever it maps the file, now or later. `ESRCH`
+    /// where the process is gone.
     pub fn attach(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
         self.put(pid, file, probes).map_err(|error| match error.kind() {
             // The file is named by way of the process, whose end takes the name along.
@@ -160,7 +164,8 @@ impl Programs {
         let both: Vec<Probe> = probes.iter().copied().filter(|probe| probe.followed).collect();
         let entry: Vec<Probe> = probes.iter().copied().filter(|probe| !probe.followed).collect();
         match self {
-            // A session's entry probe tells whether the return is wanted; those that never want it are the same.
+            // A session's entry probe tells whether the return is wanted; those that never want it
+            // are the same.
             Self::Session(program) => {
                 Ok(Link(vec![link(program, BPF_TRACE_UPROBE_SESSION, 0, pid, &path, probes)?]))
             }
@@ -191,7 +196,8 @@ pub struct Probe {
     pub byte: u8,
 }
 
-/// Probes in a process; they go when it is dropped, though the drop returns only after a grace period (some 0.1 s).
+/// Probes in a process; they go when it is dropped, though the drop returns only after a grace
+/// period (some 0.1 s).
 #[derive(Debug)]
 pub struct Link(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedFd>);
 
@@ -221,9 +227,10 @@ fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u
     Err(verifier::refusal_by_log(name, &said, error))
 }
 
-/// Whether links of this kind can be made. A loaded program is no proof, because older kernels load it whatever link it is
-/// meant for. A folder in place of a file is refused as such (`EBADF`) only where everything else would do
-/// (`bpf_uprobe_multi_link_attach` in kernel/trace/bpf_trace.c), so nothing is probed.
+/// Whether links of this kind can be made. A loaded program is no proof, because older kernels load
+/// it whatever link it is meant for. A folder in place of a file is refused as such (`EBADF`) only
+/// where everything else would do (`bpf_uprobe_multi_link_attach` in kernel/trace/bpf_trace.c), so
+/// nothing is probed.
 fn try_link(program: &OwnedFd, attach_type: u32, multi_flags: u32) -> Result<()> {
     let nowhere = [Probe { offset: 0, cookie: 0, followed: false, byte: 0 }];
     match link(program, attach_type, multi_flags, 0, &CString::from(c"/"), &nowhere) {

@@ -2,7 +2,8 @@
 
 use aya::programs::ProgramError;
 
-/// The verifier refused a program. It answers EACCES, as if rights were missing; so the system's error is left out.
+/// The verifier refused a program. It answers EACCES, as if rights were missing; so the system's
+/// error is left out.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel refused the eBPF program {program}: {complaint}")]
 pub struct Refused {

@@ -1,14 +1,16 @@
-//! The ranking of data objects beside the one that attribution without addresses makes of the same samples (`locality_approximate`).
+//! The ranking of data objects beside the one that attribution without addresses makes of the same
+//! samples (`locality_approximate`).
 //!
-//! Both have the same weights: predicted misses of the level by which objects are ranked, else accesses. Variables are known in
-//! both by their names, without the marks of elements (`rows[]` is `rows`); two of the same name are one. What a pointer points
-//! at goes by many names (`block` here, `s->arr2` there), so such a name stands for the object that most of the seen accesses
-//! through it hit; the shares of the approximate side come from no address. What has no variable (saved registers, constants,
-//! unknown memory) is left out on both sides.
+//! Both have the same weights: predicted misses of the level by which objects are ranked, else
+//! accesses. Variables are known in both by their names, without the marks of elements (`rows[]` is
+//! `rows`); two of the same name are one. What a pointer points at goes by many names (`block`
+//! here, `s->arr2` there), so such a name stands for the object that most of the seen accesses
+//! through it hit; the shares of the approximate side come from no address. What has no variable
+//! (saved registers, constants, unknown memory) is left out on both sides.
 //!
-//! Not here: how either is computed. Limits: a pointer that walks through several objects stands for one of them; the
-//! approximate side reads the program's files, which must be where they were; those with another build id than the
-//! traced ones' are left out and named.
+//! Not here: how either is computed. Limits: a pointer that walks through several objects stands
+//! for one of them; the approximate side reads the program's files, which must be where they were;
+//! those with another build id than the traced ones' are left out and named.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -146,7 +148,8 @@ impl Paths<'_> {
         stack.map_or(&[][..], |stack| stack.frames.as_slice()).iter().map(frame).collect()
     }
 
-    /// What pointers point at, by the direct side's names: the object that most accesses hit which were made through nothing else.
+    /// What pointers point at, by the direct side's names: the object that most accesses hit which
+    /// were made through nothing else.
     fn names(&mut self, options: &approximate::Options) -> HashMap<Pointer, String> {
         let profile = self.profile;
         let mut hits: BTreeMap<StackId, BTreeMap<String, u64>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Helpers of the tests: compile a program that prints where its objects lie, run it until it says "ready", take
-//! registers and stack as the tracer would, and resolve what it printed.
+//! Helpers of the tests: compile a program that prints where its objects lie, run it until it says
+//! "ready", take registers and stack as the tracer would, and resolve what it printed.
 #![expect(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -88,7 +88,8 @@ impl Target {
         let start = || Command::new(program).stdout(Stdio::piped()).spawn();
         let mut started = start();
         for _ in 0..1000 {
-            // What this test has just written is open for writing in what another test forks, until that calls exec.
+            // What this test has just written is open for writing in what another test forks, until
+            // that calls exec.
             if !matches!(&started, Err(error) if error.kind() == ErrorKind::ExecutableFileBusy) {
                 break;
             }
@@ -208,8 +209,8 @@ pub fn check(target: &Target, look: &mut Look, wanted: impl Fn(&Truth) -> bool) 
     checked
 }
 
-/// True when a tool can be started; otherwise says past the test runner why the test is skipped, or fails where skips
-/// are not allowed (`LOCALITY_REQUIRE=all`, as in the tests on the kernel).
+/// True when a tool can be started; otherwise says past the test runner why the test is skipped, or
+/// fails where skips are not allowed (`LOCALITY_REQUIRE=all`, as in the tests on the kernel).
 pub fn is_installed(tool: &str) -> bool {
     let asked = if tool == "go" { "version" } else { "--version" };
     let found = Command::new(tool).arg(asked).output().is_ok_and(|output| output.status.success());

@@ -1,4 +1,5 @@
-//! Files that are cut, scribbled on, foreign or from the future: a typed error or what can be recovered, never a panic.
+//! Files that are cut, scribbled on, foreign or from the future: a typed error or what can be
+//! recovered, never a panic.
 
 use std::fs;
 
@@ -109,7 +110,8 @@ fn a_journal_that_cannot_be_played_back_is_said() {
     let path = directory.path().join("x.locality");
     write_file(&path, &random_profile(8, 3));
     let before = fs::read(&path).unwrap();
-    // An open transaction that has spilled to the file: its journal is hot once the process is gone, so copy both.
+    // An open transaction that has spilled to the file: its journal is hot once the process is
+    // gone, so copy both.
     let database = rusqlite::Connection::open(&path).unwrap();
     database.pragma_update(None, "cache_size", 1).unwrap();
     database.execute_batch("BEGIN; UPDATE sample SET time_ns = 1; CREATE TABLE filler (x);").unwrap();

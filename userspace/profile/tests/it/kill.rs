@@ -73,8 +73,8 @@ fn a_killed_writer_loses_only_what_it_had_not_committed() {
             "a transaction is whole or not there"
         );
         assert!(!profile.notices.iter().any(|notice| notice.contains("damaged")), "{:?}", profile.notices);
-        // After one reading the file is whole by itself: a journal that remains (killed before it held anything) is not
-        // needed any more.
+        // After one reading the file is whole by itself: a journal that remains (killed before it
+        // held anything) is not needed any more.
         let alone = directory.path().join("alone.locality");
         std::fs::copy(&path, &alone).unwrap();
         assert_eq!(read(&alone).unwrap(), profile);

@@ -138,7 +138,8 @@ fn a_full_disk_is_said_and_what_was_committed_stays() {
     assert!(back.samples.len() < profile.samples.len());
 
     fs::remove_file(&path).unwrap();
-    // A child that another test forks at this moment holds the removed file for as long as it takes to become a program.
+    // A child that another test forks at this moment holds the removed file for as long as it takes
+    // to become a program.
     let filler = || fs::write(directory.path().join("filler"), vec![0_u8; 512 * 1024 - 8192]).is_ok();
     assert!((0..200).any(|_| filler() || {
         std::thread::sleep(std::time::Duration::from_millis(10));

@@ -133,8 +133,8 @@ fn mode_is_private_and_the_owner_is_the_given_one() {
     assert_eq!((metadata.uid(), metadata.gid()), (owner.uid, owner.gid));
 }
 
-/// A 60 s trace: 10,000 samples, 5,000 watches, 20,000 frames, stacks of 20. The bound is loose because tests run in
-/// debug builds on busy machines; the figure itself is printed.
+/// A 60 s trace: 10,000 samples, 5,000 watches, 20,000 frames, stacks of 20. The bound is loose
+/// because tests run in debug builds on busy machines; the figure itself is printed.
 #[test]
 fn a_minute_of_trace_reads_quickly() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,10 +1,13 @@
-//! Rates of real programs against the truth: runs a command, samples it, and compares with accesses known from elsewhere.
+//! Rates of real programs against the truth: runs a command, samples it, and compares with accesses
+//! known from elsewhere.
 //!
-//! The timing model is that of a typical processor, not of the one it runs on, which only `locality-bpf` measures.
-//! `reality NAME ACCESSES INSTRUCTIONS SAMPLES COMMAND…`: ACCESSES and INSTRUCTIONS are those of the whole run as
-//! `locality-bpf exact` counts them. Readings come from a perf event (registers every 120 µs, a third of them used) and from another processor
-//! (words, read without stopping the program); the stop is a ptrace interrupt. Time is the thread's CPU time less a
-//! cost for each tick, `TICK` nanoseconds. `VERBOSE=1` prints each sample. Programs of one thread only.
+//! The timing model is that of a typical processor, not of the one it runs on, which only
+//! `locality-bpf` measures. `reality NAME ACCESSES INSTRUCTIONS SAMPLES COMMAND…`: ACCESSES and
+//! INSTRUCTIONS are those of the whole run as `locality-bpf exact` counts them. Readings come from
+//! a perf event (registers every 120 µs, a third of them used) and from another processor (words,
+//! read without stopping the program); the stop is a ptrace interrupt. Time is the thread's CPU
+//! time less a cost for each tick, `TICK` nanoseconds. `VERBOSE=1` prints each sample. Programs of
+//! one thread only.
 #![expect(clippy::print_stdout, reason = "what it is for")]
 
 #[cfg(target_os = "linux")]

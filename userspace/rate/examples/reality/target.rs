@@ -163,7 +163,8 @@ impl Target {
             }
         }
         for (clock, mut reading) in of_words {
-            // Between two ticks between which the program ran nearly all the time, CPU time is the clock's share.
+            // Between two ticks between which the program ran nearly all the time, CPU time is the
+            // clock's share.
             let at = ticks.partition_point(|(_, tick)| tick.clock_ns < clock);
             let Some(((number, a), (_, b))) = at.checked_sub(1).and_then(|n| ticks.get(n)).zip(ticks.get(at))
             else {

@@ -1,7 +1,9 @@
-//! A branch predictor: tables of several lengths of history, of which the longest that knows a branch decides (Seznec and
-//! Michaud, "A case for (partially) tagged geometric history length branch prediction", 2006).
+//! A branch predictor: tables of several lengths of history, of which the longest that knows a
+//! branch decides (Seznec and Michaud, "A case for (partially) tagged geometric history length
+//! branch prediction", 2006).
 //!
-//! It sees a few thousand instructions of every fifty million, and keeps what it learnt from one window to the next.
+//! It sees a few thousand instructions of every fifty million, and keeps what it learnt from one
+//! window to the next.
 
 use std::collections::{HashMap, hash_map};
 
@@ -52,7 +54,8 @@ pub(super) struct Predictor {
 }
 
 impl Predictor {
-    /// Whether the outcome was foreseen, or the branch is met for the first time, which the program has executed often before; learns from it.
+    /// Whether the outcome was foreseen, or the branch is met for the first time, which the program
+    /// has executed often before; learns from it.
     pub fn foresees(&mut self, branch: Branch) -> bool {
         self.entries.resize(ENTRIES * HISTORIES.len(), Entry::default());
         let slots: [(usize, u32); HISTORIES.len()] =

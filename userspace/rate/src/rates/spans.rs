@@ -1,4 +1,5 @@
-//! Accesses between two touches of a watched word: which registers may count them, and what time × rate expects.
+//! Accesses between two touches of a watched word: which registers may count them, and what time ×
+//! rate expects.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +10,32 @@ use crate::quantity::Quantity;
 use crate::sequence::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
-/// CPU time behind a sample for which its rate holds; further away it is the mean over so many neighbours to each side.
+/// CPU time behind a sample for which its rate holds; further away it is the mean over so many
+/// neighbours to each side.
 const LOCAL_NS: f64 = 1.5e6;
 const AROUND: usize = 8;
-/// Readings of a place's samples from which it is known how much time the thread spends there, and how much it may spend elsewhere.
+/// Readings of a place's samples from which it is known how much time the thread spends there, and
+/// how much it may spend elsewhere.
 const FEWEST_SEEN: u32 = 20;
 const MOST_ELSEWHERE: f64 = 0.1;
 /// The same where the sample's own readings all found it there.
 const MOST_AROUND: f64 = 0.4;
 /// Instructions at other work that are remembered of a place's readings.
 const MOST_ADDRESSES: usize = 512;
-/// Times between two readings with one between them are told apart by so much, up to so many; the shortest that there are many of.
+/// Times between two readings with one between them are told apart by so much, up to so many; the
+/// shortest that there are many of.
 const BRACKET_NS: u64 = 125_000;
 const BRACKETS: usize = 16;
 const FEWEST_BRACKETS: usize = 5;
 /// As long as between the shortest two readings that have one between them.
 const BEYOND_NS: f64 = 400_000.0;
-/// Where registers count to a loop's end and from the start of the next: relative error of the time that both take and of the clock, and of numbers that
-/// agree; and standard deviation of a rate's logarithm beyond which that time is not known.
+/// Where registers count to a loop's end and from the start of the next: relative error of the time
+/// that both take and of the clock, and of numbers that agree; and standard deviation of a rate's
+/// logarithm beyond which that time is not known.
 const MOST_OFF: f64 = 0.1;
 const MOST_DOUBT: f64 = 0.3;
-/// From the stop to the last reading, in parts of the time from the first to the last (`capture::metering` reads so).
+/// From the stop to the last reading, in parts of the time from the first to the last
+/// (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
 /// Accesses per nanosecond at each place that has samples with a rate: the median.
@@ -95,7 +101,8 @@ impl Rates {
             if slope.sigma > MOST_ROUGH {
                 return None;
             }
-            // Two instructions of one visit or of two that follow each other, or of visits that are rounds apart: the word was left alone for longer.
+            // Two instructions of one visit or of two that follow each other, or of visits that are
+            // rounds apart: the word was left alone for longer.
             if steps == 0.0 && from != to && span.without as f64 * slope.value <= quantity.largest as f64 {
                 return None;
             }
@@ -115,7 +122,8 @@ impl Rates {
         Some(Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Those of one loop up to its end and of another from its start, where these take about the time that there was.
+    /// Those of one loop up to its end and of another from its start, where these take about the
+    /// time that there was.
     fn across(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
         let (from, to) = (accessing(&span.from), accessing(&span.to));
         let is_timed = span.error_ns <= MOST_OFF * span.cpu_ns;
@@ -149,7 +157,8 @@ impl Rates {
         let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS.min(off_ns) } else { 0.0 };
         let told = |left: (f64, f64), done: (f64, f64)| {
             let over_ns = span.cpu_ns - left.0 / first_rate - done.0 / last_rate;
-            // Registers that are used for two arrays in turn have ranges that are nobody's round: the others agree.
+            // Registers that are used for two arrays in turn have ranges that are nobody's round:
+            // the others agree.
             let support = agreeing(&lefts, left) + agreeing(&dones, done);
             let accesses = left.0 + done.0;
             let is_told = (-off_ns..=off_ns + cold_ns).contains(&over_ns);
@@ -161,7 +170,8 @@ impl Rates {
         is_good.then(|| Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Whether two instructions are of one loop whose windows begin now here, now there: a register of one was followed at the other's place.
+    /// Whether two instructions are of one loop whose windows begin now here, now there: a register
+    /// of one was followed at the other's place.
     fn is_one_loop(&self, from: u64, to: u64, places: [u64; 2]) -> bool {
         [from, to].into_iter().zip(places).any(|(ip, other)| {
             let followed = |index: u32| self.quantities.get(index as usize).map(Quantity::places);
@@ -176,14 +186,16 @@ impl Rates {
         near.filter_map(|at| Some((at, self.samples.get(at)?))).filter(move |other| other.1.thread == thread)
     }
 
-    /// The share of accesses that a thread may have made elsewhere than at a sample's place between two touches; `None` where it may be much.
+    /// The share of accesses that a thread may have made elsewhere than at a sample's place between
+    /// two touches; `None` where it may be much.
     fn elsewhere(&self, kept: &Kept, span: &Span, by_place: &ByPlace) -> Option<f64> {
         let seen = self.seen.get(&kept.region)?;
         // Readings tell shares of time.
         let faster = self.faster_elsewhere(kept.region, seen, by_place);
         let of_accesses = |share: f64| share * faster / (1.0 + share * (faster - 1.0));
         let share = of_accesses(seen.elsewhere());
-        // The place makes the second touch too: it is seen there at both ends of what lies between that and the last reading.
+        // The place makes the second touch too: it is seen there at both ends of what lies between
+        // that and the last reading.
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
         // A reading between the touches makes it half as likely that the thread was elsewhere.
@@ -217,8 +229,8 @@ impl Rates {
         (seen.all >= FEWEST_SEEN && share <= MOST_ELSEWHERE && is_alone).then_some(share)
     }
 
-    /// How many times as many accesses a nanosecond are made where readings of a place's samples found the thread elsewhere than at the place: 1
-    /// where nothing is known of either.
+    /// How many times as many accesses a nanosecond are made where readings of a place's samples
+    /// found the thread elsewhere than at the place: 1 where nothing is known of either.
     fn faster_elsewhere(&self, place: u64, seen: &Seen, by_place: &ByPlace) -> f64 {
         let Some(here) = by_place.get(&place) else { return 1.0 };
         let (mut accesses, mut time) = (0.0, 0.0);
@@ -286,8 +298,9 @@ impl Seen {
         1.0 - f64::from(self.here) / f64::from(self.all.max(1))
     }
 
-    /// The same of the time between two moments at which it is there, up to so far apart: of the longest that are known well. A loop that calls
-    /// functions has such excursions, one that is left for good after a while has none.
+    /// The same of the time between two moments at which it is there, up to so far apart: of the
+    /// longest that are known well. A loop that calls functions has such excursions, one that is
+    /// left for good after a while has none.
     fn excursions(&self, apart_ns: f64) -> Option<f64> {
         let brackets = ((apart_ns / BRACKET_NS as f64) as usize).max(FEWEST_BRACKETS);
         let (mut left, mut all) = (0, 0);
@@ -307,7 +320,8 @@ pub(super) fn unread_ns(readings: &[Reading]) -> f64 {
     (FROM_STOP - 1.0) * last.time_ns.saturating_sub(first.time_ns) as f64
 }
 
-/// CPU time from the stop to the first reading at other work, or to the last one; 0 for a thread that did not keep its CPU.
+/// CPU time from the stop to the first reading at other work, or to the last one; 0 for a thread
+/// that did not keep its CPU.
 pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
     let [first, .., last] = readings else { return 0.0 };
     if first.switches != last.switches {

@@ -1,5 +1,6 @@
-//! Synthetic programs in closed form: nests of loops whose state at any access can be computed, so that readings
-//! millions of accesses apart cost nothing, and whose true rate at any moment is known.
+//! Synthetic programs in closed form: nests of loops whose state at any access can be computed, so
+//! that readings millions of accesses apart cost nothing, and whose true rate at any moment is
+//! known.
 #![expect(clippy::unwrap_used, reason = "helper functions of tests")]
 
 use fastrand::Rng;
@@ -87,7 +88,8 @@ impl Program {
             iterations.push(before + number);
             let accesses = self.levels[level].accesses;
             if rest < accesses {
-                // Inner loops of this iteration have not begun: their totals are those of the iterations before.
+                // Inner loops of this iteration have not begun: their totals are those of the
+                // iterations before.
                 for inner in level + 1..self.levels.len() {
                     let outer = iterations[inner - 1];
                     // −1 stands for: the last iteration of the previous round.
@@ -373,7 +375,8 @@ pub fn random_program(rng: &mut Rng, progress: bool) -> Program {
         }
     }
     let mut program = Program { levels, variables, phases: vec![(1, 1.0)] };
-    // The innermost loop sets the pace: 0.04 to 0.12 ns an instruction, as far from the model's 0.06 as real programs are.
+    // The innermost loop sets the pace: 0.04 to 0.12 ns an instruction, as far from the model's
+    // 0.06 as real programs are.
     let inner = &program.levels[depth - 1];
     let per_access = inner.instructions as f64 / inner.accesses as f64;
     program.phases = (0..rng.usize(1..4))

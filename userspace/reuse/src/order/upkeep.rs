@@ -10,8 +10,8 @@ use crate::places::{Places, entry};
 use crate::prefetch::prefetch;
 
 impl Order {
-    /// Numbers the live slots anew from 0, with more room if over half of it is live: afterwards at least half of the
-    /// slots, 256 or more, are free.
+    /// Numbers the live slots anew from 0, with more room if over half of it is live: afterwards at
+    /// least half of the slots, 256 or more, are free.
     #[cold]
     #[inline(never)]
     pub(crate) fn renumber<A: Arena + ?Sized>(&mut self, arena: &A) -> Result<(), ArenaFull> {
@@ -34,14 +34,15 @@ impl Order {
             while word != 0 {
                 let slot = word_index << 6 | word.trailing_zeros() as usize;
                 word &= word - 1;
-                // The entries lie anywhere: have those of the next slots on the way. A slot that is not live names a
-                // granule that was, or none (0), so that the address is one of the arena.
+                // The entries lie anywhere: have those of the next slots on the way. A slot that is
+                // not live names a granule that was, or none (0), so that the address is one of the
+                // arena.
                 if slot + 32 < capacity {
                     // SAFETY: `slot + 32` is below the capacity.
                     prefetch(entry(base, unsafe { *from.granules.add(slot + 32) }).cast());
                 }
-                // SAFETY: `slot` is below the capacity, `next` not above `slot`, and the reference that of a live
-                // granule. Within one table the write does not overtake the reads.
+                // SAFETY: `slot` is below the capacity, `next` not above `slot`, and the reference
+                // that of a live granule. Within one table the write does not overtake the reads.
                 unsafe {
                     let granule = *from.granules.add(slot);
                     *to.granules.add(next) = granule;
@@ -95,7 +96,8 @@ impl Order {
         self.levels.into_iter().for_each(|level| level.release(arena));
     }
 
-    /// Checks tables that come out of another process' hands: afterwards every operation stays within the arena.
+    /// Checks tables that come out of another process' hands: afterwards every operation stays
+    /// within the arena.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A, places: &Places) -> bool {
         let slots = self.granules.count();
         let mut nodes = (slots >> BLOCK_BITS).next_multiple_of(1 << GROUP_BITS);
@@ -122,7 +124,8 @@ impl Order {
         levels.chain([self.bits.range(), self.blocks.range(), self.granules.range()])
     }
 
-    /// Whether live slots and entries lead to each other, of tables that are whole: afterwards slots can be believed.
+    /// Whether live slots and entries lead to each other, of tables that are whole: afterwards
+    /// slots can be believed.
     pub(crate) fn agrees<A: Arena + ?Sized>(&self, arena: &A, places: &Places) -> bool {
         // SAFETY: nobody writes them meanwhile.
         let (bits, granules) = unsafe { (self.bits.slice(arena), self.granules.slice(arena)) };
@@ -162,7 +165,8 @@ impl Order {
         }
     }
 
-    /// Makes the order anew from the times of last touches, for a state that was left in the middle of a batch.
+    /// Makes the order anew from the times of last touches, for a state that was left in the middle
+    /// of a batch.
     pub(crate) fn rebuild<A: Arena + ?Sized>(&mut self, arena: &A, places: &Places) -> Result<(), ArenaFull> {
         let mut touched = Vec::new();
         places.for_each(arena, |granule, reference, entry| {

@@ -1,8 +1,9 @@
 //! Takes every right from the window process before it sees its first target.
 //!
-//! Another user with no capabilities, no descriptors but the socket and those handed over, no new privileges, limits, and a
-//! list of system calls beyond which the kernel kills it. What is left to whoever took it over: reading the memory of the
-//! processes that are traced, and writing into the memory shared with the tracer, whose numbers the tracer checks.
+//! Another user with no capabilities, no descriptors but the socket and those handed over, no new
+//! privileges, limits, and a list of system calls beyond which the kernel kills it. What is left to
+//! whoever took it over: reading the memory of the processes that are traced, and writing into the
+//! memory shared with the tracer, whose numbers the tracer checks.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -62,8 +63,9 @@ pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
     // _LINUX_CAPABILITY_VERSION_3 and no capability in any of the three sets (`capget(2)`).
     let header = [0x2008_0522_u32, 0];
     let none = [0_u32; 6];
-    // SAFETY: both arrays have the layout of that version and are live; the other calls have plain arguments. A change of
-    // user clears the signal at the parent's death and the attribute behind it, so they come last.
+    // SAFETY: both arrays have the layout of that version and are live; the other calls have plain
+    // arguments. A change of user clears the signal at the parent's death and the attribute behind
+    // it, so they come last.
     unsafe {
         must("give up its capabilities", libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()))?;
         must("forbid others to trace it", libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0).into())?;
@@ -75,7 +77,8 @@ pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Limits: no core, no files written, no processes, so much memory, and so long without sleep at a real-time priority.
+/// Limits: no core, no files written, no processes, so much memory, and so long without sleep at a
+/// real-time priority.
 pub(super) fn set_limits(real_time_us: u64) -> Result<(), Refused> {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -142,7 +145,8 @@ fn filter(socket: RawFd) -> Result<BpfProgram, seccompiler::BackendError> {
         (libc::SYS_mremap, any()),
         (libc::SYS_munmap, any()),
         (libc::SYS_madvise, any()),
-        // The time limit where the clock needs a system call; the way back from a fault in a stub, and from a stop; the end.
+        // The time limit where the clock needs a system call; the way back from a fault in a stub,
+        // and from a stop; the end.
         (libc::SYS_clock_gettime, any()),
         (libc::SYS_rt_sigreturn, any()),
         (libc::SYS_restart_syscall, any()),

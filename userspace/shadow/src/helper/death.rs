@@ -1,17 +1,20 @@
-//! Has the kernel tell the tracer of the window process' death through the shared memory, at once and without a system call
-//! of the tracer's, so that a stopped thread does not wait for an answer that will not come.
+//! Has the kernel tell the tracer of the window process' death through the shared memory, at once
+//! and without a system call of the tracer's, so that a stopped thread does not wait for an answer
+//! that will not come.
 //!
-//! The means is the list of robust futexes (`Documentation/locking/robust-futexes.rst` of the kernel): at a thread's end, however it
-//! comes, the kernel goes through a list in its memory and marks each word on it that holds the thread's id with
-//! `FUTEX_OWNER_DIED`, and wakes who sleeps on it if it has `FUTEX_WAITERS`. There are two words on ours, in this
-//! order: one that holds the id always, by which the tracer sees an earlier death; and the one on which it waits, which
-//! holds the id while a question is open. The tracer opens the question first and looks at the other word then, so it cannot
-//! miss a death between the two.
+//! The means is the list of robust futexes (`Documentation/locking/robust-futexes.rst` of the
+//! kernel): at a thread's end, however it comes, the kernel goes through a list in its memory and
+//! marks each word on it that holds the thread's id with `FUTEX_OWNER_DIED`, and wakes who sleeps
+//! on it if it has `FUTEX_WAITERS`. There are two words on ours, in this order: one that holds the
+//! id always, by which the tracer sees an earlier death; and the one on which it waits, which holds
+//! the id while a question is open. The tracer opens the question first and looks at the other word
+//! then, so it cannot miss a death between the two.
 
 use std::io;
 use std::sync::atomic::AtomicU32;
 
-/// One element; as far from the next in memory as the words are, since the kernel adds the same offset to each.
+/// One element; as far from the next in memory as the words are, since the kernel adds the same
+/// offset to each.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Node {
@@ -34,7 +37,8 @@ struct List {
     head: Head,
 }
 
-/// Marks these two words, the second first, when the calling thread ends. They lie 64 bytes apart, in memory that stays.
+/// Marks these two words, the second first, when the calling thread ends. They lie 64 bytes apart,
+/// in memory that stays.
 pub(super) fn tell(waited_for: &'static AtomicU32, always: &'static AtomicU32) -> io::Result<()> {
     let (first, second) = (waited_for.as_ptr() as usize, always.as_ptr() as usize);
     if first + size_of::<Node>() != second {

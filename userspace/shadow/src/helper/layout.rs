@@ -1,5 +1,5 @@
-//! What lies where in the memory that the tracer and the window process share. Not here: how it is read and written
-//! ([`super::shared`]).
+//! What lies where in the memory that the tracer and the window process share. Not here: how it is
+//! read and written ([`super::shared`]).
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,5 @@
-//! One window process, seen from the tracer: its start, a question and its answer, its end. Not here: what is asked.
+//! One window process, seen from the tracer: its start, a question and its answer, its end. Not
+//! here: what is asked.
 
 use std::fs::File;
 use std::io;
@@ -138,8 +139,8 @@ impl Process {
         sys::futex_wake(self.shared.asked());
     }
 
-    /// A question and its answer, if that comes until `deadline_ns`. While an older one is still being worked on, there is
-    /// none.
+    /// A question and its answer, if that comes until `deadline_ns`. While an older one is still
+    /// being worked on, there is none.
     pub(super) fn ask(&mut self, request: &Request, extended: &[u8], deadline_ns: u64) -> Option<Answer> {
         if !self.is_idle() {
             return None;
@@ -213,7 +214,8 @@ impl Process {
         sys::life(self.pidfd.as_fd()) != Life::Alive
     }
 
-    /// CPU time so far. Its number may be another process' once somebody has reaped it, so it is looked at first.
+    /// CPU time so far. Its number may be another process' once somebody has reaped it, so it is
+    /// looked at first.
     pub(super) fn cpu_ns(&self) -> u64 {
         if sys::life(self.pidfd.as_fd()) != Life::Gone
             && let Ok(cpu_ns) = sys::cpu_ns(self.pid)
@@ -226,7 +228,8 @@ impl Process {
     /// Ends it. Its CPU time and what it said of its end.
     pub(super) fn bury(self) -> (u64, String) {
         sys::kill(self.pidfd.as_fd());
-        // A killed process that is being woken; where it takes longer, the kernel keeps an entry until we end.
+        // A killed process that is being woken; where it takes longer, the kernel keeps an entry
+        // until we end.
         sys::readable(self.pidfd.as_fd(), Duration::from_millis(10));
         let cpu_ns = self.cpu_ns();
         let status = sys::reap(self.pidfd.as_fd());
@@ -248,9 +251,9 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// Puts the process on this thread's processor, and keeps this thread there if it has a real-time priority: the
-    /// scheduler would otherwise move it to an idle processor when it is woken
-    /// (https://github.com/torvalds/linux/blob/v6.12/kernel/sched/rt.c, select_task_rq_rt).
+    /// Puts the process on this thread's processor, and keeps this thread there if it has a
+    /// real-time priority: the scheduler would otherwise move it to an idle processor when it is
+    /// woken (https://github.com/torvalds/linux/blob/v6.12/kernel/sched/rt.c, select_task_rq_rt).
     pub(super) fn beside(process: &mut Process) -> Pin {
         let (cpu, is_real_time) = sys::placement();
         let Some(here) = sys::only(cpu) else { return Pin { before: None } };

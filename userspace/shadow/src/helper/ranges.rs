@@ -1,8 +1,9 @@
-//! Which ranges of a process' memory may be remembered, and which must not be read at all, from `/proc/PID/maps`.
+//! Which ranges of a process' memory may be remembered, and which must not be read at all, from
+//! `/proc/PID/maps`.
 //!
-//! Limits: a list is true at the moment when it was read. A range that became text later is read anew for each window,
-//! which costs time only; one that ceased to be text, or a device mapped later, must be told
-//! ([`super::Helper::update_maps`]).
+//! Limits: a list is true at the moment when it was read. A range that became text later is read
+//! anew for each window, which costs time only; one that ceased to be text, or a device mapped
+//! later, must be told ([`super::Helper::update_maps`]).
 
 use super::layout::MOST_RANGES;
 use crate::memory::{PAGE, Page};
@@ -10,7 +11,8 @@ use crate::memory::{PAGE, Page};
 /// What a range is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Private, executable, not writable, of a file: device and inode as one number, and the offset of its first byte.
+    /// Private, executable, not writable, of a file: device and inode as one number, and the offset
+    /// of its first byte.
     Text {
         /// Which file: device (major, minor) and inode mixed.
         file: u64,
@@ -19,7 +21,8 @@ pub enum What {
     },
     /// A device's registers or memory: reading them may change them, so a window ends there.
     Closed,
-    /// One byte of text where memory shows a breakpoint that the kernel has put there (a uprobe), and what the file has. Never in
+    /// One byte of text where memory shows a breakpoint that the kernel has put there (a uprobe),
+    /// and what the file has. Never in
     /// [`ranges`]: nothing in `/proc` tells it. Its `end` is not looked at.
     Probed(u8),
 }
@@ -73,7 +76,8 @@ fn is_device(path: &str) -> bool {
         && !MEMORY.iter().any(|start| path.starts_with(start))
 }
 
-/// Whether something remembered from text of `old` may be wrong with `new`: a range is gone, or is another file's.
+/// Whether something remembered from text of `old` may be wrong with `new`: a range is gone, or is
+/// another file's.
 pub(super) fn text_lost(old: &[TextRange], new: &[TextRange]) -> bool {
     let is_text = |range: &&TextRange| matches!(range.what, What::Text { .. });
     old.iter().filter(is_text).any(|range| !new.contains(range))
@@ -85,9 +89,9 @@ const PROBED: u64 = 1 << 63;
 /// What the kernel writes over an instruction's first byte (`int3`).
 const BREAKPOINT: u8 = 0xcc;
 
-/// The list as the window process gets it: by address, first byte with bit 0 set for closed ranges, byte behind the last; then
-/// addresses of probed bytes, marked, and what stood there. Too many: text is left out, which is always right, as it is then
-/// read anew.
+/// The list as the window process gets it: by address, first byte with bit 0 set for closed ranges,
+/// byte behind the last; then addresses of probed bytes, marked, and what stood there. Too many:
+/// text is left out, which is always right, as it is then read anew.
 pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     let mut sorted: Vec<&TextRange> = ranges.iter().collect();
     sorted.sort_unstable_by_key(|range| (range.what != What::Closed, range.start));

@@ -1,15 +1,18 @@
 //! A target's memory through its `/proc/PID/mem`: in the window process, or for a window in this one.
 //!
-//! Where the kernel has put breakpoints into text (uprobes) that the caller told of, the file's bytes are returned.
+//! Where the kernel has put breakpoints into text (uprobes) that the caller told of, the file's
+//! bytes are returned.
 //!
-//! Runs of pages take one `preadv`, whatever order they are asked for in and wherever they go. A read of a page that is not
-//! there ends a run and nothing else.
+//! Runs of pages take one `preadv`, whatever order they are asked for in and wherever they go. A
+//! read of a page that is not there ends a run and nothing else.
 //!
-//! A page that waits for a `userfaultfd(2)` handler is not there for this file, which is just as well: nobody waits.
+//! A page that waits for a `userfaultfd(2)` handler is not there for this file, which is just as
+//! well: nobody waits.
 //!
-//! Limits: this file shows memory that the program itself may not read (`PROT_NONE`), where its own load would fault. A
-//! page that is swapped out or of a slow file system is waited for, with the target's map locked for reading, so that its
-//! other threads cannot change their mappings meanwhile; the client's time limit frees the stopped thread, not the map
+//! Limits: this file shows memory that the program itself may not read (`PROT_NONE`), where its own
+//! load would fault. A page that is swapped out or of a slow file system is waited for, with the
+//! target's map locked for reading, so that its other threads cannot change their mappings
+//! meanwhile; the client's time limit frees the stopped thread, not the map
 //! (https://github.com/torvalds/linux/blob/v6.12/mm/memory.c, `__access_remote_vm`).
 
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! The window process: started by the tracer from its own program, confined, then one answer to each question.
+//! The window process: started by the tracer from its own program, confined, then one answer to
+//! each question.
 //!
 //! It has one thread. Whatever goes wrong inside ends it; the tracer starts another one.
 
@@ -83,8 +84,8 @@ impl Start {
     }
 }
 
-/// To be called first in `main` of each program that starts a [`super::Helper`]: where the program was started to be the
-/// window process, it becomes that and does not return.
+/// To be called first in `main` of each program that starts a [`super::Helper`]: where the program
+/// was started to be the window process, it becomes that and does not return.
 pub fn become_helper_if_asked() {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {

@@ -1,13 +1,16 @@
-//! The memory that the tracer and the window process share, and how a question and its answer pass through it.
+//! The memory that the tracer and the window process share, and how a question and its answer pass
+//! through it.
 //!
 //! # Rule
-//! The tracer reads this memory only through [`Shared::load`] and [`Shared::copy`]: by value, word by word, atomically. It
-//! never makes a reference into it, never reads a number twice, and checks each number before it uses it. So whatever a
-//! window process that was taken over writes, and whenever, the tracer computes with some numbers and does not read
-//! out of bounds. The window process itself may make references: it writes only between a question and its answer, and
-//! the tracer reads only then after the answer.
+//! The tracer reads this memory only through [`Shared::load`] and [`Shared::copy`]: by value, word
+//! by word, atomically. It never makes a reference into it, never reads a number twice, and checks
+//! each number before it uses it. So whatever a window process that was taken over writes, and
+//! whenever, the tracer computes with some numbers and does not read out of bounds. The window
+//! process itself may make references: it writes only between a question and its answer, and the
+//! tracer reads only then after the answer.
 //!
-//! The file cannot shrink (sealed), so reading it cannot fail; it is sparse, so room that is never used costs nothing.
+//! The file cannot shrink (sealed), so reading it cannot fail; it is sparse, so room that is never
+//! used costs nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -47,8 +50,8 @@ impl Shared {
         }
     }
 
-    /// Has the pages that a window of so many instructions needs there before they are needed: for writing in the window
-    /// process, then for reading in the tracer.
+    /// Has the pages that a window of so many instructions needs there before they are needed: for
+    /// writing in the window process, then for reading in the tracer.
     pub(super) fn make_ready(&self, usual: usize, write: bool) {
         let layout = &self.layout;
         self.populate(&layout.request, 1, !write);
@@ -62,8 +65,8 @@ impl Shared {
         self.populate(&layout.blocks, usual / 4, write);
     }
 
-    /// The pages of the first entries of a section. A kernel without `MADV_POPULATE_*` (before 5.14) leaves it to the
-    /// page faults.
+    /// The pages of the first entries of a section. A kernel without `MADV_POPULATE_*` (before
+    /// 5.14) leaves it to the page faults.
     fn populate<T>(&self, section: &Section<T>, count: usize, write: bool) {
         let bytes = (count.min(section.count) * size_of::<T>()).next_multiple_of(PAGE as usize);
         let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
@@ -77,7 +80,8 @@ impl Shared {
         unsafe { self.base.cast::<AtomicU32>().as_ref() }
     }
 
-    /// Number of the last question that was answered, or [`death::open`] while one is open; in a cache line of its own.
+    /// Number of the last question that was answered, or [`death::open`] while one is open; in a
+    /// cache line of its own.
     pub(super) fn answered(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { self.base.add(64).cast::<AtomicU32>().as_ref() }
@@ -89,7 +93,8 @@ impl Shared {
         unsafe { self.base.add(128).cast::<AtomicU32>().as_ref() }
     }
 
-    /// Waits for the answer to question `number` until `deadline_ns`. Whether it came; it does not from the dead.
+    /// Waits for the answer to question `number` until `deadline_ns`. Whether it came; it does not
+    /// from the dead.
     pub(super) fn wait_for(&self, number: u32, deadline_ns: u64) -> bool {
         loop {
             let seen = self.answered().load(Ordering::SeqCst);
@@ -110,8 +115,8 @@ impl Shared {
             return None;
         }
         let offset = section.offset + index * size_of::<T>();
-        // SAFETY: sections lie in the mapping, this range lies in its section, and is aligned to a word because sections
-        // begin pages and entries are whole words.
+        // SAFETY: sections lie in the mapping, this range lies in its section, and is aligned to a
+        // word because sections begin pages and entries are whole words.
         let first = unsafe { self.base.add(offset) }.cast::<AtomicU64>();
         // SAFETY: as above; the mapping lives as long as `self`.
         Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), count * (size_of::<T>() / WORD)) })
@@ -191,8 +196,8 @@ impl Shared {
     /// Nobody else may refer to this section while the slice lives.
     #[expect(clippy::mut_from_ref, reason = "memory outside Rust's own; the caller excludes aliases")]
     pub(super) unsafe fn slice<T: Plain>(&self, section: &Section<T>) -> &mut [T] {
-        // SAFETY: sections lie in the mapping and begin pages; any bytes are values of a plain type; no aliases, as
-        // the caller says.
+        // SAFETY: sections lie in the mapping and begin pages; any bytes are values of a plain
+        // type; no aliases, as the caller says.
         unsafe {
             let first = self.base.add(section.offset).cast::<T>();
             std::slice::from_raw_parts_mut(first.as_ptr(), section.count)

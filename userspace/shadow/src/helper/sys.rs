@@ -153,7 +153,8 @@ pub(super) fn receive(
     Ok((got as usize, Some(fd)))
 }
 
-/// Whether a descriptor becomes readable in time. A process' descriptor is readable when the process has ended.
+/// Whether a descriptor becomes readable in time. A process' descriptor is readable when the
+/// process has ended.
 pub(super) fn readable(fd: BorrowedFd<'_>, within: Duration) -> bool {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let ms = within.as_millis().min(i32::MAX as u128) as i32;

@@ -1,5 +1,5 @@
-//! The tracer's side against a window process that answers whatever it likes: nothing panics, nothing is read out of bounds,
-//! and numbers that cannot be end it.
+//! The tracer's side against a window process that answers whatever it likes: nothing panics,
+//! nothing is read out of bounds, and numbers that cannot be end it.
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::AtomicBool;

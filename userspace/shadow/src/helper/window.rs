@@ -7,8 +7,9 @@ use super::layout::{Answer, unflat};
 use crate::state::ThreadState;
 use crate::window::{Counts, End};
 
-/// A window that was executed. Its numbers are possible ones: each count fits its room. What is in it may still be
-/// anything, should the window process have been taken over: look it up, do not index with it.
+/// A window that was executed. Its numbers are possible ones: each count fits its room. What is in
+/// it may still be anything, should the window process have been taken over: look it up, do not
+/// index with it.
 #[derive(Debug)]
 pub struct Window<'a> {
     /// How much it holds.

@@ -100,7 +100,8 @@ fn make_it_call(pid: u32, number: i64, arguments: [u64; 4]) {
     assert!(libc::WIFSTOPPED(wait(pid)));
     let waiting = registers(pid);
     let mut regs = waiting;
-    // It stands behind the `syscall` instruction of its futex call, which `orig_rax` of -1 keeps from being restarted.
+    // It stands behind the `syscall` instruction of its futex call, which `orig_rax` of -1 keeps
+    // from being restarted.
     regs.rip -= 2;
     regs.rax = number as u64;
     regs.orig_rax = u64::MAX;

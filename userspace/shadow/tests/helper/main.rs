@@ -1,5 +1,6 @@
-//! The window process as a real process: what it may, what it survives, what it costs nobody, and that a window in it is the
-//! same as one in this process. Needs root, as it reads others' memory; without, each test says so and is skipped.
+//! The window process as a real process: what it may, what it survives, what it costs nobody, and
+//! that a window in it is the same as one in this process. Needs root, as it reads others' memory;
+//! without, each test says so and is skipped.
 #![cfg(test)]
 
 mod confined;

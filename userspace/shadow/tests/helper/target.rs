@@ -49,8 +49,8 @@ impl Target {
         target
     }
 
-    /// A process that waits, and an address in it whose page is never there: reading it waits for ever. `None` where the
-    /// kernel does not have that (`userfaultfd(2)`).
+    /// A process that waits, and an address in it whose page is never there: reading it waits for
+    /// ever. `None` where the kernel does not have that (`userfaultfd(2)`).
     pub fn with_a_page_that_blocks() -> Option<(Target, u64)> {
         // `include/uapi/linux/userfaultfd.h`: UFFDIO_API and UFFDIO_REGISTER with their structures.
         const API: libc::c_ulong = 0xc018_aa3f;

@@ -1,4 +1,5 @@
-//! Targets that are broken, hostile or beyond what windows can do: each window ends with its reason, the executor works on.
+//! Targets that are broken, hostile or beyond what windows can do: each window ends with its
+//! reason, the executor works on.
 
 use iced_x86::code_asm::*;
 use locality_isa::Registers;
@@ -199,7 +200,8 @@ fn page_after_page(pages: usize) -> Made {
 fn limits_are_kept() {
     let mut memory = page_after_page(64);
     let mut shadow = Shadow::new();
-    // The first time pages come one by one, and so they do after one window that used them; then half of the limit in one batch.
+    // The first time pages come one by one, and so they do after one window that used them; then
+    // half of the limit in one batch.
     for (batches, code) in [(vec![], 1), (vec![], 0), (vec![5], 0)] {
         memory.reads.clear();
         let ran = shadow.run(&start(), &mut memory, &Limits { pages: 10, ..limits(10_000) });

@@ -1,8 +1,10 @@
-//! Windows against what the same thread then does: stopped at random points, executed here, then single-stepped.
+//! Windows against what the same thread then does: stopped at random points, executed here, then
+//! single-stepped.
 //!
-//! Compared are the address of each instruction, every access (direction, address, size) as iced computes it from the
-//! stepped registers, every value loaded, at the end all registers and what was stored. All threads but the stepped one
-//! stand still. `LOCALITY_SHADOW_WINDOWS` asks for so many windows a program, `LOCALITY_SHADOW_PROGRAM` for one program.
+//! Compared are the address of each instruction, every access (direction, address, size) as iced
+//! computes it from the stepped registers, every value loaded, at the end all registers and what
+//! was stored. All threads but the stepped one stand still. `LOCALITY_SHADOW_WINDOWS` asks for so
+//! many windows a program, `LOCALITY_SHADOW_PROGRAM` for one program.
 
 use std::collections::BTreeMap;
 
@@ -247,7 +249,8 @@ fn compare(
     Ok(())
 }
 
-/// Whether an address lies in what the kernel writes when it moves a thread (glibc: behind the thread's control block).
+/// Whether an address lies in what the kernel writes when it moves a thread (glibc: behind the
+/// thread's control block).
 fn is_rseq(registers: &Registers, address: u64, _: &ProcessMemory) -> bool {
     address.wrapping_sub(registers.fs_base) < 0x1000 && address.wrapping_sub(registers.fs_base) >= 0x900
 }
@@ -301,8 +304,8 @@ fn flags(decoded: u32) -> u64 {
     bits.into_iter().filter(|(flag, _)| decoded & flag != 0).fold(0, |all, (_, bit)| all | bit)
 }
 
-/// Flags that differ from processor to processor behind an instruction: what it leaves undefined, and all that a repeated comparison
-/// sets, which AMD processors show only once all of it is done.
+/// Flags that differ from processor to processor behind an instruction: what it leaves undefined,
+/// and all that a repeated comparison sets, which AMD processors show only once all of it is done.
 pub fn undefined_behind(instruction: &Instruction) -> u64 {
     let is_comparison = instruction.is_string_instruction() && instruction.rflags_written() != 0;
     let is_repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();

@@ -1,6 +1,7 @@
-//! Random instructions from random registers and memory: a window of one instruction against the processor, which a
-//! child single-steps. Compared are all registers, flags and vectors, every byte of memory around the operand, and
-//! that what faults there ends the window here. `LOCALITY_SHADOW_INSTRUCTIONS` asks for more of them.
+//! Random instructions from random registers and memory: a window of one instruction against the
+//! processor, which a child single-steps. Compared are all registers, flags and vectors, every byte
+//! of memory around the operand, and that what faults there ends the window here.
+//! `LOCALITY_SHADOW_INSTRUCTIONS` asks for more of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -258,7 +259,8 @@ fn single_instructions_are_the_processors() {
         let Some((before, operand)) = prepare(&child, &instruction, &mut random) else { continue };
         random.fill(&mut room[..]);
         child.file.write_all_at(&room, child.data).unwrap();
-        // Behind it: a loop that loads every byte around the operand, so that the log tells what is in memory.
+        // Behind it: a loop that loads every byte around the operand, so that the log tells what is
+        // in memory.
         let length = instruction.len();
         let mut code = bytes[..length].to_vec();
         code.extend([0x48, 0xbe]);
@@ -287,7 +289,8 @@ fn single_instructions_are_the_processors() {
         let context = format!("{:?} {:02x?}", instruction.code(), &bytes[..length]);
         *seen.entry(name.clone()).or_default() += 1;
         ran += 1;
-        // What is masked off counts as zero where it is not mapped, also for those instructions that read it all the same.
+        // What is masked off counts as zero where it is not mapped, also for those instructions
+        // that read it all the same.
         let is_masked = instruction.has_op_mask() || name.to_ascii_lowercase().contains("maskmov");
         // Nor is it asked for what is only flushed.
         let is_passed_over = is_masked || name.starts_with("Clflush") || name.starts_with("Clwb");

@@ -1,4 +1,5 @@
-//! Types of data by name: `i32`, `f64`, `integer_vector_128`, `float_vector_256`, `other_0`, `none`; widths in bits.
+//! Types of data by name: `i32`, `f64`, `integer_vector_128`, `float_vector_256`, `other_0`,
+//! `none`; widths in bits.
 
 use std::{fmt, str::FromStr};
 

@@ -1,5 +1,5 @@
-//! Helpers of the tests: compile a program, run it until it says "ready", and take registers and stack as the kernel
-//! program would.
+//! Helpers of the tests: compile a program, run it until it says "ready", and take registers and
+//! stack as the kernel program would.
 #![expect(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{BufRead, BufReader};

@@ -1,10 +1,13 @@
-//! Cache use of a trace against exact runs of the same work: which lines of code lose how much of what they load.
+//! Cache use of a trace against exact runs of the same work: which lines of code lose how much of
+//! what they load.
 //!
-//! The two sides name code differently, so loading lines are matched by the base name of the file and the line; code
-//! without lines by its function, code without names by where its function starts; older traces have addresses in it. What the
-//! dynamic linker loads is left out on both sides. As for reuses, the shorter exact run is taken from the longer one.
-//! Sources of error: exact reports name a hundred lines a level; libraries take other variants of a function under QEMU,
-//! and those count as different code; lines that stand in several files of one name are taken for one.
+//! The two sides name code differently, so loading lines are matched by the base name of the file
+//! and the line; code without lines by its function, code without names by where its function
+//! starts; older traces have addresses in it. What the dynamic linker loads is left out on both
+//! sides. As for reuses, the shorter exact run is taken from the longer one. Sources of error:
+//! exact reports name a hundred lines a level; libraries take other variants of a function under
+//! QEMU, and those count as different code; lines that stand in several files of one name are taken
+//! for one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,7 +53,8 @@ struct Compared {
     lines: [usize; 2],
     /// Largest error of a line's share.
     off: f64,
-    /// Of the first lines that the trace has, how many have the exact share in their interval, and how many there are.
+    /// Of the first lines that the trace has, how many have the exact share in their interval, and
+    /// how many there are.
     bands: [usize; 2],
 }
 
@@ -65,7 +69,8 @@ struct Lost {
 /// A line of a trace: share and interval.
 type Estimate = (f64, [f64; 2]);
 
-/// Compares level by level. `one` is the exact run that is taken from `all`. Empty for a trace without cache use.
+/// Compares level by level. `one` is the exact run that is taken from `all`. Empty for a trace
+/// without cache use.
 pub fn compare(one: Option<&Value>, all: &Value, live: &Value) -> Vec<Level> {
     let starts = starts(&[one.unwrap_or(&Value::Null), all]);
     let cpu_s = number(&live["run"], "cpu_s");

@@ -1,10 +1,11 @@
 //! The programs of the accuracy bench, and how each repeats its work within one process.
 //!
-//! Repetition in one process is what makes short exact runs comparable with a long traced one: the exact reports of one and
-//! of a few repetitions are subtracted, which leaves neither start-up code nor first touches. `sort` and `cc1` cannot
-//! repeat; they are started again and again, and their start-up belongs to both sides; they must take long against the
-//! 3 ms for which the tracer leaves a new process alone. Sizes are chosen for some ten million accesses a repetition. Not
-//! here: the inputs themselves (`inputs`).
+//! Repetition in one process is what makes short exact runs comparable with a long traced one: the
+//! exact reports of one and of a few repetitions are subtracted, which leaves neither start-up code
+//! nor first touches. `sort` and `cc1` cannot repeat; they are started again and again, and their
+//! start-up belongs to both sides; they must take long against the 3 ms for which the tracer leaves
+//! a new process alone. Sizes are chosen for some ten million accesses a repetition. Not here: the
+//! inputs themselves (`inputs`).
 
 use std::path::{Path, PathBuf};
 

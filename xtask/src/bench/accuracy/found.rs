@@ -1,14 +1,17 @@
 //! What a live trace found, as histograms and curves to be compared with the truth.
 //!
-//! Two ways. [`reported`] takes the report's own histograms, where it has them in accesses. [`recipe`] is RDX's recipe, made
-//! here from the profile's rows whatever the report does: each reuse counts as many samples as were taken in the calling
-//! context of its use while it was watched (RDX §IV.A, proportional attribution), one rate for the whole run turns CPU time
-//! into accesses, and Shen's conversion gives stack distances. It is helped where RDX could not have been: the rate
-//! is the exact run's, and so are the number of granules and the touches per access. First touches are unknown to it.
+//! Two ways. [`reported`] takes the report's own histograms, where it has them in accesses.
+//! [`recipe`] is RDX's recipe, made here from the profile's rows whatever the report does: each
+//! reuse counts as many samples as were taken in the calling context of its use while it was
+//! watched (RDX §IV.A, proportional attribution), one rate for the whole run turns CPU time into
+//! accesses, and Shen's conversion gives stack distances. It is helped where RDX could not have
+//! been: the rate is the exact run's, and so are the number of granules and the touches per access.
+//! First touches are unknown to it.
 //!
-//! Source of error: a context is the outer frames and the innermost line (where there is none, its function's
-//! instruction). Times below the tracer's resolution (19 µs in a virtual machine: a trap) say nothing and count as the very
-//! next access: kind to S, whose first bin ends at 4 K, and hard on Slog2. RDX's counters would tell them.
+//! Source of error: a context is the outer frames and the innermost line (where there is none, its
+//! function's instruction). Times below the tracer's resolution (19 µs in a virtual machine: a
+//! trap) say nothing and count as the very next access: kind to S, whose first bin ends at 4 K, and
+//! hard on Slog2. RDX's counters would tell them.
 
 use std::{collections::HashMap, path::Path, process::Command};
 
@@ -212,7 +215,8 @@ fn query(profile: &Path, sql: &str) -> Result<Vec<Value>> {
     }
 }
 
-/// Mean of the rates that a trace gives its windows, in accesses per nanosecond, and the share of them that their own readings told.
+/// Mean of the rates that a trace gives its windows, in accesses per nanosecond, and the share of
+/// them that their own readings told.
 pub fn told_rates(profile: &Path) -> Option<(f64, f64)> {
     let own = "'hardware counters', 'memory counters', 'loop registers', 'pooled counters'";
     let told =
@@ -245,7 +249,8 @@ impl Rows {
         self.reuses.iter().map(weight).collect()
     }
 
-    /// Distances in accesses at that rate (accesses per nanosecond of CPU time); 1 for what is below the resolution.
+    /// Distances in accesses at that rate (accesses per nanosecond of CPU time); 1 for what is
+    /// below the resolution.
     ///
     /// # Errors
     /// No reuses, or a rate that is none.

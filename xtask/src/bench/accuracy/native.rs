@@ -1,8 +1,9 @@
 //! CPU time of a repetition: in native runs around a trace, and of the traced program itself.
 //!
-//! Natively it is the difference of two runs, without start-up. Of the traced program it follows from how much it printed
-//! meanwhile, which is the better figure: caches and clock frequency are those of the trace. It is taken from programs that
-//! print often enough. Sources of error: the trace's own cost is in it (a hundredth); what lies in buffers at either end.
+//! Natively it is the difference of two runs, without start-up. Of the traced program it follows
+//! from how much it printed meanwhile, which is the better figure: caches and clock frequency are
+//! those of the trace. It is taken from programs that print often enough. Sources of error: the
+//! trace's own cost is in it (a hundredth); what lies in buffers at either end.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -34,7 +35,8 @@ impl Runs {
     /// A program that fails.
     pub fn new(entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Self> {
         let mut runs = Self { again_and_again: entry.repeat == Repeat::Process, repetitions: 4 };
-        // The difference of two runs so short may be anything on a busy host, and then the next ones take minutes.
+        // The difference of two runs so short may be anything on a busy host, and then the next
+        // ones take minutes.
         let rough = (0..ATTEMPTS).map(|_| Ok(runs.once(&ready)?.cpu_s)).collect::<Result<Vec<f64>>>()?;
         let rough = score::median(&rough).unwrap_or(0.0).max(1e-4);
         runs.repetitions = (NATIVE_S / rough).ceil().clamp(2.0, 1000.0) as u32;

@@ -1,7 +1,7 @@
 //! Starting the corpus's programs: natively with their CPU time, and for as long as a trace takes.
 //!
-//! What they print goes through a pipe and is dropped: some programs (grep) do less work when they see `/dev/null`. How much it
-//! was says how often the work was done.
+//! What they print goes through a pipe and is dropped: some programs (grep) do less work when they
+//! see `/dev/null`. How much it was says how often the work was done.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,9 +19,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::corpus::Ready;
 
-/// The same for native, traced and exact runs. QEMU's processor lacks AVX-512, and glibc chooses its string functions by the
-/// processor and their `rep movsb` by cache sizes; without this the two would not run the same instructions. Hashes are
-/// not to be random.
+/// The same for native, traced and exact runs. QEMU's processor lacks AVX-512, and glibc chooses
+/// its string functions by the processor and their `rep movsb` by cache sizes; without this the two
+/// would not run the same instructions. Hashes are not to be random.
 pub const ENVIRONMENT: [(&str, &str); 5] = [
     (
         "GLIBC_TUNABLES",
@@ -34,7 +34,8 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("PERL_PERTURB_KEYS", "0"),
 ];
 
-/// Starts a command, with another before it (`exact … --`) if there is one; that many times, one after the other.
+/// Starts a command, with another before it (`exact … --`) if there is one; that many times, one
+/// after the other.
 pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
     let mut words: Vec<String> = before.to_vec();
     if times > 1 {
@@ -55,7 +56,8 @@ pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
     let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
     if let Some(mut pipe) = child.stdin.take() {
         let text = ready.stdin.clone();
-        // A program that ends before it has read all is no error here; its status says whether it did its work.
+        // A program that ends before it has read all is no error here; its status says whether it
+        // did its work.
         std::thread::spawn(move || drop(pipe.write_all(text.as_bytes())));
     }
     let output = Arc::new(Output::default());
@@ -127,7 +129,8 @@ fn children_seconds() -> Result<f64> {
     Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
 }
 
-/// A program that works until it is dropped. If we are killed ourselves, it ends when its repetitions are done.
+/// A program that works until it is dropped. If we are killed ourselves, it ends when its
+/// repetitions are done.
 pub struct Working(Started);
 
 /// How far a working program has come.
@@ -137,7 +140,8 @@ pub struct Progress {
     pub cpu_s: f64,
     /// Bytes that it printed.
     pub bytes: f64,
-    /// How many times something was read of them: a program that prints by the buffer tells its progress in as many steps.
+    /// How many times something was read of them: a program that prints by the buffer tells its
+    /// progress in as many steps.
     pub steps: f64,
 }
 

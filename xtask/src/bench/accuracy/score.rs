@@ -1,4 +1,5 @@
-//! How near a trace came to the truth, as named figures; and medians and worst cases over a group of programs.
+//! How near a trace came to the truth, as named figures; and medians and worst cases over a group
+//! of programs.
 
 use std::collections::BTreeMap;
 
@@ -60,8 +61,8 @@ pub fn figures(found: &Found, truth: &Grain, granule: u64, caches: &[(u64, u64)]
     figures
 }
 
-/// How many bins have the exact fraction inside their interval, and of how many. Bins that are empty on both sides say
-/// nothing and are left out. `None` without intervals.
+/// How many bins have the exact fraction inside their interval, and of how many. Bins that are
+/// empty on both sides say nothing and are left out. `None` without intervals.
 fn bins_covered(found: &Histogram, truth: &Distances) -> Option<(f64, f64)> {
     let reuses = truth.reuses();
     if found.bands.is_empty() || reuses <= 0.0 {
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn an_interval_covers_the_share_of_reuses_without_first_touches() {
-        // Exact shares .6, 0, .3, .1: the last lies outside, the bin that is empty on both sides does not count.
+        // Exact shares .6, 0, .3, .1: the last lies outside, the bin that is empty on both sides
+        // does not count.
         let found = histogram(&[
             (0, 2, 0.5, (0.4, 0.6)),
             (2, 4096, 0.0, (0.0, 0.01)),

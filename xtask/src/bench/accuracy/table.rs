@@ -1,4 +1,5 @@
-//! The tables for docs/accuracy.md: one per quantity, a row per program, then median, second-worst and worst of each group.
+//! The tables for docs/accuracy.md: one per quantity, a row per program, then median, second-worst
+//! and worst of each group.
 
 use super::{
     corpus::Group,

@@ -1,8 +1,9 @@
 //! The truth about a program's work: exact reports, kept on disk, and the difference of two of them.
 //!
-//! The report of one repetition taken from that of several leaves the repetitions between: what a trace of a long run sees
-//! on average. Counts are subtracted bin by bin, misses size by size. Source of error: what differs between two runs of
-//! one program (addresses, the first repetition's place in memory) is left over; [`Truth::leftover`] says how much.
+//! The report of one repetition taken from that of several leaves the repetitions between: what a
+//! trace of a long run sees on average. Counts are subtracted bin by bin, misses size by size.
+//! Source of error: what differs between two runs of one program (addresses, the first repetition's
+//! place in memory) is left over; [`Truth::leftover`] says how much.
 
 use std::{
     collections::BTreeMap,
@@ -83,7 +84,8 @@ impl Exact<'_> {
         truth(one.as_ref(), &all, if one.is_some() { entry.more } else { 1 })
     }
 
-    /// The report of one repetition, which is to be taken from that of several; `None` of a program that cannot repeat.
+    /// The report of one repetition, which is to be taken from that of several; `None` of a program
+    /// that cannot repeat.
     ///
     /// # Errors
     /// An exact run that fails.

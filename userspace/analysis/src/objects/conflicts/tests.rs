@@ -66,7 +66,8 @@ fn a_stream_displaces_itself_and_the_table() {
             let mut one = random_use(&mut random, position, position / 4);
             let stream = position % 2 == 0;
             (one.pid, one.row, one.reused_ns) = (1, Some(usize::from(stream)), None);
-            // The table's lines are always still in the first level, but not longer than the stream lets them in the second one.
+            // The table's lines are always still in the first level, but not longer than the stream
+            // lets them in the second one.
             (one.misses[0], one.misses[1]) = if stream { (1.0, 1.0) } else { (0.0, 0.25) };
             one
         })

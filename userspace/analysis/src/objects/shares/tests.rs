@@ -1,4 +1,5 @@
-//! Shares against the plain formula, their intervals against repeated sampling, and independence of the order of merges.
+//! Shares against the plain formula, their intervals against repeated sampling, and independence of
+//! the order of merges.
 
 use proptest::prelude::*;
 
@@ -145,7 +146,8 @@ proptest! {
     }
 }
 
-/// Of 300 runs of 60 samples whose uses are much alike, the interval holds the truth in more than nine of ten.
+/// Of 300 runs of 60 samples whose uses are much alike, the interval holds the truth in more than
+/// nine of ten.
 #[test]
 fn intervals_cover_clustered_uses() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -153,7 +155,8 @@ fn intervals_cover_clustered_uses() {
     for _ in 0..300 {
         let mut ratios = Ratios::new();
         for sample in 0..60 {
-            // A sample of object 0 in three of ten; nine of ten of its uses are then of that object, else one in ten.
+            // A sample of object 0 in three of ten; nine of ten of its uses are then of that
+            // object, else one in ten.
             let often = if random.f64() < 0.3 { 0.9 } else { 0.1 };
             for _ in 0..8 {
                 ratios.add(Some(usize::from(random.f64() >= often)), sample, 1.0);

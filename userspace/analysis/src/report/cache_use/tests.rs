@@ -196,7 +196,8 @@ fn as_many_rows_as_asked_for() {
         };
         ["gather", "main", UNKNOWN_CALLER, " per line used", " old", UNKNOWN].map(count)
     };
-    // Names stand in rows and in the sentences on lines of code; the second line's call path is an unknown caller's.
+    // Names stand in rows and in the sentences on lines of code; the second line's call path is an
+    // unknown caller's.
     assert_eq!(rows(None), [2, 2, 2, 2, 2, 1]);
     assert_eq!(rows(Some(1)), [2, 1, 1, 1, 2, 0]);
 }

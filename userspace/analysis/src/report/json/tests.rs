@@ -3,7 +3,8 @@
 use super::*;
 use crate::testing::{Maker, demo};
 
-/// Field paths of DESIGN.md's contract as far as they exist, with their types. `[]` goes through every element.
+/// Field paths of DESIGN.md's contract as far as they exist, with their types. `[]` goes through
+/// every element.
 const CONTRACT: &[(&str, &str)] = &[
     ("schema", "string"),
     ("tool_version", "string"),

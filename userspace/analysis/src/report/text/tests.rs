@@ -30,8 +30,8 @@ fn an_empty_report() {
     insta::assert_snapshot!(printed(&make.balanced()));
 }
 
-/// A partial profile in trouble: books that do not balance, losses, threads without stops, notices, deep recursion,
-/// stripped code, long C++ names, far pairs below the top.
+/// A partial profile in trouble: books that do not balance, losses, threads without stops, notices,
+/// deep recursion, stripped code, long C++ names, far pairs below the top.
 #[test]
 fn a_troubled_report() {
     let mut make = Maker::new();

@@ -110,7 +110,8 @@ proptest! {
             let used = &uses[open.index];
             prop_assert_eq!(open.word, used.address / 8 * 8);
             let companions: Vec<u64> = open.companions.into_iter().flatten().collect();
-            // None where the line is touched again; else words of it that nobody touched up to the use, each once.
+            // None where the line is touched again; else words of it that nobody touched up to the
+            // use, each once.
             prop_assert!(companions.is_empty() || matches!(used.seen[1], Seen::Open(_)));
             for (n, companion) in companions.iter().enumerate() {
                 prop_assert!(companion / 64 == open.word / 64 && companion % 8 == 0 && !companions[..n].contains(companion));

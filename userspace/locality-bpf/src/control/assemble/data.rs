@@ -1,8 +1,8 @@
 //! The assembler's part about data objects: asks where accesses lie, and writes the answers.
 //!
-//! The thread of `locating` does the looking; here are the ids of modules and stacks, and the heap blocks, which must be asked for
-//! in the order of events. A heap object whose site is known bears the name of the variable that leads to it, else that of the
-//! place of its allocation.
+//! The thread of `locating` does the looking; here are the ids of modules and stacks, and the heap
+//! blocks, which must be asked for in the order of events. A heap object whose site is known bears
+//! the name of the variable that leads to it, else that of the place of its allocation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub(super) struct Data {
     /// `None` where its thread did not start.
     locator: Option<Locator>,
     heap: Option<Heap>,
-    /// Call stacks of allocation sites, with the allocating function. By the site alone: its name is unique in the trace, and
-    /// a child has blocks of its parent's sites.
+    /// Call stacks of allocation sites, with the allocating function. By the site alone: its name
+    /// is unique in the trace, and a child has blocks of its parent's sites.
     sites: HashMap<u64, (StackId, String)>,
     /// Objects of sites, to be told again when more is known of the site.
     of_site: HashMap<u64, HashMap<ObjectId, Object>>,
@@ -143,7 +143,8 @@ impl Assembler {
         }
     }
 
-    /// "malloc at sim.c:88": the allocating function, and the innermost place in the program's own source that called it.
+    /// "malloc at sim.c:88": the allocating function, and the innermost place in the program's own
+    /// source that called it.
     fn made_at(&mut self, pid: u32, walk: &Walk) -> String {
         let mut function = None;
         let mut place = None;

@@ -1,9 +1,10 @@
 //! `--format callgrind`: the table of costs as a file for KCachegrind, QCachegrind and `callgrind_annotate`.
 //!
-//! Format: "Callgrind Format Specification", version 1 (valgrind's manual, cl-format): positions are lines, names are
-//! given once and then by number, costs end with the last that is not 0. A `calls=` line is followed by the inclusive cost of
-//! these calls. Limits: jumps to a function (tail calls) stand as one call, however many they were; addresses are not told, so there is no view of machine code; control characters in names are
-//! printed as `?`.
+//! Format: "Callgrind Format Specification", version 1 (valgrind's manual, cl-format): positions
+//! are lines, names are given once and then by number, costs end with the last that is not 0. A
+//! `calls=` line is followed by the inclusive cost of these calls. Limits: jumps to a function
+//! (tail calls) stand as one call, however many they were; addresses are not told, so there is no
+//! view of machine code; control characters in names are printed as `?`.
 
 use std::{
     collections::HashSet,
@@ -166,8 +167,8 @@ impl<'a> Writer<'a> {
         writeln!(self.to, "cfi={file}")?;
         let name = self.name(call.callee);
         writeln!(self.to, "cfn={name}")?;
-        // Jumps were not counted, and viewers take costs of 0 calls for own costs. The second number is a line of the
-        // called function: its first is not known here.
+        // Jumps were not counted, and viewers take costs of 0 calls for own costs. The second
+        // number is a line of the called function: its first is not known here.
         writeln!(self.to, "calls={} 0\n{} {}", call.count.max(1), call.line, numbers(&call.costs))
     }
 

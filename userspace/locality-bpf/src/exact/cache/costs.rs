@@ -1,7 +1,9 @@
-//! Costs by function, line and call, with names: what the callgrind file is written from and the report's tables are sums of.
+//! Costs by function, line and call, with names: what the callgrind file is written from and the
+//! report's tables are sums of.
 //!
-//! One column an event; which events there are is decided where the table is made. A function is what the symbol table
-//! calls one; a line of it may lie in another file, where calls were inlined. Not here: printing.
+//! One column an event; which events there are is decided where the table is made. A function is
+//! what the symbol table calls one; a line of it may lie in another file, where calls were inlined.
+//! Not here: printing.
 
 use std::collections::HashMap;
 

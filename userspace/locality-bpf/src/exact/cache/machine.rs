@@ -1,7 +1,8 @@
 //! What is simulated: from the command line, from a machine file, from this host.
 //!
-//! A machine file has one `KEY = VALUE` a line and comments after `#`; keys are the names of caches, `prefetch`,
-//! `compatible` and `instruction-fetch`, values are those of the command line, bare or in double quotes:
+//! A machine file has one `KEY = VALUE` a line and comments after `#`; keys are the names of
+//! caches, `prefetch`, `compatible` and `instruction-fetch`, values are those of the command line,
+//! bare or in double quotes:
 //!
 //! ```text
 //! # a small core

@@ -1,5 +1,6 @@
-//! Cache use of an exact run, seen from the user: `spec` and `machine` what is simulated, `costs` the table by line and call,
-//! `callgrind` that table as a file, `naming` whose costs they are, `objects` in which data, `report` and `text` what is printed.
+//! Cache use of an exact run, seen from the user: `spec` and `machine` what is simulated, `costs`
+//! the table by line and call, `callgrind` that table as a file, `naming` whose costs they are,
+//! `objects` in which data, `report` and `text` what is printed.
 //!
 //! Not here: the simulation (`locality-cachesim`) and who runs it (`locality-plugin`).
 

@@ -1,10 +1,12 @@
 //! A simulation's results by function and line, over all processes of the run.
 //!
-//! A function is what the symbols call so, within a module; what is inlined into it is its own at the lines of the
-//! inlined code; what no symbol names and the unwind table knows is named by where it starts (but for `--compatible callgrind`). Code without a name belongs to the function that was called when it ran: one that is jumped to from a
-//! named function of its module to that one, one that was called itself is named by its address. Stubs of a procedure
-//! linkage table belong to the function that calls through them. Both as in Callgrind. Limits: functions of one module
-//! with the same name (`static` ones of several files) are one.
+//! A function is what the symbols call so, within a module; what is inlined into it is its own at
+//! the lines of the inlined code; what no symbol names and the unwind table knows is named by where
+//! it starts (but for `--compatible callgrind`). Code without a name belongs to the function that
+//! was called when it ran: one that is jumped to from a named function of its module to that one,
+//! one that was called itself is named by its address. Stubs of a procedure linkage table belong to
+//! the function that calls through them. Both as in Callgrind. Limits: functions of one module with
+//! the same name (`static` ones of several files) are one.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,9 @@
-//! Costs of use by data object, over all processes: what the plugin's log calls the objects, and the rows of the report.
+//! Costs of use by data object, over all processes: what the plugin's log calls the objects, and
+//! the rows of the report.
 //!
-//! An object is the same in two processes when the log describes it alike: a variable by its module, address and name, a
-//! mapping without a file by its size. Kinds are those of live reports. Not here: who finds the objects (the plugin), and
-//! which access is charged (`locality-cachesim`).
+//! An object is the same in two processes when the log describes it alike: a variable by its
+//! module, address and name, a mapping without a file by its size. Kinds are those of live reports.
+//! Not here: who finds the objects (the plugin), and which access is charged (`locality-cachesim`).
 
 use std::collections::BTreeMap;
 
@@ -93,8 +94,8 @@ fn object(line: &str) -> Option<(u32, DataObject)> {
     Some((number, DataObject { kind, name, module, bytes, address }))
 }
 
-/// Rows of a level (0 the first, 1 the second of three, 2 the last of several), heaviest first; `line` bytes a line, and
-/// `unit` for a whole access. Returns how many were left out.
+/// Rows of a level (0 the first, 1 the second of three, 2 the last of several), heaviest first;
+/// `line` bytes a line, and `unit` for a whole access. Returns how many were left out.
 pub fn rows(
     objects: &Objects,
     name: &str,

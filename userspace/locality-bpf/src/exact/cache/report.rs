@@ -1,11 +1,13 @@
 //! `cache_use` of the report, and the table of costs that a Callgrind file is written from.
 //!
-//! Of each level: the lines of code that load cache lines of which little is used, and the functions below which that
-//! happens. Spatial loss, access counts and inclusive costs are those of Weidendorfer and Breitbart, ICCS 2016, sections 2
-//! and 3. A level's traffic is the lines that it loaded, on a miss (both, of an access to two) or ahead of one, times their size.
-//! The functions of the dynamic linker are one row of each table, `[dynamic linker]`, and no part of a call path: what
-//! starts a program is no concern of its author. The table of costs has them one by one.
-//! Limit: the path to a line is that of the heaviest caller at each step, which is exact where a function has one caller.
+//! Of each level: the lines of code that load cache lines of which little is used, and the
+//! functions below which that happens. Spatial loss, access counts and inclusive costs are those of
+//! Weidendorfer and Breitbart, ICCS 2016, sections 2 and 3. A level's traffic is the lines that it
+//! loaded, on a miss (both, of an access to two) or ahead of one, times their size. The functions
+//! of the dynamic linker are one row of each table, `[dynamic linker]`, and no part of a call path:
+//! what starts a program is no concern of its author. The table of costs has them one by one.
+//! Limit: the path to a line is that of the heaviest caller at each step, which is exact where a
+//! function has one caller.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,10 @@
-//! Caches as people write them: `L1=32K,8,64` on the command line, the same lines in a machine file, and this host's.
+//! Caches as people write them: `L1=32K,8,64` on the command line, the same lines in a machine
+//! file, and this host's.
 //!
-//! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells of CPU 0; where their
-//! number of sets is no power of two they are told with the next smaller one and more ways, of the same size as nearly as
-//! whole ways allow (valgrind does the same, coregrind's `maybe_tweak_LLc`), because sets are chosen by bits of addresses.
+//! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells
+//! of CPU 0; where their number of sets is no power of two they are told with the next smaller one
+//! and more ways, of the same size as nearly as whole ways allow (valgrind does the same,
+//! coregrind's `maybe_tweak_LLc`), because sets are chosen by bits of addresses.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -173,8 +175,9 @@ impl Geometry {
     }
 }
 
-/// The host's caches: the first and the last level of data, and one between them; I1 is left to the caller. With what was
-/// changed or left out, as sentences with the names of the caches that make them moot when they are given.
+/// The host's caches: the first and the last level of data, and one between them; I1 is left to the
+/// caller. With what was changed or left out, as sentences with the names of the caches that make
+/// them moot when they are given.
 ///
 /// # Errors
 /// Where sysfs tells nothing, a sentence with the way out.

@@ -1,11 +1,14 @@
-//! Hardware counters of loads and stores: how each processor family encodes them, and whether they can be opened here.
+//! Hardware counters of loads and stores: how each processor family encodes them, and whether they
+//! can be opened here.
 //!
-//! Read at the use and at the reuse they give the distance in accesses without a rate. The table is written from
-//! documentation; of none of its rows was a count compared with a known program here, as this machine has no PMU.
-//! Whether a counter exists on a machine is found by opening it. Not here: reading one in the kernel.
+//! Read at the use and at the reuse they give the distance in accesses without a rate. The table is
+//! written from documentation; of none of its rows was a count compared with a known program here,
+//! as this machine has no PMU. Whether a counter exists on a machine is found by opening it. Not
+//! here: reading one in the kernel.
 //!
-//! Sources of error, all in the counts' meaning ([`Unit`]): a read-modify-write instruction is a load and a store; a
-//! gather or a `rep movs` is one instruction and many accesses; AMD counts at dispatch, so speculative work as well.
+//! Sources of error, all in the counts' meaning ([`Unit`]): a read-modify-write instruction is a
+//! load and a store; a gather or a `rep movs` is one instruction and many accesses; AMD counts at
+//! dispatch, so speculative work as well.
 
 use std::{fmt, io, path::Path};
 
@@ -87,8 +90,8 @@ pub struct Encoding {
     pub stores: u64,
     /// What a count is.
     pub unit: Unit,
-    /// Whether the two, sampled with PEBS, carry the data address (`INTEL_FLAGS_UEVENT_CONSTRAINT_DATALA_*` in the
-    /// kernel's tables of PEBS constraints).
+    /// Whether the two, sampled with PEBS, carry the data address
+    /// (`INTEL_FLAGS_UEVENT_CONSTRAINT_DATALA_*` in the kernel's tables of PEBS constraints).
     pub address: bool,
 }
 
@@ -113,7 +116,8 @@ const SANDY_BRIDGE: Encoding = Encoding {
 /// Haswell and Broadwell: `hsw_hw_cache_event_ids`, `intel_hsw_pebs_event_constraints`.
 const HASWELL: Encoding = Encoding { address: true, ..SANDY_BRIDGE };
 
-/// Skylake and all large cores since: `skl_hw_cache_event_ids`, `intel_skl_pebs_event_constraints` and successors.
+/// Skylake and all large cores since: `skl_hw_cache_event_ids`, `intel_skl_pebs_event_constraints`
+/// and successors.
 const SKYLAKE: Encoding =
     Encoding { name: "MEM_INST_RETIRED.ALL_LOADS/ALL_STORES", unit: Unit::Instructions, ..HASWELL };
 
@@ -126,8 +130,10 @@ const ZEN: Encoding = Encoding {
     address: false,
 };
 
-/// Intel family 6 by model. Models: arch/x86/include/asm/intel-family.h; events: arch/x86/events/intel/core.c and ds.c
-/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/core.c>. Small cores (Atom) are not listed.
+/// Intel family 6 by model. Models: arch/x86/include/asm/intel-family.h; events:
+/// arch/x86/events/intel/core.c and ds.c
+/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/core.c>. Small cores (Atom)
+/// are not listed.
 const INTEL: [(&[u32], Encoding); 4] = [
     (&[0x1a, 0x1e, 0x1f, 0x2e, 0x25, 0x2c, 0x2f], NEHALEM),
     (&[0x2a, 0x2d, 0x3a, 0x3e], SANDY_BRIDGE),
@@ -145,7 +151,8 @@ const INTEL: [(&[u32], Encoding); 4] = [
 ];
 
 /// How this processor counts loads and stores; `None` if the table does not know it. For AMD see
-/// <https://github.com/torvalds/linux/blob/v6.12/tools/perf/pmu-events/arch/x86/amdzen4/memory.json> and its siblings.
+/// <https://github.com/torvalds/linux/blob/v6.12/tools/perf/pmu-events/arch/x86/amdzen4/memory.json>
+/// and its siblings.
 pub fn encoding(cpu: &Cpu) -> Option<&'static Encoding> {
     match (cpu.vendor, cpu.family) {
         (Vendor::Intel, 6) => {
@@ -168,8 +175,8 @@ pub struct Counters {
 /// The type of a raw event of the processor; hybrid processors want `cpu_core`'s number.
 pub const RAW: u32 = bindings::PERF_TYPE_RAW;
 
-/// Attributes of a counter (no sampling, user mode only, enabled at once) with `config` on the unit of type `type_`:
-/// [`RAW`], or the number of `cpu_core`.
+/// Attributes of a counter (no sampling, user mode only, enabled at once) with `config` on the unit
+/// of type `type_`: [`RAW`], or the number of `cpu_core`.
 ///
 /// `leads`: it is scheduled always or never (pinned), so that no count of it or of its group is ever short.
 pub fn attr(type_: u32, config: u64, leads: bool) -> bindings::perf_event_attr {
@@ -180,8 +187,8 @@ pub fn attr(type_: u32, config: u64, leads: bool) -> bindings::perf_event_attr {
     attr
 }
 
-/// Opens both counters for a thread on any CPU (`tid`, -1) or for a CPU (-1, `cpu`). `ENOENT` or `EOPNOTSUPP` means
-/// that the machine shows no PMU.
+/// Opens both counters for a thread on any CPU (`tid`, -1) or for a CPU (-1, `cpu`). `ENOENT` or
+/// `EOPNOTSUPP` means that the machine shows no PMU.
 pub fn open(encoding: &Encoding, type_: u32, tid: i32, cpu: i32) -> io::Result<Counters> {
     let loads = perf::open(&mut attr(type_, encoding.loads, true), tid, cpu, None)?;
     let stores = perf::open(&mut attr(type_, encoding.stores, false), tid, cpu, Some(&loads))?;
@@ -193,7 +200,8 @@ pub fn open(encoding: &Encoding, type_: u32, tid: i32, cpu: i32) -> io::Result<C
 pub enum NotCounted {
     /// The table does not know this processor.
     Unknown,
-    /// A thread moves between cores of two kinds, and what it does on the other kind would be missing without a sign.
+    /// A thread moves between cores of two kinds, and what it does on the other kind would be
+    /// missing without a sign.
     Hybrid(&'static str),
     /// They open and stay at 0.
     Silent(&'static str),
@@ -222,8 +230,8 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Opens the counters of this thread and looks whether they count: some virtual machines show a unit that stays silent.
-    /// `devices`: [`super::EVENT_SOURCES`].
+    /// Opens the counters of this thread and looks whether they count: some virtual machines show a
+    /// unit that stays silent. `devices`: [`super::EVENT_SOURCES`].
     pub fn find(devices: &Path, cpu: &Cpu) -> Result<Self, NotCounted> {
         let encoding = *encoding(cpu).ok_or(NotCounted::Unknown)?;
         if devices.join("cpu_atom").is_dir() {

@@ -1,9 +1,10 @@
-//! What a sample's data source says (`PERF_SAMPLE_DATA_SRC`): operation, where the data was, snoop, translation, lock.
+//! What a sample's data source says (`PERF_SAMPLE_DATA_SRC`): operation, where the data was, snoop,
+//! translation, lock.
 //!
 //! Bits are those of `union perf_mem_data_src`, the same for Intel's PEBS and AMD's IBS:
-//! <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/perf_event.h>. An old kernel does not write the
-//! newer level field; then the older bits are read. Not here: how a PMU's record becomes these bits (the kernel does
-//! that), except for IBS's raw record (`ibs`).
+//! <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/perf_event.h>. An old kernel
+//! does not write the newer level field; then the older bits are read. Not here: how a PMU's record
+//! becomes these bits (the kernel does that), except for IBS's raw record (`ibs`).
 
 /// Where the data of an access was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,8 +198,8 @@ mod tests {
 
     #[test]
     fn words_as_the_kernel_writes_them() {
-        // `precise_store_data` and `pebs_data_source` of arch/x86/events/intel/ds.c, transcribed, not recorded:
-        // load, L1 hit, no snoop, as OP_LH | P(LVL, L1) | LEVEL(L1) | P(SNOOP, NONE).
+        // `precise_store_data` and `pebs_data_source` of arch/x86/events/intel/ds.c, transcribed,
+        // not recorded: load, L1 hit, no snoop, as OP_LH | P(LVL, L1) | LEVEL(L1) | P(SNOOP, NONE).
         let l1 = word(|bits| {
             bits.set_mem_op(0x02);
             bits.set_mem_lvl(0x08 | 0x02);

@@ -1,11 +1,12 @@
 //! Lists of event sources for tests, and what is made of them.
 //!
-//! Transcribed from the kernel's sources, not recorded on machines: formats and events of Intel's are
-//! `EVENT_ATTR_STR`, `EVENT_ATTR_STR_HYBRID` and `PMU_FORMAT_ATTR` of
+//! Transcribed from the kernel's sources, not recorded on machines: formats and events of Intel's
+//! are `EVENT_ATTR_STR`, `EVENT_ATTR_STR_HYBRID` and `PMU_FORMAT_ATTR` of
 //! <https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/core.c>, those of IBS are in
 //! <https://github.com/torvalds/linux/blob/003c0414318a1829a1a5b195ad81e8a7960c3f5d/arch/x86/events/amd/ibs.c>;
-//! `caps/max_precise` is `x86_pmu_max_precise` of arch/x86/events/core.c. Type numbers of `ibs_op` and `cpu_atom` are
-//! given out at boot, so any will do. Only the list without PMU is recorded, on the machine on which this was written.
+//! `caps/max_precise` is `x86_pmu_max_precise` of arch/x86/events/core.c. Type numbers of `ibs_op`
+//! and `cpu_atom` are given out at boot, so any will do. Only the list without PMU is recorded, on
+//! the machine on which this was written.
 
 use std::fs;
 

@@ -1,13 +1,17 @@
-//! The raw record of AMD's Instruction Based Sampling (`PERF_SAMPLE_RAW` of `ibs_op`): one sampled micro-operation.
+//! The raw record of AMD's Instruction Based Sampling (`PERF_SAMPLE_RAW` of `ibs_op`): one sampled
+//! micro-operation.
 //!
-//! Layout: the capability word (CPUID `8000_001B` EAX, 32 bits), then the operation's model-specific registers from
-//! `C001_1033` on, 64 bits each, unaligned (`struct perf_ibs_data`, `perf_ibs_handle_irq`); bits as in `amd-ibs.h`:
+//! Layout: the capability word (CPUID `8000_001B` EAX, 32 bits), then the operation's
+//! model-specific registers from `C001_1033` on, 64 bits each, unaligned (`struct perf_ibs_data`,
+//! `perf_ibs_handle_irq`); bits as in `amd-ibs.h`:
 //! <https://github.com/torvalds/linux/blob/003c0414318a1829a1a5b195ad81e8a7960c3f5d/arch/x86/events/amd/ibs.c>,
 //! <https://github.com/torvalds/linux/blob/550d14e3942c7d93ed3a3f38d6de94673e24988f/arch/x86/include/asm/amd-ibs.h>.
-//! Not here: opening the event; and a BPF program needs none of this, it reads the address that the kernel takes out.
+//! Not here: opening the event; and a BPF program needs none of this, it reads the address that the
+//! kernel takes out.
 //!
-//! Limits: tested on layouts built from that header, not on a recording. Before Zen 4 a software prefetch or a miss
-//! without a buffer can carry a wrong level (erratum 1293), so none is told for those.
+//! Limits: tested on layouts built from that header, not on a recording. Before Zen 4 a software
+//! prefetch or a miss without a buffer can carry a wrong level (erratum 1293), so none is told for
+//! those.
 
 use super::data_source::{DataSource, Level, Tlb};
 

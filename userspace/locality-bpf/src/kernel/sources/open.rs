@@ -1,7 +1,8 @@
 //! Opens the best of the choices that a CPU takes, and tells why the others were refused.
 //!
-//! That an event opens does not prove that it delivers: some virtual machines accept one and stay silent. `doctor` takes
-//! samples to find out; a trace should fall back to the clock when none comes.
+//! That an event opens does not prove that it delivers: some virtual machines accept one and stay
+//! silent. `doctor` takes samples to find out; a trace should fall back to the clock when none
+//! comes.
 
 use std::{fmt, io};
 
@@ -35,8 +36,9 @@ impl Opened {
     }
 }
 
-/// Opens a source for a thread (-1: any) on a CPU (-1: any). With fewer demands on the instruction's precision if the
-/// first is refused, but never with none: a PEBS event without it is a counter without address.
+/// Opens a source for a thread (-1: any) on a CPU (-1: any). With fewer demands on the
+/// instruction's precision if the first is refused, but never with none: a PEBS event without it is
+/// a counter without address.
 pub fn open(source: &Source, tid: i32, cpu: i32, period: u64) -> io::Result<Opened> {
     open_with(source, tid, cpu, period, 0)
 }
@@ -119,8 +121,9 @@ pub struct Best {
     pub refused: Vec<Refusal>,
 }
 
-/// Opens on one CPU, for all that runs there, the best choice whose sources all open. `period` gives the first period of
-/// each in its own unit. Fails with all the reasons when not even the clock opens.
+/// Opens on one CPU, for all that runs there, the best choice whose sources all open. `period`
+/// gives the first period of each in its own unit. Fails with all the reasons when not even the
+/// clock opens.
 pub fn open_best(offer: &Offer, cpu: u32, period: impl Fn(&Source) -> u64) -> Result<Best, Vec<Refusal>> {
     let absent = |absent: &Absent| Refusal { kind: absent.kind, why: Why::Absent(absent.why.clone()) };
     let mut refused: Vec<Refusal> = offer.absent.iter().map(absent).collect();

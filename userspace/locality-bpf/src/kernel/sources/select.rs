@@ -1,8 +1,9 @@
 //! Which source starts the samples of a trace: what the user asks for, else the best that proves itself.
 //!
-//! Fit for a trace is what counts every access, or every operation, at one rate: each sample then stands for as many accesses
-//! as its period says. Load latency does not: it times loads that the processor picks, and how many it passes over is not told.
-//! Not here: reading what the machine offers (the module above), opening it ([`super::open`]).
+//! Fit for a trace is what counts every access, or every operation, at one rate: each sample then
+//! stands for as many accesses as its period says. Load latency does not: it times loads that the
+//! processor picks, and how many it passes over is not told. Not here: reading what the machine
+//! offers (the module above), opening it ([`super::open`]).
 
 use std::{fmt, io};
 
@@ -75,8 +76,8 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Selects. `samples` takes some for a moment with a source and says how many had an address: some virtual machines open an
-/// event that stays silent.
+/// Selects. `samples` takes some for a moment with a source and says how many had an address: some
+/// virtual machines open an event that stays silent.
 pub fn select(
     offer: &Offer,
     asked: SampleSource,

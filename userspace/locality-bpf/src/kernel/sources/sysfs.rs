@@ -1,7 +1,9 @@
-//! Reads one event source's directory (`/sys/bus/event_source/devices/…`): type, formats, events, capabilities.
+//! Reads one event source's directory (`/sys/bus/event_source/devices/…`): type, formats, events,
+//! capabilities.
 //!
 //! A directory is given by its path, so that tests lay one out. Shapes are those of the kernel's
-//! `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events,caps}`. Not here: what a device means.
+//! `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events,caps}`. Not here: what
+//! a device means.
 //!
 //! Limits: a term that the kernel wants from the user (`event=?`) and a format over several words are errors.
 
@@ -98,7 +100,8 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Puts a value into the bits that a format names: `config:0-7`, `config1:0,4-7`. Returns which word, and its bits.
+/// Puts a value into the bits that a format names: `config:0-7`, `config1:0,4-7`. Returns which
+/// word, and its bits.
 fn place(format: &str, mut value: u64) -> Option<(usize, u64)> {
     let (word, ranges) = format.split_once(':')?;
     let word = ["config", "config1", "config2"].iter().position(|name| *name == word)?;

@@ -1,5 +1,5 @@
-//! Opens an address-sampling event for a moment, walks through memory of our own, and counts the samples whose address
-//! lies in it.
+//! Opens an address-sampling event for a moment, walks through memory of our own, and counts the
+//! samples whose address lies in it.
 //!
 //! Layouts are those of `perf_event_open(2)`. Not here: which event that is, and sampling in a trace.
 
@@ -41,8 +41,8 @@ fn try_for_a_moment(source: &Source, period: u64) -> io::Result<usize> {
     })
 }
 
-/// 40 MiB: more than the second-level cache holds, and more than the C library hands out again of what was freed
-/// (`DEFAULT_MMAP_THRESHOLD_MAX`, 32 MiB), so that the pages are fresh.
+/// 40 MiB: more than the second-level cache holds, and more than the C library hands out again of
+/// what was freed (`DEFAULT_MMAP_THRESHOLD_MAX`, 32 MiB), so that the pages are fresh.
 const WALKED_WORDS: usize = 5 << 20;
 
 /// Reads and writes the memory again and again for 30 ms.
@@ -138,8 +138,8 @@ impl SampleRing {
         let head = unsafe { (&raw const (*page).data_head).read_volatile() };
         std::sync::atomic::fence(Ordering::Acquire);
         let len = (head as usize).min(DATA_PAGES * self.page_bytes);
-        // SAFETY: the records begin behind the first page and are `len` bytes; the event is disabled, so the kernel
-        // does not write them any more.
+        // SAFETY: the records begin behind the first page and are `len` bytes; the event is
+        // disabled, so the kernel does not write them any more.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(self.page_bytes), len) }.to_vec()
     }
 }
