@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use locality_bpf::capture::event::{Costs, Event};
+use locality_bpf::capture::event::Event;
 use locality_bpf::control::sites::Sites;
 use locality_bpf::heap::{self, Block, Heap, HeapSite, HeapThread};
 use locality_bpf::kernel::btf;
@@ -56,7 +56,7 @@ impl Follower {
         };
         let (sender, events) = mpsc::channel(4096);
         let settings = heap::Settings { share, min_bytes: heap::MIN_BYTES, copy_ns: 10_000 };
-        let thread = heap::start(heap, settings, Arc::new(Costs::default()), sender).unwrap();
+        let thread = heap::start(heap, settings, Arc::default(), sender).unwrap();
         let processes = Processes::new();
         let sites = RefCell::new(Sites::new(processes.clone()));
         let symbolizer = RefCell::new(Symbolizer::new(processes.clone()));

@@ -8,8 +8,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_approximate::{Gaussian, IgnoreLines};
-use locality_reuse::MAX_GRANULARITIES;
 use locality_stream::DataType;
+use locality_units::parse as units;
 
 use self::colour::When;
 use crate::{
@@ -17,12 +17,11 @@ use crate::{
     exact::{
         self,
         cache::{
-            machine::{Asked, Compatible, Prefetch},
+            machine::{Compatible, Prefetch},
             spec::CacheArg,
         },
     },
     kernel::sources::select::SampleSource,
-    units,
 };
 
 /// How allocations are followed.
@@ -38,12 +37,6 @@ pub enum HeapArg {
     /// Not at all.
     Off,
 }
-
-/// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as
-/// for what it can.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongUse(pub String);
 
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
@@ -269,67 +262,35 @@ pub struct CacheArgs {
     pub skip_function: Vec<String>,
 }
 
-impl ExactArgs {
-    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file,
-    /// and of all accesses to data; what tells of reuse needs that it is counted, of so many
-    /// granules at most.
-    pub fn check(&self) -> Result<(), WrongUse> {
-        let restrictions = [
-            (!self.function.is_empty(), "--function"),
-            (!self.data_type.is_empty(), "--data-type"),
-            (self.instructions, "--instructions"),
-        ];
-        let restriction = restrictions.iter().find(|(given, _)| *given);
-        if let Some((_, option)) = restriction.filter(|_| self.print.format == Format::Callgrind) {
-            return Err(WrongUse(format!(
-                "--format callgrind tells of simulated caches, which see all accesses to data: leave out {option}, or print text or json"
-            )));
-        }
-        let of_reuse = [(self.sets.is_some(), "--sets"), (self.optimal, "--optimal"), (self.fine, "--fine")];
-        let asked = of_reuse.iter().find(|(given, _)| *given);
-        if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
-            return Err(WrongUse(format!(
-                "{option} tells of reuse, which is not counted beside simulated caches unless asked for: add --granularity 64"
-            )));
-        }
-        if self.granularity.len() > MAX_GRANULARITIES {
-            return Err(WrongUse(format!("--granularity takes {MAX_GRANULARITIES} sizes at most")));
-        }
-        Ok(())
-    }
-
-    /// What is asked of the cache simulation; `None`: no simulation.
-    pub fn simulation(&self) -> Option<Asked<'_>> {
+impl From<ExactArgs> for exact::Options {
+    fn from(args: ExactArgs) -> Self {
         let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, objects, skip_function } =
-            &self.caches;
-        let wanted = *cache_use
-            || !cache.is_empty()
-            || compatible.is_some()
-            || prefetch.is_some()
-            || *instruction_fetch
-            || *objects
-            || !skip_function.is_empty()
-            || self.print.format == Format::Callgrind;
-        wanted.then_some(Asked {
-            caches: cache,
-            prefetch: *prefetch,
-            compatible: *compatible,
-            instruction_fetch: *instruction_fetch,
-            objects: *objects,
-        })
-    }
-
-    /// Granules of which reuse is counted.
-    pub fn granules(&self) -> Vec<u64> {
-        if self.granularity.is_empty() && self.simulation().is_none() {
-            return vec![DEFAULT_GRANULE];
+            args.caches;
+        Self {
+            output: args.output,
+            report: args.print.report,
+            callgrind: args.print.format == Format::Callgrind,
+            granularity: args.granularity,
+            one_order: args.one_order,
+            instructions: args.instructions,
+            function: args.function,
+            data_type: args.data_type,
+            sets: args.sets,
+            optimal: args.optimal,
+            fine: args.fine,
+            caches: exact::CacheOptions {
+                cache_use,
+                cache,
+                compatible,
+                prefetch,
+                instruction_fetch,
+                objects,
+                skip_function,
+            },
+            command: args.command,
         }
-        self.granularity.clone()
     }
 }
-
-/// Bytes of the lines of most machines.
-const DEFAULT_GRANULE: u64 = 64;
 
 /// Options of a trace.
 #[derive(Debug, Args)]
@@ -539,6 +500,7 @@ mod tests {
         else {
             panic!("not an exact run")
         };
+        let exact = exact::Options::from(exact);
         assert!(exact.simulation().is_none());
         assert_eq!((exact.granules(), exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
     }
@@ -547,7 +509,7 @@ mod tests {
     fn any_option_of_the_simulation_asks_for_it() {
         let exact = |options: &str| match parse(&format!("locality-bpf exact {options} -- ls")).unwrap().other
         {
-            Some(Other::Exact(exact)) => exact,
+            Some(Other::Exact(args)) => exact::Options::from(args),
             _ => panic!("not an exact run"),
         };
         assert!(exact("").simulation().is_none());

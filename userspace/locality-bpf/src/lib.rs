@@ -8,10 +8,7 @@
 //! `kernel` wraps interfaces, `writing` puts reports where they are wanted.
 
 pub mod cli;
-pub mod ending;
 pub mod mends;
-pub mod units;
-pub mod writing;
 
 pub mod compare;
 pub mod doctor;

@@ -15,15 +15,22 @@ use locality_analysis::{
 };
 use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::{
-    cli::{ExactArgs, Format, Other, OutputArgs, WrongUse, colour::When, order},
+    cli::{ExactArgs, Format, Other, OutputArgs, colour::When, order},
     compare,
-    control::{launch, session, skid::Skid},
-    doctor, ending, exact, guard,
-    kernel::sys,
+    control::{
+        plan::{Plan, Targets},
+        session,
+        skid::Skid,
+    },
+    doctor, exact, guard,
+    kernel::{
+        ending, launch, sys,
+        writing::{say, to_file, to_stream},
+    },
     mends, objects,
-    plan::{Plan, Targets, keep_apart},
-    writing::{say, to_file, to_stream},
+    plan::{self, keep_apart},
 };
+use locality_units::parse::WrongUse;
 
 fn main() -> ExitCode {
     // The process in which shadow windows are executed is this program too.
@@ -64,12 +71,15 @@ fn main() -> ExitCode {
             let against = against.map(|_| objects::Against { options, displace: simulate_skid });
             list_objects(&file, estimator, against.as_ref(), &output, place)
         }
-        Some(Other::Exact(args)) => run_exactly(&args, cli.quiet, when),
+        Some(Other::Exact(args)) => run_exactly(args, cli.quiet, when),
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate) => calibrate(),
-        None => not_callgrind(&cli.trace.print)
-            .and_then(|()| Plan::new(cli.trace, cli.quiet))
-            .and_then(|plan| trace(&plan, when)),
+        None => {
+            let print = cli.trace.print.clone();
+            not_callgrind(&print)
+                .and_then(|()| plan::plan(cli.trace, cli.quiet))
+                .and_then(|plan| trace(&plan, &print, when))
+        }
     };
     done.unwrap_or_else(|error| {
         say(&sentence(&error));
@@ -131,14 +141,14 @@ fn log_to_stderr(verbose: u8, colour: bool) {
         .init();
 }
 
-fn trace(plan: &Plan, when: When) -> Result<ExitCode> {
+fn trace(plan: &Plan, output: &OutputArgs, when: When) -> Result<ExitCode> {
     let mut outcome = session::run(plan)?;
     if outcome.unwritten.is_none() {
         ending::complete(&outcome.file);
     }
     outcome.profile.make_printable();
     let place = Place { launched: matches!(plan.targets, Targets::Command(_)), quiet: plan.quiet, when };
-    let printed = print(&outcome.profile, plan.estimator, &plan.print, place);
+    let printed = print(&outcome.profile, plan.estimator, output, place);
     match &outcome.unwritten {
         Some(why) => say(&format!("the profile is not complete: {why}")),
         None if plan.quiet => {}
@@ -175,9 +185,10 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
 
 /// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot
 /// be written in one place is in another.
-fn run_exactly(args: &ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
+fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let place = Place { launched: true, quiet, when };
-    let exact::Outcome { report, exit_status, file, death } = exact::run(args)?;
+    let print = args.print.clone();
+    let exact::Outcome { report, exit_status, file, death } = exact::run(&args.into())?;
     if let Some(how) = death.filter(|_| !quiet) {
         say(&format!("the command was ended by {how}"));
     }
@@ -197,11 +208,11 @@ fn run_exactly(args: &ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
         }
         None => {}
     }
-    if let Err(error) = print_exact(&report, &args.print, place) {
+    if let Err(error) = print_exact(&report, &print, place) {
         failed = true;
         say(&sentence(&error));
-        if args.print.report.is_some() && !is_stored {
-            print_exact(&report, &OutputArgs { report: None, ..args.print.clone() }, place)?;
+        if print.report.is_some() && !is_stored {
+            print_exact(&report, &OutputArgs { report: None, ..print.clone() }, place)?;
         }
     }
     Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })

@@ -21,6 +21,14 @@ pub struct Owner {
     pub gid: u32,
 }
 
+impl Owner {
+    /// The user behind `sudo`.
+    pub fn of_sudo() -> Option<Self> {
+        let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+        Some(Self { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })
+    }
+}
+
 /// What the first bytes of a file say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -503,7 +503,7 @@ impl Capture {
             self.end_companions(tgid, || EndOutcome::StillArmed);
         }
         self.flush_awaited();
-        crate::control::lock(&self.costs.ended).append(&mut self.ended);
+        crate::kernel::lock::lock(&self.costs.ended).append(&mut self.ended);
         // The kernel lets the threads go when this one ends.
         let tids: Vec<u32> = self.members.threads.keys().copied().collect();
         for tid in tids {

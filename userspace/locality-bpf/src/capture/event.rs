@@ -2,7 +2,7 @@
 //! that both count.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -71,6 +71,12 @@ pub enum Event {
     /// A second has passed: what was collected goes to the file. (From the controller, not from the
     /// capture thread.)
     Second,
+}
+
+impl From<Box<HeapSite>> for Event {
+    fn from(site: Box<HeapSite>) -> Self {
+        Self::HeapSite(site)
+    }
 }
 
 impl Event {
@@ -296,7 +302,7 @@ pub struct Costs {
     /// CPU time of the targets, as the controller last read it.
     pub target_cpu_ns: AtomicU64,
     /// What the allocation probes cost, by their calibrated price.
-    pub heap_ns: AtomicU64,
+    pub heap_ns: Arc<AtomicU64>,
     /// Uses that were not watched because the thread was not held.
     pub unguarded: AtomicU64,
     /// Uses whose word was watched already.

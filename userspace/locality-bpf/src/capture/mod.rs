@@ -8,6 +8,7 @@
 //! what traps cost now, `members` who is traced, `unmet` who is too young, `place` where the thread
 //! waits, `event` what it tells.
 
+pub mod access;
 pub mod choice;
 mod code;
 mod counting;

@@ -8,16 +8,14 @@ use locality_common::{record::SampleRecord, rules};
 use locality_isa::{Code, KnownAccess, Registers, first_access, registers_of};
 
 use super::{
+    access::kind,
     choice::{COMPANIONS, Candidate},
     engine::Capture,
     event::{EndOutcome, Ended, Event, SampleEvent, add, get},
     holding::Holding,
     watching::{Followed, Watch},
 };
-use crate::{
-    control::sites::kind,
-    kernel::{perf::Event as PerfEvent, proc, ptrace, ptrace::Status, sys},
-};
+use crate::kernel::{perf::Event as PerfEvent, proc, ptrace, ptrace::Status, sys};
 
 /// `si_code` of a signal that the kernel sent, as `bpf_send_signal_thread` does.
 const SI_KERNEL: i32 = 0x80;

@@ -9,16 +9,14 @@ use locality_isa::{Code, first_access};
 use locality_rate::Moment;
 
 use super::{
+    access::registers,
     choice::WORD,
     engine::{Capture, Settings},
     event::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
     stops::{Arming, Wish, find_use, model_access, sampled_access},
     watching::Watch,
 };
-use crate::{
-    control::sites::registers,
-    kernel::{records::Record, sys},
-};
+use crate::kernel::{records::Record, sys};
 
 /// So many samples in a row without a free signal mean that there will be none.
 const UNSTOPPABLE_AFTER: u32 = 5;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -15,7 +15,11 @@ use super::{
     pace::Pace,
     store::{Store, Summary},
 };
-use crate::{capture::event::Event, heap::Heap, kernel::sys};
+use crate::{
+    capture::event::Event,
+    heap::Heap,
+    kernel::{lock::lock, sys},
+};
 
 /// What the assembler thread shows to the controller.
 #[derive(Debug, Default)]
@@ -57,11 +61,6 @@ impl Notable {
 
 /// Ends with the store when the queue is closed and empty.
 pub type AssemblerThread = std::thread::JoinHandle<Store>;
-
-/// Locks what threads share; a panic of the other side does not matter for plain values.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// How long after a sample nothing is done with it: short distances and the thread's speed are
 /// measured then, and what we do on a processor that shares caches and units with the thread's

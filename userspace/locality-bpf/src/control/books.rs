@@ -14,8 +14,11 @@ use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
 use locality_rate::Machine;
 
 use super::{
-    assemble::Tally, calibrate::Calibration, cpu_times::CpuTimes, governor::Spending, host, launch, ledger,
-    lock,
+    assemble::Tally,
+    calibrate::Calibration,
+    cpu_times::CpuTimes,
+    governor::Spending,
+    plan::{Following, Plan, Targets},
 };
 use crate::{
     capture::{
@@ -25,6 +28,9 @@ use crate::{
     },
     guard, heap,
     kernel::{
+        host, launch,
+        lock::lock,
+        object::EventCounts,
         proc,
         sources::{
             counters::{Counting, Unit},
@@ -32,7 +38,6 @@ use crate::{
         },
         sys,
     },
-    plan::{Following, Plan, Targets},
 };
 
 /// When the trace began and what it traced then.
@@ -201,8 +206,8 @@ impl Books<'_> {
         &self,
         tally: &Tally,
         heap: Option<&heap::Summary>,
-        before: &ledger::Counters,
-        after: &ledger::Counters,
+        before: &EventCounts,
+        after: &EventCounts,
     ) -> Vec<String> {
         let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
         if self.left_out > 0 || matches!(self.plan.targets, Targets::All) {

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::lock;
+use crate::kernel::lock::lock;
 use crate::kernel::{
     object::Object,
     sources::{

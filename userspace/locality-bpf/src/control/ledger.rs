@@ -4,13 +4,13 @@ use locality_analysis::model::Ledger;
 use locality_common::counter;
 
 use super::assemble::Tally;
-use crate::capture::event::{Costs, get};
-
-/// Kernel-side counters.
-pub type Counters = [u64; counter::COUNT as usize];
+use crate::{
+    capture::event::{Costs, get},
+    kernel::object::EventCounts,
+};
 
 /// The ledger of a run whose counters stood at `before` when it began.
-pub fn close(before: &Counters, after: &Counters, costs: &Costs, tally: &Tally) -> Ledger {
+pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &Tally) -> Ledger {
     let since = |index: u32| after[index as usize].saturating_sub(before[index as usize]);
     let fates = |wanted: fn(&str) -> bool| -> Vec<(String, u64)> {
         let all = counter::FATE.iter().filter(|(index, name)| *index != counter::SUBMITTED && wanted(name));

@@ -26,7 +26,10 @@ use locality_objects::{HeapBlock, HeapBlocks, Kind, Layout, Named, Place, Proces
 use locality_symbols::{Mappings, ModuleFile, Processes, StackFrame};
 
 use super::revealing::Revealing;
-use crate::{ending, heap::Heap, kernel::sys};
+use crate::{
+    heap::Heap,
+    kernel::{ending, sys},
+};
 
 /// Nothing is read so long after the first question.
 pub const HEAD_START: Duration = Duration::from_millis(1500);

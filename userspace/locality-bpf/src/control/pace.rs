@@ -12,11 +12,11 @@ use locality_analysis::model::{Rate, SampleId, WatchId, Window};
 use locality_common::record::{MeterRecord, NOT_COUNTED};
 use locality_rate::{Machine, Moment, Rates, Reading, Sample, SampleRate, Source, Span, WindowView};
 
-use super::lock;
 use crate::capture::{
     CodeTables, READINGS, SharedCode, Wanted,
     event::{Costs, WindowLog, WindowTaken},
 };
+use crate::kernel::lock::lock;
 
 /// A window whose readings have not come by then has none: its thread sleeps, or its meter was used again.
 const PATIENCE_NS: u64 = 500_000_000;

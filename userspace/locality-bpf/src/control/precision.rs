@@ -13,7 +13,7 @@ use locality_analysis::{
     context::Contexts, convergence::seconds_left, estimator::Estimator, rates::Rates, reuse::Case,
 };
 
-use super::lock;
+use crate::kernel::lock::lock;
 use crate::kernel::sys;
 
 /// Bootstrap draws: enough for a width, not for a report.

@@ -18,15 +18,15 @@ use tokio::{
 };
 
 use super::{
-    assembly::{self, AssemblerThread, Notable, Shown, lock},
+    assembly::{self, AssemblerThread, Notable, Shown},
     books::{self, Books, Started, starved},
     calibrate::{self, Calibration},
     clock::Clock,
     cpu_times::CpuTimes,
     governor::{self, Governor, Prices, Spending},
-    host::data_caches,
-    inherited, launch, ledger,
+    ledger,
     pace::Pace,
+    plan::{Following, Plan, Targets},
     precision::Precision,
     processor,
     progress::Progress,
@@ -40,16 +40,18 @@ use crate::{
         event::{Event, get},
         spared::Spared,
     },
-    ending, guard,
+    guard,
     heap::{self, HeapThread, recorder::Recorder},
     kernel::{
-        btf, cgroup,
-        object::{Filter, HeapObject, Object, Ring},
+        btf, cgroup, ending,
+        host::{self, check_rights, data_caches},
+        inherited, launch,
+        lock::lock,
+        object::{EventCounts, Filter, HeapObject, Object, Ring},
         proc,
         sources::{Cpu, EVENT_SOURCES, counters::Counting, discover, select, trial},
         sys,
     },
-    plan::{Following, Plan, Targets, check_rights},
 };
 
 /// Events that may wait between capture and assembler; each may carry a copy of a stack.
@@ -272,7 +274,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
 
 /// Why allocations cannot be probed, though that was asked for.
 fn no_heap(loaded: &Result<HeapObject>) -> Option<String> {
-    super::host::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
+    host::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
 }
 
 /// Who follows allocations.
@@ -340,11 +342,11 @@ impl<'a> Trace<'a> {
                 min_bytes: plan.heap_min,
                 copy_ns: prices.tick_ns,
             };
-            let costs = Arc::clone(&books.costs);
+            let cost_ns = Arc::clone(&books.costs.heap_ns);
             match source {
-                Allocations::Probed(object) => heap::start(*object, settings, costs, events.clone()),
+                Allocations::Probed(object) => heap::start(*object, settings, cost_ns, events.clone()),
                 Allocations::Recorded(recorder) => {
-                    heap::start_recorder(recorder, settings, costs, events.clone())
+                    heap::start_recorder(recorder, settings, cost_ns, events.clone())
                 }
             }
         });
@@ -605,7 +607,7 @@ impl<'a> Trace<'a> {
     async fn close(
         mut self,
         command: Option<u32>,
-        before: &ledger::Counters,
+        before: &EventCounts,
         ended_by: &str,
         file: std::path::PathBuf,
     ) -> Result<Outcome> {

@@ -11,7 +11,11 @@ use locality_common::record::{Code as RawCode, Registers as RawRegisters, TouchR
 use locality_isa as isa;
 use locality_symbols::{CodeAddress, Processes, Registers, StackFrame, StackSlice, Unwinder};
 
-use crate::capture::{choice::Path, event::Trap};
+use crate::capture::{
+    access::{kind, registers},
+    choice::Path,
+    event::Trap,
+};
 
 /// Bytes of code in front of a return address in which the call is looked for.
 const CALL_BYTES: u64 = 80;
@@ -224,20 +228,6 @@ pub fn frames_at(walk: &Walk, path: &Path, ip: u64, address: u64) -> Vec<StackFr
     }
     frames.extend(outer);
     frames
-}
-
-/// The model's word for a direction.
-pub fn kind(kind: isa::AccessKind) -> AccessKind {
-    match kind {
-        isa::AccessKind::Load => AccessKind::Load,
-        isa::AccessKind::Store => AccessKind::Store,
-        isa::AccessKind::ReadWrite => AccessKind::ReadWrite,
-    }
-}
-
-/// Registers after an access, as the instruction-set package wants them. Segment bases are not recorded.
-pub fn registers(regs: &RawRegisters) -> isa::Registers {
-    isa::registers_of!(regs, 0, 0)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub struct Summary {
 impl Store {
     /// Creates the file, owned by the user who called sudo.
     pub fn create(path: &Path) -> Result<Self, Error> {
-        Ok(Self { writer: Writer::create(path, invoking_user())?, failed: None })
+        Ok(Self { writer: Writer::create(path, Owner::of_sudo())?, failed: None })
     }
 
     /// The file.
@@ -187,10 +187,4 @@ pub fn unwritable(error: Error) -> anyhow::Error {
     let says_how = error.to_string().contains("-o FILE");
     let mend = if says_how { "" } else { "; name another place for it with -o FILE" };
     anyhow::Error::from(error).context(format!("the profile cannot be written{mend}"))
-}
-
-/// The user behind `sudo`.
-pub fn invoking_user() -> Option<Owner> {
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-    Some(Owner { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })
 }

@@ -96,7 +96,7 @@ mod tests {
             .unwrap();
         let built = Command::new("gcc").args(arguments).arg(&source).arg("-o").arg(&program).status();
         if !built.is_ok_and(|status| status.success()) {
-            crate::doctor::skip(&format!("needs gcc with {arguments:?}"));
+            crate::kernel::testing::skip(&format!("needs gcc with {arguments:?}"));
             return None;
         }
         if let Some(flag) = strip {

@@ -5,19 +5,11 @@
 use std::{fs, path::Path};
 
 use super::{Check, limits::Rights};
-use crate::kernel::{btf, proc};
-
-/// The oldest kernel that the programs were run on (`cargo xtask kernels`).
-const OLDEST: (u32, u32) = (6, 1);
-
-/// Why a kernel cannot trace, by its release: it is older than any that was tried. `None` where the
-/// release is not understood.
-pub fn too_old(release: &str) -> Option<String> {
-    let is_older = version(release).is_some_and(|version| version < OLDEST);
-    is_older.then(|| {
-        format!("too old: Linux {}.{} is the oldest kernel that the eBPF programs run on", OLDEST.0, OLDEST.1)
-    })
-}
+use crate::kernel::{
+    btf,
+    host::{OLDEST, release_too_old, version},
+    proc,
+};
 
 /// `types`: why the kernel's types could not be used, if so.
 pub(super) fn checks(rights: &Rights, types: Option<&anyhow::Error>) -> Vec<Check> {
@@ -36,19 +28,13 @@ fn setting(path: &str) -> Option<String> {
     proc::text(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Major and minor version of `uname -r`.
-pub fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 /// `arch` is that of this program; it runs, so it is the kernel's.
 fn release_check(release: &str, arch: &str) -> Check {
     let check = Check::ok("kernel", "kernel", format!("Linux {release}, {arch}"));
     if arch != "x86_64" {
         return check.missing("only x86-64 is supported: instructions of other machines are not decoded");
     }
-    match (version(release), too_old(release)) {
+    match (version(release), release_too_old(release)) {
         (_, Some(why)) => check.missing(why).mend("sudo apt-get install linux-image-amd64 && sudo reboot"),
         (Some(_), None) => check,
         (None, None) => check.unknown(format!("Linux {}.{} or newer is needed", OLDEST.0, OLDEST.1)),

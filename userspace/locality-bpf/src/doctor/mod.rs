@@ -30,7 +30,6 @@ use serde::Serialize;
 
 use crate::kernel::btf;
 
-pub use kernel::{too_old, version as kernel_version};
 pub use text::{Style, print_text};
 
 /// Everything that was found. Serialises to one JSON object:
@@ -166,18 +165,6 @@ pub fn examine(pid: Option<u32>) -> Report {
     let possible = report.checks().all(|check| check.state != State::Missing);
     report.possible = possible;
     report
-}
-
-/// Says why a test does not run here: one line that the test runner does not hide and
-/// `cargo xtask test` counts. With `LOCALITY_REQUIRE=all` it fails instead.
-#[cfg(test)]
-pub(crate) fn skip(reason: &str) {
-    let test = std::thread::current().name().unwrap_or("test").to_owned();
-    assert!(
-        std::env::var("LOCALITY_REQUIRE").unwrap_or_default() != "all",
-        "{test} cannot run here: {reason}"
-    );
-    drop(writeln!(io::stderr(), "SKIP {test}: {reason}"));
 }
 
 #[cfg(test)]

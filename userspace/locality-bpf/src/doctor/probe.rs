@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use locality_common::{config::KernelOffsets, counter};
 
 use super::{Check, count, stop_test};
-use crate::control::host;
+use crate::kernel::host;
 use crate::kernel::{
     object::{Filter, Object, Ring},
     perf::Event,
@@ -212,7 +212,7 @@ mod tests {
         let free = match free_registers(0) {
             Ok(free) if free > 0 => free,
             other => {
-                crate::doctor::skip(&format!("no free debug register here: {other:?}"));
+                crate::kernel::testing::skip(&format!("no free debug register here: {other:?}"));
                 return;
             }
         };
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn everything_can_be_tried_by_root_here() {
         if !sys::is_root() {
-            crate::doctor::skip("needs root");
+            crate::kernel::testing::skip("needs root");
             return;
         }
         let offsets = crate::kernel::btf::kernel_offsets().unwrap();

@@ -59,7 +59,7 @@ mod tests {
     fn the_older_register_set_can_be_read_too() {
         let child = Spinning::start().unwrap();
         if ptrace::seize(child.pid).is_err() {
-            crate::doctor::skip("ptrace is refused");
+            crate::kernel::testing::skip("ptrace is refused");
             return;
         }
         // SAFETY: as in `registers_of_a_child`.

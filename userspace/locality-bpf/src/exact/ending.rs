@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use crate::{ending::command_that_prints, writing::say};
+use crate::kernel::{ending::command_that_prints, writing::say};
 
 /// Where a handler tells the thread; -1: nowhere yet.
 static TELL: AtomicI32 = AtomicI32::new(-1);

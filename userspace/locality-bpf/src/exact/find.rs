@@ -21,7 +21,7 @@ use locality_plugin::{
 };
 
 use super::folder::Folder;
-use crate::control::launch::{self, CannotRun};
+use crate::kernel::launch::{self, CannotRun};
 
 /// The emulator's name.
 const QEMU: &str = "qemu-x86_64";

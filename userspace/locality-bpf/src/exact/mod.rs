@@ -14,6 +14,7 @@ mod fine;
 mod folder;
 mod image;
 mod names;
+mod options;
 mod pairs;
 mod report;
 mod run;
@@ -38,15 +39,13 @@ use locality_plugin::{
 use locality_profile::Reserved;
 use serde_json::Value;
 
-use crate::{
-    cli::ExactArgs,
-    control::{host, launch, store::invoking_user},
-    plan::check_report,
-};
+use crate::kernel::{host, launch, writing};
+
 use cache::{costs::Costs, machine::Machine};
 use folder::Folder;
 use image::Image;
 use names::Names;
+pub use options::{CacheOptions, Options};
 use total::Total;
 
 /// How often finished processes are collected.
@@ -69,7 +68,7 @@ pub struct Outcome {
 }
 
 /// Runs the command and reports on it.
-pub fn run(args: &ExactArgs) -> Result<Outcome> {
+pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
     let host = host::describe();
     let fetches = host::instruction_cache();
@@ -104,7 +103,10 @@ pub fn run(args: &ExactArgs) -> Result<Outcome> {
         skipped: args.caches.skip_function.clone(),
         program: PathBuf::new(),
     };
-    check_report(&args.print, args.output.as_deref())?;
+    if let Some(report) = &args.report {
+        let taken = args.output.iter().flat_map(|file| [file.clone(), locality_profile::earlier(file)]);
+        writing::check_report(report, &taken.collect::<Vec<_>>())?;
+    }
     let file = args.output.as_deref().map(reserve).transpose()?;
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let running = run::start(&settings, &program)
@@ -278,7 +280,7 @@ fn tell_to_stop(path: &Path, why: u32) {
 
 /// A place for the report; an earlier one becomes `FILE.old`.
 fn reserve(file: &Path) -> Result<Reserved> {
-    Reserved::create(file, invoking_user(), |path| stored(path).is_some())
+    Reserved::create(file, locality_profile::Owner::of_sudo(), |path| stored(path).is_some())
         .context("the profile cannot be written; name another place for it with -o FILE")
 }
 

@@ -21,8 +21,8 @@ use locality_plugin::{program::Program, settings::Settings};
 
 use super::ending;
 use crate::{
-    control::{inherited, launch},
     kernel::sys::{self, Waker},
+    kernel::{inherited, launch},
 };
 
 /// The command while it runs; 0 before and after.

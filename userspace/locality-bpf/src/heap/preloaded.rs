@@ -22,13 +22,10 @@ use tokio::sync::mpsc as async_mpsc;
 use super::{
     duty::{Counted, Decision, Duty, Prices},
     recorder::Recorder,
-    state::{Heap, Notice, Source},
+    state::{Heap, HeapSite, Notice, Source},
     tracker::{HeapThread, KEPT_BYTES, SETTLE_NS, Settings, send_last_sites, send_sites},
 };
-use crate::{
-    capture::event::{Costs, Event},
-    kernel::sys,
-};
+use crate::kernel::sys;
 
 /// What a call costs that is only counted, with the call that gives the block back: 4.6 ns were
 /// measured on a virtual machine of 2026.
@@ -50,12 +47,12 @@ const BATCHES: usize = 10;
 /// Waits between two looks: the ring holds 64 stacks, and a program that begins meets many sites.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// Starts the thread; sites go to `events`, what the recorder costs to `costs`.
-pub fn start(
+/// Starts the thread; sites go to `events`, what the recorder costs to `cost_ns`, in nanoseconds.
+pub fn start<E: From<Box<HeapSite>> + Send + 'static>(
     recorder: Recorder,
     settings: Settings,
-    costs: Arc<Costs>,
-    events: async_mpsc::Sender<Event>,
+    cost_ns: Arc<AtomicU64>,
+    events: async_mpsc::Sender<E>,
 ) -> Result<HeapThread> {
     let (heap, notices) = Heap::new(Source::Preload(Box::new(recorder)));
     let prices = Prices { call_ns: 0, stepped_ns: 0, follow_ns: price(), site_ns: SITE_NS };
@@ -65,7 +62,7 @@ pub fn start(
         prices,
         duty: Duty::new(settings.share, prices, settings.min_bytes),
         min_bytes: settings.min_bytes,
-        costs,
+        cost_ns,
         events,
         processes: HashMap::new(),
         past_cpu_ns: 0,
@@ -83,14 +80,14 @@ pub fn start(
     Ok(HeapThread { heap, thread: Some(thread) })
 }
 
-struct Reader {
+struct Reader<E> {
     heap: Heap,
     prices: Prices,
     duty: Duty,
     /// Least size to begin with.
     min_bytes: u64,
-    costs: Arc<Costs>,
-    events: async_mpsc::Sender<Event>,
+    cost_ns: Arc<AtomicU64>,
+    events: async_mpsc::Sender<E>,
     /// CPU time of each process when it was met, and when last looked at.
     processes: HashMap<u32, (u64, u64)>,
     past_cpu_ns: u64,
@@ -104,7 +101,7 @@ struct Reader {
     held: bool,
 }
 
-impl Reader {
+impl<E: From<Box<HeapSite>>> Reader<E> {
     fn run(mut self, notices: &mpsc::Receiver<Notice>) {
         let mut wait = Duration::ZERO;
         loop {
@@ -218,7 +215,7 @@ impl Reader {
             Decision::Resume => self.resume(),
         }
         let cost_ns = counted.cost_ns(&self.prices) + small * SMALL_PS / 1000;
-        self.costs.heap_ns.store(cost_ns, Ordering::Relaxed);
+        self.cost_ns.store(cost_ns, Ordering::Relaxed);
         self.duty.next_look(cpu_ns).clamp(LOOKS.0, LOOKS.1)
     }
 
@@ -275,7 +272,7 @@ impl Reader {
         summary.lost += lost;
         summary.unwatched = summary.made.saturating_sub(counted);
         summary.min_bytes = (self.min_bytes, self.duty.min_bytes());
-        (summary.watched, summary.cost_ns) = (watched, self.costs.heap_ns.load(Ordering::Relaxed));
+        (summary.watched, summary.cost_ns) = (watched, self.cost_ns.load(Ordering::Relaxed));
         summary.recorded = Some(recorded);
     }
 }

@@ -549,7 +549,7 @@ impl State {
     }
 
     /// The kernel side's counters.
-    pub(super) fn counters(&self) -> anyhow::Result<crate::control::ledger::Counters> {
+    pub(super) fn counters(&self) -> anyhow::Result<crate::kernel::object::EventCounts> {
         self.object()?.counters()
     }
 

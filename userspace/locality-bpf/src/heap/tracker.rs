@@ -12,7 +12,11 @@ use std::{
     collections::{HashMap, HashSet},
     fs,
     path::Path,
-    sync::{Arc, atomic::Ordering, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -32,16 +36,12 @@ use super::{
     eligible,
     modules::{self, Executed, FileId},
     price,
-    state::{Heap, Notice, Source},
+    state::{Heap, HeapSite, Notice, Source},
 };
-use crate::{
-    capture::event::{Costs, Event},
-    control::ledger::Counters,
-    kernel::{
-        object::HeapObject,
-        proc, sys,
-        uprobe::{Link, Probe, Programs},
-    },
+use crate::kernel::{
+    object::{EventCounts, HeapObject},
+    proc, sys,
+    uprobe::{Link, Probe, Programs},
 };
 
 /// After a process was met or became another program it is looked through this soon, then after
@@ -94,12 +94,12 @@ impl HeapThread {
     }
 }
 
-/// Starts the thread; sites go to `events`, what the probes cost to `costs`.
-pub fn start(
+/// Starts the thread; sites go to `events`, what the probes cost to `cost_ns`, in nanoseconds.
+pub fn start<E: From<Box<HeapSite>> + Send + 'static>(
     object: HeapObject,
     settings: Settings,
-    costs: Arc<Costs>,
-    events: async_mpsc::Sender<Event>,
+    cost_ns: Arc<AtomicU64>,
+    events: async_mpsc::Sender<E>,
 ) -> Result<HeapThread> {
     let (heap, notices) = Heap::new(Source::Probes(Box::new(object)));
     let programs = heap.lock().programs()?;
@@ -109,7 +109,7 @@ pub fn start(
         .spawn(move || {
             // While it waits for a CPU nobody cuts a burst, and the traced program pays.
             let _hurry = sys::Hurry::begin();
-            Tracker::new(own, programs, settings, costs, events).run(&notices);
+            Tracker::new(own, programs, settings, cost_ns, events).run(&notices);
         })
         .context("cannot start the heap thread")?;
     Ok(HeapThread { heap, thread: Some(thread) })
@@ -133,15 +133,15 @@ struct Process {
     cpu_ns: (u64, u64),
 }
 
-struct Tracker {
+struct Tracker<E> {
     heap: Heap,
     programs: Arc<Programs>,
     prices: Prices,
     duty: Duty,
     /// Least size to begin with.
     min_bytes: u64,
-    costs: Arc<Costs>,
-    events: async_mpsc::Sender<Event>,
+    cost_ns: Arc<AtomicU64>,
+    events: async_mpsc::Sender<E>,
     processes: HashMap<u32, Process>,
     /// Forks that may yet become other programs.
     forks: Vec<(u32, u32, u64)>,
@@ -149,8 +149,8 @@ struct Tracker {
     files: HashMap<FileId, Arc<[Probe]>>,
     /// CPU time of processes that ended.
     past_cpu_ns: u64,
-    /// Counters when tracing began.
-    before: Counters,
+    /// EventCounts when tracing began.
+    before: EventCounts,
     epoch: u32,
     failures: HashSet<String>,
     /// Nothing may be probed for now.
@@ -163,13 +163,13 @@ fn close(links: impl Iterator<Item = Link>) -> Vec<JoinHandle<()>> {
     links.map(|link| std::thread::spawn(move || drop(link))).collect()
 }
 
-impl Tracker {
+impl<E: From<Box<HeapSite>>> Tracker<E> {
     fn new(
         heap: Heap,
         programs: Arc<Programs>,
         settings: Settings,
-        costs: Arc<Costs>,
-        events: async_mpsc::Sender<Event>,
+        cost_ns: Arc<AtomicU64>,
+        events: async_mpsc::Sender<E>,
     ) -> Self {
         let (mut prices, guessed) = price::measure(&heap);
         prices.site_ns = prices.site_ns.max(settings.copy_ns);
@@ -184,7 +184,7 @@ impl Tracker {
             prices,
             duty: Duty::new(settings.share, prices, settings.min_bytes),
             min_bytes: settings.min_bytes,
-            costs,
+            cost_ns,
             events,
             processes: HashMap::new(),
             forks: Vec::new(),
@@ -328,7 +328,7 @@ impl Tracker {
             Decision::Pause => self.pause(),
             Decision::Resume => self.put_back(),
         }
-        self.costs.heap_ns.store(counted.cost_ns(&self.prices), Ordering::Relaxed);
+        self.cost_ns.store(counted.cost_ns(&self.prices), Ordering::Relaxed);
         let next_scan_ns = self.processes.values().map(|process| process.scan_due_ns).min();
         let until_scan = next_scan_ns.map_or(Duration::MAX, |due_ns| {
             Duration::from_nanos(due_ns.saturating_sub(sys::monotonic_ns()).max(500_000))
@@ -360,7 +360,7 @@ impl Tracker {
 
     /// For the report.
     fn summarise(&self) {
-        let cost_ns = self.costs.heap_ns.load(Ordering::Relaxed);
+        let cost_ns = self.cost_ns.load(Ordering::Relaxed);
         let Ok(now) = self.heap.lock().counters() else { return };
         let of = |index: u32| now[index as usize].saturating_sub(self.before[index as usize]);
         let counted = of(counter::HEAP_SMALL) + of(counter::HEAP_FOLLOWED) + of(counter::HEAP_UNFOLLOWED)
@@ -578,27 +578,24 @@ impl Tracker {
     }
 }
 
-/// Hands new sites to the assembler.
-pub(super) fn send_sites(heap: &Heap, events: &async_mpsc::Sender<Event>) {
+/// Hands new sites to the assembler; those for which there is no room wait.
+pub(super) fn send_sites<E: From<Box<HeapSite>>>(heap: &Heap, events: &async_mpsc::Sender<E>) {
     let mut sites = heap.lock().take_sites().into_iter();
-    while let Some(site) = sites.next() {
-        if let Err(error) = events.try_send(Event::HeapSite(Box::new(site))) {
-            let (async_mpsc::error::TrySendError::Full(event)
-            | async_mpsc::error::TrySendError::Closed(event)) = error;
-            let unsent = match event {
-                Event::HeapSite(site) => Some(*site),
-                _ => None,
-            };
-            heap.lock().return_sites(unsent.into_iter().chain(sites).collect());
+    while sites.len() > 0 {
+        let Ok(room) = events.try_reserve() else {
+            heap.lock().return_sites(sites.collect());
             return;
+        };
+        if let Some(site) = sites.next() {
+            room.send(Box::new(site).into());
         }
     }
 }
 
 /// Hands the last ones over, and waits for room.
-pub(super) fn send_last_sites(heap: &Heap, events: &async_mpsc::Sender<Event>) {
+pub(super) fn send_last_sites<E: From<Box<HeapSite>>>(heap: &Heap, events: &async_mpsc::Sender<E>) {
     for site in heap.lock().take_sites() {
-        if events.blocking_send(Event::HeapSite(Box::new(site))).is_err() {
+        if events.blocking_send(Box::new(site).into()).is_err() {
             return;
         }
     }

@@ -76,6 +76,9 @@ struct ElementAttr {
 /// Most live blocks whose free the kernel side knows, of all processes.
 pub const HEAP_BLOCKS_MAX: u32 = 1 << 17;
 
+/// The kernel side's counters, by their index in `counter`.
+pub type EventCounts = [u64; counter::COUNT as usize];
+
 /// The loaded object. Dropping it unloads the programs.
 pub struct Object {
     ebpf: Ebpf,
@@ -163,7 +166,7 @@ impl HeapObject {
     }
 
     /// All counters, summed over CPUs.
-    pub fn counters(&self) -> Result<[u64; counter::COUNT as usize]> {
+    pub fn counters(&self) -> Result<EventCounts> {
         sums(&self.counters)
     }
 
@@ -216,7 +219,7 @@ fn widen(map: &MapData) -> std::io::Result<()> {
 }
 
 /// Counters summed over CPUs.
-fn sums(counters: &PerCpuArray<MapData, u64>) -> Result<[u64; counter::COUNT as usize]> {
+fn sums(counters: &PerCpuArray<MapData, u64>) -> Result<EventCounts> {
     let mut sums = [0; counter::COUNT as usize];
     for (index, total) in (0..).zip(&mut sums) {
         *total = sum(counters, index)?;
@@ -450,7 +453,7 @@ impl Object {
     }
 
     /// All counters, summed over CPUs.
-    pub fn counters(&self) -> Result<[u64; counter::COUNT as usize]> {
+    pub fn counters(&self) -> Result<EventCounts> {
         sums(&self.counters)
     }
 

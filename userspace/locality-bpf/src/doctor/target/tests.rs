@@ -87,7 +87,7 @@ impl Running {
         match child {
             Ok(child) => Some(Self(child)),
             Err(error) => {
-                crate::doctor::skip(&format!("needs {program}: {error}"));
+                crate::kernel::testing::skip(&format!("needs {program}: {error}"));
                 None
             }
         }
@@ -123,7 +123,7 @@ fn check<'t>(target: &'t Target, id: &str) -> &'t Check {
 #[test]
 fn a_live_process_is_examined_and_runs_on() {
     if !crate::kernel::sys::is_root() {
-        crate::doctor::skip("needs root");
+        crate::kernel::testing::skip("needs root");
         return;
     }
     let Some(sleeper) = Running::start("sleep", &["60"]) else { return };
@@ -143,7 +143,7 @@ fn a_live_process_is_examined_and_runs_on() {
 #[test]
 fn a_debugged_process_is_recognised() {
     if !crate::kernel::sys::is_root() {
-        crate::doctor::skip("needs root");
+        crate::kernel::testing::skip("needs root");
         return;
     }
     let Some(sleeper) = Running::start("sleep", &["60"]) else { return };
@@ -163,7 +163,7 @@ fn taken_registers_are_missed() {
         match crate::kernel::perf::Event::watchpoint(sleeper.pid(), 0x1000, 8, None) {
             Ok(event) => taken.push(event),
             Err(error) => {
-                crate::doctor::skip(&format!("needs {DEBUG_REGISTERS} debug registers: {error}"));
+                crate::kernel::testing::skip(&format!("needs {DEBUG_REGISTERS} debug registers: {error}"));
                 return;
             }
         }
@@ -183,7 +183,7 @@ fn a_zombie_and_a_kernel_thread_are_recognised() {
         Ok(status) if status.kernel_thread => {
             assert!(examine(2).checks[0].found.contains("thread of the kernel"));
         }
-        _ => crate::doctor::skip("process 2 is no kernel thread here"),
+        _ => crate::kernel::testing::skip("process 2 is no kernel thread here"),
     }
 }
 
@@ -195,7 +195,7 @@ fn a_process_that_runs_leak_sanitizer_is_recognised() {
     let built =
         Command::new("gcc").args(["-g", "-fsanitize=address"]).arg(&source).arg("-o").arg(&program).status();
     if !built.is_ok_and(|status| status.success()) {
-        crate::doctor::skip("needs gcc with the address sanitizer");
+        crate::kernel::testing::skip("needs gcc with the address sanitizer");
         return;
     }
     let Some(sanitized) = Running::start(program.to_str().unwrap(), &[]) else { return };

@@ -21,7 +21,7 @@ use locality_analysis::model::CacheLevel;
 use locality_cachesim::{Config, Level};
 
 use super::spec::{self, CacheArg, Geometry, Name};
-use crate::cli::WrongUse;
+use locality_units::parse::WrongUse;
 
 /// A machine file is no longer.
 const MACHINE_FILE_BYTES: u64 = 64 << 10;

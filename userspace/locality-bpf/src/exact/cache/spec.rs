@@ -10,7 +10,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use locality_analysis::model::CacheLevel;
 
-use crate::units::size;
+use locality_units::parse::size;
 
 /// What one `--cache` says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -204,7 +204,7 @@ mod tests {
         let source = Source { event, user_only: true, ..Source::clock() };
         match try_for_a_moment(&source, 1) {
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
-                crate::doctor::skip(&format!("{error}"))
+                crate::kernel::testing::skip(&format!("{error}"))
             }
             // Zeroed memory comes untouched from the kernel: each page faults once, huge or not.
             Ok(samples) => assert!(samples > 0),

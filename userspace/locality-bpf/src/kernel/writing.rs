@@ -8,11 +8,48 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
-    path::Path,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, bail};
+use locality_units::parse::WrongUse;
+
+/// Whether a report can be written where it is wanted: now, and not when all is measured.
+///
+/// # Errors
+/// A place that cannot be written, or one of those that are taken.
+pub fn check_report(report: &Path, taken: &[PathBuf]) -> Result<()> {
+    keep_apart(report, taken)?;
+    check(report)
+}
+
+/// Refuses a report in the place of a profile, or of the one before it.
+///
+/// # Errors
+/// Such a place.
+pub fn keep_apart(report: &Path, taken: &[PathBuf]) -> Result<(), WrongUse> {
+    match taken.iter().find(|place| is_same_place(report, place)) {
+        Some(place) => Err(WrongUse(format!(
+            "the report would replace the profile {}: give --report another name",
+            place.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn is_same_place(a: &Path, b: &Path) -> bool {
+    // One file may have several names.
+    let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    if file(a).is_some() && file(a) == file(b) {
+        return true;
+    }
+    let folder = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        parent.unwrap_or(Path::new(".")).canonicalize().ok()
+    };
+    a.file_name() == b.file_name() && folder(a) == folder(b)
+}
 
 /// Whether a report can be written to a file: now, and not when all is measured. Makes the file
 /// where there is none.

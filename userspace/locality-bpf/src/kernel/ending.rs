@@ -15,7 +15,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering::SeqCst},
 };
 
-use crate::kernel::sys;
+use super::sys;
 
 /// Signals that end the tool.
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];

@@ -3,6 +3,12 @@
 
 use std::time::Duration;
 
+/// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as
+/// for what it can.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUse(pub String);
+
 /// Parses a duration; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

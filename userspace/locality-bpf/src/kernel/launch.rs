@@ -8,8 +8,7 @@ use std::{
     process::ExitStatus,
 };
 
-use super::inherited;
-use crate::ending;
+use super::{ending, inherited};
 
 /// A forked child that waits for [`Launched::go`].
 #[derive(Debug)]

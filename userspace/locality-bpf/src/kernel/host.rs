@@ -2,12 +2,11 @@
 
 use std::{fs, path::Path};
 
+use anyhow::{Result, bail};
+
 use locality_analysis::model::{CacheLevel, Host};
 
-use crate::{
-    doctor::{self, kernel_version},
-    kernel::proc,
-};
+use super::{btf, proc, sys};
 
 /// This machine.
 pub fn describe() -> Host {
@@ -70,11 +69,29 @@ fn release() -> String {
     proc::text("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
+/// The oldest kernel that the programs were run on (`cargo xtask kernels`).
+pub const OLDEST: (u32, u32) = (6, 1);
+
+/// Why a kernel cannot trace, by its release: it is older than any that was tried. `None` where the
+/// release is not understood.
+pub fn release_too_old(release: &str) -> Option<String> {
+    let is_older = version(release).is_some_and(|version| version < OLDEST);
+    is_older.then(|| {
+        format!("too old: Linux {}.{} is the oldest kernel that the eBPF programs run on", OLDEST.0, OLDEST.1)
+    })
+}
+
+/// Major and minor version of `uname -r`.
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 /// Why the eBPF programs are not loaded on this kernel: older ones refuse them with words that
 /// nobody understands.
 pub fn too_old() -> Option<String> {
     let release = release();
-    doctor::too_old(&release).map(|why| format!("Linux {} is {why}", release.trim()))
+    release_too_old(&release).map(|why| format!("Linux {} is {why}", release.trim()))
 }
 
 /// Why probes of returns could harm a program on this kernel. From 6.11 on they return through a
@@ -85,7 +102,7 @@ pub fn harmful_returns() -> Option<String> {
 }
 
 fn returns_harm(release: &str) -> bool {
-    kernel_version(release).is_some_and(|version| ((6, 11)..(6, 14)).contains(&version))
+    version(release).is_some_and(|version| ((6, 11)..(6, 14)).contains(&version))
 }
 
 /// Why the kernel's touches cannot be passed over on this kernel. Until 6.10 a trap counts towards
@@ -96,7 +113,36 @@ pub fn cannot_pass() -> Option<&'static str> {
 }
 
 fn counts_all_traps(release: &str) -> bool {
-    kernel_version(release).is_some_and(|version| version < (6, 10))
+    version(release).is_some_and(|version| version < (6, 10))
+}
+
+/// Whether we may trace at all.
+pub fn check_rights() -> Result<()> {
+    if !sys::is_root() {
+        bail!("tracing needs root: run it again with sudo, as in `sudo locality-bpf …`");
+    }
+    if let Some(why) = too_old() {
+        bail!("{why}: boot a newer kernel");
+    }
+    if proc::pid_namespace().is_some_and(|inode| inode != proc::FIRST_PID_NAMESPACE) {
+        bail!(
+            "in a PID namespace of its own the tracer cannot tell which processes the kernel means: start its container \
+             with the host's, as in `docker run --privileged --pid=host IMAGE`"
+        );
+    }
+    if !Path::new(btf::KERNEL_BTF).exists() {
+        bail!(
+            "this kernel does not publish its types in {}: boot one built with CONFIG_DEBUG_INFO_BTF=y \
+             (every current distribution kernel is), and mount /sys",
+            btf::KERNEL_BTF
+        );
+    }
+    Ok(())
+}
+
+/// Whether a hypervisor runs this machine (CPUID leaf 1, ECX bit 31, which processors themselves leave 0).
+pub fn in_virtual_machine() -> bool {
+    std::arch::x86_64::__cpuid(1).ecx >> 31 == 1
 }
 
 #[cfg(test)]

@@ -1,0 +1,131 @@
+//! What an exact run is asked for.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use locality_reuse::MAX_GRANULARITIES;
+use locality_stream::DataType;
+use locality_units::parse::WrongUse;
+
+use super::cache::{
+    machine::{Asked, Compatible, Prefetch},
+    spec::CacheArg,
+};
+
+/// Options of an exact run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// File in which the report is stored.
+    pub output: Option<PathBuf>,
+    /// Place to which the report is printed, if not a stream.
+    pub report: Option<PathBuf>,
+    /// Whether the report is printed in Callgrind's format.
+    pub callgrind: bool,
+    /// Bytes of which reuse is counted: powers of two.
+    pub granularity: Vec<u64>,
+    /// Whether one thread runs at a time.
+    pub one_order: bool,
+    /// Whether the reuse of instructions is counted instead of that of data.
+    pub instructions: bool,
+    /// Functions whose accesses alone count, by name; empty: all.
+    pub function: Vec<String>,
+    /// Types of data that alone count; empty: all.
+    pub data_type: Vec<DataType>,
+    /// Number of sets of a cache within which stack distances are counted too.
+    pub sets: Option<u32>,
+    /// Whether misses under optimal replacement are computed.
+    pub optimal: bool,
+    /// Whether the report has 32 bins for each power of two too.
+    pub fine: bool,
+    /// How caches are simulated.
+    pub caches: CacheOptions,
+    /// The command.
+    pub command: Vec<OsString>,
+}
+
+/// Options of a cache simulation; any of them asks for one.
+#[derive(Debug, Clone)]
+pub struct CacheOptions {
+    /// Whether the use of this host's caches is reported.
+    pub cache_use: bool,
+    /// Caches that are simulated.
+    pub cache: Vec<CacheArg>,
+    /// Tool whose rules of counting hold.
+    pub compatible: Option<Compatible>,
+    /// What is fetched besides what misses.
+    pub prefetch: Option<Prefetch>,
+    /// Whether a cache for instructions is simulated.
+    pub instruction_fetch: bool,
+    /// Whether costs are charged to data objects too.
+    pub objects: bool,
+    /// Functions whose costs go to their callers.
+    pub skip_function: Vec<String>,
+}
+
+impl Options {
+    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file,
+    /// and of all accesses to data; what tells of reuse needs that it is counted, of so many
+    /// granules at most.
+    pub fn check(&self) -> Result<(), WrongUse> {
+        let restrictions = [
+            (!self.function.is_empty(), "--function"),
+            (!self.data_type.is_empty(), "--data-type"),
+            (self.instructions, "--instructions"),
+        ];
+        let restriction = restrictions.iter().find(|(given, _)| *given);
+        if let Some((_, option)) = restriction.filter(|_| self.callgrind) {
+            return Err(WrongUse(format!(
+                "--format callgrind tells of simulated caches, which see all accesses to data: leave out {option}, or print text or json"
+            )));
+        }
+        let of_reuse = [(self.sets.is_some(), "--sets"), (self.optimal, "--optimal"), (self.fine, "--fine")];
+        let asked = of_reuse.iter().find(|(given, _)| *given);
+        if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
+            return Err(WrongUse(format!(
+                "{option} tells of reuse, which is not counted beside simulated caches unless asked for: add --granularity 64"
+            )));
+        }
+        if self.granularity.len() > MAX_GRANULARITIES {
+            return Err(WrongUse(format!("--granularity takes {MAX_GRANULARITIES} sizes at most")));
+        }
+        Ok(())
+    }
+
+    /// What is asked of the cache simulation; `None`: no simulation.
+    pub fn simulation(&self) -> Option<Asked<'_>> {
+        let CacheOptions {
+            cache_use,
+            cache,
+            compatible,
+            prefetch,
+            instruction_fetch,
+            objects,
+            skip_function,
+        } = &self.caches;
+        let wanted = *cache_use
+            || !cache.is_empty()
+            || compatible.is_some()
+            || prefetch.is_some()
+            || *instruction_fetch
+            || *objects
+            || !skip_function.is_empty()
+            || self.callgrind;
+        wanted.then_some(Asked {
+            caches: cache,
+            prefetch: *prefetch,
+            compatible: *compatible,
+            instruction_fetch: *instruction_fetch,
+            objects: *objects,
+        })
+    }
+
+    /// Granules of which reuse is counted.
+    pub fn granules(&self) -> Vec<u64> {
+        if self.granularity.is_empty() && self.simulation().is_none() {
+            return vec![DEFAULT_GRANULE];
+        }
+        self.granularity.clone()
+    }
+}
+
+/// Bytes of the lines of most machines.
+const DEFAULT_GRANULE: u64 = 64;
