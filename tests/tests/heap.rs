@@ -15,15 +15,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use locality_bpf::capture::event::Event;
-use locality_bpf::control::sites::Sites;
-use locality_bpf::heap::{self, Block, Heap, HeapSite, HeapThread};
-use locality_bpf::kernel::btf;
-use locality_bpf::kernel::object::{Filter, Object};
+use locality_capture::event::Event;
 use locality_common::record::Registers;
+use locality_heap::{self as heap, Block, Heap, HeapSite, HeapThread};
+use locality_kernel::btf;
+use locality_kernel::object::{Filter, Object};
 use locality_symbols::{CodeAddress, Mappings, Processes, Symbolizer};
 use locality_tests::live::alone;
 use locality_tests::{Finished, Target, Tracer, requires};
+use locality_tracer::sites::Sites;
 use tokio::sync::mpsc;
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -11,16 +11,16 @@
 use std::os::fd::AsFd as _;
 use std::{fs, hint, thread, time::Duration};
 
-use locality_bpf::kernel::{
+use locality_common::{
+    record::{NOT_COUNTED, TouchRecord, WatchKey, WatchState, touch},
+    rules::{NEAR_NS, NEAR_PAIR_NS, phase},
+};
+use locality_kernel::{
     btf,
     object::{Filter, Object, Ring},
     perf::Event,
     records::{Record, decode},
     sources::counters::{Counting, Encoding, Unit},
-};
-use locality_common::{
-    record::{NOT_COUNTED, TouchRecord, WatchKey, WatchState, touch},
-    rules::{NEAR_NS, NEAR_PAIR_NS, phase},
 };
 use locality_tests::live::alone;
 use locality_tests::{Target, Tracer, requires};

@@ -4,8 +4,8 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use locality_bpf::kernel::records;
 use locality_isa::{Code, Registers, Trap, Watched};
+use locality_kernel::records;
 use locality_shadow::{
     Counts, Executor, Limits, Log, Memory, PAGE, Page, TableCounts, Tables, ThreadState, Trust,
 };

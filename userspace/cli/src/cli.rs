@@ -1,0 +1,591 @@
+//! What the user typed. What it means on this machine is `plan`.
+
+pub mod colour;
+pub mod order;
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use locality_analysis::{arbiter::Policy, estimator::Estimator};
+use locality_approximate::{Gaussian, IgnoreLines};
+use locality_stream::DataType;
+use locality_units::parse as units;
+
+use self::colour::When;
+use locality_capture::REGISTERS;
+use locality_kernel::sources::select::SampleSource;
+use locality_runner::{
+    self as exact,
+    cache::{
+        machine::{Compatible, Prefetch},
+        spec::CacheArg,
+    },
+};
+
+/// How allocations are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HeapArg {
+    /// As fits the target.
+    #[value(hide = true)]
+    Usual,
+    /// By a library that the launched program loads first.
+    Preload,
+    /// By kernel probes on the allocation functions.
+    Probes,
+    /// Not at all.
+    Off,
+}
+
+/// Finds which data a running program reuses badly, and which pair of source lines is to blame.
+///
+/// The program runs unmodified. A clock stops it now and then at an instruction, a hardware
+/// breakpoint is set on the data that the instruction is about to use, and the next touch of that
+/// data is the reuse.
+#[derive(Debug, Parser)]
+#[command(
+    name = "locality-bpf",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "locality-bpf [OPTIONS] -p PID[,PID…]\n       \
+        locality-bpf [OPTIONS] --all | --cgroup PATH\n       \
+        locality-bpf [OPTIONS] -- COMMAND [ARG]…\n       \
+        locality-bpf exact -- COMMAND… | report FILE | objects FILE | compare A B | doctor [-p PID] | calibrate",
+    after_help = "Examples:\n  \
+        sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
+        sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
+        sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
+        locality-bpf exact -- ./prog arg          every access of a whole run, under QEMU, without root\n  \
+        locality-bpf report a.locality --format json    report again from a profile\n  \
+        locality-bpf objects a.locality          variables by accesses and predicted cache misses\n  \
+        sudo locality-bpf doctor -p 1234         what this machine and that process allow"
+)]
+pub struct Cli {
+    /// Something other than a trace.
+    #[command(subcommand)]
+    pub other: Option<Other>,
+    /// The trace.
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Print more about what the tool itself does (-vv: everything).
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// No progress and no remarks, only the report and errors.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Colours: auto (on a terminal; NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM=dumb are obeyed),
+    /// always, or never.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        value_name = "WHEN",
+        alias = "colour"
+    )]
+    pub color: When,
+}
+
+/// Commands besides tracing.
+#[derive(Debug, Subcommand)]
+pub enum Other {
+    /// Report again from a profile file.
+    ///
+    /// Example: locality-bpf report trace.locality --format json
+    Report {
+        /// The profile.
+        file: PathBuf,
+        /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+        #[arg(long, default_value_t, value_name = "ESTIMATOR")]
+        estimator: Estimator,
+        /// Only what the first while of the trace told, with rates learnt from all of it: has it converged?
+        #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_negative_numbers = true)]
+        first: Option<Duration>,
+        /// How to print.
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// How alike two reports are: distances and miss ratios, granularity by granularity.
+    ///
+    /// Example: locality-bpf compare exact.json trace.locality
+    Compare {
+        /// A report (JSON) or a profile.
+        a: PathBuf,
+        /// Another.
+        b: PathBuf,
+        /// text for people, json for programs.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Variables: which data objects the accesses and the predicted cache misses fall on, field by field.
+    ///
+    /// Example: locality-bpf objects trace.locality --against approximate
+    Objects {
+        /// The profile.
+        file: PathBuf,
+        /// Set another method beside it: approximate, from code addresses and call paths alone.
+        #[arg(long, value_enum, value_name = "METHOD")]
+        against: Option<Method>,
+        /// What a sample of the other method is divided among: the reads of its source line (as in
+        /// its paper) or instruction.
+        #[arg(long, value_enum, default_value_t = Level::Line, requires = "against")]
+        level: Level,
+        /// How far samples land behind their events, in lines or instructions (--level):
+        /// MEAN,VARIANCE, or paper for its own (1 line). The other method then looks for each event
+        /// before its sample. `calibrate` measures it for the clock.
+        #[arg(long, value_name = "SKID", requires = "against")]
+        skid: Option<Gaussian>,
+        /// Displace the other method's samples by such a skid first, to see what --skid makes good.
+        #[arg(long, value_name = "SKID", requires = "against")]
+        simulate_skid: Option<Gaussian>,
+        /// Leave variables out of the other method that are declared on these lines: FILE:LINE or
+        /// FILE:FIRST-LAST.
+        #[arg(long, value_name = "FILE:LINES", requires = "against")]
+        ignore_lines: Vec<IgnoreLines>,
+        /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+        #[arg(long, default_value_t, value_name = "ESTIMATOR")]
+        estimator: Estimator,
+        /// How to print.
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Run a command under QEMU and count every access exactly. Needs QEMU with plugins
+    /// (`cargo xtask qemu`), and no root.
+    ///
+    /// Example: locality-bpf exact --report run.txt -- ./prog arg
+    Exact(ExactArgs),
+    /// What this machine can do, what is missing, and the command that mends it.
+    ///
+    /// Example: sudo locality-bpf doctor -p 1234
+    Doctor {
+        /// Also examine this process.
+        #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
+        pid: Option<u32>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure what a clock tick and a watchpoint trap cost on this machine, and how far the
+    /// clock's samples skid.
+    ///
+    /// Example: sudo locality-bpf calibrate
+    Calibrate,
+}
+
+/// Options of an exact run.
+#[derive(Debug, Clone, Args)]
+pub struct ExactArgs {
+    /// Keep the report in this file, for `locality-bpf report FILE` [an earlier one becomes FILE.old].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each
+    /// further one about as much [default: 64; with caches simulated: none]. Six at most.
+    #[arg(long, value_parser = exact::granularity, value_delimiter = ',', value_name = "BYTES[,BYTES…]")]
+    pub granularity: Vec<u64>,
+    /// Put the threads of a process into one order, one running at a time, and count reuse between them.
+    #[arg(long)]
+    pub one_order: bool,
+    /// Count the reuse of instructions (each executed one fetches its bytes) instead of data.
+    #[arg(long)]
+    pub instructions: bool,
+    /// Count only accesses by the instructions of this function; may be given several times.
+    ///
+    /// As in the symbol table, or readable: `write`, `fmt::write`. What it calls, and copies of it
+    /// that were inlined, do not belong to it.
+    #[arg(long, value_name = "NAME")]
+    pub function: Vec<String>,
+    /// Count only accesses to data of this type, as the instruction sees it; may be given several times.
+    ///
+    /// i8 to i64, f32, f64, f80, integer_vector_128, float_vector_256 and so on, as in the report.
+    /// Distances and footprint are then those of these accesses alone: reuse by data type, one type
+    /// a run. Best with `--granularity` of the type's bytes.
+    #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
+    pub data_type: Vec<DataType>,
+    /// Count stack distances within the sets of a cache of this number of sets too, for up to 32 ways.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N", conflicts_with = "instructions")]
+    pub sets: Option<u32>,
+    /// Compute the misses under optimal replacement too, for caches of 1, 2, 4 … granules. Keeps 8
+    /// bytes a touch while the command runs, at most 512 MiB a thread, and 16 bytes a touch
+    /// afterwards; the time after the run is that of the run or more.
+    #[arg(long, conflicts_with = "instructions")]
+    pub optimal: bool,
+    /// Tell distances in the report in 32 bins for each power of two too, of the run and of each
+    /// phase, and the mean time distance in each bin: what conversions from time to stack distances
+    /// need.
+    #[arg(long)]
+    pub fine: bool,
+    /// How caches are simulated.
+    #[command(flatten)]
+    pub caches: CacheArgs,
+    /// How to print.
+    #[command(flatten)]
+    pub print: OutputArgs,
+    /// The command.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Options of a cache simulation; any of them asks for one.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cache simulation")]
+pub struct CacheArgs {
+    /// Simulate this host's caches, and tell which lines of code load data of which little is used.
+    #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub cache_use: bool,
+    /// Simulate these caches: L1=SIZE,WAYS,LINE, also I1 (instructions), L2 and LL (the last
+    /// level); `host`; or a machine file. May be given several times, or several caches with `;`
+    /// between them; what is named wins.
+    ///
+    /// Example: --cache L1=32K,8,64 --cache LL=8M,16,64
+    #[arg(long, value_name = "CACHES", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub cache: Vec<CacheArg>,
+    /// Count as this tool does, for comparison: instruction fetches in the last level too, two
+    /// levels, Callgrind's rules for accesses that straddle lines and for its costs.
+    #[arg(long, value_name = "TOOL", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub compatible: Option<Compatible>,
+    /// What is fetched besides what misses.
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub prefetch: Option<Prefetch>,
+    /// Simulate a cache for instructions too.
+    #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub instruction_fetch: bool,
+    /// Charge costs to data objects too: variables, mappings, heap and stacks.
+    #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub objects: bool,
+    /// Hand the costs of this function, and its calls, to whoever calls it; may be given several times.
+    ///
+    /// Example: --skip-function GOMP_parallel
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["instructions", "function", "data_type"])]
+    pub skip_function: Vec<String>,
+}
+
+impl From<ExactArgs> for exact::Options {
+    fn from(args: ExactArgs) -> Self {
+        let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, objects, skip_function } =
+            args.caches;
+        Self {
+            output: args.output,
+            report: args.print.report,
+            callgrind: args.print.format == Format::Callgrind,
+            granularity: args.granularity,
+            one_order: args.one_order,
+            instructions: args.instructions,
+            function: args.function,
+            data_type: args.data_type,
+            sets: args.sets,
+            optimal: args.optimal,
+            fine: args.fine,
+            caches: exact::CacheOptions {
+                cache_use,
+                cache,
+                compatible,
+                prefetch,
+                instruction_fetch,
+                objects,
+                skip_function,
+            },
+            command: args.command,
+        }
+    }
+}
+
+/// Options of a trace.
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// Trace running processes.
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID[,PID…]",
+        value_delimiter = ',',
+        value_parser = units::pid,
+        allow_negative_numbers = true,
+        group = "target",
+        required = true
+    )]
+    pub pids: Vec<u32>,
+    /// Trace everything that runs. Threads are not stopped in this mode.
+    #[arg(short, long, group = "target")]
+    pub all: bool,
+    /// Trace the processes of a cgroup (v2), for instance of one container.
+    #[arg(long, value_name = "PATH", group = "target")]
+    pub cgroup: Vec<PathBuf>,
+    /// Launch this command and trace it from its first instruction; exit with its status.
+    #[arg(last = true, value_name = "COMMAND", group = "target")]
+    pub command: Vec<OsString>,
+    /// Stop after this time, as in 10 (seconds), 500ms, 10s, 2m [default: until Ctrl-C or the last
+    /// process ends].
+    #[arg(short, long, value_parser = units::duration, value_name = "DURATION", allow_negative_numbers = true)]
+    pub duration: Option<Duration>,
+    /// The profile file [default: trace.locality; an earlier one becomes trace.locality.old].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// What the measurement may cost the traced program, in percent of its time.
+    #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
+    pub overhead: f64,
+    /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold
+    /// caches may take up to twice as long.
+    #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
+    pub max_stop: Duration,
+    /// Follow allocations, to name heap blocks by where they were allocated [default: preload for a
+    /// launched command].
+    ///
+    /// `preload` has a launched program load a small library first (LD_PRELOAD), which records what
+    /// begins and ends; programs with an allocator of their own, static ones and translators are
+    /// left alone, and the report says so. `probes` puts breakpoints into the text of the traced
+    /// programs, on malloc, free and their like, and changes return addresses within them: a
+    /// program that runs copies of its code, or allocates on two stacks at once, can end by SIGTRAP
+    /// or SIGILL. The cost is part of the budget. Needs Linux 6.6. Without a value: `preload` for a
+    /// launched command, else `probes`.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "usual",
+        conflicts_with = "all"
+    )]
+    pub heap: Option<HeapArg>,
+    /// Do not follow allocations: the same as --heap=off.
+    #[arg(long, conflicts_with = "heap")]
+    pub no_heap: bool,
+    /// Follow allocations of so many bytes and more [default: 1K]; also asks for --heap.
+    ///
+    /// Smaller ones are counted only. Each block that is followed costs some microseconds of the
+    /// budget; where that does not suffice, the least size rises, and the report says so.
+    #[arg(long, value_parser = units::size_above_0, value_name = "SIZE", conflicts_with_all = ["all", "no_heap"])]
+    pub heap_min: Option<u64>,
+    /// Debug registers of each thread that watchpoints may take, 1 to 4.
+    ///
+    /// A thread has four. The one that is left by default is for a debugger, or for the program itself.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
+    pub registers: u8,
+    /// Measure anew what ticks and traps cost on this machine, in place of what an earlier start
+    /// has measured since the last day.
+    #[arg(long)]
+    pub recalibrate: bool,
+    /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
+    #[arg(long)]
+    pub no_stop: bool,
+    /// Do not look ahead at stops: the use is the access at the stop, and distances are told in CPU
+    /// time only.
+    #[arg(long)]
+    pub no_window: bool,
+    /// Pass over what the kernel touches in system calls: a reuse is the program's own next access.
+    ///
+    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count
+    /// the program's own accesses either way. Needs Linux 6.10.
+    #[arg(long)]
+    pub user_only: bool,
+    /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.
+    ///
+    /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was
+    /// for (about one trap in 36,000); a thread that is not held then dies of SIGTRAP. Needed with --no-stop
+    /// and -a inside a virtual machine.
+    #[arg(long)]
+    pub watch_unheld: bool,
+    /// What starts samples: the clock, or the hardware's choice of accesses. Without that hardware,
+    /// pebs and ibs are refused.
+    #[arg(long, value_enum, default_value_t, value_name = "SOURCE")]
+    pub source: SampleSource,
+    /// Who gets the debug registers: reservoir, or quick+reservoir.
+    #[arg(long, default_value = "quick+reservoir", value_name = "POLICY")]
+    pub policy: Policy,
+    /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+    #[arg(long, default_value_t, value_name = "ESTIMATOR")]
+    pub estimator: Estimator,
+    /// Stop as soon as the distribution of time distances is known so well: the widest half of a 95
+    /// % interval over its bins, as a share (0.05 or 5%). With -d, whichever comes first. Needs
+    /// stops and windows.
+    #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with_all = ["no_window", "no_stop", "all"])]
+    pub until_ci: Option<f64>,
+    /// How to print.
+    #[command(flatten)]
+    pub print: OutputArgs,
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Args)]
+pub struct OutputArgs {
+    /// text for people, json for programs, callgrind for KCachegrind (of an exact run with simulated caches).
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Write the report to a file [default: stdout; stderr when a command is launched].
+    #[arg(long = "report", value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Rows of each table [default: 10 or fewer, of text; all that is known, of JSON].
+    #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
+    pub top: Option<usize>,
+}
+
+/// Another method of attribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// From code addresses and call paths alone.
+    Approximate,
+}
+
+/// What a sample falls on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// A source line.
+    Line,
+    /// An instruction.
+    Instruction,
+}
+
+impl From<Level> for locality_approximate::Level {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Line => Self::Line,
+            Level::Instruction => Self::Instruction,
+        }
+    }
+}
+
+/// Report formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// After the schema "locality-report/1".
+    Json,
+    /// Callgrind's file format.
+    Callgrind,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    #[test]
+    fn the_contract_parses() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+        let cli = parse("locality-bpf -p 1,2 -d 500ms -o x.locality --overhead 2% --no-stop").unwrap();
+        assert_eq!((cli.trace.pids, cli.trace.duration), (vec![1, 2], Some(Duration::from_millis(500))));
+        assert_eq!(parse("locality-bpf -- ls -l -a").unwrap().trace.command, ["ls", "-l", "-a"]);
+        assert!(parse("locality-bpf -a -d 10").unwrap().trace.all);
+        let heap_min = |line| parse(line).unwrap().trace.heap_min;
+        assert_eq!(heap_min("locality-bpf -p 1 --heap --heap-min 2K"), Some(2048));
+        assert_eq!(heap_min("locality-bpf -- ls"), None);
+        let heap = |line| parse(line).unwrap().trace.heap;
+        assert_eq!(heap("locality-bpf --heap -- ls"), Some(HeapArg::Usual));
+        assert_eq!(heap("locality-bpf --heap=preload -- ls"), Some(HeapArg::Preload));
+        assert_eq!(heap("locality-bpf -p 1 --heap=probes"), Some(HeapArg::Probes));
+        assert_eq!(heap("locality-bpf --heap=off -- ls"), Some(HeapArg::Off));
+        let source = |line| parse(line).unwrap().trace.source;
+        assert_eq!(source("locality-bpf -p 1"), SampleSource::Auto);
+        assert_eq!(source("locality-bpf --source ibs -p 1"), SampleSource::Ibs);
+        assert!(matches!(
+            parse("locality-bpf report f --format json").unwrap().other,
+            Some(Other::Report { .. })
+        ));
+        assert!(matches!(
+            parse("locality-bpf doctor -p 3 --json").unwrap().other,
+            Some(Other::Doctor { .. })
+        ));
+        let objects = "locality-bpf objects f --against approximate --skid paper --simulate-skid 1,.5 --ignore-lines a.c:3-9 --top 5";
+        assert!(matches!(parse(objects).unwrap().other, Some(Other::Objects { .. })));
+        let Some(Other::Exact(exact)) =
+            parse("locality-bpf exact -o f --granularity 8,64 --report r -- ls -l").unwrap().other
+        else {
+            panic!("not an exact run")
+        };
+        let exact = exact::Options::from(exact);
+        assert!(exact.simulation().is_none());
+        assert_eq!((exact.granules(), exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
+    }
+
+    #[test]
+    fn any_option_of_the_simulation_asks_for_it() {
+        let exact = |options: &str| match parse(&format!("locality-bpf exact {options} -- ls")).unwrap().other
+        {
+            Some(Other::Exact(args)) => exact::Options::from(args),
+            _ => panic!("not an exact run"),
+        };
+        assert!(exact("").simulation().is_none());
+        assert_eq!(exact("").granules(), [64]);
+        for options in [
+            "--cache-use",
+            "--cache L1=32K,8,64 --cache LL=1M,16",
+            "--cache host",
+            "--compatible callgrind",
+            "--prefetch next-line",
+            "--instruction-fetch",
+            "--objects",
+            "--skip-function GOMP_parallel --skip-function main",
+            "--format callgrind",
+        ] {
+            let exact = exact(options);
+            assert!(exact.simulation().is_some() && exact.granules().is_empty(), "{options}");
+        }
+        assert_eq!(exact("--cache-use --granularity 8").granules(), [8]);
+        for restriction in ["--function f", "--data-type f64", "--instructions"] {
+            let check = |format: &str| exact(&format!("{restriction} --format {format}")).check();
+            let why = check("callgrind").unwrap_err().to_string();
+            assert!(why.contains(&format!("leave out {}", restriction.split(' ').next().unwrap())), "{why}");
+            check("json").unwrap();
+        }
+        for option in ["--sets 64", "--optimal", "--fine"] {
+            let why = exact(&format!("--cache-use {option}")).check().unwrap_err().to_string();
+            assert!(
+                why.contains(option.split(' ').next().unwrap()) && why.contains("--granularity"),
+                "{why}"
+            );
+            exact(&format!("--cache-use --granularity 64 {option}")).check().unwrap();
+            exact(option).check().unwrap();
+        }
+        exact("--granularity 1,2,4,8,16,32").check().unwrap();
+        assert!(exact("--granularity 1,2,4,8,16,32,64").check().unwrap_err().to_string().contains("6 sizes"));
+        assert_eq!(exact("--skip-function a --skip-function b").caches.skip_function, ["a", "b"]);
+    }
+
+    #[test]
+    fn wrong_use_is_refused() {
+        for line in [
+            "locality-bpf",
+            "locality-bpf -p",
+            "locality-bpf -p x",
+            "locality-bpf -p 1 -a",
+            "locality-bpf -p 1 -- ls",
+            "locality-bpf -p 1 --overhead 0",
+            "locality-bpf -p 1 -d 0",
+            "locality-bpf -p 1 --policy best",
+            "locality-bpf -p 1 --heap-min 0",
+            "locality-bpf -p 1 --heap=kernel",
+            "locality-bpf --no-heap --heap=probes -- ls",
+            "locality-bpf -p 1 --heap-min 1.5",
+            "locality-bpf -a --heap-min 16",
+            "locality-bpf --no-heap --heap-min 16 -- ls",
+            "locality-bpf -p 1 --source spe",
+            "locality-bpf ls",
+            "locality-bpf exact",
+            "locality-bpf exact ls",
+            "locality-bpf objects",
+            "locality-bpf objects f --against best",
+            "locality-bpf objects f --level instruction",
+            "locality-bpf objects f --skid paper",
+            "locality-bpf objects f --against approximate --skid 1",
+            "locality-bpf objects f --against approximate --ignore-lines x",
+            "locality-bpf exact --granularity 3 -- ls",
+            "locality-bpf exact --sets 0 -- ls",
+            "locality-bpf exact --data-type float -- ls",
+            "locality-bpf exact --optimal --instructions -- ls",
+            "locality-bpf exact --cache L1=32K,8,48 -- ls",
+            "locality-bpf exact --cache L5=32K,8,64 -- ls",
+            "locality-bpf exact --compatible cachegrind -- ls",
+            "locality-bpf exact --prefetch all -- ls",
+            "locality-bpf exact --cache-use --function f -- ls",
+            "locality-bpf exact --cache host --instructions -- ls",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The command line, as a library for its tests.
+//!
+//! `cli` is what the user typed, `plan` what a trace's options mean on this machine, `compare` sets
+//! two reports against each other, `objects` lists variables, `mends` says what mends an error.
+//!
+//! Not here: measuring (`locality-tracer`, `locality-runner`), and what a machine allows
+//! (`locality-doctor`).
+
+pub mod cli;
+pub mod compare;
+pub mod mends;
+pub mod objects;
+pub mod plan;

@@ -1,0 +1,419 @@
+//! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
+
+use std::{path::Path, process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use locality_analysis::{
+    estimator::Estimator,
+    findings::{Findings, why_empty},
+    model::{Profile, printable},
+    report::{
+        json,
+        text::{self, Style},
+        top,
+    },
+};
+use locality_approximate::{Accesses, Gaussian, Options};
+use locality_bpf::cli::{ExactArgs, Format, Other, OutputArgs, colour::When, order};
+use locality_bpf::compare;
+use locality_bpf::mends;
+use locality_bpf::objects;
+use locality_bpf::plan::{self, keep_apart};
+use locality_capture::guard;
+use locality_doctor as doctor;
+use locality_kernel::{
+    ending, launch, sys,
+    writing::{say, to_file, to_stream},
+};
+use locality_runner as exact;
+use locality_tracer::{
+    plan::{Plan, Targets},
+    session,
+    skid::Skid,
+};
+use locality_units::parse::WrongUse;
+
+fn main() -> ExitCode {
+    // The process in which shadow windows are executed is this program too.
+    locality_shadow::helper::become_helper_if_asked();
+    guard::become_guard_if_asked();
+    let cli = match order::parse(std::env::args_os().collect()) {
+        Ok(cli) => cli,
+        Err(page) => return show(&page),
+    };
+    let when = cli.color;
+    let place = Place { launched: false, quiet: cli.quiet, when };
+    log_to_stderr(cli.verbose, when.on(&std::io::stderr()));
+    // Reports are written to files, too; what is launched starts with what we were given.
+    if !matches!(cli.other, None | Some(Other::Exact(_))) {
+        sys::loosen_limits();
+        ending::by_default();
+    }
+    let done = match cli.other {
+        Some(Other::Report { file, estimator, first, output }) => {
+            report(&file, estimator, first, &output, place)
+        }
+        Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
+            .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
+            .map(|()| ExitCode::SUCCESS),
+        Some(Other::Objects {
+            file,
+            against,
+            level,
+            skid,
+            simulate_skid,
+            ignore_lines: ignore,
+            estimator,
+            output,
+        }) => {
+            // Misses of stores count as those of loads do.
+            let accesses = Accesses::ReadsAndWrites;
+            let options = Options { level: level.into(), skid, accesses, ignore, ..Options::default() };
+            let against = against.map(|_| objects::Against { options, displace: simulate_skid });
+            list_objects(&file, estimator, against.as_ref(), &output, place)
+        }
+        Some(Other::Exact(args)) => run_exactly(args, cli.quiet, when),
+        Some(Other::Doctor { pid, json }) => examine(pid, json, when),
+        Some(Other::Calibrate) => calibrate(),
+        None => {
+            let print = cli.trace.print.clone();
+            not_callgrind(&print)
+                .and_then(|()| plan::plan(cli.trace, cli.quiet))
+                .and_then(|plan| trace(&plan, &print, when))
+        }
+    };
+    done.unwrap_or_else(|error| {
+        say(&sentence(&error));
+        match error.downcast_ref::<launch::CannotRun>() {
+            Some(refused) => ExitCode::from(refused.exit_code()),
+            None if error.is::<WrongUse>() => ExitCode::from(2),
+            None => ExitCode::FAILURE,
+        }
+    })
+}
+
+/// An error and its causes in one line; a cause that its error names already is not said twice.
+/// (`-v` shows what the verifier says on hundreds of lines.)
+fn sentence(error: &anyhow::Error) -> String {
+    tracing::debug!("{error:?}");
+    // A cause may name a process or a file, by the name that a stranger gave it.
+    let said = error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
+        let cause = &printable(cause.lines().next().unwrap_or_default());
+        match (said.is_empty(), said.contains(cause.as_str())) {
+            (true, _) => cause.to_owned(),
+            (_, true) => said,
+            _ => format!("{said}: {cause}"),
+        }
+    });
+    match mends::of(error, &said).filter(|mend| !said.contains(mend.as_str())) {
+        Some(mend) => format!("{said}; {mend}"),
+        None => said,
+    }
+}
+
+/// Prints what the parser has to say in place of any work.
+fn show(page: &order::Page) -> ExitCode {
+    let (to, text): (&mut dyn std::io::Write, _) = match (page.is_answer, &page.coloured, &page.plain) {
+        (true, coloured, plain) => {
+            (&mut std::io::stdout(), if page.when.on(&std::io::stdout()) { coloured } else { plain })
+        }
+        (false, coloured, plain) => {
+            (&mut std::io::stderr(), if page.when.on(&std::io::stderr()) { coloured } else { plain })
+        }
+    };
+    match (to_stream(to, text.as_bytes()), page.is_answer) {
+        (Ok(()), true) => ExitCode::SUCCESS,
+        (_, false) => ExitCode::from(2),
+        (Err(_), true) => ExitCode::FAILURE,
+    }
+}
+
+fn log_to_stderr(verbose: u8, colour: bool) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(colour)
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+fn trace(plan: &Plan, output: &OutputArgs, when: When) -> Result<ExitCode> {
+    let mut outcome = session::run(plan)?;
+    if outcome.unwritten.is_none() {
+        ending::complete(&outcome.file);
+    }
+    outcome.profile.make_printable();
+    let place = Place { launched: matches!(plan.targets, Targets::Command(_)), quiet: plan.quiet, when };
+    let printed = print(&outcome.profile, plan.estimator, output, place);
+    match &outcome.unwritten {
+        Some(why) => say(&format!("the profile is not complete: {why}")),
+        None if plan.quiet => {}
+        None => say(&format!("profile written to {}", outcome.file.display())),
+    }
+    ending::printed();
+    let printed = printed.map_err(|error| match &outcome.unwritten {
+        Some(_) => error,
+        None => {
+            let how = ending::command_that_prints(&outcome.file);
+            anyhow::anyhow!("{}; the profile is complete: `{how}` prints it", sentence(&error))
+        }
+    });
+    if let Some(command) = outcome.command {
+        let status = command.wait().context("cannot wait for the command")?;
+        if let Some(how) = launch::ended_by_signal(status).filter(|_| !plan.quiet) {
+            say(&format!("the command was ended by {how}"));
+        }
+        printed?;
+        return Ok(ExitCode::from(launch::exit_code(status)));
+    }
+    printed?;
+    Ok(if outcome.unwritten.is_some() { ExitCode::FAILURE } else { success(&outcome.profile) })
+}
+
+/// Samples have no costs of every line and call.
+fn not_callgrind(output: &OutputArgs) -> Result<()> {
+    if output.format == Format::Callgrind {
+        let how = "`locality-bpf exact --format callgrind --report FILE -- COMMAND`";
+        bail!(WrongUse(format!("only an exact run has the costs of a Callgrind file: {how}")));
+    }
+    Ok(())
+}
+
+/// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot
+/// be written in one place is in another.
+fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
+    let place = Place { launched: true, quiet, when };
+    let print = args.print.clone();
+    let exact::Outcome { report, exit_status, file, death } = exact::run(&args.into())?;
+    if let Some(how) = death.filter(|_| !quiet) {
+        say(&format!("the command was ended by {how}"));
+    }
+    let mut failed = !report["empty"].is_null();
+    let mut is_stored = false;
+    match file.map(|file| exact::store(&report, file)) {
+        Some(Ok(file)) => {
+            is_stored = true;
+            exact::ending::stored(&file);
+            if !quiet {
+                say(&format!("profile written to {}", file.display()));
+            }
+        }
+        Some(Err(error)) => {
+            failed = true;
+            say(&format!("the profile is not stored: {}", sentence(&error)));
+        }
+        None => {}
+    }
+    if let Err(error) = print_exact(&report, &print, place) {
+        failed = true;
+        say(&sentence(&error));
+        if print.report.is_some() && !is_stored {
+            print_exact(&report, &OutputArgs { report: None, ..print.clone() }, place)?;
+        }
+    }
+    Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
+}
+
+fn print_exact(report: &serde_json::Value, output: &OutputArgs, place: Place) -> Result<()> {
+    let page = match output.format {
+        Format::Json => {
+            let mut report = exact::without_costs(report);
+            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            format!("{report:#}\n")
+        }
+        Format::Text => exact::text::print(report, output.top.unwrap_or(text::TOP)),
+        Format::Callgrind => exact::callgrind(report)?,
+    };
+    put(&page, output, place)
+}
+
+fn report(
+    file: &Path,
+    estimator: Estimator,
+    first: Option<Duration>,
+    output: &OutputArgs,
+    place: Place,
+) -> Result<ExitCode> {
+    keep_apart(output, file)?;
+    if let Some(stored) = exact::stored(file) {
+        if first.is_some() {
+            bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
+        }
+        print_exact(&stored, output, place)?;
+        return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    not_callgrind(output)?;
+    let mut profile = locality_profile::read(file)?;
+    profile.make_printable();
+    if let Some(first) = first {
+        let whole_ns = profile.run.wall_ns;
+        profile = profile.first(first.as_nanos() as u64);
+        if profile.run.wall_ns < whole_ns {
+            profile.notices.push(format!(
+                "Only the first {} s of the trace, with rates learnt from all of it; losses are those of the whole.",
+                first.as_secs_f64()
+            ));
+        }
+    }
+    print(&profile, estimator, output, place)?;
+    if profile.partial {
+        eprintln!(
+            "locality-bpf: the profile {} is not complete: the report says what is missing",
+            file.display()
+        );
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(success(&profile))
+}
+
+fn list_objects(
+    file: &Path,
+    estimator: Estimator,
+    against: Option<&objects::Against>,
+    output: &OutputArgs,
+    place: Place,
+) -> Result<ExitCode> {
+    keep_apart(output, file)?;
+    let colour = in_colours(output, place);
+    let style = if colour { Style::Ansi } else { Style::Plain };
+    let options = text::Options { top: output.top, style };
+    let page = objects::run(file, estimator, against, output.format, options)?;
+    put(&page, output, place)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Exit status 1 says that a trace is not possible.
+fn examine(pid: Option<u32>, as_json: bool, when: When) -> Result<ExitCode> {
+    let report = doctor::examine(pid);
+    let mut page = Vec::new();
+    if as_json {
+        doctor::print_json(&report, &mut page)?;
+    } else {
+        let colour = when.on(&std::io::stdout());
+        doctor::print_text(&report, doctor::Style { colour }, &mut page)?;
+    }
+    to_stream(std::io::stdout(), &page)?;
+    Ok(if report.possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn calibrate() -> Result<ExitCode> {
+    let (prices, Skid { histogram, gaussian }, machine) = session::calibrate()?;
+    let mut page = format!(
+        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
+         ({:.1} µs more for the last one, behind which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs. \
+         While a watchpoint is armed, it copies by string instructions {:.1} times slower.\n",
+        prices.tick_ns as f64 / 1e3,
+        prices.trap_ns as f64 / 1e3,
+        prices.disarm_ns as f64 / 1e3,
+        prices.meter_ns as f64 / 1e3,
+        prices.wake_ns as f64 / 1e3,
+        prices.string_factor()
+    );
+    let (all, Gaussian { mean, variance, .. }) = (histogram.values().sum::<u64>(), gaussian);
+    page += &format!(
+        "\nWhile a load waits for memory, the clock's samples are found {mean:.2} instructions behind it (variance {variance:.2}; \
+         {all} samples).\nInstructions behind  share of samples\n"
+    );
+    for (distance, n) in histogram {
+        let share = n as f64 / all as f64 * 100.0;
+        if share >= 0.1 {
+            page += &format!("{distance:>19}  {share:>5.1} %\n");
+        }
+    }
+    page += &format!(
+        "For events with this skid: locality-bpf objects FILE --against approximate --level instruction --skid \
+         {mean:.2},{variance:.2}\n"
+    );
+    let levels = ["second-level cache", "last-level cache", "memory"];
+    let levels: Vec<String> = (levels.iter().zip(machine.levels))
+        .map(|(name, level)| {
+            format!(
+                "{name} {:.0} ({:.1} in a row, {:.1} stored to)",
+                level.latency, level.between, level.stored
+            )
+        })
+        .collect();
+    page += &format!(
+        "\nThe processor, for the timing model of rates: {:.2} cycles a nanosecond; in a cycle up to {:.1} instructions, {:.1} loads ({:.1} \
+         of 16 bytes), {:.1} stores, {:.1} operations of floating point. Cycles of a load {:.1}, of one out of a store {:.1}, of an addition of floating \
+         point {:.1}, of a multiplication {:.1}; longer for a line: {}.\n",
+        machine.clock,
+        machine.width,
+        machine.loads,
+        machine.wide_loads,
+        machine.stores,
+        machine.floats,
+        machine.load,
+        machine.forward,
+        machine.add,
+        machine.multiply,
+        levels.join(", ")
+    );
+    to_stream(std::io::stdout(), page.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a report goes unless to a file, and how.
+#[derive(Clone, Copy)]
+struct Place {
+    /// A launched command owns stdout.
+    launched: bool,
+    quiet: bool,
+    when: When,
+}
+
+/// Whether a report has colours where it goes.
+fn in_colours(output: &OutputArgs, Place { launched, when, .. }: Place) -> bool {
+    match (&output.report, launched) {
+        (Some(_), _) => when.in_file(),
+        (None, true) => when.on(&std::io::stderr()),
+        (None, false) => when.on(&std::io::stdout()),
+    }
+}
+
+/// An empty report is no success.
+fn success(profile: &Profile) -> ExitCode {
+    match why_empty(profile) {
+        Some(_) => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints a report to the file asked for, else to stdout, which belongs to the command when one was launched.
+fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Place) -> Result<()> {
+    let colour = in_colours(output, place);
+    let findings = Findings::with(profile, estimator);
+    let mut page = match output.format {
+        Format::Json => {
+            if let Some(why) = why_empty(profile) {
+                say(&why);
+            }
+            let mut report = json::value(profile, &findings);
+            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            format!("{report:#}")
+        }
+        Format::Text => {
+            let style = if colour { Style::Ansi } else { Style::Plain };
+            text::print(profile, &findings, text::Options { top: output.top, style })
+        }
+        Format::Callgrind => return not_callgrind(output),
+    };
+    if !page.ends_with('\n') {
+        page.push('\n');
+    }
+    put(&page, output, place)
+}
+
+/// To the file asked for, else to stdout, which belongs to the command when one was launched.
+fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
+    match (&output.report, place.launched) {
+        (Some(file), _) => to_file(file, page.as_bytes(), place.quiet),
+        (None, true) => to_stream(std::io::stderr(), page.as_bytes()),
+        (None, false) => to_stream(std::io::stdout(), page.as_bytes()),
+    }
+}

@@ -1,0 +1,120 @@
+//! `locality-bpf objects FILE`: data objects of a profile with their lines, fields, layout and
+//! conflicts; and beside them, at request, what attribution without addresses makes of the same
+//! samples (`against`).
+
+mod against;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use locality_analysis::{
+    estimator::Estimator,
+    findings::Findings,
+    report::{
+        json,
+        text::{self, Options},
+        top,
+    },
+};
+use serde_json::json;
+
+pub use self::against::Against;
+use crate::cli::Format;
+use locality_runner as exact;
+
+/// The page for a profile.
+///
+/// # Errors
+/// A file that is no profile, or one that knows no objects, a format that has none; a sentence each.
+pub fn run(
+    file: &Path,
+    estimator: Estimator,
+    against: Option<&Against>,
+    format: Format,
+    options: Options,
+) -> Result<String> {
+    let name = file.display();
+    if format == Format::Callgrind {
+        bail!(
+            "data objects are told as text or json: a file for KCachegrind is made by `locality-bpf exact`"
+        );
+    }
+    if let Some(report) = exact::stored(file) {
+        if report.pointer("/cache_use/by_object").is_some_and(serde_json::Value::is_array) {
+            bail!(
+                "{name} is the report of an exact run, which tells its data objects with the caches: `locality-bpf report {name}`"
+            );
+        }
+        bail!(
+            "{name} is the report of an exact run that was not asked for data objects: `locality-bpf exact --objects -o FILE -- \
+             COMMAND` tells what is lost in each, a trace more of them"
+        );
+    }
+    let mut profile = locality_profile::read(file)?;
+    profile.make_printable();
+    let findings = Findings::with(&profile, estimator);
+    let Some(objects) = &findings.objects else {
+        if profile.partial {
+            bail!(
+                "{name} holds no data objects: its trace was cut short or the file is damaged; `locality-bpf report {name}` tells what is left"
+            );
+        }
+        bail!(
+            "{name} knows no data objects: it was written by an older locality-bpf (profile format 1 or 2), or no access was \
+             seen in the trace; trace the program again"
+        );
+    };
+    let both = against.map(|against| against::compare(&profile, objects, against));
+    Ok(match format {
+        Format::Json => {
+            let report = json::value(&profile, &findings);
+            let mut page = json!({
+                "schema": "locality-objects/1",
+                "run": report["run"],
+                "objects": report["objects"],
+                "objects_summary": report["objects_summary"],
+            });
+            if let Some(both) = both {
+                page["against"] = both.json(objects);
+            }
+            options.top.into_iter().for_each(|rows| top::cut(&mut page, rows));
+            format!("{page:#}\n")
+        }
+        Format::Text | Format::Callgrind => {
+            let mut page = text::objects(&profile, &findings, options);
+            if let Some(both) = both {
+                page.push_str(&both.text(objects, options.top.unwrap_or(text::TOP)));
+            }
+            page
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_know_no_objects_are_refused_in_a_sentence() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x");
+        let why = |file: &Path| {
+            let refused = run(file, Estimator::default(), None, Format::Text, Options::default());
+            refused.unwrap_err().to_string()
+        };
+        assert!(why(&file).contains("no such profile file"));
+        let exact = r#"{"schema":"locality-report/1","run":{"mode":"exact"}}"#;
+        std::fs::write(&file, exact).unwrap();
+        assert!(why(&file).contains("exact --objects -o FILE"));
+        let exact = r#"{"schema":"locality-report/1","run":{"mode":"exact"},"cache_use":{"by_object":[]}}"#;
+        std::fs::write(&file, exact).unwrap();
+        assert!(why(&file).contains(&format!("`locality-bpf report {}`", file.display())));
+        std::fs::write(&file, "hello").unwrap();
+        assert!(why(&file).contains("not a locality profile but a text file"));
+        let profile = directory.path().join("old.locality");
+        let mut writer = locality_profile::Writer::create(&profile, None).unwrap();
+        writer.put_run(&locality_analysis::model::Run::default()).unwrap();
+        writer.finish().unwrap();
+        assert!(why(&profile).contains("knows no data objects"));
+    }
+}

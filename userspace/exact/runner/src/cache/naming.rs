@@ -1,0 +1,166 @@
+//! A simulation's results by function and line, over all processes of the run.
+//!
+//! A function is what the symbols call so, within a module; what is inlined into it is its own at
+//! the lines of the inlined code; what no symbol names and the unwind table knows is named by where
+//! it starts (but for `--compatible callgrind`). Code without a name belongs to the function that
+//! was called when it ran: one that is jumped to from a named function of its module to that one,
+//! one that was called itself is named by its address. Stubs of a procedure linkage table belong to
+//! the function that calls through them. Both as in Callgrind. Limits: functions of one module with
+//! the same name (`static` ones of several files) are one.
+
+use std::collections::{HashMap, HashSet};
+
+use locality_cachesim::{Column, Named, SelfCost, Totals, UNKNOWN_CALLER_NAME};
+use locality_stream::NO_INSTRUCTION;
+use serde_json::Value;
+
+use super::{costs::UNKNOWN, objects::Objects};
+use crate::{image::Image, names::Names};
+
+/// A function's number among [`Simulated::functions`].
+pub type FunctionNumber = u32;
+/// Part of a line: what it loads and what it stores have little in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place {
+    /// The file's number among [`Simulated::files`].
+    pub file: u32,
+    /// 0: not known.
+    pub line: u32,
+    /// Whether the instruction only stores.
+    pub stores: bool,
+}
+
+/// A function's names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionName {
+    /// Its own.
+    pub name: String,
+    /// The file that it was first seen in, a number among [`Simulated::files`].
+    pub file: u32,
+    /// The ELF file; empty where there is none.
+    pub module: String,
+}
+
+/// Results of the run.
+#[derive(Debug, Default)]
+pub struct Simulated {
+    /// Functions by number.
+    pub functions: Vec<FunctionName>,
+    /// Source files by number.
+    pub files: Vec<String>,
+    /// The results.
+    pub named: Named<FunctionNumber, Place>,
+    /// Processes whose sums do not balance: none, unless this program is wrong.
+    pub unbalanced: u64,
+    /// Costs by data object.
+    pub objects: Objects,
+    numbers: HashMap<(String, String), FunctionNumber>,
+    file_numbers: HashMap<String, u32>,
+}
+
+impl Simulated {
+    /// Adds the results of an image.
+    pub fn add(&mut self, image: &Image, totals: &Totals, names: &mut Names) {
+        self.unbalanced += u64::from(!totals.balances());
+        image.objects.charge(&totals.objects, &mut self.objects);
+        let mut totals = totals.clone();
+        let homes: Vec<(u32, u64)> =
+            totals.functions.iter().map(|function| (function.instruction, function.entry)).collect();
+        let home = |function: u32| homes.get(function as usize).copied().filter(|home| home.1 != 0);
+        for cost in &mut totals.self_costs {
+            if names.is_linkage(image, cost.instruction)
+                || image.is_skipped(cost.instruction)
+                || home(cost.function).is_some_and(|home| is_nameless(image, cost.instruction, home.0, names))
+            {
+                // What has no address is its function's own.
+                cost.address = 0;
+            }
+        }
+        for arc in &mut totals.arcs {
+            if let Some(home) = home(arc.caller)
+                && (image.is_skipped(arc.instruction) || is_nameless(image, arc.instruction, home.0, names))
+            {
+                (arc.instruction, arc.site) = home;
+            }
+        }
+        let entries: HashSet<u64> = totals.functions.iter().map(|function| function.entry).collect();
+        let loads = |cost: &&SelfCost| cost.costs[Column::Dr] > 0;
+        let stores = |cost: &&SelfCost| cost.costs[Column::Dw] > 0;
+        let loading: HashSet<u32> =
+            totals.self_costs.iter().filter(loads).map(|cost| cost.instruction).collect();
+        let storing = totals.self_costs.iter().filter(stores).map(|cost| cost.instruction);
+        let storing: HashSet<u32> = storing.filter(|instruction| !loading.contains(instruction)).collect();
+        let named = Named::of(&totals, |instruction, address| {
+            let (function, mut place) = self.name(image, instruction, address, &entries, names);
+            place.stores = storing.contains(&instruction);
+            (function, place)
+        });
+        self.named.merge(&named);
+    }
+
+    fn name(
+        &mut self,
+        image: &Image,
+        instruction: u32,
+        address: u64,
+        entries: &HashSet<u64>,
+        names: &mut Names,
+    ) -> (FunctionNumber, Place) {
+        if address == 0 || instruction == NO_INSTRUCTION {
+            let file = self.file(UNKNOWN);
+            return (self.function(UNKNOWN_CALLER_NAME, "", file), Place { file, ..Place::default() });
+        }
+        let frames = names.frames(image, instruction);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (Some(inner), Some(outer)) = (frames.first(), frames.last()) else {
+            let file = self.file(UNKNOWN);
+            return (self.function(UNKNOWN, "", file), Place { file, ..Place::default() });
+        };
+        let file = self.file(inner["file"].as_str().unwrap_or(UNKNOWN));
+        let line = inner["line"].as_u64().unwrap_or(0) as u32;
+        let module = text(&outer["module"]);
+        let own_file = self.file(outer["file"].as_str().unwrap_or(UNKNOWN));
+        let name = match outer["function"].as_str() {
+            Some(name) => name.to_owned(),
+            // By its first instruction, where this is one; else all that has no name is one in its module.
+            None if entries.contains(&address) => {
+                format!("{}+{:#x}", base(&module), outer["address"].as_u64().unwrap_or(address))
+            }
+            None => format!("{UNKNOWN} in {}", base(&module)),
+        };
+        (self.function(&name, &module, own_file), Place { file, line, stores: false })
+    }
+
+    fn function(&mut self, name: &str, module: &str, file: u32) -> FunctionNumber {
+        let key = (name.to_owned(), module.to_owned());
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        let number = self.functions.len() as u32;
+        self.functions.push(FunctionName { name: name.to_owned(), file, module: module.to_owned() });
+        self.numbers.insert(key, number);
+        number
+    }
+
+    fn file(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.file_numbers.get(name) {
+            return *number;
+        }
+        let number = self.files.len() as u32;
+        self.files.push(name.to_owned());
+        self.file_numbers.insert(name.to_owned(), number);
+        number
+    }
+}
+
+/// Whether an instruction has no name, and is in the same module as its function.
+fn is_nameless(image: &Image, instruction: u32, entry: u32, names: &mut Names) -> bool {
+    let (ours, entrys) = (names.frames(image, instruction), names.frames(image, entry));
+    let (Some(ours), Some(entrys)) = (ours.last(), entrys.last()) else { return false };
+    ours["function"].is_null() && ours["module"] == entrys["module"]
+}
+
+/// The file name of a path.
+pub fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,532 @@
+//! The capture thread's loop and its commands.
+
+use std::{
+    io,
+    os::fd::AsRawFd as _,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+};
+
+use anyhow::{Context as _, Result};
+use locality_analysis::arbiter::Policy;
+use locality_common::counter;
+use tokio::sync::mpsc as async_mpsc;
+
+use super::{
+    code::SharedCode,
+    counting::Places,
+    event::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
+    gauge::Gauge,
+    members::Members,
+    place::Place,
+    spared::Spared,
+    strings::Strings,
+    unmet::{Unmet, YOUTH},
+    watching::{Watch, Watches},
+    windows::{Wanted, Windows},
+};
+use locality_heap::Heap;
+use locality_kernel::{
+    object::{Object, Ring},
+    perf::Event as PerfEvent,
+    ptrace, records,
+    sources::counters::Counting,
+    sys,
+};
+
+/// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch
+/// and its companions may have 256 passed touches among them, which are told without a wake-up.
+const RECORDS_A_TURN: usize = 512;
+
+/// Why no thread is stopped without a watchdog.
+pub const UNGUARDED: &str = "there is no watchdog process";
+
+/// So many turns of the loop without a sign of life of the watchdog are a loss, some tenths of a second.
+const SILENT_TURNS: u32 = 10;
+
+/// What the command line decided for the capture thread, and what it shares with the assembler.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who gets the debug registers.
+    pub policy: Policy,
+    /// Longest time that a thread may be stopped for arming.
+    pub max_stop_ns: u64,
+    /// Who is never traced.
+    pub spared: Spared,
+    /// Whether processes were named, or commands: then others are not met.
+    pub named: bool,
+    /// Debug registers of each thread that watches may take.
+    pub registers: u8,
+    /// Why no thread may be stopped, if so.
+    pub no_stops: Option<&'static str>,
+    /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
+    pub watch_unheld: bool,
+    /// Whether touches by the kernel are passed over.
+    pub user_only: bool,
+    /// Cost of one trap, calibrated on this machine.
+    pub trap_cost_ns: u64,
+    /// What of it lies outside of the program that records it.
+    pub gap_cost_ns: u64,
+    /// What the last trap or reading of an event costs beyond that.
+    pub disarm_cost_ns: u64,
+    /// Cost of one clock tick, calibrated on this machine.
+    pub tick_cost_ns: u64,
+    /// Cost of one reading of a meter, calibrated on this machine.
+    pub meter_cost_ns: u64,
+    /// What meters read; the assembler says it.
+    pub wanted: Wanted,
+    /// The code that windows refer to; the assembler reads it.
+    pub code: SharedCode,
+    /// Is told about processes, where allocations are followed.
+    pub heap: Option<Heap>,
+    /// How this machine counts accesses, if it does.
+    pub counting: Option<Counting>,
+    /// Share of a thread's time that stops for the program's own signals and births may cost before
+    /// the thread is released.
+    pub budget: f64,
+    /// What of the time in a string instruction is lost while a watch is armed.
+    pub string_lost: f64,
+}
+
+/// What the controller may ask for.
+#[derive(Debug)]
+pub enum Command {
+    /// Trace a process with all its threads; answers with the number of threads that are held.
+    Attach(u32, tokio::sync::oneshot::Sender<io::Result<usize>>),
+    /// Report the end of this process as the launched command's.
+    Launched(u32),
+    /// End: disarm everything, drain the ring, release the targets. The thread's state can be started again.
+    Finish,
+}
+
+/// The running capture thread.
+#[derive(Debug)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    waker: Arc<sys::Waker>,
+    thread: Option<JoinHandle<Capture>>,
+}
+
+impl Handle {
+    /// Sends a command; false when the thread has ended.
+    pub fn send(&self, command: Command) -> bool {
+        let sent = self.commands.send(command).is_ok();
+        self.waker.wake();
+        sent
+    }
+
+    /// Waits for the thread's end and takes its state back. The end of the thread released every target.
+    pub fn join(&mut self) -> Result<Capture> {
+        let thread = self.thread.take().context("the capture thread has ended")?;
+        thread.join().map_err(|_| anyhow::anyhow!("the capture thread panicked"))
+    }
+}
+
+/// State of the capture thread.
+pub struct Capture {
+    pub(super) kernel: Object,
+    ring: Ring,
+    pub(super) settings: Settings,
+    pub(super) members: Members,
+    pub(super) watches: Watches,
+    pub(super) places: Places,
+    pub(super) costs: Arc<Costs>,
+    /// Absent where windows cannot be taken.
+    pub(super) windows: Option<Windows>,
+    pub(super) random: fastrand::Rng,
+    /// Room for a thread's vector registers.
+    pub(super) extended_state: Vec<u8>,
+    events: async_mpsc::Sender<Event>,
+    pub(super) heartbeat: Arc<crate::guard::Heartbeat>,
+    pub(super) launched: Option<u32>,
+    /// Set once a target was there, so that "none left" means something.
+    pub(super) had_targets: bool,
+    pub(super) programs: TouchProgram,
+    pub(super) gauge: Gauge,
+    pub(super) place: Place,
+    pub(super) strings: Strings,
+    /// The window process that has its priority.
+    pub(super) urgent_window: u32,
+    /// Turns of the loop in a row that found no sign of life of the watchdog.
+    silent_turns: u32,
+    restored_ns: u64,
+    /// When it last waited for reports until then.
+    pub(super) woken_ns: u64,
+    /// How many CPUs there are.
+    pub(super) processors: usize,
+    /// Who was born lately.
+    pub(super) unmet: Unmet,
+    /// Processes that ended, which the controller has not heard of.
+    pub(super) ended: Vec<Ended>,
+    /// Counters of the kernel side when this run began.
+    pub(super) before: [u64; counter::COUNT as usize],
+    /// What the controller must hear although its queue was full.
+    unheard: std::cell::RefCell<Vec<Event>>,
+}
+
+impl std::fmt::Debug for Capture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Capture").field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+/// The `touch` program's descriptor, kept apart from the object so that both can be borrowed.
+#[derive(Debug)]
+pub struct TouchProgram(std::os::fd::OwnedFd);
+
+impl TouchProgram {
+    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.0.as_fd()
+    }
+}
+
+impl Capture {
+    /// State for a loaded object.
+    pub fn new(
+        kernel: Object,
+        ring: Ring,
+        settings: Settings,
+        costs: Arc<Costs>,
+        heartbeat: Arc<crate::guard::Heartbeat>,
+        mut windows: Option<Windows>,
+        events: async_mpsc::Sender<Event>,
+    ) -> Result<Self> {
+        if let (Some(windows), Some(heap)) = (&mut windows, &settings.heap) {
+            windows.heed(Arc::clone(heap.probed()));
+        }
+        let strings = Strings::new(settings.budget, settings.string_lost);
+        let before = kernel.counters()?;
+        let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
+        Ok(Self {
+            kernel,
+            ring,
+            places: Places::new(settings.counting),
+            settings,
+            members: Members::default(),
+            watches: Watches::default(),
+            costs,
+            events,
+            heartbeat,
+            windows,
+            random: fastrand::Rng::new(),
+            extended_state: Vec::new(),
+            launched: None,
+            had_targets: false,
+            programs,
+            gauge: Gauge::default(),
+            place: Place::default(),
+            strings,
+            woken_ns: 0,
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            unmet: Unmet::default(),
+            silent_turns: 0,
+            urgent_window: 0,
+            restored_ns: 0,
+            ended: Vec::new(),
+            unheard: std::cell::RefCell::default(),
+            before,
+        })
+    }
+
+    /// Says why no thread may be stopped from now on, if so. The thread must not run.
+    pub fn set_no_stops(&mut self, why: Option<&'static str>) {
+        self.settings.no_stops = why;
+        self.silent_turns = 0;
+    }
+
+    /// Nobody would free a thread from us now, should we hang: the controller has us let go of all.
+    pub(super) fn lose_watchdog(&mut self) {
+        if self.settings.no_stops.is_none() {
+            self.settings.no_stops = Some(UNGUARDED);
+            if let Err(error) = self.kernel.beat(0) {
+                tracing::debug!("stops are not forbidden: {error:#}");
+            }
+            self.tell(Event::Unguarded);
+        }
+    }
+
+    /// Starts the thread. `SIGCHLD` must be blocked in the calling thread.
+    pub fn start(mut self) -> Result<Handle> {
+        let (sender, commands) = mpsc::channel();
+        let waker = Arc::new(sys::Waker::new()?);
+        let signals = sys::ChildSignals::new()?;
+        let poll = sys::Poll::new()?;
+        for fd in [self.ring.as_raw_fd(), signals.as_raw_fd(), waker.as_raw_fd()] {
+            poll.add(fd)?;
+        }
+        let thread_waker = Arc::clone(&waker);
+        let keeper = PerfEvent::keeper().context("cannot open a perf event")?;
+        let thread = std::thread::Builder::new()
+            .name(super::THREAD.into())
+            .spawn(move || {
+                let _keeper = keeper;
+                super::stops::warm_up();
+                self.heartbeat.beats_here();
+                match sys::make_thread_urgent() {
+                    Ok(()) => self.place = Place::of_this_thread(),
+                    Err(error) => tracing::debug!("capture thread runs at ordinary priority: {error}"),
+                }
+                if let Err(error) = self.run(&poll, &signals, &thread_waker, &commands) {
+                    self.tell(Event::Failed(format!("{error:#}")));
+                }
+                // It is of this thread, and started again in another.
+                self.place = Place::default();
+                self
+            })
+            .context("cannot start the capture thread")?;
+        Ok(Handle { commands: sender, waker, thread: Some(thread) })
+    }
+
+    /// Gives back, once a second, the registers that the kernel refused: their holder may be gone.
+    fn restore_registers(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.restored_ns) < 1_000_000_000 {
+            return;
+        }
+        self.restored_ns = now_ns;
+        self.read_counters();
+        for process in self.members.processes.values_mut() {
+            process.arbiter.restore();
+        }
+        self.forget_the_dead();
+        self.outrank_all(now_ns);
+    }
+
+    /// Costs that leave no record in the ring.
+    fn read_counters(&self) {
+        let Ok(counters) = self.kernel.counters() else { return };
+        let since = |index: u32| counters[index as usize].saturating_sub(self.before[index as usize]);
+        let silent = [
+            counter::FILTERED_STALE_WATCH,
+            counter::FILTERED_EARLY_TOUCH,
+            counter::FILTERED_LATE_TOUCH,
+            counter::LOST_RING_FULL,
+        ];
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        let in_kernel = since(counter::FILTERED_KERNEL);
+        self.costs.in_kernel.store(in_kernel, relaxed);
+        self.costs.kernel_ticks.store(in_kernel + since(counter::FILTERED_NO_ADDRESS), relaxed);
+        self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
+        let windows_ns = self.windows.as_ref().map_or(0, Windows::cpu_ns);
+        self.costs.helpers_cpu_ns.store(windows_ns + self.heartbeat.watchdog_cpu_ns(), relaxed);
+    }
+
+    fn run(
+        &mut self,
+        poll: &sys::Poll,
+        signals: &sys::ChildSignals,
+        waker: &sys::Waker,
+        commands: &mpsc::Receiver<Command>,
+    ) -> Result<()> {
+        loop {
+            let now = sys::monotonic_ns();
+            self.heartbeat.beat(now);
+            let window_process = self.windows.as_ref().map_or(0, Windows::pid);
+            self.heartbeat.waits_for([self.place.lifter(), window_process]);
+            self.raise_window(window_process);
+            // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread
+            // is stopped.
+            if self.heartbeat.watchdog_is_alive(now) {
+                self.silent_turns = 0;
+                self.kernel.beat(now)?;
+            } else {
+                // A machine that was suspended as a whole wakes us first.
+                self.silent_turns += 1;
+                if self.silent_turns == SILENT_TURNS {
+                    self.lose_watchdog();
+                }
+            }
+            self.restore_registers(now);
+            if let Some(windows) = &mut self.windows {
+                windows.revive();
+                windows.hear(now);
+            } else if let Some(probed) = self.settings.heap.as_ref().map(Heap::probed)
+                && let Some(version) = probed.news()
+            {
+                probed.heard(version);
+            }
+            self.tell_unheard();
+            let sleep = self.tend_strings();
+            let longest = self.place.settle();
+            let longest = if self.unmet.is_empty() { longest } else { longest.min(YOUTH) };
+            poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
+            signals.clear();
+            // Nothing had been reported when it began to wait.
+            self.woken_ns = sys::monotonic_ns();
+            // Samples first: a stop needs the record that explains it.
+            self.drain_ring(RECORDS_A_TURN);
+            while let Some((tid, status)) = ptrace::next_status()? {
+                self.on_status(tid, status);
+            }
+            self.meet_survivors();
+            waker.clear();
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Attach(pid, answer) => {
+                        // Nobody listens when the controller gave up meanwhile.
+                        let _ = answer.send(self.attach(pid));
+                    }
+                    Command::Launched(pid) => self.launched = Some(pid),
+                    Command::Finish => {
+                        self.finish();
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads at most `most` ring records.
+    pub(super) fn drain_ring(&mut self, most: usize) -> usize {
+        for read in 0..most {
+            let Some(item) = self.ring.next() else { return read };
+            let record = records::decode(&item);
+            drop(item);
+            add(&self.costs.received, 1);
+            self.on_record(record);
+        }
+        most
+    }
+
+    /// Tells the controller; counts what it was too slow for. What it must hear is told later
+    /// rather than never.
+    pub(super) fn tell(&self, event: Event) {
+        match self.events.try_send(event) {
+            Ok(()) => {}
+            Err(async_mpsc::error::TrySendError::Full(event)) if event.is_essential() => {
+                self.unheard.borrow_mut().push(event);
+            }
+            Err(error) => {
+                add(&self.costs.controller_behind, 1);
+                tracing::debug!("event not sent: {error}");
+            }
+        }
+    }
+
+    fn tell_unheard(&self) {
+        for event in self.unheard.take() {
+            self.tell(event);
+        }
+    }
+
+    /// Takes a watch out of every book and reports how it ended.
+    pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
+        self.disarm(&mut watch, ended_ns);
+        if watch.is_gauge {
+            self.tell(Event::Gauged(watch.tgid, watch.address));
+            return;
+        }
+        // It was waiting for touches behind its reuse only.
+        let (ended_ns, outcome) = match watch.reused.take() {
+            Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
+            None => (ended_ns, outcome),
+        };
+        if watch.follows.is_none() {
+            self.gauge.note_end(match &outcome {
+                EndOutcome::Reused(reuse) => Some(reuse.distance.ns),
+                _ => None,
+            });
+        }
+        let counter = match outcome {
+            EndOutcome::Reused(..) => &self.costs.trapped,
+            EndOutcome::Replaced | EndOutcome::StillArmed | EndOutcome::Gone => &self.costs.censored,
+            EndOutcome::Refused => &self.costs.refused,
+        };
+        add(counter, 1);
+        let end = WatchEnd {
+            watch: watch.id,
+            tgid: watch.tgid,
+            address: watch.address,
+            armed_ns: watch.armed_ns,
+            ended_ns,
+            used: watch.used.take().map(|(trap, _)| trap),
+            held: watch.owner != 0,
+            p_arm: watch.p_arm,
+            p_survive,
+            threads_armed: watch.threads_armed,
+            threads_alive: watch.threads_alive,
+            outcome,
+        };
+        self.tell(Event::WatchEnded(Box::new(end)));
+    }
+
+    /// Frees a watch' register; a trap may have done so at `ended_ns`.
+    pub(super) fn disarm(&mut self, watch: &mut Watch, ended_ns: u64) {
+        watch.disarm();
+        self.kernel.remove_watch(&watch.key());
+        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+            process.watched.remove(&watch.address);
+            if process.watched.is_empty() {
+                self.note_disarmed(watch.tgid, ended_ns);
+            }
+        }
+    }
+
+    /// Ends all watches of a process that is gone or runs another program.
+    pub(super) fn end_process_watches(&mut self, tgid: u32) {
+        let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+        let now = sys::monotonic_ns();
+        for ended in process.arbiter.drain() {
+            if let Some(watch) = self.watches.remove(ended.id.0) {
+                self.end_watch(watch, ended.p_survive, now, EndOutcome::Gone);
+            }
+        }
+        self.end_companions(tgid, || EndOutcome::Gone);
+    }
+
+    /// Disarms everything, then reads what the ring still holds, so that the books balance.
+    fn finish(&mut self) {
+        // No stop is asked for from here on; those under way are served before anything is
+        // disarmed, since they may arm.
+        let forbidden = self.kernel.beat(0);
+        tracing::debug!(?forbidden, "finishing");
+        self.drain_ring(usize::MAX);
+        self.flush_again();
+        while let Ok(Some((tid, status))) = ptrace::next_status() {
+            self.on_status(tid, status);
+        }
+        let tgids: Vec<u32> = self.members.processes.keys().copied().collect();
+        let now = sys::monotonic_ns();
+        for watch in self.watches.iter_mut() {
+            watch.disarm();
+        }
+        self.drain_ring(usize::MAX);
+        for tgid in tgids {
+            let Some(process) = self.members.processes.get_mut(&tgid) else { continue };
+            for ended in process.arbiter.drain() {
+                if let Some(watch) = self.watches.remove(ended.id.0) {
+                    self.end_watch(watch, ended.p_survive, now, EndOutcome::StillArmed);
+                }
+            }
+            self.end_companions(tgid, || EndOutcome::StillArmed);
+        }
+        self.flush_awaited();
+        locality_kernel::lock::lock(&self.costs.ended).append(&mut self.ended);
+        // The kernel lets the threads go when this one ends.
+        let tids: Vec<u32> = self.members.threads.keys().copied().collect();
+        for tid in tids {
+            self.kernel.unhold(tid);
+            if let Some(place) = self.members.threads.get(&tid).and_then(|thread| thread.counted) {
+                self.places.end(&mut self.kernel, tid, place);
+            }
+        }
+        self.members = Members::default();
+        self.end_strings();
+    }
+
+    /// Detaches the programs that follow births and deaths, so that nothing writes to the ring any more.
+    pub fn end_lifecycle(&mut self) {
+        self.kernel.detach_lifecycle();
+    }
+
+    /// Counters of the kernel side.
+    pub fn kernel_counters(&self) -> Result<[u64; counter::COUNT as usize]> {
+        self.kernel.counters()
+    }
+
+    /// Reads what the ring still holds, once nothing writes to it any more.
+    pub fn drain_rest(&mut self) {
+        self.drain_ring(usize::MAX);
+        self.read_counters();
+    }
+}

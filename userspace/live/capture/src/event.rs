@@ -1,0 +1,335 @@
+//! What the capture thread tells the controller, in the order in which it happened, and the costs
+//! that both count.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use locality_analysis::model::Access;
+use locality_common::record::{MeterRecord, SampleRecord, TouchRecord};
+use locality_rate::Moment;
+use locality_shadow::{Counts, End};
+use locality_stream::Event as StreamEvent;
+
+use super::choice::Found;
+use locality_heap::HeapSite;
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A thread was seen for the first time.
+    ThreadStarted {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Its name.
+        name: String,
+        /// Why it cannot be held, if so.
+        not_held: Option<String>,
+        /// Monotonic clock.
+        time_ns: u64,
+    },
+    /// A thread that was held no longer is.
+    ThreadReleased {
+        /// Thread.
+        tid: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A thread ended.
+    ThreadEnded {
+        /// Thread.
+        tid: u32,
+        /// Monotonic clock.
+        time_ns: u64,
+    },
+    /// A process runs another program: its mappings are new.
+    Exec {
+        /// Process.
+        pid: u32,
+    },
+    /// A sample, after its stop if there was one.
+    Sample(Box<SampleEvent>),
+    /// A site of allocations was met for the first time. (From the heap thread.)
+    HeapSite(Box<HeapSite>),
+    /// A thread's progress after a stop.
+    Meter(Box<MeterRecord>),
+    /// A watch ended.
+    WatchEnded(Box<WatchEnd>),
+    /// A watch of a process ended that told what traps cost: its word.
+    Gauged(u32, u64),
+    /// The launched command ended with this wait status.
+    CommandEnded(i32),
+    /// No target is left.
+    NoTargets,
+    /// The capture thread cannot go on.
+    Failed(String),
+    /// The watchdog is gone, so that no thread may be held any more.
+    Unguarded,
+    /// A second has passed: what was collected goes to the file. (From the controller, not from the
+    /// capture thread.)
+    Second,
+}
+
+impl From<Box<HeapSite>> for Event {
+    fn from(site: Box<HeapSite>) -> Self {
+        Self::HeapSite(site)
+    }
+}
+
+impl Event {
+    /// Whether the controller must hear of it, however late.
+    pub fn is_essential(&self) -> bool {
+        matches!(self, Self::CommandEnded(_) | Self::NoTargets | Self::Failed(_) | Self::Unguarded)
+    }
+}
+
+/// A sampled point of execution.
+#[derive(Debug)]
+pub struct SampleEvent {
+    /// What the kernel recorded.
+    pub record: SampleRecord,
+    /// Copy of the user stack from `rsp`.
+    pub stack: Vec<u8>,
+    /// True when the thread was stopped there.
+    pub held: bool,
+    /// The thread's fs base, where it was stopped.
+    pub fs_base: Option<u64>,
+    /// The first access from there on, or why it is unknown.
+    pub access: Result<Access, &'static str>,
+    /// For each watch that was armed for it, and whose [`WatchEnd`] will follow, its number and
+    /// which use of the window it follows; `None`: the first access.
+    pub watches: Vec<(u64, Option<usize>)>,
+    /// What the window at its stop showed.
+    pub window: Option<Box<WindowTaken>>,
+}
+
+/// A shadow window.
+#[derive(Debug)]
+pub struct WindowTaken {
+    /// How much it holds.
+    pub counts: Counts,
+    /// Why it ended.
+    pub end: End,
+    /// Whether the process ends or runs another program.
+    pub gone: bool,
+    /// The uses that were drawn in it.
+    pub found: Found,
+    /// Its first access, if there is one.
+    pub first: Option<Access>,
+    /// Its events, values and registers, for the rate of accesses; empty where the thread is not metered.
+    pub log: WindowLog,
+    /// Number of the list of words that the meter reads.
+    pub wanted: u32,
+}
+
+/// A copy of what [`locality_shadow::Log`] says.
+#[derive(Debug, Default)]
+pub struct WindowLog {
+    /// Accesses and blocks.
+    pub events: Vec<StreamEvent>,
+    /// Values moved.
+    pub values: Vec<u64>,
+    /// Registers at each block.
+    pub registers: Vec<[u64; 16]>,
+    /// The window process whose numbering of code the events have.
+    pub generation: u32,
+}
+
+/// A trap, with the copy of the user stack from `rsp`.
+#[derive(Debug, Clone)]
+pub struct Trap {
+    /// What the kernel recorded.
+    pub record: TouchRecord,
+    /// Stack bytes.
+    pub stack: Vec<u8>,
+}
+
+/// How a watch ended.
+#[derive(Debug)]
+pub struct WatchEnd {
+    /// Number of the watch.
+    pub watch: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Watched word.
+    pub address: u64,
+    /// When it was armed.
+    pub armed_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+    /// The trap of the use, if it came. For a watch armed without a stop it defines the use.
+    pub used: Option<Box<Trap>>,
+    /// True when the thread stood before the use when the watch was armed.
+    pub held: bool,
+    /// Chance of being armed.
+    pub p_arm: f64,
+    /// Chance of surviving until the end.
+    pub p_survive: f64,
+    /// Threads in which it was armed.
+    pub threads_armed: u32,
+    /// Threads that were alive then.
+    pub threads_alive: u32,
+    /// What happened.
+    pub outcome: EndOutcome,
+}
+
+/// The touch behind a use.
+#[derive(Debug)]
+pub struct Reuse {
+    /// Its trap.
+    pub trap: Box<Trap>,
+    /// From the use to it or, where that was short, from a later touch to the next (`rules::behind_reuse`).
+    pub distance: Distance,
+}
+
+/// How far apart two touches of a word are.
+#[derive(Debug)]
+pub struct Distance {
+    /// CPU time.
+    pub ns: u64,
+    /// CPU time from the use to the second one, about.
+    pub until_ns: u64,
+    /// Accesses, where they are counted.
+    pub accesses: Option<u64>,
+    /// The touches, where one thread made both in user mode.
+    pub between: Option<Box<[Moment; 2]>>,
+}
+
+/// What became of a watch.
+#[derive(Debug)]
+pub enum EndOutcome {
+    /// Touched again.
+    Reused(Reuse),
+    /// Replaced by a newer sample.
+    Replaced,
+    /// Still armed at the end of the trace.
+    StillArmed,
+    /// The kernel refused the debug register.
+    Refused,
+    /// The process is gone.
+    Gone,
+}
+
+/// A process that ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Which.
+    pub pid: u32,
+    /// CPU time that it used in all.
+    pub cpu_ns: u64,
+    /// It was born during the trace.
+    pub is_newborn: bool,
+}
+
+/// Costs and stop counts, updated by the capture thread, read by the governor.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// Time that target threads stood still because of us.
+    pub stop_ns: AtomicU64,
+    /// Estimated time of the stops that ptrace imposed: the program's signals, births.
+    pub imposed_ns: AtomicU64,
+    /// Stops made at samples.
+    pub stops: AtomicU64,
+    /// The longest of them.
+    pub longest_stop_ns: AtomicU64,
+    /// Stops that ptrace imposes for signals of the program itself.
+    pub foreign_stops: AtomicU64,
+    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
+    pub stray_traps: AtomicU64,
+    /// Readings of what a trap costs.
+    pub gauges: AtomicU64,
+    /// How far they lay from what was believed (`Gauge::scatter_ns`); 0: not known.
+    pub gauge_scatter_ns: AtomicU64,
+    /// Stops at births of threads and processes.
+    pub birth_stops: AtomicU64,
+    /// Newborn threads and processes that ended before they were met.
+    pub brief: AtomicU64,
+    /// Stops whose instruction was not the sampled one.
+    pub skidded_stops: AtomicU64,
+    /// Stops that came too late to arm (`--max-stop`).
+    pub late_stops: AtomicU64,
+    /// Stops that were asked for and never came (the thread ended first).
+    pub missed_stops: AtomicU64,
+    /// Samples whose place another took, because their threads were not held yet.
+    pub replaced_samples: AtomicU64,
+    /// Ticks of the clocks that start those others, beyond the first.
+    pub surplus_samples: AtomicU64,
+    /// Processes that ended and were not counted yet.
+    pub ended: Mutex<Vec<Ended>>,
+    /// Watches asked of the kernel.
+    pub armed: AtomicU64,
+    /// Traps of watchpoints that left a record.
+    pub traps: AtomicU64,
+    /// Traps of the kernel's touches that were passed over: nothing is copied for them.
+    pub passed: AtomicU64,
+    /// Traps that left none (and lost records, taken for traps), as last read from the kernel side.
+    pub silent_traps: AtomicU64,
+    /// Watches that ended by a reuse.
+    pub trapped: AtomicU64,
+    /// Watches that were withdrawn before one.
+    pub censored: AtomicU64,
+    /// Watches that the kernel refused.
+    pub refused: AtomicU64,
+    /// Samples of targets.
+    pub samples: AtomicU64,
+    /// Accesses that the samples which accesses started stand for.
+    pub sampled_accesses: AtomicU64,
+    /// Windows taken.
+    pub windows: AtomicU64,
+    /// Windows not taken because the stop had no time left for one.
+    pub windows_late: AtomicU64,
+    /// Windows not taken because the thread's vector registers could not be read.
+    pub windows_unread: AtomicU64,
+    /// Windows not taken because the mappings of the process are not known.
+    pub windows_unmet: AtomicU64,
+    /// CPU time of the process that executes windows and of the watchdog.
+    pub helpers_cpu_ns: AtomicU64,
+    /// Readings of meters.
+    pub meter_ticks: AtomicU64,
+    /// Ticks that met a target in kernel mode, or at an operation without access, as last read.
+    pub kernel_ticks: AtomicU64,
+    /// Those of them in kernel mode.
+    pub in_kernel: AtomicU64,
+    /// What string instructions lost while words were watched.
+    pub string_ns: AtomicU64,
+    /// Watches that were withdrawn for it.
+    pub withdrawn: AtomicU64,
+    /// Uses that were not watched for it.
+    pub unaffordable: AtomicU64,
+    /// CPU time of the targets, as the controller last read it.
+    pub target_cpu_ns: AtomicU64,
+    /// What the allocation probes cost, by their calibrated price.
+    pub heap_ns: Arc<AtomicU64>,
+    /// Uses that were not watched because the thread was not held.
+    pub unguarded: AtomicU64,
+    /// Uses whose word was watched already.
+    pub watched_already: AtomicU64,
+    /// Events that the controller was too slow for.
+    pub controller_behind: AtomicU64,
+    /// Ring records that user space read.
+    pub received: AtomicU64,
+    /// Ring records of a kind that is not known.
+    pub unknown_records: AtomicU64,
+    /// Touches whose watch had been withdrawn when they were read.
+    pub orphan_touches: AtomicU64,
+}
+
+impl Costs {
+    /// Samples, one a tick of the sampling clock.
+    pub fn told_samples(&self) -> u64 {
+        get(&self.samples).saturating_sub(get(&self.replaced_samples) + get(&self.surplus_samples))
+    }
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Reads a counter.
+pub fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

@@ -1,0 +1,201 @@
+//! The traced processes and threads, and what is pending in each. Plain bookkeeping: no system call.
+
+use std::collections::{BTreeSet, HashMap};
+
+use locality_analysis::arbiter::{Arbiter, Policy};
+use locality_common::record::SampleRecord;
+
+use super::metering::METER_CLOCKS;
+use locality_kernel::{perf::Event as PerfEvent, sources::open::Opened};
+
+/// Debug registers of an x86 thread.
+pub const REGISTERS: u8 = 4;
+
+/// A traced process.
+#[derive(Debug)]
+pub struct Process {
+    /// Who gets its debug registers. A watch takes one register in each thread, so there is one
+    /// arbiter a process.
+    pub arbiter: Arbiter,
+    /// Its live threads.
+    pub threads: BTreeSet<u32>,
+    /// Live watches by watched word.
+    pub watched: HashMap<u64, u64>,
+    /// Why its threads are not to be seized, if so.
+    pub unfit: Option<String>,
+    /// It was born during the trace.
+    pub is_newborn: bool,
+    /// CPU time that it had used at least when the last of its threads ended that has.
+    pub cpu_ns: u64,
+}
+
+/// A traced thread.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its process.
+    pub tgid: u32,
+    /// Whether we hold the ptrace relation.
+    pub held: bool,
+    /// When its program began or, once it was released, when its rest ends: it will be seized a
+    /// while after that.
+    pub settling_since_ns: Option<u64>,
+    /// Newest stop that was served, by the sequence of its sample: each stop is ours once.
+    pub served: u64,
+    /// Samples in a row that found no free signal to stop it with.
+    pub unstoppable: u32,
+    /// The sample whose stop is awaited, and its stack.
+    pub awaited: Option<Box<(SampleRecord, Vec<u8>)>>,
+    /// It was seized at its last sample, and the one that takes that one's place is awaited.
+    pub again: Option<Again>,
+    /// When it was last sampled.
+    pub last_seen_ns: u64,
+    /// What our ticks and traps cost this thread so far; taken off measured distances.
+    pub disturbance_ns: u64,
+    /// Whether ptrace announces the threads and processes that it creates.
+    pub announces_births: bool,
+    /// Stops that ptrace imposes on it without our asking.
+    pub imposed: Imposed,
+    /// Its meter, once there was a stop with a window.
+    pub meter: [Option<PerfEvent>; METER_CLOCKS],
+    /// Readings of it since its last stop.
+    pub readings: u32,
+    /// Place of its counters of accesses, where the machine has such.
+    pub counted: Option<u32>,
+}
+
+/// A second sample of a thread that could not be stopped at the first, because it was not held yet.
+#[derive(Debug)]
+pub struct Again {
+    /// What starts it. Closing it ends that.
+    #[expect(dead_code, reason = "it is kept open")]
+    pub clock: Opened,
+    /// The sample whose place it takes, and that one's stack.
+    pub first: Box<(SampleRecord, Vec<u8>)>,
+}
+
+/// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows
+/// of a second.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Imposed {
+    window_start_ns: u64,
+    cost_ns: u64,
+}
+
+impl Imposed {
+    /// Adds a stop of `cost_ns` at `now_ns`; true when this window's stops cost more than `allowed_ns`.
+    pub fn exceeds(&mut self, now_ns: u64, cost_ns: u64, allowed_ns: u64) -> bool {
+        if now_ns.saturating_sub(self.window_start_ns) > 1_000_000_000 {
+            *self = Self { window_start_ns: now_ns, cost_ns: 0 };
+        }
+        self.cost_ns += cost_ns;
+        self.cost_ns > allowed_ns
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Members {
+    /// By process id.
+    pub processes: HashMap<u32, Process>,
+    /// By thread id.
+    pub threads: HashMap<u32, Thread>,
+}
+
+impl Members {
+    /// Adds a thread and, with its first one, the process, whose watches take so many registers by
+    /// this policy. Returns false when it is there already.
+    pub fn add(&mut self, tgid: u32, tid: u32, (policy, registers): (Policy, u8)) -> bool {
+        if self.threads.contains_key(&tid) {
+            return false;
+        }
+        let thread = Thread {
+            tgid,
+            held: false,
+            settling_since_ns: None,
+            served: 0,
+            unstoppable: 0,
+            awaited: None,
+            again: None,
+            last_seen_ns: 0,
+            disturbance_ns: 0,
+            announces_births: false,
+            imposed: Imposed::default(),
+            meter: std::array::from_fn(|_| None),
+            readings: 0,
+            counted: None,
+        };
+        self.threads.insert(tid, thread);
+        let process = self.processes.entry(tgid).or_insert_with(|| Process {
+            arbiter: Arbiter::new(policy, registers, u64::from(tgid)),
+            threads: BTreeSet::new(),
+            watched: HashMap::new(),
+            unfit: None,
+            is_newborn: false,
+            cpu_ns: 0,
+        });
+        process.threads.insert(tid);
+        true
+    }
+
+    /// Removes a thread. The process stays until [`Members::remove_process`], even without threads.
+    pub fn remove(&mut self, tid: u32) -> Option<Thread> {
+        let thread = self.threads.remove(&tid)?;
+        if let Some(process) = self.processes.get_mut(&thread.tgid) {
+            process.threads.remove(&tid);
+        }
+        Some(thread)
+    }
+
+    /// Whether a process has no thread left.
+    pub fn is_empty(&self, tgid: u32) -> bool {
+        self.processes.get(&tgid).is_none_or(|process| process.threads.is_empty())
+    }
+
+    /// The other threads of a process that are worth watching: the most recently sampled ones
+    /// first, at most `most`.
+    pub fn siblings(&self, tgid: u32, of: u32, most: usize) -> Vec<u32> {
+        let Some(process) = self.processes.get(&tgid) else { return Vec::new() };
+        let mut others: Vec<_> = process.threads.iter().copied().filter(|tid| *tid != of).collect();
+        let seen = |tid: &u32| self.threads.get(tid).map_or(0, |thread| thread.last_seen_ns);
+        others.sort_by_key(|tid| std::cmp::Reverse(seen(tid)));
+        others.truncate(most);
+        others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_are_the_recently_seen_ones() {
+        let mut members = Members::default();
+        for tid in [10, 11, 12, 13] {
+            assert!(members.add(10, tid, (Policy::Reservoir, REGISTERS)));
+        }
+        assert!(!members.add(10, 11, (Policy::Reservoir, REGISTERS)));
+        members.threads.get_mut(&12).unwrap().last_seen_ns = 5;
+        members.threads.get_mut(&13).unwrap().last_seen_ns = 9;
+        assert_eq!(members.siblings(10, 11, 2), [13, 12]);
+        assert!(members.siblings(99, 1, 2).is_empty());
+    }
+
+    #[test]
+    fn imposed_stops_are_counted_by_the_second() {
+        let mut imposed = Imposed::default();
+        let ms = 1_000_000;
+        assert!(!imposed.exceeds(2000 * ms, 3 * ms, 5 * ms));
+        assert!(!imposed.exceeds(3500 * ms, 3 * ms, 5 * ms));
+        assert!(imposed.exceeds(3600 * ms, 3 * ms, 5 * ms));
+    }
+
+    #[test]
+    fn a_process_is_empty_when_its_last_thread_is_gone() {
+        let mut members = Members::default();
+        members.add(10, 10, (Policy::Reservoir, REGISTERS));
+        assert!(!members.is_empty(10));
+        assert!(members.remove(10).is_some());
+        assert!(members.remove(10).is_none());
+        assert!(members.is_empty(10));
+    }
+}

@@ -1,0 +1,362 @@
+//! On which processor the capture thread waits, and how a stopped thread gets it back.
+//!
+//! A thread that stops leaves its processor idle, so the capture thread serves it there, with the
+//! thread's data in the caches: to wake an idle processor takes some 100 µs in a virtual machine,
+//! and milliseconds where the host has more of them than it can run (docs/accuracy.md). So it
+//! waits, asleep, on the processor of the samples, once a few in a row came from one.
+//!
+//! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an
+//! idle one, but a processor that runs nothing except idle-priority work passes for idle
+//! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). So
+//! the capture thread takes that priority for the resume and sleeps at once, and the *lifter*, a
+//! thread that does nothing else, gives it its own processor and its priority back. What goes wrong
+//! in any of that costs the stopped thread time, at most what the lifter takes to wake; nothing of
+//! the traced program is changed.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use locality_kernel::sys;
+
+/// Samples in a row that must come from one processor, where several threads are traced.
+const IN_A_ROW: u32 = 3;
+
+/// For so long the lifter waits awake for the capture thread's change of priority.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Longest sleep of the capture thread; each turn of its loop is a sign of life.
+const TURN: Duration = Duration::from_millis(20);
+
+/// The same where it wakes on the processor of the traced thread, whose time that is.
+const TURN_BESIDE: Duration = Duration::from_millis(40);
+
+/// A processor from which no sample came for so long is not waited on.
+const NEWEST: Duration = Duration::from_secs(1);
+
+/// Where the capture thread waits; by default wherever the scheduler has it.
+#[derive(Debug, Default)]
+pub struct Place {
+    /// Absent where it has one processor, or no real-time priority.
+    choice: Option<Choice>,
+    /// The thread has its real-time priority.
+    is_urgent: bool,
+    newest: Option<Newest>,
+    is: Waits,
+    /// When the lifter was last told so.
+    told: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Choice {
+    /// Where it may run.
+    allowed: sys::Processors,
+    lifter: Lifter,
+}
+
+/// Where the newest sample came from, and how many in a row.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    cpu: u32,
+    times: u32,
+    at: Instant,
+}
+
+/// Where the capture thread wakes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Waits {
+    #[default]
+    Anywhere,
+    Beside(u32),
+    /// Where the lifter was.
+    Lifted,
+}
+
+impl Place {
+    /// Of the calling thread, which has its real-time priority.
+    pub fn of_this_thread() -> Self {
+        let choice = sys::Processors::of_this_thread().and_then(|allowed| match allowed.count() {
+            0 | 1 => Err(io::ErrorKind::Unsupported.into()),
+            _ => Ok(Choice { allowed: allowed.clone(), lifter: Lifter::start(allowed)? }),
+        });
+        let choice = choice.inspect_err(|error| tracing::debug!("waits anywhere: {error}")).ok();
+        Self { choice, is_urgent: true, ..Self::default() }
+    }
+
+    /// Before the thread sleeps: has it wake where the next stop is expected. Returns how long it may sleep.
+    pub fn settle(&mut self) -> Duration {
+        let Some(choice) = self.choice.as_ref().filter(|choice| choice.lifter.is_there()) else {
+            return TURN;
+        };
+        let is_expected = |newest: &Newest| {
+            newest.times >= IN_A_ROW && newest.at.elapsed() < NEWEST && choice.allowed.contains(newest.cpu)
+        };
+        let wanted =
+            self.newest.filter(is_expected).map_or(Waits::Anywhere, |newest| Waits::Beside(newest.cpu));
+        let is_due = || self.told.is_none_or(|told| told.elapsed() > NEWEST);
+        // A window that pinned the thread meanwhile puts it back where it was.
+        if wanted != self.is || (wanted == Waits::Anywhere && is_due()) {
+            choice.lifter.settle(&choice.allowed, wanted);
+            self.is = wanted;
+            self.told = Some(Instant::now());
+        }
+        if matches!(self.is, Waits::Beside(_)) { TURN_BESIDE } else { TURN }
+    }
+
+    /// Whether the thread has no real-time priority.
+    pub fn is_ordinary(&self) -> bool {
+        !self.is_urgent
+    }
+
+    /// The lifter's thread, 0 where there is none.
+    pub fn lifter(&self) -> u32 {
+        self.choice.as_ref().map_or(0, |choice| choice.lifter.thread())
+    }
+
+    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we
+    /// run there too and `may_wait`: no other stop waits for us. `is_alone`: no other thread is
+    /// traced.
+    pub fn hand_back(
+        &mut self,
+        cpu: u32,
+        is_alone: bool,
+        may_wait: impl FnOnce() -> bool,
+        resume: impl FnOnce(),
+    ) {
+        let times = match self.newest {
+            _ if is_alone => IN_A_ROW,
+            Some(newest) if newest.cpu == cpu => newest.times.saturating_add(1),
+            _ => 1,
+        };
+        self.newest = Some(Newest { cpu, times, at: Instant::now() });
+        let choice = self.choice.as_ref().filter(|choice| choice.lifter.is_there());
+        let (true, Some(choice)) = (self.is == Waits::Beside(cpu), choice) else { return resume() };
+        if sys::this_processor() != cpu {
+            // Something else had set where we run, at the same time.
+            self.is = Waits::Lifted;
+            resume();
+        } else if may_wait() {
+            self.is = Waits::Lifted;
+            choice.lifter.step_down(&choice.allowed);
+            resume();
+            choice.lifter.wait();
+        } else {
+            resume();
+        }
+    }
+}
+
+/// A thread that puts the capture thread where it cannot go by itself.
+#[derive(Debug)]
+struct Lifter(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    capture: (u32, thread::Thread),
+    /// Where the capture thread may run.
+    allowed: sys::Processors,
+    /// The lifter's own number, once it has the right to what it does.
+    lifter: AtomicU32,
+    calls: sys::Waker,
+    /// What to do, the newest: one of the constants below, or [`SETTLE`] and a processor.
+    order: AtomicU32,
+    /// The capture thread has stepped down and is not lifted yet.
+    is_awaited: AtomicBool,
+    /// It could not.
+    has_stayed: AtomicBool,
+}
+
+const NOTHING: u32 = 0;
+const LIFT: u32 = 1;
+const END: u32 = 2;
+const ANYWHERE: u32 = 3;
+const SETTLE: u32 = 1 << 31;
+
+impl Lifter {
+    fn start(allowed: sys::Processors) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            capture: (sys::this_thread(), thread::current()),
+            allowed,
+            lifter: AtomicU32::new(0),
+            calls: sys::Waker::blocking()?,
+            order: AtomicU32::new(NOTHING),
+            is_awaited: AtomicBool::new(false),
+            has_stayed: AtomicBool::new(false),
+        });
+        let of_thread = Arc::clone(&shared);
+        thread::Builder::new().name("lifter".into()).spawn(move || of_thread.serve())?;
+        Ok(Self(shared))
+    }
+
+    /// Its thread, 0 where there is none.
+    fn thread(&self) -> u32 {
+        self.0.lifter.load(Ordering::Acquire)
+    }
+
+    fn is_there(&self) -> bool {
+        self.thread() != 0
+    }
+
+    fn order(&self, order: u32) {
+        self.0.order.store(order, Ordering::Release);
+        self.0.calls.wake();
+    }
+
+    /// Has the calling thread wake there when it sleeps, without running there now: the traced
+    /// thread does. The lifter stays away.
+    fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
+        let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
+        if let Err(error) = allowed.without(cpu).assign(self.thread()) {
+            tracing::debug!("the lifter stays: {error}");
+        }
+        self.order(SETTLE | cpu);
+    }
+
+    /// Has the calling thread give way to everything until it is lifted. The scheduler may move it,
+    /// so that it need not move the traced thread.
+    fn step_down(&self, allowed: &sys::Processors) {
+        self.0.is_awaited.store(true, Ordering::Release);
+        self.order(LIFT);
+        if let Err(error) = allowed.assign(0).and_then(|()| sys::make_thread_idle()) {
+            tracing::debug!("priority kept: {error}");
+            self.0.has_stayed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Sleeps until then.
+    fn wait(&self) {
+        while self.0.is_awaited.load(Ordering::Acquire) {
+            thread::park();
+        }
+    }
+}
+
+impl Drop for Lifter {
+    fn drop(&mut self) {
+        self.order(END);
+    }
+}
+
+impl Shared {
+    fn serve(&self) {
+        // Not everybody who may lower a priority may raise it again.
+        match sys::make_thread_idle().and_then(|()| sys::make_thread_urgent()) {
+            Ok(()) => self.lifter.store(sys::this_thread(), Ordering::Release),
+            Err(error) => return tracing::debug!("no lifter: {error}"),
+        }
+        loop {
+            self.calls.clear();
+            let there = match self.order.swap(NOTHING, Ordering::AcqRel) {
+                NOTHING => continue,
+                END => return,
+                LIFT => {
+                    self.lift();
+                    continue;
+                }
+                ANYWHERE => Ok(self.allowed.clone()),
+                settle => sys::Processors::only(settle & !SETTLE),
+            };
+            let settled = there.and_then(|there| there.assign(self.capture.0));
+            tracing::trace!(?settled, "settled");
+        }
+    }
+
+    fn lift(&self) {
+        let called = Instant::now();
+        // The kernel knows it, even where the thread was put aside at that moment.
+        while !sys::is_idle(self.capture.0) && !self.has_stayed.swap(false, Ordering::AcqRel) {
+            match called.elapsed() < PATIENCE {
+                true => std::hint::spin_loop(),
+                false => thread::sleep(PATIENCE),
+            }
+        }
+        let here = sys::Processors::only(sys::this_processor());
+        let moved = here.and_then(|here| here.assign(self.capture.0));
+        let lifted = sys::make_urgent(self.capture.0, sys::capture_priority());
+        if lifted.is_err() {
+            // The right to it is gone: an ordinary thread like others from now on, which steps down no more.
+            let _ = sys::make_ordinary(self.capture.0);
+            self.lifter.store(0, Ordering::Release);
+        }
+        self.is_awaited.store(false, Ordering::Release);
+        self.capture.1.unpark();
+        tracing::trace!(?moved, ?lifted, "lifted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_urgent() -> bool {
+        // SAFETY: a system call with plain arguments.
+        let policy = unsafe { libc::sched_getscheduler(0) };
+        policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_FIFO
+    }
+
+    fn until(mut done: impl FnMut() -> bool) -> bool {
+        let began = Instant::now();
+        while !done() {
+            if began.elapsed() > Duration::from_secs(10) {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Whoever hands a thread its processor back has its priority again soon, elsewhere, and wakes
+    /// beside it again.
+    #[test]
+    fn who_stepped_down_is_lifted() {
+        let served = thread::spawn(|| {
+            if sys::make_thread_urgent().is_err() {
+                return;
+            }
+            let mut place = Place::of_this_thread();
+            if sys::Processors::of_this_thread().unwrap().count() < 2 {
+                assert!(place.choice.is_none());
+                return;
+            }
+            let choice = place.choice.as_ref().unwrap();
+            let (allowed, shared) = (choice.allowed.clone(), Arc::clone(&choice.lifter.0));
+            let cpu = sys::this_processor();
+            assert!(until(|| shared.lifter.load(Ordering::Acquire) != 0));
+            assert_eq!(place.settle(), TURN);
+            place.hand_back(cpu, true, || true, || {});
+            assert_eq!((place.is, place.settle()), (Waits::Anywhere, TURN_BESIDE));
+            assert!(until(
+                || sys::this_processor() == cpu && sys::Processors::of_this_thread().unwrap().count() == 1
+            ));
+            let mut policy = None;
+            place.hand_back(
+                cpu,
+                true,
+                || true,
+                || policy = Some((is_urgent(), shared.is_awaited.load(Ordering::Acquire))),
+            );
+            // Unless it was lifted before it came so far.
+            assert!(matches!(policy, Some((false, _) | (_, false))), "{policy:?}");
+            assert!(
+                is_urgent() && sys::this_processor() != cpu && !shared.is_awaited.load(Ordering::Acquire)
+            );
+            assert_eq!(place.is, Waits::Lifted);
+            // Where others wait, it stays as it is.
+            place.settle();
+            assert!(until(|| sys::this_processor() == cpu));
+            place.hand_back(cpu, false, || false, || policy = Some((is_urgent(), false)));
+            assert_eq!((policy, place.is), (Some((true, false)), Waits::Beside(cpu)));
+            // One sample from elsewhere is no reason to wait there.
+            place.hand_back(cpu + 1, false, || true, || {});
+            assert_eq!((place.settle(), place.is), (TURN, Waits::Anywhere));
+            assert!(until(|| sys::Processors::of_this_thread().unwrap().count() == allowed.count()));
+        });
+        served.join().unwrap();
+    }
+}

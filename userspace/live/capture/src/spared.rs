@@ -1,0 +1,155 @@
+//! Who is never traced, so that the tool never stops itself, nor whoever it depends on.
+//!
+//! Ours are this process and its children that run the same program: the watchdog and the window
+//! process. (The calibration's child is traced by us, before the trace begins.) Other children are
+//! not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a
+//! container collects orphans. Of a cgroup and of everything, the processes that started this one,
+//! process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
+//! server of a remote session would keep the user from ending the trace. One of those that is named
+//! by `-p` is traced without stops.
+//!
+//! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
+
+use std::{collections::HashMap, os::unix::fs::MetadataExt as _};
+
+use locality_common::config::spared;
+
+use locality_kernel::{object::Object, proc};
+
+/// The first process, which collects the orphans of all others.
+const FIRST: u32 = 1;
+
+/// Why the threads of a named ancestor are not stopped.
+pub const ANCESTOR: &str = "it started this tool, or one that did";
+
+/// Processes that are not traced, or not stopped.
+#[derive(Debug, Clone, Default)]
+pub struct Spared {
+    own: u32,
+    /// Ancestors by process id, with their starts since boot.
+    ancestors: HashMap<u32, u64>,
+}
+
+impl Spared {
+    /// Those of the calling process.
+    pub fn of_this_process() -> Self {
+        let own = std::process::id();
+        let parent = |pid: u32| proc::status(pid).map_or(0, |status| status.parent);
+        let chain = std::iter::successors(Some(parent(own)), |pid| Some(parent(*pid)));
+        // A number may be met again if a process ends meanwhile.
+        let chain = chain.take_while(|pid| *pid != 0).take(DEEPEST);
+        let ancestors = chain.filter_map(|pid| Some((pid, proc::start_ticks(pid).ok()?))).collect();
+        Self { own, ancestors }
+    }
+
+    /// Tells the kernel side. A launched command is our child and waits by now; children of who is
+    /// ours are no targets, its own are.
+    ///
+    /// # Errors
+    /// It has no room.
+    pub fn announce(&self, kernel: &mut Object, command: Option<u32>) -> anyhow::Result<()> {
+        kernel.spare(self.own, spared::OWN)?;
+        kernel.spare(FIRST, spared::ALONE)?;
+        for pid in self.ancestors.keys() {
+            kernel.spare(*pid, spared::ALONE)?;
+        }
+        // Helpers that run already; later ones are met by the kernel side.
+        for pid in proc::all().into_iter().filter(|pid| self.is_own(*pid) && Some(*pid) != command) {
+            kernel.spare(pid, spared::OWN)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a process is this one, or a child of it that runs the same program.
+    fn is_own(&self, pid: u32) -> bool {
+        pid == self.own
+            || (proc::status(pid).is_ok_and(|status| status.parent == self.own) && runs_our_program(pid))
+    }
+
+    /// Whether a process started this one, or one that did.
+    pub fn is_ancestor(&self, pid: u32) -> bool {
+        self.ancestors.get(&pid).is_some_and(|start| proc::start_ticks(pid).is_ok_and(|now| now == *start))
+    }
+
+    /// Why a process that nobody named is not traced, if so.
+    pub fn why(&self, pid: u32) -> Option<&'static str> {
+        if self.is_own(pid) {
+            return Some("it is part of this tool");
+        }
+        if self.is_ancestor(pid) {
+            return Some(ANCESTOR);
+        }
+        if pid == FIRST {
+            return Some("it is process 1");
+        }
+        proc::status(pid).is_ok_and(|status| status.kernel_thread).then_some("it is a thread of the kernel")
+    }
+}
+
+/// Whether a process runs the program file of this one. A child that gave up its rights does not
+/// show its program to a tracer without `CAP_SYS_PTRACE`; only helpers of ours do so.
+fn runs_our_program(pid: u32) -> bool {
+    let file = |path: String| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    match (file(format!("/proc/{pid}/exe")), file("/proc/self/exe".to_owned())) {
+        (Ok(theirs), Ok(ours)) => theirs == ours,
+        (Err(error), _) => error.kind() == std::io::ErrorKind::PermissionDenied,
+        (Ok(_), Err(_)) => false,
+    }
+}
+
+/// More processes than this are between nobody and process 1.
+const DEEPEST: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_our_helpers_and_whoever_started_us_are_spared() {
+        let spared = Spared::of_this_process();
+        assert_eq!(spared.why(std::process::id()), Some("it is part of this tool"));
+        // SAFETY: the child waits for its end, by system calls alone.
+        let helper = match unsafe { libc::fork() } {
+            0 => loop {
+                // SAFETY: a system call without arguments.
+                unsafe { libc::pause() };
+            },
+            helper => helper,
+        };
+        let why = spared.why(helper as u32);
+        // SAFETY: system calls about our own child, which has not been waited for.
+        unsafe {
+            libc::kill(helper, libc::SIGKILL);
+            libc::waitpid(helper, std::ptr::null_mut(), 0);
+        }
+        assert_eq!(why, Some("it is part of this tool"));
+        // A child of another program, as a shell leaves it that becomes this tool by `exec`.
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let why = spared.why(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(why, None);
+        let parent = std::os::unix::process::parent_id();
+        assert!(spared.is_ancestor(parent) && spared.why(parent).is_some());
+        assert!(spared.why(1).is_some());
+        if proc::status(2).is_ok_and(|status| status.kernel_thread) {
+            assert_eq!(spared.why(2), Some("it is a thread of the kernel"));
+        }
+    }
+
+    #[test]
+    fn a_stranger_is_not() {
+        // Its parent ends, so that it is nobody's child whom we know.
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", "sleep 100 >/dev/null 2>&1 & echo $!"]).output().unwrap();
+        let pid: u32 = String::from_utf8(shell.stdout).unwrap().trim().parse().unwrap();
+        let spared = Spared::of_this_process();
+        let why = spared.why(pid);
+        // SAFETY: a system call with plain arguments; the process was started above.
+        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        assert_eq!(why, None);
+        // The number of an ancestor that another process has now.
+        let recycled = Spared { ancestors: HashMap::from([(std::process::id(), 0)]), own: 0 };
+        assert!(!recycled.is_ancestor(std::process::id()));
+    }
+}

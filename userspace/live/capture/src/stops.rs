@@ -1,0 +1,771 @@
+//! What ptrace reports: our own stops at samples, signals of the program, births, program changes, ends.
+//!
+//! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a
+//! signal that we sent ourselves is swallowed.
+
+use locality_analysis::{arbiter::WatchKey as ArbiterKey, model::Access};
+use locality_common::{record::SampleRecord, rules};
+use locality_isa::{Code, KnownAccess, Registers, first_access, registers_of};
+
+use super::{
+    access::kind,
+    choice::{COMPANIONS, Candidate},
+    engine::Capture,
+    event::{EndOutcome, Ended, Event, SampleEvent, add, get},
+    holding::Holding,
+    watching::{Followed, Watch},
+};
+use locality_kernel::{perf::Event as PerfEvent, proc, ptrace, ptrace::Status, sys};
+
+/// `si_code` of a signal that the kernel sent, as `bpf_send_signal_thread` does.
+const SI_KERNEL: i32 = 0x80;
+
+/// `si_code` of a debug exception whose status register says nothing (`TRAP_BRKPT` in the kernel's
+/// siginfo.h).
+const TRAP_WITHOUT_STATUS: i32 = 1;
+
+/// One byte of code that raises such an exception by itself (`INT1`).
+const INT1: u8 = 0xf1;
+
+/// Least cost that is charged for a stop whose start is not known.
+const IMPOSED_STOP_MIN_NS: u64 = 40_000;
+
+/// A thread whose signals cost too much is left alone for so long: they may come in bursts.
+const REST_NS: u64 = 10_000_000_000;
+
+/// Addresses below this belong to nobody (`vm.mmap_min_addr`); computed ones come from an unknown
+/// segment base.
+const LOWEST_ADDRESS: u64 = 4096;
+
+/// Highest user address with four-level paging, and with five-level paging unless a program asks for more.
+const HIGHEST_ADDRESS: u64 = 1 << 47;
+
+/// Code segment of 64-bit user code (`__USER_CS` in the kernel's arch/x86/include/asm/segment.h).
+pub(super) const USER_CODE_64: u64 = 0x33;
+
+/// What came of a sample's wish for a watch.
+pub(super) enum Arming {
+    /// The arbiter granted none, or the use is not known.
+    None,
+    /// This watch, for this use of the window (`None`: the sample's own access), and its companions.
+    Armed(u64, Option<usize>, Vec<u64>),
+    /// The kernel refused the debug register.
+    Refused(Box<Watch>, Option<usize>),
+}
+
+/// A use that shall be watched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    /// The word.
+    word: u64,
+    /// Executed instructions that touch it before the use.
+    earlier: u32,
+    /// One of these is the use's own: its intervals are not all alike (`rules::behind_reuse`).
+    repeats: bool,
+    /// Which use of the window it is; `None`: the sample's own access.
+    of_use: Option<usize>,
+    /// Other words of its line.
+    companions: [Option<u64>; COMPANIONS],
+    /// That the stop was left for it, and not taken for a gauge.
+    chance: f64,
+}
+
+impl Wish {
+    /// One of the words of a sample's own access, each with the same chance, by the sample's own
+    /// entropy: the clock is nanosecond-grained.
+    pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
+        let words = access.words().count() as u64;
+        let word = access.words().nth((record.sequence >> 14).checked_rem(words)? as usize)?;
+        let companions = [None; COMPANIONS];
+        Some(Self { word, earlier: 0, repeats: false, of_use: None, companions, chance: 1.0 })
+    }
+}
+
+impl From<Candidate> for Wish {
+    fn from(candidate: Candidate) -> Self {
+        let Candidate { index, word, earlier, repeats, companions } = candidate;
+        Self { word, earlier, repeats, of_use: Some(index), companions, chance: 1.0 }
+    }
+}
+
+/// From a stop to the moment at which this thread, which waits for it, runs: at most, but for a
+/// machine that takes its CPUs away.
+const WAKING_NS: u64 = 150_000;
+
+impl Capture {
+    /// Answers one report of `waitpid`.
+    pub(super) fn on_status(&mut self, tid: u32, status: Status) {
+        match status {
+            Status::Ended(status) => self.on_end(tid, status),
+            Status::Signal(signal) => match self.our_stop(tid, signal) {
+                Some(sequence) => self.on_our_stop(tid, sequence),
+                None if signal == libc::SIGTRAP && is_stray_trap(tid) => {
+                    add(&self.costs.stray_traps, 1);
+                    self.resume(tid, 0);
+                }
+                None => self.on_foreign_signal(tid, signal),
+            },
+            Status::Event(event, signal) => self.on_event(tid, event, signal),
+        }
+    }
+
+    /// Ours is a signal from the kernel, with the number that the newest sample of this thread
+    /// chose, once a sample: the kernel itself sends `SIGURG` for a socket and `SIGWINCH` for a
+    /// terminal. Returns the sample's sequence.
+    fn our_stop(&self, tid: u32, signal: i32) -> Option<u64> {
+        let thread = self.members.threads.get(&tid)?;
+        let candidate = rules::STOP_SIGNALS.contains(&(signal as u32));
+        if !candidate || ptrace::signal_code(tid).ok() != Some(SI_KERNEL) {
+            return None;
+        }
+        let (sequence, asked) = match &thread.awaited {
+            Some(awaited) => (awaited.0.sequence, awaited.0.signal),
+            // The sample's record was lost in a full ring; the kernel side still knows that it asked.
+            None => self.kernel.newest_stop(tid)?,
+        };
+        (asked == signal as u32 && sequence != thread.served).then_some(sequence)
+    }
+
+    /// The thread stands at the sampled instruction: find its next access, arm, resume.
+    fn on_our_stop(&mut self, tid: u32, sequence: u64) {
+        let awaited = self.members.threads.get_mut(&tid).and_then(|thread| {
+            thread.served = sequence;
+            thread.awaited.take()
+        });
+        let Some(awaited) = awaited else {
+            self.resume(tid, 0);
+            return;
+        };
+        let (record, stack) = *awaited;
+        let woken_ns = self.stopped_for(&record);
+        let regs = ptrace::registers(tid);
+        if let Ok(regs) = &regs {
+            add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
+        }
+        let in_time = self.left_of_stop(&record) > 0;
+        add(&self.costs.late_stops, u64::from(!in_time));
+        // Taken out, so that the window can be read while everything else is used.
+        let mut windows = self.windows.take();
+        let taken = match (&regs, &mut windows) {
+            (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
+            _ => None,
+        };
+        let looked_ns = self.stopped_for(&record);
+        let (mut access, wish) = match (&taken, &regs) {
+            (_, Err(_)) => (Err("thread gone"), None),
+            // What it is, is read after the resume.
+            (Some(taken), _) if taken.has_accesses() => {
+                (Err("stopped too late"), taken.candidate.map(Wish::from))
+            }
+            (_, Ok(regs)) => {
+                let found = find_use(&record, &registers(regs));
+                let wish = found.ok().and_then(|access| Wish::of(&record, &access));
+                (found.map(|access| model_access(&access)), wish)
+            }
+        };
+        let starter = PerfEvent::starter(tid).ok().filter(|_| in_time);
+        self.end_waiting(record.header.tgid);
+        let gauge = taken.as_ref().and_then(|taken| self.gaugeable(&record, taken));
+        let share = self.gauge.share();
+        let armed = match (gauge, wish) {
+            _ if !in_time => Arming::None,
+            (Some(words), _) if self.random.f64() < share && self.may_slow_strings() => {
+                self.arm_gauge(&record, words, starter.as_ref());
+                Arming::None
+            }
+            (gauge, Some(wish)) => {
+                let chance = if gauge.is_some() { 1.0 - share } else { 1.0 };
+                self.arm(&record, tid, Wish { chance, ..wish }, starter.as_ref())
+            }
+            _ => Arming::None,
+        };
+        let wanted = match &taken {
+            Some(_) => self.start_meter(tid, &record, starter.as_ref()),
+            None => None,
+        };
+        drop(starter);
+        let armed_ns = self.stopped_for(&record);
+        let threads = &self.members.threads;
+        let is_alone = threads.len() == 1;
+        let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
+        let mut place = std::mem::take(&mut self.place);
+        // Behind the resume it goes on, and we may not for a while.
+        let mut stopped_ns = 0;
+        place.hand_back(record.header.cpu, is_alone, may_wait, || {
+            stopped_ns = self.stopped_for(&record);
+            self.resume(tid, 0);
+        });
+        self.place = place;
+        tracing::trace!(cpu = record.header.cpu, woken_ns, looked_ns, armed_ns, stopped_ns, "stop");
+        add(&self.costs.stop_ns, stopped_ns);
+        add(&self.costs.stops, 1);
+        self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
+        let window = taken.map(|taken| Box::new(taken.finish(wanted, &self.settings.code)));
+        if let (Some(window), Some(windows)) = (&window, &mut windows) {
+            tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");
+            self.weigh_choice(window, &armed);
+            access = window.first.map_or(access, Ok);
+            windows.tend(record.header.tgid, window, sys::monotonic_ns());
+        }
+        self.windows = windows;
+        if !in_time {
+            access = access.and(Err("stopped too late"));
+        }
+        let fs_base = regs.as_ref().ok().map(|regs| regs.fs_base);
+        // The other threads are armed while this one runs again: nobody waits for them.
+        self.tell_sample(
+            SampleEvent { record, stack, held: true, fs_base, access, watches: Vec::new(), window },
+            armed,
+        );
+    }
+
+    /// For how long the thread of a sample stands. It stops at the sample, unless another thread
+    /// takes its CPU before it is back in user mode: then it stops when its turn comes again, and
+    /// we are woken by that.
+    fn stopped_for(&self, record: &SampleRecord) -> u64 {
+        let since_ns = record.header.time_ns.max(self.woken_ns.saturating_sub(WAKING_NS));
+        sys::monotonic_ns().saturating_sub(since_ns)
+    }
+
+    /// Time that the stop of a sample may still take.
+    pub(super) fn left_of_stop(&self, record: &SampleRecord) -> u64 {
+        self.settings.max_stop_ns.saturating_sub(self.stopped_for(record))
+    }
+
+    /// Tells a sample and, if it was granted a watch, arms that in the other threads.
+    pub(super) fn tell_sample(&mut self, mut sample: SampleEvent, armed: Arming) {
+        let tid = sample.record.header.tid;
+        match &armed {
+            Arming::None => {}
+            Arming::Armed(id, of_use, companions) => {
+                sample.watches.extend(std::iter::once(id).chain(companions).map(|id| (*id, *of_use)));
+            }
+            Arming::Refused(watch, of_use) => sample.watches.push((watch.id, *of_use)),
+        }
+        self.tell(Event::Sample(Box::new(sample)));
+        match armed {
+            Arming::None => {}
+            Arming::Armed(id, ..) => self.arm_siblings(id, tid),
+            Arming::Refused(watch, _) => {
+                let now = watch.armed_ns;
+                self.end_watch(*watch, 1.0, now, EndOutcome::Refused);
+            }
+        }
+    }
+
+    /// Ends the watches of a process that have had their reuse for so long that a touch behind it
+    /// would not count any more: they were in before the arbiter's next decisions, which must not
+    /// change their weight.
+    pub(super) fn end_waiting(&mut self, tgid: u32) {
+        let now_ns = sys::monotonic_ns();
+        let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+        let is_over = |watch: &mut Watch| {
+            let reuse = watch.reused.as_ref().map(|(reuse, _)| reuse.trap.record.header.time_ns);
+            reuse.is_some_and(|then_ns| now_ns.saturating_sub(then_ns) > rules::NEAR_NS)
+        };
+        let over: Vec<u64> = process
+            .watched
+            .values()
+            .copied()
+            .filter(|id| self.watches.get_mut(*id).is_some_and(is_over))
+            .collect();
+        for id in over {
+            self.end_unseen(id, now_ns);
+        }
+    }
+
+    /// Arms a watch for a use if the arbiter grants it; in a stopped thread with its `starter`.
+    pub(super) fn arm(
+        &mut self,
+        record: &SampleRecord,
+        owner: u32,
+        wish: Wish,
+        starter: Option<&PerfEvent>,
+    ) -> Arming {
+        self.try_arm(record, owner, wish, starter).unwrap_or(Arming::None)
+    }
+
+    fn try_arm(
+        &mut self,
+        record: &SampleRecord,
+        owner: u32,
+        wish: Wish,
+        starter: Option<&PerfEvent>,
+    ) -> Option<Arming> {
+        let Wish { word: address, earlier, repeats, of_use, companions, chance } = wish;
+        let tgid = record.header.tgid;
+        self.end_companions(tgid, || EndOutcome::Replaced);
+        if !self.may_watch(owner) {
+            add(&self.costs.unguarded, 1);
+            return None;
+        }
+        self.end_waiting(tgid);
+        if !self.may_slow_strings() {
+            add(&self.costs.unaffordable, 1);
+            return None;
+        }
+        let process = self.members.processes.get_mut(&tgid)?;
+        if process.watched.contains_key(&address) {
+            add(&self.costs.watched_already, 1);
+            return None;
+        }
+        let id = self.watches.next_id();
+        let decision = process.arbiter.offer(ArbiterKey(id));
+        let alive = process.threads.len() as u32;
+        let evicted =
+            decision.evict.and_then(|ended| Some((self.watches.remove(ended.id.0)?, ended.p_survive)));
+        // The register must be free before it is taken again; the books are closed after the resume.
+        if let Some((watch, p_survive)) = evicted {
+            self.end_watch(watch, p_survive, sys::monotonic_ns(), EndOutcome::Replaced);
+        }
+        if !decision.arm {
+            return None;
+        }
+        add(&self.costs.armed, 1);
+        let mut watch =
+            // Only a thread that stands still is known to make the next use.
+            Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
+        (watch.no_turns, watch.user_only) = (repeats, self.settings.user_only);
+        watch.p_arm = decision.p_arm * chance;
+        watch.threads_alive = alive;
+        watch.armed_ns = sys::monotonic_ns();
+        let announced = self.kernel.add_watch(watch.key(), watch.state());
+        let armed =
+            announced.and_then(|()| Ok(watch.arm_in(owner, earlier + 2, self.programs.fd(), starter)?));
+        let process = self.members.processes.get_mut(&tgid)?;
+        if let Err(error) = armed {
+            tracing::debug!("watch refused in thread {owner}: {error:#}");
+            process.arbiter.refused(ArbiterKey(id));
+            let is_gone = error.chain().any(|cause| {
+                let cause = cause.downcast_ref::<std::io::Error>();
+                cause.and_then(std::io::Error::raw_os_error) == Some(libc::ESRCH)
+            });
+            if is_gone {
+                // It was killed in the stop: no register was refused.
+                self.costs.armed.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                self.kernel.remove_watch(&watch.key());
+                return None;
+            }
+            return Some(Arming::Refused(Box::new(watch), of_use));
+        }
+        process.watched.insert(address, id);
+        if alive > 1 {
+            watch.process_cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
+        }
+        let held = watch.owner != 0;
+        self.watches.insert(watch);
+        self.note_armed(tgid);
+        let companions = if held { self.arm_companions(id, owner, companions, starter) } else { Vec::new() };
+        Some(Arming::Armed(id, of_use, companions))
+    }
+
+    /// Watches other words of the same line with the registers that nobody has, until the process'
+    /// next sample needs them: the first of all touches is the line's reuse. In the owner alone;
+    /// best effort.
+    fn arm_companions(
+        &mut self,
+        follows: u64,
+        owner: u32,
+        words: [Option<u64>; COMPANIONS],
+        starter: Option<&PerfEvent>,
+    ) -> Vec<u64> {
+        let mut armed = Vec::new();
+        let Some(watch) = self.watches.get_mut(follows) else { return armed };
+        let (tgid, p_arm, word) = (watch.tgid, watch.p_arm, watch.address);
+        for address in words.into_iter().flatten() {
+            let Some(process) = self.members.processes.get(&tgid) else { break };
+            if process.arbiter.granted() + armed.len() >= process.arbiter.owned() {
+                break;
+            }
+            if process.watched.contains_key(&address) {
+                continue;
+            }
+            let mut watch = Watch::new(self.watches.next_id(), tgid, address, 0, owner);
+            (watch.follows, watch.p_arm) = (Some(Followed { id: follows, word }), p_arm);
+            watch.user_only = self.settings.user_only;
+            watch.threads_alive = process.threads.len() as u32;
+            watch.armed_ns = sys::monotonic_ns();
+            let id = watch.id;
+            if !self.arm_beside(watch, 1, starter) {
+                break;
+            }
+            add(&self.costs.armed, 1);
+            armed.push(id);
+        }
+        armed
+    }
+
+    /// Arms a watch in its owner for so many traps, with a register that the arbiter has left;
+    /// false where the kernel refuses.
+    pub(super) fn arm_beside(&mut self, mut watch: Watch, traps: u32, starter: Option<&PerfEvent>) -> bool {
+        let announced = self.kernel.add_watch(watch.key(), watch.state());
+        if let Err(error) =
+            announced.and_then(|()| Ok(watch.arm_in(watch.owner, traps, self.programs.fd(), starter)?))
+        {
+            tracing::debug!("no further watch in thread {}: {error:#}", watch.owner);
+            self.kernel.remove_watch(&watch.key());
+            return false;
+        }
+        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+            process.watched.insert(watch.address, watch.id);
+        }
+        let tgid = watch.tgid;
+        self.watches.insert(watch);
+        self.note_armed(tgid);
+        true
+    }
+
+    /// Ends what still waits beside the watches of a process, and its gauge.
+    pub(super) fn end_companions(&mut self, tgid: u32, outcome: fn() -> EndOutcome) {
+        for id in self.watches.companions(tgid) {
+            if let Some(watch) = self.watches.remove(id) {
+                self.end_watch(watch, 1.0, sys::monotonic_ns(), outcome());
+            }
+        }
+    }
+
+    /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.
+    fn may_watch(&self, tid: u32) -> bool {
+        self.settings.watch_unheld || self.members.threads.get(&tid).is_some_and(|thread| thread.held)
+    }
+
+    /// Arms a watch in the other threads of the process: the reuse may be theirs.
+    fn arm_siblings(&mut self, id: u64, owner: u32) {
+        let Some(tgid) = self.watches.get_mut(id).map(|watch| watch.tgid) else { return };
+        let mut siblings = self.members.siblings(tgid, owner, super::SIBLINGS);
+        siblings.retain(|tid| self.may_watch(*tid));
+        let Some(watch) = self.watches.get_mut(id) else { return };
+        // Without a stop, the use too may be anybody's.
+        let traps = if watch.owner == 0 { 2 } else { 1 };
+        for tid in siblings {
+            if let Err(error) = watch.arm_in(tid, traps, self.programs.fd(), None) {
+                tracing::trace!("not armed in thread {tid}: {error}");
+            }
+        }
+    }
+
+    /// A signal of the program: deliver it. Where they are so many that the stops cost too much,
+    /// let the thread go.
+    fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
+        add(&self.costs.foreign_stops, 1);
+        if !self.members.threads.contains_key(&tid) {
+            // Not in our books: a thread that was born while we were about to end.
+            let _ = ptrace::detach(tid, signal);
+            return;
+        }
+        match self.imposes_too_much(tid) {
+            true => self.release(tid, signal, "its own signals would make every stop costly"),
+            false => self.resume(tid, signal),
+        }
+    }
+
+    fn release(&mut self, tid: u32, signal: i32, reason: &str) {
+        self.kernel.unhold(tid);
+        if !self.settings.watch_unheld {
+            self.watches.iter_mut().for_each(|watch| watch.disarm_in(tid));
+        }
+        if let Err(error) = ptrace::detach(tid, signal) {
+            tracing::debug!("thread {tid} not released: {error}");
+            self.resume(tid, signal);
+            return;
+        }
+        if let Some(thread) = self.members.threads.get_mut(&tid) {
+            (thread.held, thread.announces_births) = (false, false);
+            thread.settling_since_ns = Some(sys::monotonic_ns() + REST_NS);
+        }
+        self.tell(Event::ThreadReleased { tid, reason: reason.to_owned() });
+    }
+
+    fn on_event(&mut self, tid: u32, event: i32, signal: i32) {
+        match event {
+            libc::PTRACE_EVENT_STOP => match signal {
+                libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => {
+                    // The program was stopped by somebody: it stays so, and SIGCONT will wake it.
+                    let _ = ptrace::listen(tid);
+                }
+                _ => self.on_birth(tid),
+            },
+            libc::PTRACE_EVENT_EXEC => self.on_exec(tid),
+            _ => self.on_parent_of_birth(tid),
+        }
+    }
+
+    /// The parent's half of a birth. Where births are so many that they cost too much, they are
+    /// read from the ring from now on, and the newborn are seized while they run, if they live for
+    /// long enough.
+    fn on_parent_of_birth(&mut self, tid: u32) {
+        add(&self.costs.birth_stops, 1);
+        if self.imposes_too_much(tid)
+            && ptrace::ignore_births(tid).is_ok()
+            && let Some(thread) = self.members.threads.get_mut(&tid)
+        {
+            thread.announces_births = false;
+        }
+        self.resume(tid, 0);
+    }
+
+    /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have
+    /// a start time.
+    fn charge_imposed_stop(&self) -> u64 {
+        let stops = get(&self.costs.stops).max(1);
+        let cost_ns =
+            (get(&self.costs.stop_ns) / stops).clamp(IMPOSED_STOP_MIN_NS, self.settings.max_stop_ns);
+        add(&self.costs.imposed_ns, cost_ns);
+        cost_ns
+    }
+
+    /// Charges an imposed stop to the thread; true when such stops take more than half of the budget.
+    fn imposes_too_much(&mut self, tid: u32) -> bool {
+        let cost_ns = self.charge_imposed_stop();
+        let allowed_ns = (self.settings.budget * 0.5e9) as u64;
+        let now = sys::monotonic_ns();
+        self.members
+            .threads
+            .get_mut(&tid)
+            .is_some_and(|thread| thread.imposed.exceeds(now, cost_ns, allowed_ns))
+    }
+
+    /// A new thread stands before its first instruction: it enters the books and is armed before it runs.
+    fn on_birth(&mut self, tid: u32) {
+        if !self.members.threads.contains_key(&tid)
+            && let Ok(status) = proc::status(tid)
+        {
+            self.charge_imposed_stop();
+            add(&self.costs.birth_stops, 1);
+            self.adopt(status.tgid, tid, Holding::Held);
+            let is_shared = |watch: &&mut Watch| watch.tgid == status.tgid && !watch.is_gauge;
+            for watch in self.watches.iter_mut().filter(is_shared) {
+                watch.threads_alive += 1;
+                if let Err(error) = watch.arm_in(tid, 1, self.programs.fd(), None) {
+                    tracing::trace!("not armed in new thread {tid}: {error}");
+                }
+            }
+        }
+        self.resume(tid, 0);
+    }
+
+    /// The process runs another program, which is let go until it has settled.
+    fn on_exec(&mut self, tid: u32) {
+        self.become_another_program(tid);
+        if let Err(error) = ptrace::detach(tid, 0) {
+            tracing::debug!("thread {tid} not released: {error}");
+        }
+    }
+
+    fn on_end(&mut self, tid: u32, status: i32) {
+        if self.heartbeat.watchdog() == tid {
+            self.lose_watchdog();
+            return;
+        }
+        // Before anything else, for its parent may take leave of it now.
+        if let Some(thread) = self.members.threads.get(&tid)
+            && let Some(process) = self.members.processes.get_mut(&thread.tgid)
+        {
+            process.cpu_ns = process.cpu_ns.max(sys::process_cpu_ns(thread.tgid).unwrap_or(0));
+        }
+        self.forget_thread(tid);
+        if self.launched == Some(tid) {
+            self.launched = None;
+            self.tell(Event::CommandEnded(status));
+        }
+        self.tell_if_alone();
+    }
+
+    /// Takes a dead thread out of the books, and its process with the last one.
+    pub(super) fn forget_thread(&mut self, tid: u32) {
+        self.give_up_again(tid);
+        let Some(thread) = self.members.remove(tid) else { return };
+        self.kernel.unhold(tid);
+        if let Some(awaited) = thread.awaited {
+            add(&self.costs.missed_stops, 1);
+            self.tell_unheld_sample(*awaited, "thread ended before its stop");
+        }
+        for watch in self.watches.iter_mut() {
+            watch.disarm_in(tid);
+        }
+        self.kernel.remove_meter(tid);
+        if let Some(place) = thread.counted {
+            self.places.end(&mut self.kernel, tid, place);
+        }
+        self.tell(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
+        if self.members.is_empty(thread.tgid) && !self.unmet.has_process(thread.tgid) {
+            self.end_process(thread.tgid, 0);
+        }
+    }
+
+    /// All threads of a process have ended; it is known to have used so much CPU time.
+    pub(super) fn end_process(&mut self, tgid: u32, cpu_ns: u64) {
+        self.end_process_watches(tgid);
+        self.forget_windows(tgid);
+        let process = self.members.processes.remove(&tgid);
+        // Of whom nobody knew more was born during the trace.
+        let (known_ns, is_newborn) =
+            process.map_or((0, true), |process| (process.cpu_ns, process.is_newborn));
+        self.note_end(tgid, known_ns.max(cpu_ns), is_newborn);
+        if let Some(heap) = &self.settings.heap {
+            heap.ended(tgid, sys::monotonic_ns());
+        }
+        self.kernel.remove_target(tgid);
+        self.heartbeat.forget(tgid);
+    }
+
+    /// What a process used, for the controller.
+    fn note_end(&mut self, pid: u32, known_ns: u64, is_newborn: bool) {
+        let cpu_ns = known_ns.max(sys::process_cpu_ns(pid).unwrap_or(0));
+        self.ended.push(Ended { pid, cpu_ns, is_newborn });
+        // Whoever holds it may be without a CPU: then with the next one.
+        if let Ok(mut ended) = self.costs.ended.try_lock() {
+            ended.append(&mut self.ended);
+        }
+    }
+
+    /// Says so when the last target is gone.
+    pub(super) fn tell_if_alone(&self) {
+        // The end of the launched command is reported with its status.
+        let is_alone = self.members.threads.is_empty() && self.unmet.is_empty();
+        if self.had_targets && self.launched.is_none() && is_alone {
+            self.tell(Event::NoTargets);
+        }
+    }
+
+    pub(super) fn tell_unheld_sample(&self, (record, stack): (SampleRecord, Vec<u8>), why: &'static str) {
+        self.tell(Event::Sample(Box::new(SampleEvent {
+            record,
+            stack,
+            held: false,
+            fs_base: None,
+            access: Err(why),
+            watches: Vec::new(),
+            window: None,
+        })));
+    }
+
+    /// Samples whose stop never came are told as they are.
+    pub(super) fn flush_awaited(&mut self) {
+        let awaited: Vec<_> =
+            self.members.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
+        for sample in awaited {
+            add(&self.costs.missed_stops, 1);
+            self.tell_unheld_sample(*sample, "trace ended before its stop");
+        }
+    }
+
+    fn resume(&self, tid: u32, signal: i32) {
+        if let Err(error) = ptrace::resume(tid, signal) {
+            // Killed in the stop: its end is reported next.
+            tracing::debug!("thread {tid} not resumed: {error}");
+        }
+    }
+}
+
+/// Whether a thread is about to get `SIGTRAP` for a trap of ours that lost its cause, and would die of it.
+///
+/// In a virtual machine the host may lose the guest's debug status between the trap and the
+/// handler's look at it (KVM before Linux 6.14, as far as we can tell: the host could not be looked
+/// into). The kernel then takes the watchpoint's trap for an `INT1` of the program
+/// (`exc_debug_user` in arch/x86/kernel/traps.c). Measured here: about one trap in 36,000. A real
+/// `INT1` stands before the instruction pointer, or at it: some hosts with AMD processors do not go
+/// on behind it, and a program that does that by itself in its handler would trap for ever.
+fn is_stray_trap(tid: u32) -> bool {
+    let Ok(registers) = ptrace::registers(tid) else { return false };
+    let is_other = |at| ptrace::code_byte(tid, at).is_ok_and(|byte| byte != INT1);
+    ptrace::signal_code(tid).is_ok_and(|code| code == TRAP_WITHOUT_STATUS)
+        && is_other(registers.rip.wrapping_sub(1))
+        && is_other(registers.rip)
+}
+
+/// Runs the decoder once, so that its tables are in memory before a thread waits for it.
+pub(super) fn warm_up() {
+    // `mov rax, [rsp]`; the answer does not matter.
+    let code = Code { address: 0, bytes: &[0x48, 0x8b, 0x04, 0x24] };
+    std::hint::black_box(first_access(&code, &Registers::default()).ok());
+}
+
+/// The first access at or after the instruction that the registers point to, if it is one that a
+/// watchpoint can cover.
+pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
+    watchable(next_access(record, registers)?)
+}
+
+/// The access that the hardware sampled, some instructions before the interrupt. Of its instruction
+/// only size and direction are taken, for the registers are those of the interrupt.
+pub(super) fn sampled_access(
+    record: &SampleRecord,
+    interrupted: Registers,
+) -> Result<KnownAccess, &'static str> {
+    let access = next_access(record, &Registers { rip: record.accessed_by, ..interrupted })?;
+    if access.ip != record.accessed_by {
+        return Err("no access at the sampled instruction");
+    }
+    watchable(KnownAccess { address: record.address, ..access })
+}
+
+fn next_access(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
+    if record.regs.cs != USER_CODE_64 {
+        return Err("32-bit code");
+    }
+    let bytes = record.code.bytes.get(..record.code.len as usize).unwrap_or_default();
+    if bytes.is_empty() {
+        return Err("code not readable");
+    }
+    first_access(&Code { address: record.code.start, bytes }, registers).map_err(|why| why.phrase())
+}
+
+fn watchable(access: KnownAccess) -> Result<KnownAccess, &'static str> {
+    match (LOWEST_ADDRESS..HIGHEST_ADDRESS).contains(&access.address) {
+        true => Ok(access),
+        false => Err("address outside the program"),
+    }
+}
+
+/// An access as the model has it.
+pub(super) fn model_access(access: &KnownAccess) -> Access {
+    Access { ip: access.ip, address: access.address, size: access.size, kind: kind(access.kind) }
+}
+
+/// Registers as the instruction-set package wants them.
+pub(super) fn registers(regs: &libc::user_regs_struct) -> Registers {
+    registers_of!(regs)
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_common::record::{CODE_BYTES, read_plain};
+
+    use super::*;
+
+    /// A record of a hardware sample, the interrupt some instructions after the access.
+    fn sampled(code: &[u8]) -> SampleRecord {
+        let mut record: SampleRecord = read_plain(&[0; size_of::<SampleRecord>()]).unwrap();
+        (record.address, record.accessed_by) = (0x7000_0040, 0x1000);
+        (record.regs.cs, record.regs.rip) = (USER_CODE_64, 0x1004);
+        (record.code.start, record.code.len) = (0x1000, CODE_BYTES as u32);
+        record.code.bytes[..code.len()].copy_from_slice(code);
+        record
+    }
+
+    #[test]
+    fn a_sampled_access_is_where_the_hardware_says() {
+        // `mov eax, [rbx + 8]`, and what loads into `rbx` afterwards: the registers no longer tell
+        // the address.
+        let record = sampled(&[0x8b, 0x43, 0x08, 0x90, 0x48, 0x8b, 0x1e]);
+        let later = Registers { rip: 0x1004, rsi: 0x7000_1000, rbx: 0x5555_0000, ..Registers::default() };
+        let access = sampled_access(&record, later).unwrap();
+        assert_eq!((access.ip, access.address, access.size), (0x1000, 0x7000_0040, 4));
+        // From where the thread stands the next access is another.
+        let next = find_use(&record, &later).unwrap();
+        assert_eq!((next.ip, next.address, next.size), (0x1004, 0x7000_1000, 8));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_sample_is_no_access() {
+        let later = Registers { rip: 0x1004, ..Registers::default() };
+        // `nop` first: the code has changed, or the instruction pointer is not the access's.
+        let moved = sampled(&[0x90, 0x8b, 0x43, 0x08]);
+        assert_eq!(sampled_access(&moved, later), Err("no access at the sampled instruction"));
+        let kernels = SampleRecord { address: 1 << 63, ..sampled(&[0x8b, 0x43, 0x08]) };
+        assert_eq!(sampled_access(&kernels, later), Err("address outside the program"));
+        let far = SampleRecord { accessed_by: 0x9000, ..sampled(&[0x8b, 0x43, 0x08]) };
+        assert!(sampled_access(&far, later).is_err(), "its code was not copied");
+    }
+}

@@ -1,0 +1,345 @@
+//! What a watch costs besides its traps, and when watches are withdrawn for it.
+//!
+//! While a debug register is armed, some processors carry a repeated string instruction out element
+//! by element: `rep movsb` 36 times slower (`calibrate` measures it; AMD Zen 5 here), whatever it
+//! touches, the kernel's copies of a system call and its clearing of pages included. Cost = lost ×
+//! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a
+//! process with watched words met one, and the CPU time of such processes.
+//!
+//! Watching may go on until that exceeds its part of the budget, and what was saved of it within
+//! some seconds, by an overdraft, which is drawn at random, between very little and seconds of that
+//! part; then every watch is withdrawn, and none is armed before the debt is paid. The end does not
+//! depend on when the watched words would be touched again, so the watches are censored as those
+//! that others replace. Sources of error: the share is one for all traced processes and the whole
+//! trace; what `rep movsb` loses is taken for all string instructions, which is too much for wider
+//! ones.
+
+use std::{collections::HashMap, time::Duration};
+
+use locality_common::{counter, rules};
+
+use super::{
+    engine::Capture,
+    event::{add, get},
+};
+use locality_kernel::sys;
+
+/// Least loss that anything is done about.
+const LEAST_LOST: f64 = 0.3;
+
+/// Its part of the budget.
+const PART: f64 = 0.4;
+
+/// CPU time whose allowance an overdraft is at most, and how many times that is halved at most.
+const OVERDRAFT_S: f64 = 2.5;
+const HALVINGS: f64 = 6.0;
+
+/// CPU time whose allowance may be saved: a tick in a string instruction stands for as much as some
+/// seconds allow.
+const SAVED_S: f64 = 10.0;
+
+/// What is believed before anything was seen: ticks, and those of them in string instructions.
+const BELIEVED: [f64; 2] = [1.0, 0.02];
+
+/// A share of armed time that is lost, below which nobody wakes up for it.
+const LITTLE: f64 = 0.01;
+
+/// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for
+/// less it would not, beside the thread that it watches.
+const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
+
+/// The account of it. Pure: it is told what clocks and counters say.
+#[derive(Debug)]
+pub struct Strings {
+    /// What of the time in a string instruction is lost while a watch is armed, 0 where that is little.
+    lost: f64,
+    /// Share of the targets' CPU time that may be lost.
+    allowed: f64,
+    /// Processes with watched words, and their CPU time up to which it is counted.
+    armed: HashMap<u32, u64>,
+    /// CPU time with watched words.
+    armed_ns: u64,
+    /// What was allowed and not used for so long that it does not count any more.
+    forgone_ns: f64,
+    /// What waking for it cost, and when the thread wakes for it next; 0: not.
+    wakes_ns: u64,
+    due_ns: u64,
+    /// Ticks in it, and those of them in string instructions.
+    ticks: [u64; 2],
+    /// How far the allowance may be exceeded; absent while nothing may be armed.
+    overdraft_ns: Option<f64>,
+}
+
+impl Strings {
+    /// `budget`: share of the targets' CPU time; `lost`: of the time in a string instruction, while
+    /// a watch is armed.
+    pub fn new(budget: f64, lost: f64) -> Self {
+        let lost = if lost < LEAST_LOST { 0.0 } else { lost };
+        Self {
+            lost,
+            allowed: PART * budget,
+            armed: HashMap::new(),
+            armed_ns: 0,
+            forgone_ns: 0.0,
+            wakes_ns: 0,
+            due_ns: 0,
+            ticks: [0; 2],
+            overdraft_ns: None,
+        }
+    }
+
+    /// Whether there is anything to keep account of.
+    pub fn is_needed(&self) -> bool {
+        self.lost > 0.0
+    }
+
+    /// Share of CPU time with watched words that is lost.
+    fn rate(&self) -> f64 {
+        let [ticks, strings] = self.ticks.map(|n| n as f64);
+        self.lost * (strings + BELIEVED[1]) / (ticks + BELIEVED[0])
+    }
+
+    /// CPU time that the targets lost.
+    pub fn cost_ns(&self) -> u64 {
+        // What is believed of them without a tick is no cost yet.
+        let [ticks, strings] = self.ticks.map(|n| n as f64);
+        let seen = self.lost * strings / (ticks + BELIEVED[0]);
+        (seen * self.armed_ns as f64) as u64 + self.wakes_ns
+    }
+
+    /// What may still be lost, of `cpu_ns` CPU time in all.
+    fn left_ns(&self, cpu_ns: u64) -> f64 {
+        let lost_ns = self.rate() * self.armed_ns as f64 + self.wakes_ns as f64;
+        self.allowed * cpu_ns as f64 - lost_ns - self.forgone_ns
+    }
+
+    /// The first word of a process is watched, or time has passed since; at this CPU time of it.
+    fn armed(&mut self, tgid: u32, cpu_ns: u64) {
+        let until_ns = self.armed.entry(tgid).or_insert(cpu_ns);
+        self.armed_ns += cpu_ns.saturating_sub(*until_ns);
+        *until_ns = cpu_ns;
+    }
+
+    /// No word of a process is watched any more.
+    fn disarmed(&mut self, tgid: u32, cpu_ns: u64) {
+        if let Some(until_ns) = self.armed.remove(&tgid) {
+            self.armed_ns += cpu_ns.saturating_sub(until_ns);
+        }
+    }
+
+    /// Whether a word may be watched, with `cpu_ns` CPU time in all; `random`: in 0..1.
+    fn may_arm(&mut self, cpu_ns: u64, random: f64) -> bool {
+        let [most_ns, saved_ns] = [OVERDRAFT_S, SAVED_S].map(|seconds| self.allowed * seconds * 1e9);
+        self.forgone_ns += (self.left_ns(cpu_ns) - saved_ns).max(0.0);
+        let left_ns = self.left_ns(cpu_ns);
+        self.overdraft_ns = match self.overdraft_ns {
+            Some(overdraft_ns) => Some(overdraft_ns).filter(|overdraft_ns| left_ns + overdraft_ns > 0.0),
+            None => (left_ns >= 0.0).then(|| most_ns * (-HALVINGS * random).exp2()),
+        };
+        self.overdraft_ns.is_some()
+    }
+
+    /// How long until what may be lost is lost, by one thread, in whole milliseconds.
+    fn patience(&self, cpu_ns: u64) -> Option<Duration> {
+        let rate = self.rate();
+        (rate > LITTLE && !self.armed.is_empty()).then(|| {
+            let left_ns = self.left_ns(cpu_ns) + self.overdraft_ns.unwrap_or(0.0);
+            whole(Duration::from_nanos((left_ns.max(0.0) / rate) as u64))
+        })
+    }
+}
+
+/// A sleep of about so long.
+fn whole(sleep: Duration) -> Duration {
+    let [shortest, longest] = SLEEPS;
+    Duration::from_millis(sleep.as_millis() as u64).clamp(shortest, longest)
+}
+
+impl Capture {
+    /// Notes that a word of a process is watched.
+    pub(super) fn note_armed(&mut self, tgid: u32) {
+        if self.strings.is_needed()
+            && !self.strings.armed.contains_key(&tgid)
+            && let Ok(cpu_ns) = sys::process_cpu_ns(tgid)
+        {
+            self.strings.armed(tgid, cpu_ns);
+        }
+    }
+
+    /// Notes that no word of a process is watched any more, since this time.
+    pub(super) fn note_disarmed(&mut self, tgid: u32, since_ns: u64) {
+        if self.strings.is_needed() {
+            // Of one that is gone, what was counted last must do.
+            let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
+            // A trap is read a while after it ended the watch; what its threads may have run since
+            // does not count.
+            let process = self.members.processes.get(&tgid);
+            let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
+            let since_ns = sys::monotonic_ns().saturating_sub(since_ns);
+            self.strings.disarmed(tgid, cpu_ns.saturating_sub(threads * since_ns));
+            self.tell_string_cost();
+        }
+    }
+
+    /// For the governor.
+    fn tell_string_cost(&self) {
+        self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Whether string instructions leave room for a watch.
+    pub(super) fn may_slow_strings(&mut self) -> bool {
+        if !self.strings.is_needed() {
+            return true;
+        }
+        let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
+        self.strings.may_arm(cpu_ns, random)
+    }
+
+    /// Keeps the account, and withdraws every watch when they have cost too much. Returns how long
+    /// the thread may sleep.
+    pub(super) fn tend_strings(&mut self) -> Option<Duration> {
+        let due_ns = std::mem::take(&mut self.strings.due_ns);
+        if !self.strings.is_needed() || self.strings.armed.is_empty() {
+            return None;
+        }
+        let now_ns = sys::monotonic_ns();
+        let before_ns = self.strings.armed_ns;
+        let armed: Vec<u32> = self.strings.armed.keys().copied().collect();
+        for tgid in &armed {
+            if let Ok(cpu_ns) = sys::process_cpu_ns(*tgid) {
+                self.strings.armed(*tgid, cpu_ns);
+            }
+        }
+        let has_run = self.strings.armed_ns > before_ns;
+        if due_ns != 0 && now_ns >= due_ns && has_run {
+            self.strings.wakes_ns += self.settings.tick_cost_ns;
+        }
+        self.strings.ticks = [counter::ARMED_TICKS, counter::ARMED_STRING_TICKS].map(|index| {
+            let now = self.kernel.counter(index).unwrap_or(0);
+            now.saturating_sub(self.before[index as usize])
+        });
+        self.tell_string_cost();
+        tracing::trace!(ticks = ?self.strings.ticks, armed_ns = self.strings.armed_ns, cost_ns = self.strings.cost_ns(), overdraft_ns = ?self.strings.overdraft_ns, "strings");
+        let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
+        if !self.strings.may_arm(cpu_ns, random) {
+            armed.iter().for_each(|tgid| self.withdraw(*tgid));
+        }
+        let patience = self.strings.patience(cpu_ns)?;
+        armed.iter().for_each(|tgid| self.end_waiting(*tgid));
+        // Nobody is slowed who does not run.
+        let patience = if has_run { patience.min(self.until_waited(now_ns)) } else { SLEEPS[1] };
+        self.strings.due_ns = now_ns + patience.as_nanos() as u64;
+        Some(patience)
+    }
+
+    /// Ends all watches of a process as if others took their place.
+    fn withdraw(&mut self, tgid: u32) {
+        let ids: Vec<u64> = self
+            .members
+            .processes
+            .get(&tgid)
+            .into_iter()
+            .flat_map(|process| process.watched.values().copied())
+            .collect();
+        for id in ids {
+            let is_cut = self
+                .watches
+                .get_mut(id)
+                .is_some_and(|watch| watch.follows.is_none() && !watch.is_gauge && watch.reused.is_none());
+            add(&self.costs.withdrawn, u64::from(is_cut));
+            self.end_unseen(id, sys::monotonic_ns());
+        }
+        // Also where its last watch went with a thread.
+        self.note_disarmed(tgid, sys::monotonic_ns());
+    }
+
+    /// Forgets what is watched: no thread is traced any more.
+    pub(super) fn end_strings(&mut self) {
+        self.strings.armed.clear();
+    }
+
+    /// How long until a watch has waited long enough for a touch behind its reuse.
+    fn until_waited(&mut self, now_ns: u64) -> Duration {
+        let waits = self.watches.iter_mut().filter_map(|watch| {
+            let (reuse, _) = watch.reused.as_ref()?;
+            Some((reuse.trap.record.header.time_ns + rules::NEAR_NS).saturating_sub(now_ns))
+        });
+        waits.min().map_or(SLEEPS[1], |ns| whole(Duration::from_nanos(ns)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Watches all the time that it may for so long; returns the shares of CPU time that were lost
+    /// and watched.
+    fn follow(share: f64, lost: f64, seconds: u64) -> (f64, f64) {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut strings = Strings::new(0.01, lost);
+        let (mut told_ns, mut left) = (0, [0.0; 2]);
+        for ms in 0..seconds * 1000 {
+            let cpu_ns = ms * MS;
+            if ms % 100 == 0 {
+                told_ns = cpu_ns;
+            }
+            match strings.may_arm(told_ns, random.f64()) {
+                true => strings.armed(1, cpu_ns),
+                false => strings.disarmed(1, cpu_ns),
+            }
+            if ms % 20 == 0 && strings.armed.contains_key(&1) {
+                left[0] += 1.0;
+                left[1] += share;
+                strings.ticks = left.map(|n: f64| n as u64);
+            }
+        }
+        let all_ns = (seconds * 1000 * MS) as f64;
+        (share * lost * strings.armed_ns as f64 / all_ns, strings.armed_ns as f64 / all_ns)
+    }
+
+    #[test]
+    fn what_string_instructions_lose_stays_within_its_part_of_the_budget() {
+        for share in [0.9, 0.3, 0.05] {
+            let (lost, watched) = follow(share, 0.97, 60);
+            assert!((0.0015..0.0055).contains(&lost), "{share}: {lost} of {watched}");
+        }
+    }
+
+    #[test]
+    fn who_copies_little_is_watched_all_the_time() {
+        let (_, watched) = follow(0.002, 0.97, 60);
+        assert!(watched > 0.9, "{watched}");
+        assert!(!Strings::new(0.01, 0.1).is_needed(), "no account is kept where little is lost");
+    }
+
+    #[test]
+    fn overdrafts_are_of_many_lengths() {
+        let overdraft_ns = |random| {
+            let mut strings = Strings::new(0.01, 0.97);
+            assert!(strings.may_arm(0, random));
+            strings.overdraft_ns.unwrap()
+        };
+        assert_eq!(overdraft_ns(0.0), 10e6);
+        assert!((overdraft_ns(1.0) - 10e6 / 64.0).abs() < 1.0);
+    }
+
+    /// Sleep is as long as the rest lasts.
+    #[test]
+    fn the_capture_thread_wakes_when_the_rest_is_used_up() {
+        let mut strings = Strings::new(0.01, 0.97);
+        assert!(strings.may_arm(0, 0.0));
+        assert_eq!(strings.patience(0), None, "nothing is armed");
+        strings.armed(1, 0);
+        strings.ticks = [98, 98];
+        // 10 ms may be lost, .95 of each.
+        let patience = strings.patience(0).unwrap();
+        assert!((10_000..11_500).contains(&patience.as_micros()), "{patience:?}");
+        strings.armed(1, 9 * MS);
+        assert!(strings.patience(0).unwrap() < Duration::from_millis(2));
+        strings.armed(1, 12 * MS);
+        assert!(!strings.may_arm(0, 0.0));
+        assert_eq!(strings.patience(0).unwrap(), SLEEPS[0]);
+    }
+}

@@ -1,0 +1,199 @@
+//! The armed watchpoints: perf events in threads, and the entry in the kernel's watch map.
+//!
+//! A watch is announced in the map before its first event is armed and forgotten after the last is
+//! closed, so that a trap always finds what it belongs to. Not here: who gets a register
+//! (`locality_analysis::arbiter`).
+
+use std::{collections::HashMap, io, os::fd::BorrowedFd};
+
+use locality_common::{
+    record::{WatchKey, WatchState},
+    rules::phase,
+};
+
+use super::{
+    event::{Reuse, Trap},
+    touches::Ours,
+};
+use locality_kernel::perf::Event as PerfEvent;
+
+/// Bytes that one watchpoint covers.
+pub const WATCH_BYTES: u8 = 8;
+
+/// The watch that a companion belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct Followed {
+    /// Its number.
+    pub id: u64,
+    /// Its word.
+    pub word: u64,
+}
+
+/// Most touches by the kernel that a watch passes over; the next one ends it, without a reuse. Each
+/// costs a trap, and where the kernel copies byte by byte a copied word has eight.
+const PASSES: u64 = 64;
+
+/// One armed watch.
+#[derive(Debug)]
+pub struct Watch {
+    /// Number, unique in the run.
+    pub id: u64,
+    /// Its process.
+    pub tgid: u32,
+    /// Watched word.
+    pub address: u64,
+    /// Executed instructions of the owner that touch the word before the use.
+    pub earlier: u32,
+    /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
+    pub owner: u32,
+    /// No later interval of two instructions that take turns may take the place of that to the
+    /// reuse; of one instruction only one that is alike.
+    pub no_turns: bool,
+    /// Touches by the kernel are passed over.
+    pub user_only: bool,
+    /// What the traps of those took.
+    pub passed_ns: u64,
+    /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
+    pub follows: Option<Followed>,
+    /// It tells what a trap costs (`gauge`), and nothing of the program.
+    pub is_gauge: bool,
+    /// Monotonic clock.
+    pub armed_ns: u64,
+    /// Chance of being armed.
+    pub p_arm: f64,
+    /// CPU time of the process when it was armed, for reuses in another thread.
+    pub process_cpu_ns: u64,
+    /// Threads alive when it was armed.
+    pub threads_alive: u32,
+    /// Threads in which it was ever armed.
+    pub threads_armed: u32,
+    /// The use, once it trapped, and what we had taken of the thread then.
+    pub used: Option<(Box<Trap>, Ours)>,
+    /// The reuse, where touches behind it are waited for, and the same.
+    pub reused: Option<(Reuse, Ours)>,
+    /// Behind that, the next touch by the instruction of the use, where it is not that of the reuse.
+    pub used_again: Option<(Box<Trap>, Ours)>,
+    events: Vec<(u32, PerfEvent)>,
+}
+
+impl Watch {
+    /// A watch without events.
+    pub fn new(id: u64, tgid: u32, address: u64, earlier: u32, owner: u32) -> Self {
+        Self {
+            id,
+            tgid,
+            address,
+            earlier,
+            owner,
+            no_turns: false,
+            user_only: false,
+            passed_ns: 0,
+            follows: None,
+            is_gauge: false,
+            armed_ns: 0,
+            p_arm: 1.0,
+            process_cpu_ns: 0,
+            threads_alive: 1,
+            threads_armed: 0,
+            used: None,
+            reused: None,
+            used_again: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Whether it waits for a touch behind the use that the watch of this number sees.
+    pub fn is_behind(&self, id: u64) -> bool {
+        self.follows.is_some_and(|followed| followed.id == id)
+    }
+
+    /// Key of the kernel's watch map.
+    pub fn key(&self) -> WatchKey {
+        WatchKey { address: self.address, tgid: self.tgid, reserved: 0 }
+    }
+
+    /// Value of the kernel's watch map when the watch is armed.
+    pub fn state(&self) -> WatchState {
+        WatchState {
+            watch: self.id,
+            phase: match (self.follows, self.earlier) {
+                (Some(_), _) => phase::USED,
+                (None, 0) => phase::ARMED,
+                (None, earlier) => phase::EARLIER + u64::from(earlier),
+            },
+            owner_tid: self.owner,
+            no_turns: u32::from(self.no_turns),
+            follows: self.follows.map_or(0, |followed| followed.word),
+            passes: if self.user_only { PASSES } else { 0 },
+            ..WatchState::default()
+        }
+    }
+
+    /// Arms it in a thread until `traps` traps were counted, at once or with a stopped thread's `starter`.
+    pub fn arm_in(
+        &mut self,
+        tid: u32,
+        traps: u32,
+        program: BorrowedFd<'_>,
+        starter: Option<&PerfEvent>,
+    ) -> io::Result<()> {
+        let event = PerfEvent::watchpoint(tid, self.address, WATCH_BYTES, starter)?;
+        event.set_program(program)?;
+        event.enable_for(traps)?;
+        self.events.push((tid, event));
+        self.threads_armed += 1;
+        Ok(())
+    }
+
+    /// Disarms it in one thread.
+    pub fn disarm_in(&mut self, tid: u32) {
+        self.events.retain(|(in_tid, _)| *in_tid != tid);
+    }
+
+    /// Disarms it everywhere.
+    pub fn disarm(&mut self) {
+        self.events.clear();
+    }
+}
+
+/// Live watches by number.
+#[derive(Debug, Default)]
+pub struct Watches {
+    live: HashMap<u64, Watch>,
+    last_id: u64,
+}
+
+impl Watches {
+    /// A number that no watch had.
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Adds a watch.
+    pub fn insert(&mut self, watch: Watch) {
+        self.live.insert(watch.id, watch);
+    }
+
+    /// A live watch.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Watch> {
+        self.live.get_mut(&id)
+    }
+
+    /// Takes a watch out.
+    pub fn remove(&mut self, id: u64) -> Option<Watch> {
+        self.live.remove(&id)
+    }
+
+    /// The companions of a process' watches, and its gauge.
+    pub fn companions(&self, tgid: u32) -> Vec<u64> {
+        let is_one = |watch: &&Watch| watch.tgid == tgid && (watch.follows.is_some() || watch.is_gauge);
+        let companions = self.live.values().filter(is_one);
+        companions.map(|watch| watch.id).collect()
+    }
+
+    /// All live watches.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Watch> {
+        self.live.values_mut()
+    }
+}

@@ -1,0 +1,200 @@
+//! What this machine can do for a trace, what is missing, what follows from that, and the command
+//! that mends it.
+//!
+//! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program.
+//! What can be tried is tried (the eBPF object is loaded, the clock runs, a child of our own is
+//! stopped, debug registers are reserved, an address sample is taken), because settings explain a
+//! refusal but do not predict it.
+//!
+//! The examined process is never stopped, traced or written: it is read through `/proc`, and debug
+//! registers are only reserved for it, by events that are never enabled. Not here: mending
+//! anything, and measuring costs (`calibrate`).
+//!
+//! Limits: x86-64 Linux. A capability that only fails now and then is seen as it is at this moment.
+
+mod debug_info;
+mod exact;
+mod kernel;
+mod limits;
+mod pmu;
+mod probe;
+mod stop_test;
+mod target;
+mod text;
+mod watchdog;
+mod windows;
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use locality_kernel::btf;
+
+pub use text::{Style, print_text};
+
+/// Everything that was found. Serialises to one JSON object:
+///
+/// ```json
+/// {"schema": "locality-doctor/1", "possible": true,
+///  "machine": [{"id": "btf", "name": "kernel types (BTF)", "state": "ok", "found": "…"},
+///              {"id": "pmu", "name": "PMU", "state": "degraded", "found": "…", "consequence": "…", "mend": "…"}],
+///  "target": {"pid": 4242, "command": "…", "checks": [], "notes": []}}
+/// ```
+///
+/// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence` and `mend` are absent where
+/// there is none; `target` is absent when no process was named. Checks are told apart by `id`; new
+/// ones may be added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// `locality-doctor/1`.
+    pub schema: &'static str,
+    /// Whether a trace can be made: nothing is [`State::Missing`].
+    pub possible: bool,
+    /// The machine's capabilities.
+    pub machine: Vec<Check>,
+    /// The process that was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
+}
+
+impl Report {
+    /// All checks, the machine's first.
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.machine.iter().chain(self.target.iter().flat_map(|target| &target.checks))
+    }
+}
+
+/// What was found about one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Target {
+    /// As it was named.
+    pub pid: u32,
+    /// Its command line; empty when there is no such process.
+    pub command: String,
+    /// What can be done with it.
+    pub checks: Vec<Check>,
+    /// What a trace of it makes visible to it and to others.
+    pub notes: Vec<String>,
+}
+
+/// One capability.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Never changes its meaning.
+    pub id: &'static str,
+    /// For people.
+    pub name: &'static str,
+    /// How well it serves.
+    pub state: State,
+    /// What was found, in a few words.
+    pub found: String,
+    /// What follows for the user; `None` when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consequence: Option<String>,
+    /// The command that mends it, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+/// How well a capability serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As wanted.
+    Ok,
+    /// A trace is possible, with less in it or at a higher cost.
+    Degraded,
+    /// No trace is possible without it.
+    Missing,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl Check {
+    fn ok(id: &'static str, name: &'static str, found: impl Into<String>) -> Self {
+        Self { id, name, state: State::Ok, found: found.into(), consequence: None, mend: None }
+    }
+
+    fn less(self, state: State, consequence: impl Into<String>) -> Self {
+        Self { state, consequence: Some(consequence.into()), ..self }
+    }
+
+    fn degraded(self, consequence: impl Into<String>) -> Self {
+        self.less(State::Degraded, consequence)
+    }
+
+    fn missing(self, consequence: impl Into<String>) -> Self {
+        self.less(State::Missing, consequence)
+    }
+
+    fn unknown(self, consequence: impl Into<String>) -> Self {
+        self.less(State::Unknown, consequence)
+    }
+
+    fn mend(self, command: impl Into<String>) -> Self {
+        Self { mend: Some(command.into()), ..self }
+    }
+}
+
+/// Writes the report as the JSON object of [`Report`], for programs.
+pub fn print_json(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report)?;
+    writeln!(out)
+}
+
+/// How many of what.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Looks at this machine and, if one is named, at a process. Takes about half a second. Must be
+/// called from one thread at a time, and from a process that does not itself wait for any child
+/// meanwhile.
+pub fn examine(pid: Option<u32>) -> Report {
+    let rights = limits::Rights::own();
+    let offsets = btf::kernel_offsets();
+    let mut machine = kernel::checks(&rights, offsets.as_ref().err());
+    machine.extend(limits::checks(&rights));
+    machine.extend(probe::checks(offsets.as_ref().ok()));
+    machine.push(windows::check());
+    machine.push(watchdog::check());
+    machine.extend(pmu::checks());
+    machine.push(exact::check());
+    let target = pid.map(target::examine);
+    let mut report = Report { schema: "locality-doctor/1", possible: true, machine, target };
+    let possible = report.checks().all(|check| check.state != State::Missing);
+    report.possible = possible;
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ok_says_what_follows() {
+        for report in [examine(None), examine(Some(std::process::id())), examine(Some(u32::MAX))] {
+            for check in report.checks() {
+                assert_eq!(check.consequence.is_none(), check.state == State::Ok, "{check:?}");
+                assert!(check.state != State::Ok || check.mend.is_none(), "{check:?}");
+                assert!(!check.found.is_empty(), "{check:?}");
+            }
+            let mut ids: Vec<_> = report.checks().map(|check| check.id).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), report.checks().count(), "an id stands for one check");
+        }
+    }
+
+    #[test]
+    fn one_missing_capability_makes_a_trace_impossible() {
+        let report = examine(Some(u32::MAX));
+        assert!(!report.possible);
+        let mut json = Vec::new();
+        print_json(&report, &mut json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["schema"], "locality-doctor/1");
+        assert_eq!(json["target"]["checks"][0]["state"], "missing");
+        assert!(json["target"]["checks"][0]["found"].as_str().unwrap().contains("no process 4294967295"));
+    }
+}

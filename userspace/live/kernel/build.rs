@@ -1,0 +1,20 @@
+//! Puts the eBPF object where the package embeds it: the checked-in one, or a new one where that is
+//! stale (`locality-prebuilt`).
+
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let out_dir = std::env::var_os("OUT_DIR").unwrap_or_default();
+    match locality_prebuilt::embed_object(&root, Path::new(&out_dir)) {
+        Ok(embedded) => {
+            embedded.cargo_lines().iter().for_each(|line| println!("{line}"));
+            ExitCode::SUCCESS
+        }
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! Measures what a clock tick and a watchpoint trap cost on this machine, on a child process of ours.
+//!
+//! Tick: the child spins on the clock and notes the gaps; the price is the median of the gaps in
+//! which a sample was taken. Trap: the child times single accesses to a watched word; the price is
+//! the median, less that of unwatched ones. Once more with events that disarm themselves at each.
+//! Reading of a meter: as a tick, but the lower quartile. Waking: the spinning child is stopped by
+//! a signal and resumed; the price is the lower quartile from our resuming it to the end of the
+//! gap. The child rests between slices of some milliseconds, and while it waits for orders: another
+//! program that wants its processor waits for one slice only. String instructions: the child copies
+//! pages, without a watched word and with one that it does not touch. Sources of error: the child's
+//! stack and caches are small, so a tick that copies a deep stack costs more.
+
+use std::{
+    arch::asm,
+    io,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use locality_common::{
+    record::{Meter, WatchKey, WatchState, touch as role},
+    rules::phase,
+};
+
+use super::{clock::Clock, governor::Prices};
+use locality_kernel::{
+    object::{Object, Ring},
+    perf::Event,
+    ptrace,
+    records::{Record, decode},
+    sys,
+};
+
+/// Length of the spinning run.
+const SPIN_NS: u64 = 30_000_000;
+
+/// Sampling period while spinning.
+const PERIOD_NS: u64 = 1_000_000;
+
+/// Gaps shorter than this are the loop itself.
+const GAP_NS: u64 = 1_000;
+
+/// Gaps that the child can note.
+const GAPS: usize = 512;
+
+/// Traps that are timed.
+const TRAPS: u64 = 24;
+
+/// Longest that the child may take for all of it.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The child waits awake for an order for so long, then asleep.
+const AWAKE: Duration = Duration::from_millis(1);
+
+/// How long it sleeps at a time then.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Longest time in a row that it spins, and its rest behind that.
+const SLICE_NS: u64 = 4_000_000;
+const REST_NS: u64 = 1_000_000;
+
+/// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual
+/// machines, so that the budget holds.
+const GUESS: Prices = Prices {
+    tick_ns: 30_000,
+    trap_ns: 20_000,
+    gap_ns: 15_000,
+    disarm_ns: 20_000,
+    meter_ns: 20_000,
+    wake_ns: 50_000,
+    copies_ns: [500, 20_000],
+};
+
+/// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
+const MOST_NS: u64 = 200_000;
+
+#[repr(C)]
+struct Shared {
+    /// What the child shall do next; it answers in `done`.
+    order: AtomicU64,
+    done: AtomicU64,
+    result_ns: AtomicU64,
+    word: AtomicU64,
+    /// Starts and ends of gaps.
+    gaps: [[AtomicU64; 2]; GAPS],
+}
+
+const QUIT: u64 = u64::MAX;
+const SPIN: u64 = 1 << 32;
+const SHORT_SPIN: u64 = 1 << 33;
+const COPY: u64 = 1 << 34;
+const PROBE: u64 = 1 << 35;
+
+/// Pages that are copied at a time, and how often.
+const PAGES: usize = 16;
+const COPIES: usize = 9;
+
+/// A child that follows orders.
+struct Child {
+    pid: u32,
+    page: NonNull<Shared>,
+    orders: u64,
+    until: Instant,
+}
+
+/// Name of the child: of this tool's processes the only one that is traced, and only for what a stop costs.
+const CHILD: &std::ffi::CStr = c"calibration";
+
+impl Child {
+    fn start() -> io::Result<Self> {
+        let page = sys::shared_memory(size_of::<Shared>())?.cast::<Shared>();
+        let parent = std::process::id();
+        // SAFETY: one thread, so the child may go on as a copy of this process.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                // SAFETY: system calls with plain arguments: the child does not outlive us, also
+                // when we were killed before it said so.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::prctl(libc::PR_SET_NAME, CHILD.as_ptr());
+                    if libc::getppid() as u32 != parent {
+                        libc::_exit(1);
+                    }
+                }
+                survive_stray_traps();
+                // SAFETY: the mapping is shared with the parent and lives as long as the process.
+                obey(unsafe { page.as_ref() })
+            }
+            pid => Ok(Self { pid: pid as u32, page, orders: 0, until: Instant::now() + PATIENCE }),
+        }
+    }
+
+    fn shared(&self) -> &Shared {
+        // SAFETY: the mapping is unmapped only in `drop`.
+        unsafe { self.page.as_ref() }
+    }
+
+    /// Gives an order and returns the answer.
+    fn ask(&mut self, kind: u64) -> Result<u64> {
+        let order = self.tell(kind);
+        self.answer(order)
+    }
+
+    fn tell(&mut self, kind: u64) -> u64 {
+        self.orders += 1;
+        let order = kind | self.orders;
+        self.shared().order.store(order, Ordering::Release);
+        order
+    }
+
+    fn answer(&self, order: u64) -> Result<u64> {
+        // It may spin on the CPU on which we would wake up: a reading and our looking would make one gap.
+        let is_done = || self.shared().done.load(Ordering::Acquire) == order;
+        if !is_done() {
+            let spins_ns = Self::spins_ns(order);
+            std::thread::sleep(Duration::from_nanos(spins_ns + spins_ns / SLICE_NS * REST_NS));
+        }
+        while !is_done() {
+            anyhow::ensure!(
+                Instant::now() < self.until,
+                "the machine is too busy to measure what a tick and a trap cost"
+            );
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(self.shared().result_ns.load(Ordering::Relaxed))
+    }
+
+    /// How long the order has it spin.
+    fn spins_ns(order: u64) -> u64 {
+        if order & SPIN != 0 {
+            SPIN_NS
+        } else if order & SHORT_SPIN != 0 {
+            SPIN_NS / 2
+        } else if order & PROBE != 0 {
+            SPIN_NS / 6
+        } else {
+            0
+        }
+    }
+
+    /// The gaps that the child noted, as starts and ends.
+    fn gaps(&self, noted: u64) -> Vec<[u64; 2]> {
+        let gaps = self.shared().gaps.iter().take(noted as usize);
+        gaps.map(|gap| [gap[0].load(Ordering::Relaxed), gap[1].load(Ordering::Relaxed)]).collect()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.shared().order.store(QUIT, Ordering::Release);
+        // SAFETY: our own child is killed and reaped once, and our own mapping unmapped once.
+        unsafe {
+            libc::kill(self.pid as i32, libc::SIGKILL);
+            libc::waitpid(self.pid as i32, std::ptr::null_mut(), 0);
+            libc::munmap(self.page.as_ptr().cast(), size_of::<Shared>());
+        }
+    }
+}
+
+/// A trap that lost its cause (`capture::stops::is_stray_trap`) must not end the child: it has
+/// nobody to swallow the signal.
+fn survive_stray_traps() {
+    extern "C" fn ignore(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = ignore;
+    // SAFETY: the handler does nothing, which is safe at any moment.
+    unsafe { libc::signal(libc::SIGTRAP, handler as usize) };
+}
+
+/// The child's life: follow orders until told to quit.
+fn obey(shared: &Shared) -> ! {
+    let (mut last, mut since) = (0, Instant::now());
+    loop {
+        let order = shared.order.load(Ordering::Acquire);
+        if order == QUIT {
+            // SAFETY: ends the copy of the process without running our own exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        if order == last {
+            match since.elapsed() < AWAKE {
+                true => std::hint::spin_loop(),
+                false => std::thread::sleep(NAP),
+            }
+            continue;
+        }
+        let result_ns = match Child::spins_ns(order) {
+            0 if order & COPY != 0 => copy(),
+            0 => touch(&shared.word),
+            length_ns => spin(shared, length_ns),
+        };
+        last = order;
+        shared.result_ns.store(result_ns, Ordering::Relaxed);
+        shared.done.store(order, Ordering::Release);
+        since = Instant::now();
+    }
+}
+
+/// Notes the gaps while spinning; returns their number.
+fn spin(shared: &Shared, length_ns: u64) -> u64 {
+    let (mut left_ns, mut gaps) = (length_ns, 0);
+    let mut start = sys::monotonic_ns();
+    let mut before = start;
+    while gaps < GAPS {
+        let now = sys::monotonic_ns();
+        if now - before > GAP_NS {
+            shared.gaps[gaps][0].store(before, Ordering::Relaxed);
+            shared.gaps[gaps][1].store(now, Ordering::Relaxed);
+            gaps += 1;
+        }
+        before = now;
+        if now - start > SLICE_NS.min(left_ns) {
+            left_ns = left_ns.saturating_sub(now - start);
+            if left_ns == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_nanos(REST_NS));
+            start = sys::monotonic_ns();
+            before = start;
+        }
+    }
+    gaps as u64
+}
+
+/// Time of an access; there is another one behind it.
+fn touch(word: &AtomicU64) -> u64 {
+    let start = sys::monotonic_ns();
+    word.load(Ordering::Relaxed);
+    let time_ns = sys::monotonic_ns() - start;
+    word.load(Ordering::Relaxed);
+    time_ns
+}
+
+/// Time of copies by a string instruction.
+fn copy() -> u64 {
+    const PAGE: usize = 4096;
+    let (from, mut to) = ([1u8; PAGE], [0u8; PAGE]);
+    let start = sys::monotonic_ns();
+    for _ in 0..PAGES {
+        // SAFETY: both arrays are that long; the direction flag is clear, as the calling convention has it.
+        unsafe {
+            asm!("rep movsb", inout("rcx") PAGE => _, inout("rsi") from.as_ptr() => _, inout("rdi") to.as_mut_ptr() => _,
+                options(nostack, preserves_flags));
+        }
+    }
+    std::hint::black_box(&to);
+    sys::monotonic_ns() - start
+}
+
+/// Prices, and where they come from.
+#[derive(Debug, Clone)]
+pub struct Calibration {
+    /// Measured, or [`GUESS`].
+    pub prices: Prices,
+    /// A sentence for the reader where they are a guess.
+    pub guessed: Option<String>,
+}
+
+/// Whether no price is a wait for a CPU.
+pub fn are_plausible(prices: &Prices) -> bool {
+    let Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns } = *prices;
+    let [free_ns, armed_ns] = copies_ns;
+    [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
+        && tick_ns > 0
+        && free_ns.max(armed_ns) <= 10 * MOST_NS
+}
+
+/// The prices of this machine, or a careful guess where they cannot be measured.
+pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
+    let why = match measure(object, ring) {
+        Ok(prices) if are_plausible(&prices) => return Calibration { prices, guessed: None },
+        // The child or we waited for a CPU.
+        Ok(_) => "the machine is too busy to measure what a tick and a trap cost".to_owned(),
+        Err(error) => format!("{error:#}"),
+    };
+    let guessed = format!(
+        "The cost is an estimate: {why}, so {} µs a tick, {} µs a trap, {} µs more for one that disarms, {} µs a reading and {} µs a waking were assumed.",
+        GUESS.tick_ns / 1000,
+        GUESS.trap_ns / 1000,
+        GUESS.disarm_ns / 1000,
+        GUESS.meter_ns / 1000,
+        GUESS.wake_ns / 1000
+    );
+    Calibration { prices: GUESS, guessed: Some(guessed) }
+}
+
+/// The prices of this machine. Must be called while the process has one thread; leaves the ring empty.
+pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
+    let mut child = Child::start().context("cannot start the calibration child")?;
+    object.add_target(child.pid)?;
+    let measured = ticks(&mut child, object, ring, (SPIN, PERIOD_NS)).and_then(|tick_ns| {
+        let meter_ns = readings(&mut child, object, ring)?;
+        let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
+        let (wake_ns, copies_ns) = (wakings(&mut child)?, copies(&mut child, object)?);
+        Ok(Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns })
+    });
+    object.remove_target(child.pid);
+    drop(child);
+    while ring.next().is_some() {}
+    measured
+}
+
+/// Whether a tick still costs about what it cost when these prices were measured: a look of some
+/// milliseconds. Must be called while the process has one thread; leaves the ring empty.
+pub fn probe(object: &mut Object, ring: &mut Ring, prices: &Prices) -> Result<bool> {
+    let mut child = Child::start().context("cannot start the calibration child")?;
+    object.add_target(child.pid)?;
+    let tick_ns = ticks(&mut child, object, ring, (PROBE, PERIOD_NS / 4));
+    object.remove_target(child.pid);
+    drop(child);
+    while ring.next().is_some() {}
+    // The median of some twenty, and of thirty then.
+    Ok((prices.tick_ns / 2..=prices.tick_ns.saturating_mul(2)).contains(&tick_ns?))
+}
+
+fn ticks(child: &mut Child, object: &Object, ring: &mut Ring, (order, period_ns): (u64, u64)) -> Result<u64> {
+    let mut clock = Clock::open(object, period_ns)?;
+    clock.start()?;
+    let noted = child.ask(order);
+    clock.stop();
+    let at = |record: &Record| match record {
+        Record::Sample(sample, _) => Some(sample.header.time_ns),
+        _ => None,
+    };
+    let gaps = child.gaps(noted?);
+    price(&gaps, ring, at, 2).context("the sampling clock did not fire while a process ran")
+}
+
+fn readings(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u64> {
+    let event = Event::meter(child.pid, PERIOD_NS, None).context("cannot set a meter")?;
+    event.set_program(object.program_fd("meter")?)?;
+    object.set_meter(child.pid, &Meter::default())?;
+    let order = child.tell(SHORT_SPIN);
+    event.enable()?;
+    let noted = child.answer(order);
+    object.remove_meter(child.pid);
+    drop(event);
+    let at = |record: &Record| match record {
+        Record::Meter(reading) => Some(reading.header.time_ns),
+        _ => None,
+    };
+    let gaps = child.gaps(noted?);
+    // The lower quartile: readings go on through the whole trace, and while these milliseconds are
+    // noisy their median says two or three times as much (15 to 45 µs were seen from one start to
+    // the next).
+    price(&gaps, ring, at, 4).context("the meter did not fire while a process ran")
+}
+
+/// The length that one of `parts` of the gaps in which a record was made lie below.
+fn price(
+    gaps: &[[u64; 2]],
+    ring: &mut Ring,
+    at: impl Fn(&Record) -> Option<u64>,
+    parts: usize,
+) -> Option<u64> {
+    let mut costs_ns = Vec::new();
+    while let Some(item) = ring.next() {
+        if let Some(at) = at(&decode(&item)) {
+            costs_ns
+                .extend(gaps.iter().find(|gap| (gap[0]..=gap[1]).contains(&at)).map(|gap| gap[1] - gap[0]));
+        }
+    }
+    (!costs_ns.is_empty()).then(|| quantile(costs_ns, parts))
+}
+
+/// A trap that stays armed, what of it lies outside of the program that records it, and what it
+/// takes to disarm an event beyond the first.
+fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<[u64; 3]> {
+    let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
+    let (trap_ns, gaps_ns) = timed_traps(child, object, ring, Event::enable)?;
+    let (last_ns, _) = timed_traps(child, object, ring, |event| event.enable_for(1))?;
+    anyhow::ensure!(!gaps_ns.is_empty(), "the kernel side does not tell how long a trap took");
+    let less = |time_ns: u64| time_ns.saturating_sub(quiet_ns);
+    Ok([less(trap_ns), less(median(gaps_ns)), last_ns.saturating_sub(trap_ns)])
+}
+
+/// Median time of an access that traps, each time with an event of its own, enabled by `enable`,
+/// and the times from when the kernel side was done with it to the next one.
+fn timed_traps(
+    child: &mut Child,
+    object: &mut Object,
+    ring: &mut Ring,
+    enable: fn(&Event) -> io::Result<()>,
+) -> Result<(u64, Vec<u64>)> {
+    let address = &raw const child.shared().word as u64;
+    let key = WatchKey { address, tgid: child.pid, reserved: 0 };
+    let (mut times, mut gaps) = (Vec::new(), Vec::new());
+    for _ in 0..TRAPS {
+        // Each trap takes the whole path, record included: a use, then a reuse.
+        let state = WatchState { phase: phase::ARMED, owner_tid: child.pid, ..WatchState::default() };
+        object.add_watch(key, state)?;
+        let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
+        event.set_program(object.program_fd("touch")?)?;
+        enable(&event)?;
+        times.push(child.ask(0)?);
+        while let Some(item) = ring.next() {
+            if let Record::Touch(touch, _) = decode(&item)
+                && matches!(touch.role, role::REUSE | role::NEAR_REUSE)
+                && touch.since_ns != u64::MAX
+            {
+                gaps.push(touch.enabled_ns.saturating_sub(touch.since_ns));
+            }
+        }
+    }
+    object.remove_watch(&key);
+    Ok((median(times), gaps))
+}
+
+/// What copies of [`PAGES`] pages by a string instruction take without a watch and with one.
+fn copies(child: &mut Child, object: &mut Object) -> Result<[u64; 2]> {
+    let timed = |child: &mut Child| {
+        let times: Result<Vec<u64>> = (0..COPIES).map(|_| child.ask(COPY)).collect();
+        // The shortest: what interrupts a copy is no part of it.
+        Ok::<_, anyhow::Error>(times?.into_iter().min().unwrap_or(0) / PAGES as u64)
+    };
+    let free_ns = timed(child)?;
+    let address = &raw const child.shared().word as u64;
+    let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
+    event.set_program(object.program_fd("touch")?)?;
+    event.enable()?;
+    Ok([free_ns, timed(child)?])
+}
+
+fn wakings(child: &mut Child) -> Result<u64> {
+    ptrace::seize(child.pid).context("cannot hold the calibration child")?;
+    let order = child.tell(SPIN);
+    let mut resumed_ns = Vec::new();
+    while child.shared().done.load(Ordering::Acquire) != order && Instant::now() < child.until {
+        std::thread::sleep(Duration::from_millis(1));
+        // SAFETY: a system call with plain arguments; the child is ours and not reaped.
+        unsafe { libc::kill(child.pid as i32, libc::SIGURG) };
+        while ptrace::next_status_of(child.pid)?.is_none() {
+            anyhow::ensure!(
+                Instant::now() < child.until,
+                "the machine is too busy to stop a process in time"
+            );
+            std::hint::spin_loop();
+        }
+        ptrace::resume(child.pid, 0)?;
+        resumed_ns.push(sys::monotonic_ns());
+    }
+    let gaps = child.gaps(child.answer(order)?);
+    let woken = resumed_ns.iter().filter_map(|resumed_ns| {
+        let gap = gaps.iter().find(|gap| (gap[0]..=gap[1]).contains(resumed_ns))?;
+        Some(gap[1] - resumed_ns)
+    });
+    // The lower quartile: whoever waits for a CPU, the child or we, waits for milliseconds.
+    Ok(quantile(woken.collect(), 4))
+}
+
+fn median(values: Vec<u64>) -> u64 {
+    quantile(values, 2)
+}
+
+/// The value that one of `parts` of all lie below.
+fn quantile(mut values: Vec<u64>, parts: usize) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / parts).copied().unwrap_or(0)
+}

@@ -1,0 +1,104 @@
+//! CPU time of the targets over a trace. Processes that live are read; of those that ended the
+//! capture thread knows how much they used, because one that lives for milliseconds is gone before
+//! anybody reads it.
+//!
+//! Source of error: a process that its parent has taken leave of before we look is known up to its
+//! last scheduler tick only.
+
+use std::collections::HashMap;
+
+use locality_common::rules::START_TICK_NS;
+
+use locality_capture::event::Ended;
+
+use locality_kernel::{proc, sys};
+
+/// First and latest reading of each process, in nanoseconds.
+#[derive(Debug, Default)]
+pub struct CpuTimes {
+    live: HashMap<u32, (u64, u64)>,
+    /// When the last process of a number ended, in clock ticks since boot.
+    ended: HashMap<u32, u64>,
+    ended_ns: u64,
+}
+
+impl CpuTimes {
+    /// Counts a process from `base_ns` of its CPU time on.
+    pub fn add(&mut self, pid: u32, base_ns: u64) {
+        self.live.entry(pid).or_insert((base_ns, base_ns));
+    }
+
+    /// Counts a process that was met during the trace: all of its time when it was born after
+    /// `start_ticks`, else what it uses from now on.
+    pub fn meet(&mut self, pid: u32, start_ticks: u64) {
+        if self.live.contains_key(&pid) {
+            return;
+        }
+        // What one used before the trace that is gone by now, nobody can tell any more.
+        let Ok(born) = proc::start_ticks(pid) else { return };
+        let is_over = self.ended.get(&pid).is_some_and(|ended| born <= *ended);
+        let base = if born >= start_ticks { Ok(0) } else { sys::process_cpu_ns(pid) };
+        if let Ok(base_ns) = base
+            && !is_over
+        {
+            self.add(pid, base_ns);
+        }
+    }
+
+    /// A process has ended. One that was never counted is, if it was born during the trace.
+    pub fn end(&mut self, Ended { pid, cpu_ns, is_newborn }: Ended) {
+        let used_ns = match self.live.remove(&pid) {
+            Some((base_ns, last_ns)) => cpu_ns.max(last_ns) - base_ns,
+            None if is_newborn => cpu_ns,
+            None => 0,
+        };
+        self.ended_ns += used_ns;
+        self.ended.insert(pid, sys::boottime_ns() / START_TICK_NS);
+    }
+
+    /// Nanoseconds that all of them used since they were added.
+    pub fn read(&mut self) -> u64 {
+        for (pid, (_, last_ns)) in &mut self.live {
+            // One that ended unnoticed keeps its last reading.
+            *last_ns = sys::process_cpu_ns(*pid).unwrap_or(0).max(*last_ns);
+        }
+        self.ended_ns + self.live.values().map(|(base_ns, last_ns)| last_ns - base_ns).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No process has these numbers.
+    const PIDS: [u32; 3] = [0x3fff_fff0, 0x3fff_fff1, 0x3fff_fff2];
+
+    #[test]
+    fn ended_processes_count_what_they_used() {
+        let mut times = CpuTimes::default();
+        times.add(PIDS[0], 100);
+        assert_eq!(times.read(), 0);
+        times.end(Ended { pid: PIDS[0], cpu_ns: 150, is_newborn: false });
+        // Of the second nobody had heard before its end; what the third used before the trace is not known.
+        times.end(Ended { pid: PIDS[1], cpu_ns: 70, is_newborn: true });
+        times.end(Ended { pid: PIDS[2], cpu_ns: 9_000, is_newborn: false });
+        assert_eq!(times.read(), 120);
+        // Its samples are read after its end.
+        PIDS.iter().for_each(|pid| times.meet(*pid, 0));
+        assert_eq!(times.read(), 120);
+        times.end(Ended { pid: PIDS[1], cpu_ns: 30, is_newborn: true });
+        assert_eq!(times.read(), 150, "another process of the same number");
+    }
+
+    /// Numbers come round: ours was that of another process.
+    #[test]
+    fn a_process_with_the_number_of_an_ended_one_counts() {
+        let (pid, mut times) = (std::process::id(), CpuTimes::default());
+        times.ended.insert(pid, proc::start_ticks(pid).unwrap());
+        times.meet(pid, 0);
+        assert_eq!(times.read(), 0, "it has ended since");
+        times.ended.insert(pid, proc::start_ticks(pid).unwrap() - 1);
+        times.meet(pid, 0);
+        assert!(times.read() > 0);
+    }
+}

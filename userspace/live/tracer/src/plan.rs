@@ -1,0 +1,99 @@
+//! A trace as it was asked for: who, how long, at what cost.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use locality_analysis::{arbiter::Policy, estimator::Estimator};
+use locality_common::config::CgroupTarget;
+
+use locality_kernel::{object::Filter, proc, sources::select::SampleSource};
+
+/// Who is traced.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Targets {
+    /// Running processes.
+    Processes(Vec<u32>),
+    /// A command to launch.
+    Command(Vec<OsString>),
+    /// Cgroups, and their folders as they were typed.
+    Cgroups(Vec<CgroupTarget>, Vec<PathBuf>),
+    /// Everyone.
+    All,
+}
+
+/// How allocations are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Following {
+    /// Not at all.
+    Off,
+    /// By probes in the kernel.
+    Probes,
+    /// By a library that the launched program loads.
+    Preload,
+}
+
+/// A trace, ready to start.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Who.
+    pub targets: Targets,
+    /// How long.
+    pub duration: Option<Duration>,
+    /// Profile file.
+    pub profile: PathBuf,
+    /// Allowed cost, percent.
+    pub overhead_percent: f64,
+    /// Longest stop for arming.
+    pub max_stop: Duration,
+    /// Whether threads may be stopped.
+    pub may_stop: bool,
+    /// Debug registers of each thread that watches may take.
+    pub registers: u8,
+    /// Whether what an earlier start measured is not believed.
+    pub recalibrate: bool,
+    /// Whether shadow windows are taken at stops.
+    pub windows: bool,
+    /// Whether threads that are not held may be watched.
+    pub watch_unheld: bool,
+    /// Whether touches by the kernel are passed over.
+    pub user_only: bool,
+    /// Whether allocations are followed.
+    pub heap: Following,
+    /// Least size of those that are, to begin with.
+    pub heap_min: u64,
+    /// What starts samples.
+    pub source: SampleSource,
+    /// Who gets debug registers.
+    pub policy: Policy,
+    /// How reuses are weighed.
+    pub estimator: Estimator,
+    /// Precision at which the trace ends: half of the widest interval over the bins of time distances.
+    pub until_ci: Option<f64>,
+    /// No progress and no remarks.
+    pub quiet: bool,
+}
+
+impl Plan {
+    /// The kernel-side filter.
+    pub fn filter(&self) -> Filter {
+        match &self.targets {
+            Targets::Processes(_) | Targets::Command(_) => Filter::Processes,
+            Targets::Cgroups(cgroups, _) => Filter::Cgroups(cgroups.clone()),
+            Targets::All => Filter::All,
+        }
+    }
+
+    /// What is traced, in words for the report.
+    pub fn describe(&self) -> String {
+        match &self.targets {
+            Targets::Processes(pids) => pids.first().map(|pid| proc::command_line(*pid)).unwrap_or_default(),
+            Targets::Command(words) => {
+                words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+            }
+            Targets::Cgroups(_, folders) => {
+                let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+                format!("cgroup {}", names.join(", "))
+            }
+            Targets::All => "the whole system".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Measures what the processor that we run on can do, for the timing model of `locality_rate`:
+//! short runs of one kind of instruction, the fastest of several, and walks through memory of two
+//! sizes, and of one that was flushed from the caches.
+//!
+//! Takes some 100 ms, of which it rests a quarter (`sys::Slices`), and 8 MiB for that time. Sources
+//! of error: it is the core and the moment of the start, which may be another kind of core than the
+//! program's, share its units with another thread, or run at another clock later; the best case
+//! stands for all, so a value comes out of a store as fast as where the processor knows the address
+//! to be the same; wide loads are of 16 bytes. For what comes out implausible the model's own
+//! default is taken.
+
+use std::{
+    arch::{asm, x86_64::_mm_clflush},
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use locality_analysis::model::CacheLevel;
+use locality_rate::{Level, Machine};
+
+use locality_kernel::sys::Slices;
+
+/// Repetitions of each run, fewer where they take long; the fastest counts.
+const ROUNDS: u32 = 24;
+const FEWEST_ROUNDS: u32 = 3;
+const LONG: Duration = Duration::from_millis(1);
+/// Times that a piece of code is run in a repetition.
+const TURNS: u32 = 64;
+/// Copies of it in one go, as in `.rept` below.
+const COPIES: f64 = 128.0;
+/// A core that slept needs so long to reach its clock.
+const WARMING: Duration = Duration::from_millis(5);
+/// Words of a line.
+const LINE: usize = 8;
+/// Lines that are walked through, in those of the cache before: most of them must lie beyond it,
+/// and not more of a shared cache be needed than its neighbours leave. At most half of the cache's
+/// own.
+const BEYOND: f64 = 6.0;
+/// Lines of memory that are walked through, as a power of two, and most of those of a cache.
+const LONGEST_WALK: u32 = 17;
+/// Lines that are walked through in the first-level cache, as a power of two.
+const NEAREST_WALK: u32 = 6;
+/// Steps from one line to another.
+const STEPS: usize = 8 << 10;
+/// Lines that are read one after the other.
+const STREAM: usize = 2 << 10;
+/// Lines of the three levels of caches where the machine does not tell.
+const USUAL_LINES: [f64; 3] = [750.0, 32e3, 500e3];
+
+/// Times that the cache which all share is measured while it seems slower than memory.
+const TRIES: usize = 4;
+
+/// This processor; `caches`: what the machine tells of them.
+pub fn measure(caches: &[CacheLevel]) -> Machine {
+    let slices = Slices::begin();
+    let machine = core(&slices).plausible();
+    Machine { levels: levels(caches, machine.clock, &slices), ..machine }.plausible()
+}
+
+/// Caches beyond the first, and memory.
+fn levels(caches: &[CacheLevel], clock: f64, slices: &Slices) -> [Level; 3] {
+    let mut lines = USUAL_LINES;
+    for (lines, number) in lines.iter_mut().zip(1..) {
+        let told = caches.iter().find(|cache| cache.level == number);
+        *lines = told.map_or(*lines, |cache| cache.bytes as f64 / 64.0);
+    }
+    let [first, second, last] = lines;
+    let bits = |before: f64, lines: f64| {
+        let walked = (before * BEYOND).min(lines / 2.0).max(64.0);
+        (walked.log2() as u32).min(LONGEST_WALK)
+    };
+    // With the arithmetic that finds the next line.
+    let nearest_ns = walk_ns(&room(NEAREST_WALK), NEAREST_WALK, false, slices);
+    let level = |from: f64, bits: u32, flushed: bool, before: f64| {
+        let mut words = room(bits);
+        let mean = (walk_ns(&words, bits, flushed, slices) - nearest_ns) * clock;
+        // Some of the lines are in the cache before.
+        let nearer = if flushed { 0.0 } else { (from / f64::from(1 << bits)).min(0.5) };
+        let latency = (mean - nearer * before) / (1.0 - nearer);
+        let between = stream_ns(&words, flushed, slices) * clock;
+        // A line comes and one goes back. Stores to so few lines of a cache took no longer than
+        // loads (2.3 cycles a line), a program's took 6.2.
+        let stored =
+            if flushed { (store_ns(&mut words, slices) * clock).max(between) } else { 2.0 * between };
+        Level { from, latency, between, stored }
+    };
+    let nearest = level(first, bits(first, second), false, 0.0);
+    let shared = || level(second, bits(second, last), false, nearest.latency);
+    let mut shared_levels = vec![shared()];
+    let memory = level(last, LONGEST_WALK, true, 0.0);
+    // Neighbours have the cache that all share for themselves at times, but it is no slower than memory.
+    while shared_levels.len() < TRIES && shared_levels.iter().all(|shared| shared.latency >= memory.latency) {
+        shared_levels.push(shared());
+    }
+    let fastest = shared_levels.into_iter().min_by(|a, b| a.latency.total_cmp(&b.latency));
+    let shared = fastest.map_or(memory, |fastest| Level {
+        from: second,
+        latency: fastest.latency.min(memory.latency),
+        between: fastest.between.min(memory.between),
+        stored: fastest.stored.min(memory.stored),
+    });
+    [nearest, shared, memory]
+}
+
+/// Words that are 0, of so many lines (a power of two), each page with memory of its own.
+fn room(bits: u32) -> Vec<u64> {
+    let mut words = black_box(vec![0_u64; LINE << bits]);
+    words.fill(0);
+    words
+}
+
+fn flush(words: &[u64], slices: &Slices) {
+    for piece in words.chunks(STREAM * LINE) {
+        slices.rest();
+        // SAFETY: every x86-64 processor has the instruction, and the address is that of a word.
+        piece.iter().step_by(LINE).for_each(|word| unsafe { _mm_clflush(std::ptr::from_ref(word).cast()) });
+    }
+}
+
+/// Nanoseconds from one line to another that depends on it. The words are all 0.
+fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
+    // Elsewhere each time: lines that were walked to before are near.
+    let walk = |mut at: u64| {
+        if flushed {
+            flush(words, slices);
+        } else {
+            stream_ns(words, false, slices);
+        }
+        let began = Instant::now();
+        for _ in 0..STEPS {
+            // Knuth's MMIX generator; its high bits say where to.
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let line = (at >> (64 - bits)) as usize;
+            at = at.wrapping_add(words.get(line * LINE).copied().unwrap_or_default());
+        }
+        black_box(at);
+        began.elapsed().as_nanos() as f64 / STEPS as f64
+    };
+    (1..6).map(walk).fold(f64::INFINITY, f64::min)
+}
+
+/// Nanoseconds a line where one is read after the other.
+fn stream_ns(words: &[u64], flushed: bool, slices: &Slices) -> f64 {
+    if flushed {
+        flush(words, slices);
+    }
+    let stream = |piece: &[u64]| {
+        black_box(piece.iter().step_by(LINE).fold(0, |sum: u64, word| sum.wrapping_add(*word)))
+    };
+    median_ns(words.chunks_exact(STREAM * LINE).map(|piece| timed(slices, || stream(piece))))
+}
+
+/// Nanoseconds a line of memory where one is stored to after the other. What they take that do not
+/// fit the last cache and go back to memory is not in it.
+fn store_ns(words: &mut [u64], slices: &Slices) -> f64 {
+    flush(words, slices);
+    let store = |piece: &mut [u64]| black_box(piece).iter_mut().step_by(LINE).for_each(|word| *word = 0);
+    median_ns(words.chunks_exact_mut(STREAM * LINE).map(|piece| timed(slices, || store(piece))))
+}
+
+fn timed<T>(slices: &Slices, run: impl FnOnce() -> T) -> f64 {
+    slices.rest();
+    let began = Instant::now();
+    black_box(run());
+    began.elapsed().as_nanos() as f64
+}
+
+/// Nanoseconds a line, from times of many pieces of a stream.
+fn median_ns(times: impl Iterator<Item = f64>) -> f64 {
+    let mut pieces: Vec<f64> = times.collect();
+    pieces.sort_unstable_by(f64::total_cmp);
+    pieces.get(pieces.len() / 2).map_or(f64::NAN, |ns| ns / STREAM as f64)
+}
+
+/// Nanoseconds of one copy of `code`.
+fn time(slices: &Slices, mut code: impl FnMut()) -> f64 {
+    slices.rest();
+    let mut round = || {
+        let began = Instant::now();
+        (0..TURNS).for_each(|_| code());
+        began.elapsed().as_nanos() as f64 / (f64::from(TURNS) * COPIES)
+    };
+    let began = Instant::now();
+    let is_due = |done: &u32| *done < FEWEST_ROUNDS || began.elapsed() < LONG;
+    (0..ROUNDS).take_while(is_due).map(|_| round()).fold(f64::INFINITY, f64::min)
+}
+
+/// Memory that the code below uses.
+#[repr(align(64))]
+struct Room([u64; 32]);
+
+/// Runs 128 copies of the instructions given, which may use rax, rcx (which is 1), rdx and xmm0 to
+/// xmm15, all else 0 at first; rsi points to 256 bytes of zeroes.
+macro_rules! copies {
+    ($slices:expr, $($code:literal),+) => {{
+        let mut room = Room([0; 32]);
+        // What a turn waits for comes from the turn before.
+        let (mut rax, mut xmm0) = (0_u64, 0.0_f64);
+        time($slices, move || {
+            let place = room.0.as_mut_ptr();
+            // SAFETY: the instructions given below touch only the registers named and the 256 bytes
+            // behind rsi, none of them jumps.
+            unsafe {
+                asm!(
+                    ".rept 128", $($code),+, ".endr",
+                    in("rsi") place,
+                    inout("rax") rax, inout("rcx") 1_u64 => _, inout("rdx") 0_u64 => _,
+                    inout("xmm0") xmm0, inout("xmm1") 0.0 => _, inout("xmm2") 0.0 => _, inout("xmm3") 0.0 => _,
+                    inout("xmm4") 0.0 => _, inout("xmm5") 0.0 => _, inout("xmm6") 0.0 => _, inout("xmm7") 0.0 => _,
+                    inout("xmm8") 0.0 => _, inout("xmm9") 0.0 => _, inout("xmm10") 0.0 => _, inout("xmm11") 0.0 => _,
+                    inout("xmm12") 0.0 => _, inout("xmm13") 0.0 => _, inout("xmm14") 0.0 => _, inout("xmm15") 0.0 => _,
+                    options(nostack)
+                );
+            }
+        })
+    }};
+}
+
+/// What the core can do, as it came out.
+fn core(slices: &Slices) -> Machine {
+    // An addition that waits for the one before takes one cycle.
+    let cycle = || copies!(slices, "add rax, rcx");
+    let began = Instant::now();
+    let mut shortest = cycle();
+    while began.elapsed() < WARMING {
+        shortest = shortest.min(cycle());
+    }
+    // The clock may change meanwhile, so each is compared with a cycle of its own moment.
+    let mut cycles = |ns: f64| {
+        let now = cycle();
+        shortest = shortest.min(now);
+        ns / now
+    };
+    let width = 4.0 / cycles(copies!(slices, "nop", "nop", "nop", "nop"));
+    let loads = 4.0
+        / cycles(copies!(
+            slices,
+            "mov rax, [rsi]",
+            "mov rcx, [rsi + 72]",
+            "mov rdx, [rsi + 144]",
+            "mov rax, [rsi + 216]"
+        ));
+    let wide_loads = 4.0
+        / cycles(copies!(
+            slices,
+            "movups xmm0, [rsi]",
+            "movups xmm1, [rsi + 80]",
+            "movups xmm2, [rsi + 160]",
+            "movups xmm3, [rsi + 240]"
+        ));
+    let stores = 4.0
+        / cycles(copies!(
+            slices,
+            "mov [rsi], rax",
+            "mov [rsi + 72], rcx",
+            "mov [rsi + 144], rdx",
+            "mov [rsi + 216], rax"
+        ));
+    let floats = 14.0
+        / cycles(copies!(
+            slices,
+            "addsd xmm0, xmm15",
+            "mulsd xmm1, xmm15",
+            "addsd xmm2, xmm15",
+            "mulsd xmm3, xmm15",
+            "addsd xmm4, xmm15",
+            "mulsd xmm5, xmm15",
+            "addsd xmm6, xmm15",
+            "mulsd xmm7, xmm15",
+            "addsd xmm8, xmm15",
+            "mulsd xmm9, xmm15",
+            "addsd xmm10, xmm15",
+            "mulsd xmm11, xmm15",
+            "addsd xmm12, xmm15",
+            "mulsd xmm13, xmm15"
+        ));
+    let add = cycles(copies!(slices, "addsd xmm0, xmm0"));
+    let multiply = cycles(copies!(slices, "mulsd xmm0, xmm0"));
+    let pause = cycles(copies!(slices, "pause"));
+    let timestamp = cycles(copies!(slices, "rdtsc"));
+    // Through memory, and the addition.
+    let forward = cycles(copies!(slices, "add qword ptr [rsi], 1")) - 1.0;
+    // The words are 0, so each address is the one before.
+    let load = cycles(copies!(slices, "mov rax, [rsi + rax]"));
+    Machine {
+        clock: 1.0 / shortest,
+        width,
+        loads,
+        wide_loads,
+        stores,
+        floats,
+        load,
+        // As fast as an addition: a measurement may come out a little shorter.
+        forward: if forward > -0.2 { forward.max(0.0) } else { f64::NAN },
+        add,
+        multiply,
+        pause,
+        timestamp,
+        ..Machine::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the processor, its parts come in an order, and nothing has to be replaced.
+    #[test]
+    fn what_is_measured_is_a_processor() {
+        let slices = Slices::begin();
+        let raw = core(&slices);
+        assert_eq!(raw, raw.plausible());
+        assert!(raw.width + 0.5 > raw.loads && raw.loads + 0.2 > raw.wide_loads, "{raw:?}");
+        assert!(raw.width > 1.5 && raw.multiply + 0.2 > raw.add && raw.load > 2.5, "{raw:?}");
+        let [second, last, memory] = levels(&[], raw.clock, &slices);
+        // Equal where a neighbour has the last cache for itself all the while.
+        assert!(
+            second.latency < memory.latency && last.latency <= memory.latency,
+            "{second:?} {last:?} {memory:?}"
+        );
+        assert!(
+            [second, last, memory].iter().all(|level| level.stored >= level.between && level.stored < 200.0)
+        );
+        assert_eq!([second.from, last.from, memory.from], USUAL_LINES);
+    }
+}

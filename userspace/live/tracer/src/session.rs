@@ -1,0 +1,706 @@
+//! A trace from start to profile: prepares, runs until something ends it, closes the books.
+
+use std::{
+    collections::HashSet,
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::ExitStatus,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use locality_analysis::model::{Profile, Run};
+use locality_rate::Machine;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, oneshot},
+};
+
+use super::{
+    assembly::{self, AssemblerThread, Notable, Shown},
+    books::{self, Books, Started, starved},
+    calibrate::{self, Calibration},
+    clock::Clock,
+    cpu_times::CpuTimes,
+    governor::{self, Governor, Prices, Spending},
+    ledger,
+    pace::Pace,
+    plan::{Following, Plan, Targets},
+    precision::Precision,
+    processor,
+    progress::Progress,
+    remembered::{self, Remembered},
+    skid::{self, Skid},
+    store::{Store, Summary, unwritable},
+};
+use locality_capture::guard;
+use locality_capture::{
+    Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows,
+    event::{Event, get},
+    spared::Spared,
+};
+use locality_heap::{self as heap, HeapThread, recorder::Recorder};
+use locality_kernel::{
+    btf, cgroup, ending,
+    host::{self, check_rights, data_caches},
+    inherited, launch,
+    lock::lock,
+    object::{EventCounts, Filter, HeapObject, Object, Ring},
+    proc,
+    sources::{Cpu, EVENT_SOURCES, counters::Counting, discover, select, trial},
+    sys,
+};
+
+/// Events that may wait between capture and assembler; each may carry a copy of a stack.
+const QUEUE: usize = 1024;
+
+/// How often the governor looks and the profile is written.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often all that was collected goes to the file, with what is known only at the end, in case
+/// that the end never comes: a killed trace lacks at most a second, and a busy machine adds to
+/// this.
+const SUMMARY_EVERY: Duration = Duration::from_millis(500);
+
+/// Share of the budget that the allocation probes may take; what they leave is for samples.
+const HEAP_SHARE: f64 = 0.4;
+
+/// Watchdogs that are started in the place of lost ones.
+const WATCHDOGS: u32 = 3;
+
+/// Why no thread is stopped where the user wants it so.
+const NO_STOP: &str = "--no-stop";
+
+/// How a trace ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was collected.
+    pub profile: Profile,
+    /// The launched command.
+    pub command: Option<launch::Started>,
+    /// Why the file lacks rows that the profile has, if so.
+    pub unwritten: Option<String>,
+    /// The profile file.
+    pub file: std::path::PathBuf,
+}
+
+/// Measures the prices, the skid and the processor of this machine alone. Must be called while the
+/// process has one thread.
+pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
+    check_rights()?;
+    let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
+    let prices = calibrate::measure(&mut object, &mut ring)?;
+    let _hurry = sys::Hurry::begin();
+    let machine = processor::measure(&data_caches());
+    if calibrate::are_plausible(&prices) {
+        remembered::remember(&Remembered { prices, machine });
+    }
+    Ok((prices, skid::measure(&mut object, &mut ring)?, machine))
+}
+
+/// What things cost here and, where windows ask for it, what the processor can do: remembered from
+/// an earlier start, or measured.
+fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool) -> (Calibration, Machine) {
+    let recalled = match plan.recalibrate {
+        true => Err("--recalibrate".to_owned()),
+        false => remembered::recall(),
+    };
+    let recalled = recalled.and_then(|known| match calibrate::probe(object, ring, &known.prices) {
+        Ok(true) => Ok(known),
+        Ok(false) => Err("a tick costs something else now".to_owned()),
+        Err(error) => Err(format!("{error:#}")),
+    });
+    match recalled {
+        Ok(Remembered { prices, machine }) => return (Calibration { prices, guessed: None }, machine),
+        Err(why) => tracing::debug!("measured anew: {why}"),
+    }
+    let calibration = calibrate::measure_or_guess(object, ring);
+    if !windows {
+        return (calibration, Machine::default());
+    }
+    let machine = processor::measure(&data_caches());
+    if calibration.guessed.is_none() {
+        remembered::remember(&Remembered { prices: calibration.prices, machine });
+    }
+    (calibration, machine)
+}
+
+/// Runs a trace. Must be called while the process has one thread.
+pub fn run(plan: &Plan) -> Result<Outcome> {
+    run_to_end(plan).map_err(|error| match starved() {
+        // Whatever failed came too late, so the wait is part of the cause.
+        Some(waited) => error.context(format!(
+            "this tool had no processor for {:.1} s, because real-time programs, or many others, went before it; \
+             leave one processor free of them",
+            waited.as_secs_f64()
+        )),
+        None => error,
+    })
+}
+
+/// Has the capture thread begin above the priority of real-time threads that are to be traced:
+/// where these have all processors, a thread below their priority would not run before they end.
+fn outrank(targets: &Targets) {
+    let is_program = |pid: &u32| !proc::status(*pid).is_ok_and(|status| status.kernel_thread);
+    let pids: Vec<u32> = match targets {
+        Targets::Processes(pids) => pids.clone(),
+        Targets::Cgroups(_, folders) => {
+            folders.iter().flat_map(|folder| cgroup::processes(folder)).filter(is_program).collect()
+        }
+        Targets::All => proc::all().into_iter().filter(is_program).collect(),
+        Targets::Command(_) => Vec::new(),
+    };
+    for tid in pids.into_iter().flat_map(|pid| proc::threads(pid).unwrap_or_default()) {
+        sys::outrank(sys::real_time_priority(tid));
+    }
+}
+
+fn run_to_end(plan: &Plan) -> Result<Outcome> {
+    sys::block_sigchld().context("cannot block SIGCHLD")?;
+    let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
+    let mut preload = None;
+    // Its start goes on beside the rest of ours.
+    let launched = match &plan.targets {
+        Targets::Command(words) => {
+            // Before there is a profile file that would replace an earlier one for nothing.
+            let program = launch::find(words)?;
+            let mut environment = inherited::environment(&program);
+            if plan.heap == Following::Preload {
+                let recorder = heap::eligible::recorder(&program);
+                if let Ok(recorder) = &recorder {
+                    environment = recorder.files().environment(environment);
+                }
+                preload = Some(recorder);
+            }
+            Some(launch::prepare(words, &environment).context("cannot fork")?)
+        }
+        _ => None,
+    };
+    // The command is a process of its own already, and keeps what it was given.
+    sys::check_descriptors(sys::loosen_limits())?;
+    ending::by_default();
+    let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
+    let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
+    let counting = Counting::find(devices, &cpu);
+    tracing::debug!(?selected, ?counting);
+    let windows = match plan.windows && plan.may_stop {
+        true => Some(Windows::start()),
+        false => None,
+    };
+    if let (Some(Err(why)), Some(_)) = (&windows, plan.until_ci) {
+        bail!(
+            "no precision can be waited for without windows, and {why}: end the trace by -d SECONDS in place of --until-ci"
+        );
+    }
+    outrank(&plan.targets);
+    let hurry = sys::Hurry::begin();
+    let offsets = btf::kernel_offsets()?;
+    let (mut object, mut ring, heap) =
+        Object::load_with(&plan.filter(), &offsets, plan.heap == Following::Probes)?;
+    if let Some(why) = heap.as_ref().and_then(no_heap) {
+        bail!("allocations cannot be probed on this kernel: {why}; leave --heap=probes out");
+    }
+    let (calibration, machine) = know_machine(&mut object, &mut ring, plan, matches!(windows, Some(Ok(_))));
+    drop(hurry);
+    tracing::debug!(?calibration, ?machine);
+    let store = Store::create(&plan.profile).map_err(unwritable)?;
+    let file = store.path();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // From here on SIGTSTP lets the targets go before it stops us.
+        let mut signals = Signals::new()?;
+        ending::listen(&file).context("cannot listen to signals")?;
+        // Before anything can write to the ring: what is read from it must have been counted.
+        let before = object.counters()?;
+        let spared = Spared::of_this_process();
+        spared.announce(&mut object, launched.as_ref().map(|launched| launched.pid))?;
+        object.attach_lifecycle()?;
+        let (windows, no_windows) = match windows {
+            Some(Ok(windows)) => (Some(windows), None),
+            Some(Err(why)) => (None, Some(why.to_string())),
+            None => (None, None),
+        };
+        // Probes were refused above where they were asked for and cannot be.
+        let (heap, no_heap) = match (heap.and_then(Result::ok), preload) {
+            (Some(heap), _) => (Some(Allocations::Probed(Box::new(heap))), None),
+            (None, Some(Ok(recorder))) => (Some(Allocations::Recorded(recorder)), None),
+            (None, Some(Err(why))) => (None, Some(why)),
+            (None, None) => (None, None),
+        };
+        let standing = heartbeat.standing().unwrap_or_else(|error| {
+            tracing::debug!("watchdog: {error}");
+            guard::Standing::Absent
+        });
+        if let (Some(warning), false) = (standing.warning(), plan.quiet) {
+            eprintln!("locality-bpf: {warning}");
+        }
+        let books = Books {
+            heap: heap.as_ref().map(|heap| match heap {
+                Allocations::Probed(_) => books::PROBES,
+                Allocations::Recorded(_) => books::RECORDER,
+            }),
+            standing,
+            watchdogs_lost: 0,
+            spared,
+            left_out: 0,
+            no_windows,
+            no_heap,
+            plan,
+            selected,
+            counting: counting.ok(),
+            calibration,
+            machine,
+            costs: Arc::default(),
+            started: Started::now(plan),
+        };
+        let mut trace = Trace::start(books, object, ring, heap, heartbeat, windows, store)?;
+        trace.attach(launched.as_ref()).await?;
+        trace.follow_allocations(launched.as_ref())?;
+        trace.clock.start()?;
+        let command = launched.as_ref().map(|launched| launched.pid);
+        if let (Some(launched), Targets::Command(words)) = (launched, &plan.targets) {
+            launched.go().map_err(|error| launch::CannotRun::new(words, error))?;
+        }
+        let ended_by = trace.follow(&mut signals).await?;
+        let outcome = trace.close(command, &before, &ended_by, file).await;
+        // The report takes all CPUs for a second, and the targets run on beside it.
+        sys::make_thread_modest();
+        outcome
+    })
+}
+
+/// Why allocations cannot be probed, though that was asked for.
+fn no_heap(loaded: &Result<HeapObject>) -> Option<String> {
+    host::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
+}
+
+/// Who follows allocations.
+enum Allocations {
+    /// Probes.
+    Probed(Box<HeapObject>),
+    /// The preloaded library.
+    Recorded(Recorder),
+}
+
+/// A running trace.
+struct Trace<'a> {
+    books: Books<'a>,
+    heartbeat: Arc<guard::Heartbeat>,
+    clock: Clock,
+    governor: Governor,
+    capture: Handle,
+    heap: Option<HeapThread>,
+    events: mpsc::Sender<Event>,
+    assembler: AssemblerThread,
+    shown: Arc<Mutex<Shown>>,
+    notables: mpsc::UnboundedReceiver<Notable>,
+    cpu: CpuTimes,
+    /// What was asked for.
+    pids: Vec<u32>,
+    progress: Progress,
+    precision: Option<Precision>,
+    command_status: Option<i32>,
+}
+
+impl<'a> Trace<'a> {
+    /// Starts the threads; nothing is measured yet.
+    fn start(
+        books: Books<'a>,
+        object: Object,
+        ring: Ring,
+        heap: Option<Allocations>,
+        heartbeat: Arc<guard::Heartbeat>,
+        windows: Option<Windows>,
+        store: Store,
+    ) -> Result<Self> {
+        let (plan, prices) = (books.plan, books.calibration.prices);
+        let progress = Progress::new(plan.quiet);
+        let wanted = plan.until_ci.is_some() || progress.is_wanted();
+        let precision = (wanted && windows.is_some())
+            .then(|| Precision::new(store.path(), plan.estimator, plan.until_ci));
+        let wanted = Wanted::default();
+        let code = SharedCode::default();
+        let pace = Pace::new(
+            (prices.meter_ns, prices.disarm_ns, prices.trap_ns),
+            books.machine,
+            Arc::clone(&books.costs),
+            Arc::clone(&wanted),
+            Arc::clone(&code),
+        );
+        tracing::debug!("prices: {prices:?}");
+        let governor = Governor::new(plan.overhead_percent / 100.0, prices, plan.user_only);
+        let (rate, now) = (governor.rate(), sys::monotonic_ns());
+        let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
+        let clock = Clock::open_with(&object, &books.selected, first)?;
+        let (events, queue) = mpsc::channel(QUEUE);
+        let heap = heap.map(|source| {
+            let settings = heap::Settings {
+                share: HEAP_SHARE * plan.overhead_percent / 100.0,
+                min_bytes: plan.heap_min,
+                copy_ns: prices.tick_ns,
+            };
+            let cost_ns = Arc::clone(&books.costs.heap_ns);
+            match source {
+                Allocations::Probed(object) => heap::start(*object, settings, cost_ns, events.clone()),
+                Allocations::Recorded(recorder) => {
+                    heap::start_recorder(recorder, settings, cost_ns, events.clone())
+                }
+            }
+        });
+        let heap = heap.transpose()?;
+        let blocks = heap.as_ref().map(|thread| thread.heap().clone());
+        let settings = Settings {
+            heap: blocks.clone(),
+            policy: plan.policy,
+            max_stop_ns: plan.max_stop.as_nanos() as u64,
+            registers: plan.registers,
+            named: matches!(plan.targets, Targets::Processes(_) | Targets::Command(_)),
+            spared: books.spared.clone(),
+            no_stops: match books.standing {
+                _ if !plan.may_stop => Some(NO_STOP),
+                guard::Standing::Absent => Some(UNGUARDED),
+                _ => None,
+            },
+            watch_unheld: plan.watch_unheld,
+            user_only: plan.user_only,
+            trap_cost_ns: prices.trap_ns,
+            gap_cost_ns: prices.gap_ns,
+            disarm_cost_ns: prices.disarm_ns,
+            tick_cost_ns: prices.tick_ns,
+            meter_cost_ns: prices.meter_ns,
+            counting: books.counting,
+            wanted,
+            code,
+            budget: plan.overhead_percent / 100.0,
+            string_lost: prices.string_lost(),
+        };
+        let (costs, beats) = (Arc::clone(&books.costs), Arc::clone(&heartbeat));
+        let capture = Capture::new(object, ring, settings, costs, beats, windows, events.clone())?.start()?;
+        let shown = Arc::new(Mutex::new(Shown::default()));
+        let pace = (pace, clock.periods());
+        let (assembler, notables) =
+            assembly::start(queue, store, books.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
+        Ok(Self {
+            precision,
+            progress,
+            books,
+            heartbeat,
+            clock,
+            governor,
+            capture,
+            heap,
+            events,
+            assembler,
+            shown,
+            notables,
+            cpu: CpuTimes::default(),
+            pids: Vec::new(),
+            command_status: None,
+        })
+    }
+
+    /// Attaches to the targets.
+    async fn attach(&mut self, launched: Option<&launch::Launched>) -> Result<()> {
+        self.pids = match (&self.books.plan.targets, launched) {
+            (Targets::Processes(pids), _) => pids.clone(),
+            (Targets::Cgroups(_, folders), _) => {
+                // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
+                for pid in folders.iter().flat_map(|folder| cgroup::processes(folder)) {
+                    if let Some(why) = self.books.spared.why(pid) {
+                        tracing::debug!("process {pid} is not traced: {why}");
+                        self.books.left_out += 1;
+                        continue;
+                    }
+                    if self.attach_to(&self.capture, pid).await?.is_ok()
+                        && let Ok(base_ns) = sys::process_cpu_ns(pid)
+                    {
+                        self.cpu.add(pid, base_ns);
+                    }
+                }
+                return Ok(());
+            }
+            (_, Some(launched)) => vec![launched.pid],
+            _ => return Ok(()),
+        };
+        if let Some(launched) = launched {
+            self.capture.send(Command::Launched(launched.pid));
+        }
+        for pid in self.pids.clone() {
+            self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
+            match self.attach_to(&self.capture, pid).await? {
+                Ok(held) => tracing::debug!("process {pid}: {held} threads held"),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+                    "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
+                ),
+                Err(error) => bail!("cannot trace process {pid}: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the launched command's program probed before its first instruction.
+    fn follow_allocations(&self, launched: Option<&launch::Launched>) -> Result<()> {
+        if let (Some(thread), Some(launched), Targets::Command(words)) =
+            (&self.heap, launched, &self.books.plan.targets)
+        {
+            thread.heap().launched(launched.pid, launch::find(words)?);
+        }
+        Ok(())
+    }
+
+    /// Has the capture thread attach to one process; returns the number of threads that it holds there.
+    async fn attach_to(&self, capture: &Handle, pid: u32) -> Result<std::io::Result<usize>> {
+        let (answer, held) = oneshot::channel();
+        capture.send(Command::Attach(pid, answer));
+        held.await.with_context(|| format!("the capture thread ended while it attached to process {pid}"))
+    }
+
+    /// Runs until something ends the trace; returns what.
+    async fn follow(&mut self, signals: &mut Signals) -> Result<String> {
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let until = self.books.plan.duration.map(|duration| Instant::now() + duration);
+        let mut summary_due = Instant::now();
+        loop {
+            let ended_by = tokio::select! {
+                biased;
+                _ = signals.interrupt.recv() => "Ctrl-C".to_owned(),
+                _ = signals.terminate.recv() => "SIGTERM".to_owned(),
+                _ = received(&mut signals.hangup) => "SIGHUP".to_owned(),
+                _ = signals.pause.recv() => {
+                    self.clock.stop();
+                    self.progress.clear();
+                    self.start_afresh(true).await?;
+                    self.clock.start()?;
+                    continue;
+                }
+                notable = self.notables.recv() => match notable {
+                    Some(Notable::CommandEnded(status)) => {
+                        self.command_status = Some(status);
+                        launch::end_of_command(status)
+                    }
+                    Some(Notable::Unguarded) => {
+                        self.books.watchdogs_lost += 1;
+                        self.start_afresh(false).await?;
+                        continue;
+                    }
+                    Some(Notable::NoTargets) => "the last traced process ended".to_owned(),
+                    Some(Notable::Failed(why)) => why,
+                    None => "the assembler thread ended".to_owned(),
+                },
+                _ = ticks.tick() => {
+                    let over = until.is_some_and(|until| Instant::now() >= until);
+                    if self.precision.as_mut().is_some_and(Precision::turn) {
+                        return Ok("the asked precision".to_owned());
+                    }
+                    let failed = lock(&self.shown).failed.clone();
+                    match (over, failed) {
+                        (true, _) if self.books.plan.until_ci.is_some() => {
+                            "the asked duration, before the asked precision".to_owned()
+                        }
+                        (true, _) => "the asked duration".to_owned(),
+                        (_, Some(why)) => why,
+                        _ => {
+                            let spending = self.steer();
+                            if Instant::now() >= summary_due {
+                                summary_due = Instant::now() + SUMMARY_EVERY;
+                                self.write_summary(&spending);
+                            }
+                            continue;
+                        }
+                    }
+                }
+            };
+            return Ok(ended_by);
+        }
+    }
+
+    /// Sets the sampling rate by what was spent.
+    fn steer(&mut self) -> Spending {
+        for pid in &lock(&self.shown).pids {
+            self.cpu.meet(*pid, self.books.started.ticks);
+        }
+        let spending = self.books.spending(&mut self.cpu);
+        self.books.costs.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
+        let rate = self.governor.steer(spending);
+        let now = sys::monotonic_ns();
+        let sampled = get(&self.books.costs.sampled_accesses);
+        let period_ns = |cpu: u32| governor::period_ns(rate, now.wrapping_add(cpu.into()));
+        self.clock.steer(period_ns, now, (sampled, spending.cpu_ns));
+        let precision = self.precision.as_ref().map(Precision::words).unwrap_or_default();
+        self.progress.show(&self.books.progress(&spending, &precision));
+        spending
+    }
+
+    /// Has the file hold, twice a second, all that a killed tracer could not write any more.
+    fn write_summary(&self, spending: &Spending) {
+        let mut state = lock(&self.shown);
+        let summary = Summary {
+            run: self.books.run(&self.pids, spending, &state.tally, "", self.pacing()),
+            overhead: self.books.overhead(spending),
+            ..Summary::default()
+        };
+        state.summary = Some(summary);
+        drop(state);
+        // Where the queue is full, the assembler is busy writing anyway.
+        let _ = self.events.try_send(Event::Second);
+    }
+
+    /// Samples a second, and accesses a hardware sample.
+    fn pacing(&self) -> (f64, u64) {
+        (self.governor.rate(), self.clock.period_accesses())
+    }
+
+    /// Starts another watchdog, unless whoever ends them is at it again and again.
+    fn guard_again(&mut self) -> Result<()> {
+        loop {
+            anyhow::ensure!(self.books.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
+            self.heartbeat.start_watchdog()?;
+            match self.heartbeat.standing() {
+                Ok(standing) => {
+                    self.books.standing = standing;
+                    return Ok(());
+                }
+                // It was lost before it stood anywhere.
+                Err(_) => self.books.watchdogs_lost += 1,
+            }
+        }
+    }
+
+    /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
+    async fn start_afresh(&mut self, stop: bool) -> Result<()> {
+        self.capture.send(Command::Finish);
+        let mut capture = self.capture.join()?;
+        if !stop {
+            let guarded = self.guard_again();
+            tracing::debug!(?guarded, "the watchdog was lost");
+            let may_stop = self.books.plan.may_stop;
+            capture.set_no_stops(match guarded {
+                Ok(()) if may_stop => None,
+                Ok(()) => Some(NO_STOP),
+                Err(_) => Some(UNGUARDED),
+            });
+        }
+        if stop {
+            // Nobody would keep their cost within the budget.
+            let heap = self.heap.as_ref().map(HeapThread::heap);
+            heap.inspect(|heap| heap.away());
+            // SAFETY: a system call with plain arguments. It returns when somebody continues us.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            heap.inspect(|heap| heap.back());
+        }
+        self.capture = capture.start()?;
+        let mut all: HashSet<u32> = lock(&self.shown).pids.clone();
+        all.extend(&self.pids);
+        for pid in all.into_iter().filter(|pid| proc::status(*pid).is_ok()) {
+            // A process that ended meanwhile is reported as ended, not as an error.
+            let held = self.attach_to(&self.capture, pid).await?;
+            tracing::debug!(?held, "process {pid} taken up again");
+        }
+        Ok(())
+    }
+
+    /// Lets the targets go, empties the queues, closes the books and the file.
+    async fn close(
+        mut self,
+        command: Option<u32>,
+        before: &EventCounts,
+        ended_by: &str,
+        file: std::path::PathBuf,
+    ) -> Result<Outcome> {
+        ending::closing();
+        // The capture thread, whose wait counts, ends below.
+        starved();
+        self.progress.clear();
+        self.clock.stop();
+        if let (Some(pid), None, "SIGTERM") = (command, self.command_status, ended_by) {
+            // Who ends us means the command; Ctrl-C and a closed terminal reach it by themselves.
+            launch::Started { pid, status: None }.signal(libc::SIGTERM);
+        }
+        self.capture.send(Command::Finish);
+        let mut capture = self.capture.join()?;
+        capture.end_lifecycle();
+        capture.drain_rest();
+        let after = capture.kernel_counters()?;
+        // After the last event that may ask, before the last that may tell.
+        if let Some(heap) = &mut self.heap {
+            heap.finish();
+        }
+        let (spending, pacing) = (self.books.spending(&mut self.cpu), self.pacing());
+        let ended_ns = sys::monotonic_ns();
+        // Without senders the queue is closed, and the assembler ends when it has read it.
+        drop((capture, self.events));
+        let assembler = self.assembler;
+        let mut store = tokio::task::spawn_blocking(move || assembler.join())
+            .await?
+            .map_err(|_| anyhow::anyhow!("the assembler thread panicked"))?;
+        while let Ok(notable) = self.notables.try_recv() {
+            // Its status was collected while the trace ended for another reason.
+            if let Notable::CommandEnded(status) = notable {
+                self.command_status = Some(status);
+            }
+        }
+        let tally = lock(&self.shown).tally.clone();
+        let heap = self.heap.as_ref().map(|thread| thread.heap().summary());
+        if heap.as_ref().is_some_and(heap::Summary::is_idle) {
+            self.books.heap = None;
+        }
+        let run = self.books.run(&self.pids, &spending, &tally, ended_by, pacing);
+        let mut notices = self.books.notices(&tally, heap.as_ref(), before, &after);
+        let signal = self.command_status.and_then(|status| ExitStatus::from_raw(status).signal());
+        if let (Some(signal), Some(books::PROBES)) = (signal, self.books.heap) {
+            notices.splice(0..0, books::ended_by_a_trap(signal));
+        }
+        store.summary(&Summary {
+            // What was read of debug information since then is not part of the trace.
+            run: Run { wall_ns: ended_ns.saturating_sub(run.started_mono_ns), ..run },
+            ledger: ledger::close(before, &after, &self.books.costs, &tally),
+            overhead: self.books.overhead(&spending),
+            notices,
+        });
+        let (mut profile, unwritten) = store.finish()?;
+        if let Some(why) = &unwritten {
+            profile.notices.insert(
+                0,
+                format!("The trace ended early because its file could not be written ({why}); this report has everything that was collected, the file may not."),
+            );
+        }
+        let status = self.command_status;
+        if let (Some(pid), None) = (command, status) {
+            ending::means(pid.cast_signed());
+        }
+        Ok(Outcome { profile, command: command.map(|pid| launch::Started { pid, status }), unwritten, file })
+    }
+}
+
+/// The signals that end or pause a trace.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Absent under `nohup`.
+    hangup: Option<Signal>,
+    pause: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: match sys::is_ignored(libc::SIGHUP) {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
+            pause: signal(SignalKind::from_raw(libc::SIGTSTP))?,
+        })
+    }
+}
+
+/// The next arrival of a signal; of one that is not listened to, never.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}

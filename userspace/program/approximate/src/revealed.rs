@@ -1,0 +1,105 @@
+//! What an instruction tells of the memory that it accesses: the type of the pointer through which it does.
+//!
+//! For heap blocks that no record and no pointer names. The variable that holds the pointer is
+//! asked first, then the place where it was loaded from. Callers are not looked at, and accesses of
+//! one instruction must agree. Source of error: a program that keeps something else there than the
+//! pointer's type says.
+
+use crate::flow::Holder;
+use crate::names::{PathFrame, Resolver, To};
+use crate::object::Kind;
+use crate::program::{Analysed, TypeRef};
+use crate::rank::{Analyzer, Frame, SourceLine, source_line};
+use crate::value::Value;
+
+/// The type of one value that a pointer points at, and where in it an instruction accesses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revealed {
+    /// Offset of the type's entry in the `.debug_info` of the code's module.
+    pub entry: usize,
+    /// Offset of the access in the value.
+    pub offset: u64,
+    /// The instruction's line.
+    pub line: SourceLine,
+}
+
+impl Analyzer {
+    /// What the instruction at an address reveals. `None` where it accesses nothing through a
+    /// pointer with a type, or several things.
+    pub fn revealed(&mut self, at: Frame) -> Option<Revealed> {
+        let function = self.program.function(at.module, at.address).ok()?;
+        let index = function.graph.instruction_at(at.address)?;
+        let line = source_line(&function, function.lines.get(index).copied().flatten())?;
+        let path = vec![PathFrame { function: function.clone(), caller: None }];
+        let mut resolver = Resolver::new(&mut self.program, path);
+        let mut found = None;
+        for access in function.flow.accesses.get(index)? {
+            let mut types = Vec::new();
+            match held_type(&function, access.address) {
+                Some(of) => types.push((of, access.address.offset, access.address.modulus)),
+                None => {
+                    for target in resolver.address(access.address) {
+                        let To::Named(named) = target.to else { continue };
+                        let of = named.of.filter(|_| named.kind == Kind::Pointee)?;
+                        types.push((of, target.offset, target.modulus));
+                    }
+                }
+            }
+            for (of, offset, modulus) in types {
+                let (offset, modulus) = of.within(offset, modulus);
+                let offset = u64::try_from(offset).ok().filter(|_| modulus == 0)?;
+                let this = Revealed { entry: of.entry()?, offset, line: line.clone() };
+                if *found.get_or_insert_with(|| this.clone()) != this {
+                    return None;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What the variable that holds an address's pointer points at.
+fn held_type(function: &Analysed, address: Value) -> Option<TypeRef> {
+    let base = address.base.filter(|_| address.minus.is_none())?;
+    let holders = function.flow.holders.get(&base)?;
+    holders.iter().find_map(|(elsewhere, _, holder)| match holder {
+        Holder::Variable(index) if !elsewhere => function.type_ref(function.variable(*index)?.of?).pointee(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Integers lead to the blocks, so that only the accesses tell.
+    #[test]
+    fn members_through_pointers_that_came_from_integers() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/programs/objects.c");
+        for level in ["-O1", "-O2"] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let program = folder.path().join("objects");
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-g", "-fno-tree-vectorize", "-pthread", level, "-o"]).args([&program, &source]);
+            assert!(gcc.status().expect("gcc").success());
+            let mut analyzer = Analyzer::new();
+            let module = analyzer.open(&program).expect("the program");
+            let entry = analyzer.program.symbol(module, "hidden").expect("the function");
+            let function = analyzer.program.function(module, entry).expect("its code");
+            let mut found = BTreeSet::new();
+            for instruction in &function.graph.instructions {
+                if let Some(revealed) = analyzer.revealed(Frame { module, address: instruction.ip() }) {
+                    let of = function.type_ref(revealed.entry - function.state.start);
+                    assert!(revealed.line.file.ends_with("objects.c"), "{revealed:?}");
+                    found.insert((of.name().expect("a name"), revealed.offset));
+                }
+            }
+            let expected = [("struct entry", 0), ("struct entry", 8), ("struct node", 0), ("struct node", 8)];
+            assert_eq!(found, expected.map(|(name, offset)| (name.to_owned(), offset)).into(), "{level}");
+        }
+    }
+}
