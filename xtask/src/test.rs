@@ -63,11 +63,15 @@ pub fn run(options: &Options) -> Result<()> {
     let mut sum = Sum::default();
     let failures = sum.add(plain_tests().args(&options.arguments))?;
     sum.again(&failures, plain_tests(), options)?;
+    if options.arguments.is_empty() {
+        sum.add(shell::cargo().args(["test", "--workspace", "--doc"]))?;
+    }
     if !options.no_kernel {
         shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
         let failures = sum.add(&mut kernel_tests(options)?)?;
         sum.again(&failures, as_root_with_tracer()?, options)?;
     }
+    crate::say(&sum.slowest());
     crate::say(&sum.closing_line());
     if sum.failed > 0 || sum.broken > 0 {
         bail!("{} tests failed, {} test programs did not finish", sum.failed, sum.broken);
@@ -78,10 +82,22 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The variable by which cargo starts test programs through another command.
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// Options by which each test's time is printed. The runner of a stable toolchain takes them where
+/// the variable [`STABLE_TOO`] is set.
+const TIMES: [&str; 2] = ["-Zunstable-options", "--report-time"];
+
+/// For the test programs only: the compiler would build other code with this variable.
+const STABLE_TOO: &str = "RUSTC_BOOTSTRAP=1";
+
 /// `cargo test` of everything else, up to the arguments of the test programs.
 fn plain_tests() -> Command {
     let mut command = shell::cargo();
-    command.args(["test", "--no-fail-fast", "--workspace", "--exclude", "locality-tests", "--"]);
+    command.env(RUNNER, format!("env {STABLE_TOO}"));
+    command.args(["test", "--no-fail-fast", "--workspace", "--exclude", "locality-tests"]);
+    command.args(["--lib", "--bins", "--tests", "--"]).args(TIMES);
     command
 }
 
@@ -98,18 +114,29 @@ fn kernel_tests(options: &Options) -> Result<Command> {
 /// `cargo test` of the tests on the kernel, up to the arguments of the test programs.
 fn as_root_with_tracer() -> Result<Command> {
     let mut command = shell::cargo();
+    let mut runner = format!("env {STABLE_TOO}");
     if !shell::is_root() {
         let sudo = shell::words(&shell::as_root("env")?);
         let path = std::env::var("PATH").context("PATH is not text")?;
-        let runner = sudo.replacen("sudo", "sudo --preserve-env", 1) + " PATH=" + &path;
-        command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", runner);
+        runner = format!("{} {STABLE_TOO} PATH={path}", sudo.replacen("sudo", "sudo --preserve-env", 1));
     }
+    command.env(RUNNER, runner);
     command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));
     if std::env::var_os("CI").is_some() && std::env::var_os("LOCALITY_REQUIRE").is_none() {
         // There, a test that cannot run is a fault of the machine and must not look like success.
         command.env("LOCALITY_REQUIRE", "all");
     }
-    command.args(["test", "--no-fail-fast", "--package", "locality-tests", "--"]);
+    command.args([
+        "test",
+        "--no-fail-fast",
+        "--package",
+        "locality-tests",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--",
+    ]);
+    command.args(TIMES);
     Ok(command)
 }
 
@@ -124,7 +151,12 @@ struct Sum {
     broken: u64,
     /// Tests that failed and then passed alone.
     unsteady: Vec<String>,
+    /// How long each test took, in milliseconds, with its name.
+    times: Vec<(u64, String)>,
 }
+
+/// So many of the slowest tests are printed at the end.
+const SLOWEST: usize = 20;
 
 impl Sum {
     /// Runs a command and counts; returns the names of the tests that failed.
@@ -140,6 +172,7 @@ impl Sum {
         if !child.wait()?.success() && self.failed == failed_before {
             self.broken += 1;
         }
+        self.times.extend(lines.iter().filter_map(|line| time_of(line)));
         Ok(lines.iter().filter_map(|line| failed_test(line)).map(str::to_owned).collect())
     }
 
@@ -175,6 +208,15 @@ impl Sum {
         self.ignored += number("ignored").unwrap_or(0);
     }
 
+    /// The tests that took longest, a line each.
+    fn slowest(&self) -> String {
+        let mut times: Vec<_> = self.times.iter().collect();
+        times.sort_by_key(|(time_ms, name)| (std::cmp::Reverse(*time_ms), name));
+        times.truncate(SLOWEST);
+        let rows = times.iter().map(|(time_ms, name)| format!("\n{:>8.1} s  {name}", *time_ms as f64 / 1e3));
+        format!("the slowest tests:{}", rows.collect::<String>())
+    }
+
     /// One line in the form of cargo's runner. A skipped test returns early, so that the runner saw it pass.
     fn closing_line(&self) -> String {
         let verdict = if self.failed == 0 && self.broken == 0 { "ok" } else { "FAILED" };
@@ -190,9 +232,17 @@ impl Sum {
     }
 }
 
-/// The name in a line `test NAME ... FAILED`.
+/// The name in a line `test NAME ... FAILED`, where a time may follow.
 fn failed_test(line: &str) -> Option<&str> {
-    line.strip_prefix("test ")?.strip_suffix(" ... FAILED")
+    let (name, rest) = line.strip_prefix("test ")?.rsplit_once(" ... FAILED")?;
+    (rest.is_empty() || rest.starts_with(" <")).then_some(name)
+}
+
+/// Milliseconds and name of a test in a line `test NAME ... RESULT <SECONDSs>`.
+fn time_of(line: &str) -> Option<(u64, String)> {
+    let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let seconds: f64 = result.rsplit_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
+    Some(((seconds * 1e3) as u64, name.to_owned()))
 }
 
 /// Copies what a child writes to `to`, and keeps the lines that are counted.
@@ -205,7 +255,10 @@ fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Vec<String>> 
         to.write_all(&line)?;
         to.write_all(b"\n")?;
         if let Ok(line) = String::from_utf8(line)
-            && (line.starts_with("SKIP ") || line.contains("test result: ") || failed_test(&line).is_some())
+            && (line.starts_with("SKIP ")
+                || line.contains("test result: ")
+                || failed_test(&line).is_some()
+                || time_of(&line).is_some())
         {
             kept.push(line);
         }
@@ -237,13 +290,20 @@ mod tests {
 
     #[test]
     fn a_failure_is_known_by_name() {
-        let output =
-            "test a::b ... FAILED\ntest c ... ok\ntest result: FAILED. 1 passed; 1 failed".as_bytes();
+        let output = "test a::b ... FAILED <0.250s>\ntest c ... ok\ntest result: FAILED. 1 passed; 1 failed"
+            .as_bytes();
         let kept = pass_on(Some(output), &mut std::io::sink()).unwrap();
         let failures: Vec<_> = kept.iter().filter_map(|line| failed_test(line)).collect();
         assert_eq!((kept.len(), failures), (2, vec!["a::b"]));
         let sum = Sum { unsteady: vec!["a::b".to_owned()], ..Sum::default() };
         assert!(sum.closing_line().starts_with("passed only at the second try: a::b\ntest result: ok."));
+    }
+
+    #[test]
+    fn the_slowest_tests_come_first() {
+        let lines = ["test a ... ok <0.010s>", "test b ... FAILED <12.500s>", "test c ... ignored", "a <3s>"];
+        let sum = Sum { times: lines.iter().filter_map(|line| time_of(line)).collect(), ..Sum::default() };
+        assert_eq!(sum.slowest(), "the slowest tests:\n    12.5 s  b\n     0.0 s  a");
     }
 
     #[test]
