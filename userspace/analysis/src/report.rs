@@ -1,8 +1,10 @@
 //! Printers: one module per format, nothing is computed here that is not in the findings.
 
 mod cache_use;
+mod estimates;
 pub mod json;
 mod misses;
+mod names;
 pub mod objects;
 mod objects_text;
 mod reuse;

@@ -6,9 +6,9 @@ use crate::cacheuse::{CacheUse, Costs, FunctionLoss, LevelUse, Loaded, LoadingLi
 use crate::context::{ContextId, Contexts, UNKNOWN_CALLER, base_name, function_name};
 use crate::model::{AccessKind, FieldId, Frame, FrameId, ObjectId, Profile};
 
-use super::json::ci95;
-use super::objects::kind_name;
-use super::units::{bytes, percent, share, shorten};
+use super::estimates::{ci95, share};
+use super::names::kind_name;
+use super::units::{bytes, percent, shorten};
 
 /// Bytes of a line.
 const LINE: f64 = 64.0;

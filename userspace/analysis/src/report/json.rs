@@ -15,6 +15,9 @@ use crate::hot::Row;
 use crate::model::{Frame, FrameId, Ledger, Mode, ObjectKind, Profile};
 use crate::pairs::{ContextPair, Pair};
 
+use super::estimates::{ci95, share_value};
+use super::names::kind_name;
+
 /// Calling contexts given with each pair, the heaviest included.
 const CONTEXTS_SHOWN: usize = 4;
 
@@ -184,8 +187,8 @@ impl Json<'_> {
             "time_p90": self.time_value(&pair.p90_ns),
             "near": pair.near,
             "far": pair.median_ns.value >= self.findings.far_from,
-            "kernel_share": share(&pair.kernel),
-            "cross_thread_share": share(&pair.cross_thread),
+            "kernel_share": share_value(&pair.kernel),
+            "cross_thread_share": share_value(&pair.cross_thread),
             "contexts": pair.contexts.iter().take(CONTEXTS_SHOWN).map(|c| self.context(c)).collect::<Vec<_>>(),
             "contexts_total": pair.contexts.len(),
         });
@@ -197,7 +200,7 @@ impl Json<'_> {
         if let Some((object, share)) = object.filter(|(object, _)| object.kind != ObjectKind::Unknown) {
             value["object"] = json!({
                 "name": object.name,
-                "kind": super::objects::kind_name(object.kind),
+                "kind": kind_name(object.kind),
                 "share": share,
             });
         }
@@ -286,7 +289,7 @@ impl Json<'_> {
                 "use": self.place(line.place),
                 "weight": line.weight.value,
                 "weight_ci95": ci95(&line.weight),
-                "share_of_line": share(&line.not_reused),
+                "share_of_line": share_value(&line.not_reused),
                 "watched": line.watched,
                 "withdrawn": line.withdrawn,
             })
@@ -347,16 +350,8 @@ fn hot_row<T>(row: &Row<T>, mut what: Value) -> Value {
     what
 }
 
-pub(super) fn share(estimate: &Estimate) -> Value {
-    json!({ "value": estimate.value, "ci95": ci95(estimate), "n": estimate.n })
-}
-
 fn time_value(estimate: &Estimate) -> Value {
     json!({ "value": estimate.value, "unit": "cpu_ns", "ci95": ci95(estimate), "n": estimate.n })
-}
-
-pub(super) fn ci95(estimate: &Estimate) -> Value {
-    json!([estimate.low, estimate.high])
 }
 
 fn causes(causes: &[(String, u64)]) -> Value {

@@ -6,7 +6,8 @@ use crate::model::Profile;
 use crate::rates::Unit;
 use crate::reuse::{CrossCheck, FIXED_SIZES, Reuse};
 
-use super::units::{accesses, bytes, count, counted, percent, share};
+use super::estimates::share;
+use super::units::{accesses, bytes, count, counted, percent};
 
 /// Rows of the histogram that are left out below this share.
 const SMALL: f64 = 0.002;

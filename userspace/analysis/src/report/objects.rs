@@ -7,7 +7,8 @@ use crate::context::{Contexts, PlaceId, function_name};
 use crate::model::{AccessKind, FrameId, Member, Object, ObjectId, ObjectKind, Profile, StackId};
 use crate::objects::{Change, FieldUse, LINE, Layout, Line, Objects, Piece, Row};
 
-use super::json::ci95;
+use super::estimates::ci95;
+use super::names::kind_name;
 
 /// Lines and fields given with each object.
 const LINES: usize = 16;
@@ -22,18 +23,6 @@ pub fn level_names(objects: &Objects) -> Vec<Vec<String>> {
         if index == last { vec![own, "LLC".to_owned()] } else { vec![own] }
     };
     objects.levels.iter().enumerate().map(names).collect()
-}
-
-/// What a report calls a kind: thread-local variables are static ones.
-pub fn kind_name(kind: ObjectKind) -> &'static str {
-    match kind {
-        ObjectKind::Static | ObjectKind::ThreadLocal => "static",
-        ObjectKind::Stack => "stack",
-        ObjectKind::Heap => "heap",
-        ObjectKind::Mapped => "mapped",
-        ObjectKind::File => "file",
-        ObjectKind::Unknown => "unknown",
-    }
 }
 
 /// Prints what is needed of frames and places.

@@ -7,8 +7,9 @@ use crate::estimate::Estimate;
 use crate::model::{AccessKind, Missed, Object, ObjectId, ObjectKind, Profile, Record};
 use crate::objects::{LINE, Layout, Objects, Piece, Row};
 
-use super::text::place_name;
-use super::units::{bytes, count, counted, percent, share, shorten};
+use super::estimates::share;
+use super::names::place_name;
+use super::units::{bytes, count, counted, percent, shorten};
 
 /// Objects that a sentence is worth.
 const SAID: f64 = 0.10;

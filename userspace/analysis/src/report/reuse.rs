@@ -7,7 +7,7 @@ use crate::findings::Windowed;
 use crate::model::Profile;
 use crate::reuse::{Bin, CrossCheck, Point, Reuse};
 
-use super::json::ci95;
+use super::estimates::{ci95, share_value};
 
 /// `{"8": …, "64": …}`.
 pub(super) fn of_all(all: &[Reuse]) -> Value {
@@ -60,8 +60,8 @@ pub(super) fn windows(profile: &Profile, windowed: &Windowed) -> Value {
         "ends": ends,
         "uses": windowed.uses,
         "uses_open": windowed.open,
-        "uses_confirmed": (windowed.confirmed.n > 0).then(|| super::json::share(&windowed.confirmed)),
-        "reuses_counted": (windowed.counted.n > 0).then(|| super::json::share(&windowed.counted)),
+        "uses_confirmed": (windowed.confirmed.n > 0).then(|| share_value(&windowed.confirmed)),
+        "reuses_counted": (windowed.counted.n > 0).then(|| share_value(&windowed.counted)),
         "rate_sources": rates,
         "accesses_per_ns": windowed.mean_rate.map(|rate| rate.value),
         "accesses_per_ns_ci95": windowed.mean_rate.map(|rate| ci95(&rate)),

@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 
 use std::collections::BTreeSet;
 
-use crate::context::{Contexts, PlaceId, base_name, function_name};
+use crate::context::{PlaceId, base_name};
 use crate::findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
 use crate::model::{ObjectKind, Outcome, Profile};
 use crate::pairs::Pair;
 use crate::rates::Unit;
 
+use super::estimates::share;
+use super::names::place_name;
 use super::objects_text::Text;
-use super::units::{accesses, bytes, count, counted, duration, percent, share, shorten, timestamp};
+use super::units::{accesses, bytes, count, counted, duration, percent, shorten, timestamp};
 use super::wrap::wrap;
 
 /// Share of the targets' CPU time up to which ours is told as such.
@@ -641,26 +643,6 @@ impl Page<'_> {
              the program: behind a slow access, not at it."
         ));
     }
-}
-
-/// "fill demo.c:31", "main demo.c:12 (memcpy)".
-pub(super) fn place_name(profile: &Profile, contexts: &Contexts, id: PlaceId) -> String {
-    let place = contexts.place(id);
-    let frame = place.frame.and_then(|frame| profile.frames.get(frame.0 as usize));
-    let Some(frame) = frame else { return "unknown".to_owned() };
-    let mut text = shorten(&function_name(profile, frame), 36);
-    match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => text.push_str(&format!(" {}:{line}", base_name(file))),
-        _ if frame.function.is_some() => {
-            let location = tree::location(profile, frame, 30);
-            text.push_str(&format!(" {location}"));
-        }
-        _ => {}
-    }
-    if let Some(via) = place.via {
-        text.push_str(&format!(" (in {})", shorten(&via, 24)));
-    }
-    text.trim_end().to_owned()
 }
 
 fn hot_row(row_share: &crate::estimate::Estimate, loads: f64, stores: f64, what: &str) -> String {

@@ -1,7 +1,5 @@
 //! Numbers for people: every duration, size and count with its unit, three significant digits.
 
-use crate::estimate::Estimate;
-
 /// "850 ns", "1.24 ms", "12.3 s", "2 min 5 s".
 pub(crate) fn duration(ns: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
@@ -38,15 +36,6 @@ fn three_digits(value: f64) -> String {
 /// "63.1 %".
 pub(crate) fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
-}
-
-/// "63.1 % [61–65]": the value and its 95 % interval. Intervals of small shares are lopsided, so
-/// "±" would lie.
-pub(crate) fn share(estimate: &Estimate) -> String {
-    let (low, high) = (estimate.low * 100.0, estimate.high * 100.0);
-    // Whole percents are enough for an interval, unless it would vanish.
-    let digits = usize::from(high - low < 2.0);
-    format!("{} [{low:.digits$}–{high:.digits$}]", percent(estimate.value))
 }
 
 /// "12,034".
@@ -139,12 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn counts_sizes_and_shares() {
+    fn counts_and_sizes() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([512, 32 << 10, 36_700_160].map(bytes), ["512 B", "32 KiB", "35 MiB"]);
-        let estimate = Estimate { value: 0.631, low: 0.611, high: 0.641, n: 3 };
-        assert_eq!(share(&estimate), "63.1 % [61–64]");
-        assert_eq!(share(&Estimate { low: 0.626, high: 0.636, ..estimate }), "63.1 % [62.6–63.6]");
         assert_eq!(counted(1, "sample"), "1 sample");
     }
 
