@@ -364,4 +364,4 @@ impl Ranked {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

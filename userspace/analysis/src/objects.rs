@@ -310,4 +310,4 @@ impl ByObject {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -15,3 +15,6 @@ pub mod units;
 mod wrap;
 
 pub use text::{Options, Style};
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use crate::model::*;
 
+pub(crate) mod loops;
+pub(crate) mod objects;
+
 /// A call path in words, innermost first: "fill demo.c:31 < run demo.c:52 < main demo.c:60". A
 /// frame without a colon has no line; a leading "+" marks an inlined one; "@libc.so.6" after the
 /// function names a module other than "demo".

@@ -167,7 +167,7 @@ fn every_contract_field_is_there_with_its_type() {
 #[test]
 fn a_profile_with_windows_and_objects_has_more() {
     use crate::model::{Accessed, LoadId, Located, Object, ObjectId, UseId};
-    let mut profile = crate::cacheuse::tests::windowed();
+    let mut profile = crate::testing::loops::windowed();
     let kind = ObjectKind::Heap;
     profile.objects = vec![Object { kind, name: "matrix".to_owned(), ..Object::default() }];
     let uses = (0..profile.uses.len() as u32).map(|id| Accessed::Use(UseId(id)));

@@ -2,8 +2,8 @@
 
 use crate::findings::Findings;
 use crate::model::*;
-use crate::objects::tests::two_objects;
 use crate::report::{Options, json, text};
+use crate::testing::objects::two_objects;
 
 /// A table on the heap whose cells have a hot and a cold part, allocated at one place, and a small global.
 fn heap_and_global() -> Profile {
