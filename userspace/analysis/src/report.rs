@@ -11,9 +11,8 @@ mod reuse;
 pub mod text;
 pub mod top;
 mod tree;
-pub mod units;
-mod wrap;
 
+pub use locality_units::print as units;
 pub use text::{Options, Style};
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use crate::histogram::FAR_NS;
 use crate::model::{ObjectKind, Outcome, Profile};
 use crate::pairs::Pair;
 use crate::rates::Unit;
+use locality_units::wrap::wrap;
 
 use super::estimates::share;
 use super::names::place_name;
 use super::objects_text::Text;
 use super::units::{accesses, bytes, count, counted, duration, percent, shorten, timestamp};
-use super::wrap::wrap;
 
 /// Share of the targets' CPU time up to which ours is told as such.
 const MOST_PERCENT: f64 = 400.0;

@@ -1,7 +1,7 @@
 //! Numbers for people: every duration, size and count with its unit, three significant digits.
 
 /// "850 ns", "1.24 ms", "12.3 s", "2 min 5 s".
-pub(crate) fn duration(ns: f64) -> String {
+pub fn duration(ns: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
     if ns >= 119.5e9 {
         let seconds = (ns / 1e9).round() as u64;
@@ -13,7 +13,7 @@ pub(crate) fn duration(ns: f64) -> String {
 }
 
 /// "1 access", "850 accesses", "12.4 K accesses".
-pub(crate) fn accesses(n: f64) -> String {
+pub fn accesses(n: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1.0, ""), (1e3, " K"), (1e6, " M"), (1e9, " G")];
     let unit = UNITS.iter().rfind(|(size, _)| n >= 0.9995 * size).unwrap_or(&UNITS[0]);
     let noun = if n == 1.0 { "access" } else { "accesses" };
@@ -34,7 +34,7 @@ fn three_digits(value: f64) -> String {
 }
 
 /// "63.1 %".
-pub(crate) fn percent(fraction: f64) -> String {
+pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
@@ -52,12 +52,12 @@ pub fn count(n: u64) -> String {
 }
 
 /// "1 sample", "2,000 samples".
-pub(crate) fn counted(n: u64, noun: &str) -> String {
+pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 /// "32 KiB".
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
     let mut value = n as f64;
     let mut unit = 0;
@@ -69,7 +69,7 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// Shortens in the middle to so many characters.
-pub(crate) fn shorten(text: &str, width: usize) -> String {
+pub fn shorten(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width || width < 3 {
         return text.to_owned();
@@ -80,7 +80,7 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
 }
 
 /// Shortens a path from the left.
-pub(crate) fn shorten_path(path: &str, width: usize) -> String {
+pub fn shorten_path(path: &str, width: usize) -> String {
     let length = path.chars().count();
     if length <= width || width < 2 {
         return path.to_owned();

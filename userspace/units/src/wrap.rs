@@ -1,7 +1,7 @@
 //! Line breaks for running text. Counts characters, not terminal cells; wide scripts come out too long.
 
 /// Breaks at spaces, but not between a number and its unit. Words longer than a line stay whole.
-pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["%", "ns", "µs", "ms", "s", "min", "B", "KiB", "MiB"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
