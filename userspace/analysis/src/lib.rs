@@ -5,7 +5,7 @@
 //! stack distances and miss ratios, how alike two reports are, all findings together, and the
 //! printers.
 
-pub mod model;
+pub use locality_model as model;
 
 pub mod arbiter;
 
@@ -45,4 +45,4 @@ pub mod findings;
 pub mod report;
 
 #[cfg(test)]
-mod testing;
+use locality_model::testing;

@@ -1,6 +1,6 @@
 //! Two objects whose accesses and misses are known in closed form.
 
-use crate::model::{
+use crate::{
     Access, AccessKind, Accessed, Located, Object, ObjectId, ObjectKind, Outcome, Rate, Seen, Touch, Use,
     UseId, Watch, Window,
 };
@@ -14,7 +14,7 @@ const FAR: u64 = 100_000;
 
 /// One line of code touches a small object of 100 lines and a large one of [`FAR`] in turn: of `of`
 /// uses in a window `far` are the large one's.
-pub(crate) fn two_objects(samples: u32, far: u64, of: u64) -> Maker {
+pub fn two_objects(samples: u32, far: u64, of: u64) -> Maker {
     let mut make = Maker::new();
     make.profile.run.distance_resolution_ns = 0;
     let object = |name: &str| Object {

@@ -1,27 +1,39 @@
 //! A tiny vocabulary for tests: profiles that read like what happened.
 
+#![expect(clippy::unwrap_used, reason = "a word that cannot be read is a mistake of the test")]
+
 use std::collections::HashMap;
 
-use crate::model::*;
+use crate::*;
 
-pub(crate) mod loops;
-pub(crate) mod objects;
+pub mod loops;
+pub mod objects;
 
 /// A call path in words, innermost first: "fill demo.c:31 < run demo.c:52 < main demo.c:60". A
 /// frame without a colon has no line; a leading "+" marks an inlined one; "@libc.so.6" after the
 /// function names a module other than "demo".
-pub(crate) struct Maker {
+pub struct Maker {
+    /// What was made so far.
     pub profile: Profile,
     frames: HashMap<String, FrameId>,
     stacks: HashMap<String, StackId>,
 }
 
-pub(crate) const MS: u64 = 1_000_000;
-pub(crate) const US: u64 = 1_000;
+/// Nanoseconds.
+pub const MS: u64 = 1_000_000;
+/// Nanoseconds.
+pub const US: u64 = 1_000;
 /// Every sample stands for 10 ms.
-pub(crate) const PERIOD_NS: u64 = 10 * MS;
+pub const PERIOD_NS: u64 = 10 * MS;
+
+impl Default for Maker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Maker {
+    /// A run of "demo" with two threads, without samples.
     pub fn new() -> Self {
         let mut profile = Profile::default();
         profile.threads.push(Thread { pid: 100, tid: 100, name: "demo".to_owned(), ..Thread::default() });
@@ -192,7 +204,7 @@ impl Maker {
 /// A program with a known flaw: an array filled in one function and summed in another, a hot loop
 /// on one cell, a copy through memcpy and read(), a queue between two threads, and a table that is
 /// written but never read.
-pub(crate) fn demo() -> Profile {
+pub fn demo() -> Profile {
     let mut make = Maker::new();
     let main = "run src/demo.c:52 < main src/demo.c:60";
     for n in 0..30 {

@@ -84,7 +84,7 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::{
+    use crate::{
         Access, Located, ObjectId, Sample, SampleId, StackId, Thread, ThreadId, Touch, Use, UseId, Watch,
         Window,
     };

@@ -9,6 +9,8 @@
 mod data;
 mod first;
 mod printable;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,

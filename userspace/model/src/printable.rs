@@ -48,7 +48,7 @@ pub fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Frame;
+    use crate::Frame;
 
     #[test]
     fn nothing_that_a_terminal_obeys_is_left() {

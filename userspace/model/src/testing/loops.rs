@@ -2,23 +2,23 @@
 
 use std::collections::HashMap;
 
-use crate::model::{
+use crate::{
     Access, AccessKind, Burst, Load, Outcome, Profile, Rate, SampleId, Seen, Touch, Use, UseId, Watch, Window,
 };
 
 use super::{Maker, PERIOD_NS};
 
 /// Which place touches which word.
-pub(crate) type Trace = Vec<(usize, u64)>;
+pub type Trace = Vec<(usize, u64)>;
 
 /// Line by line, all loads, innermost first.
-pub(crate) const PLACES: [&str; 3] =
+pub const PLACES: [&str; 3] =
     ["columns a.c:10 < step a.c:50 < main a.c:90", "pass a.c:20 < main a.c:91", "hot a.c:30 < main a.c:92"];
 const ROWS: u64 = 700;
 const COLUMNS: u64 = 128;
 
 /// Three loops that take turns: a matrix column by column, an array from end to end, and a small table.
-pub(crate) fn trace(accesses: u64) -> Trace {
+pub fn trace(accesses: u64) -> Trace {
     let mut random = fastrand::Rng::with_seed(4);
     let turn = |n: u64| {
         let (column, row) = (n / ROWS % COLUMNS, n % ROWS);
@@ -31,7 +31,7 @@ pub(crate) fn trace(accesses: u64) -> Trace {
 
 /// Windows at regular moments of the second half, with first touches, uses and watches as the
 /// tracer draws them; one access a nanosecond.
-pub(crate) fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
+pub fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
     let mut make = Maker::new();
     make.profile.run.distance_resolution_ns = 0;
     let mut random = fastrand::Rng::with_seed(7);
@@ -175,6 +175,6 @@ pub(crate) fn profile(trace: &Trace, windows: u32, length: usize) -> Profile {
 }
 
 /// A few windows of the three loops, with watches that see reuses.
-pub(crate) fn windowed() -> Profile {
+pub fn windowed() -> Profile {
     profile(&trace(900_000), 20, 3_000)
 }
