@@ -7,7 +7,7 @@
 
 pub use locality_model as model;
 
-pub mod arbiter;
+pub use locality_arbiter as arbiter;
 
 pub mod estimate;
 

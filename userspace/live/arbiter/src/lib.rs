@@ -1,8 +1,8 @@
 //! Who gets the few debug registers, and with what probability.
 //!
-//! A pure state machine: offers and endings in, decisions out. It lives beside the estimators
-//! because they must know the chance of each observation. It makes no system call and reads no
-//! clock; chance comes from a seeded generator, so a recorded sequence of calls replays exactly.
+//! A pure state machine: offers and endings in, decisions out. It is a package of its own, because
+//! tests of the estimators need the chance of each observation. It makes no system call and reads
+//! no clock; chance comes from a seeded generator, so a recorded sequence of calls replays exactly.
 //!
 //! Slots are logical. A watch that moves from the quick slot into the reservoir keeps its debug
 //! register; nothing is re-armed. Invariant: watches granted ≤ slots owned, always.
