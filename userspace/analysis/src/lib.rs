@@ -33,7 +33,7 @@ pub mod hot;
 pub mod pairs;
 pub mod unseen;
 
-pub mod convert;
+pub use locality_mrc as convert;
 
 pub mod objects;
 
