@@ -39,7 +39,7 @@ pub mod objects;
 
 pub mod cacheuse;
 
-pub mod similarity;
+pub use locality_compare as similarity;
 
 pub mod findings;
 pub mod report;

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 
 use std::collections::BTreeSet;
 
+use locality_units::wrap::wrap;
+
 use crate::context::{PlaceId, base_name};
 use crate::findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use crate::histogram::FAR_NS;
 use crate::model::{ObjectKind, Outcome, Profile};
 use crate::pairs::Pair;
 use crate::rates::Unit;
-use locality_units::wrap::wrap;
 
 use super::estimates::share;
 use super::names::place_name;

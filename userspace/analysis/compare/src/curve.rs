@@ -4,7 +4,7 @@
 //! size, below the first and beyond the last it stays (beyond the last size that was computed only
 //! cold misses are left).
 
-use crate::convert::distances::Distances;
+use locality_mrc::distances::Distances;
 
 /// Miss ratios of LRU caches by size.
 #[derive(Debug, Clone, Default, PartialEq)]

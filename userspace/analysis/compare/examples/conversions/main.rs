@@ -8,14 +8,14 @@ mod read;
 
 use std::{collections::BTreeMap, io::Write, path::Path};
 
-use locality_analysis::convert::{
+use locality_compare::{Similarity, curve};
+use locality_mrc::{
     distances::Distances,
     hotl::Footprint,
     mean,
     phases::{self, Phase, Reach},
     shen,
 };
-use locality_analysis::similarity::{self, Similarity, curve};
 
 /// A method and how it converts one thread's phases.
 type Method = (&'static str, fn(&[Phase]) -> Distances);
@@ -85,7 +85,7 @@ fn hotl(phases: &[Phase]) -> Distances {
 }
 
 fn compare(exact: &Distances, found: &Distances, bytes: u64) -> Option<(Similarity, curve::Difference)> {
-    let alike = similarity::of(exact, found)?;
+    let alike = locality_compare::of(exact, found)?;
     let curves = (curve::Curve::of(exact, bytes)?, curve::Curve::of(found, bytes)?);
     Some((alike, curve::difference(&curves.0, &curves.1, bytes)?))
 }

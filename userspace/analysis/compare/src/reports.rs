@@ -7,11 +7,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use locality_mrc::distances::{Bar, Distances};
 use serde_json::Value;
 
 use super::curve::{self, Curve, Difference};
 use super::{Similarity, of};
-use crate::convert::distances::{Bar, Distances};
 
 /// The schema that this reads.
 const SCHEMA: &str = "locality-report/1";

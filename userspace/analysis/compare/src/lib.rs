@@ -17,7 +17,7 @@
 //! it is; the dropped edges are reported); the mean over sizes weighs every doubling of the cache
 //! alike.
 
-use crate::convert::distances::{Bar, Distances};
+use locality_mrc::distances::{Bar, Distances};
 
 pub mod curve;
 pub mod print;

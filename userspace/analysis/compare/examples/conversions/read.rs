@@ -2,7 +2,7 @@
 //!
 //! Threads are converted apart, because their distances are: a stream is one thread's phases.
 
-use locality_analysis::convert::{
+use locality_mrc::{
     distances::{Bar, Distances},
     phases::Phase,
 };
