@@ -9,23 +9,23 @@ pub use locality_model as model;
 
 pub use locality_arbiter as arbiter;
 
-pub mod estimate;
+pub use locality_estimate::estimate;
 
-pub mod context;
+pub use locality_estimate::context;
 pub mod observation;
 
-pub mod rates;
-pub mod subjects;
-pub mod survival;
+pub use locality_estimate::rates;
+pub use locality_estimate::subjects;
+pub use locality_estimate::survival;
 
-pub mod interval;
+pub use locality_estimate::interval;
 
-pub mod estimator;
-pub mod regions;
-pub mod stretches;
+pub use locality_estimate::estimator;
+pub use locality_estimate::regions;
+pub use locality_estimate::stretches;
 
-pub mod convergence;
-pub mod reuse;
+pub use locality_estimate::convergence;
+pub use locality_estimate::reuse;
 
 pub mod analysis;
 pub mod histogram;

@@ -22,7 +22,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::convert::scale;
+use locality_mrc::scale;
+
 use crate::survival::{Curves, Spell};
 
 /// Measured distances from so many resolutions (the cost of a trap) on are taken as they are.

@@ -22,9 +22,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use locality_model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
+
 use crate::context::{ContextId, Contexts};
 use crate::interval::{Measured, RESOLUTIONS};
-use crate::model::{Access, Outcome, Profile, Seen, StackId, Touch, Use, Watch};
 use crate::rates::{Rates, Unit};
 
 mod parts;

@@ -60,12 +60,14 @@ pub struct Counted {
 
 /// Counts distinct samples that are told in order.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Distinct {
+pub struct Distinct {
+    /// Samples counted.
     pub n: u64,
     last: Option<u32>,
 }
 
 impl Distinct {
+    /// Counts the sample unless it was the last.
     pub fn add(&mut self, sample: u32) {
         self.n += u64::from(self.last != Some(sample));
         self.last = Some(sample);
@@ -212,13 +214,13 @@ fn percentile(sorted: &[f32], q: f64) -> f32 {
 }
 
 /// Kish's effective sample size (Σw)² / Σw².
-pub(crate) fn effective_size(weights: impl Iterator<Item = f64>) -> f64 {
+pub fn effective_size(weights: impl Iterator<Item = f64>) -> f64 {
     let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
 /// Wilson's score interval of a proportion (Wilson 1927, JASA 22(158)).
-pub(crate) fn wilson(p: f64, n: f64) -> (f64, f64) {
+pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n.is_nan() || n <= 0.0 || !(0.0..=1.0).contains(&p) {
         return (0.0, 1.0);
     }

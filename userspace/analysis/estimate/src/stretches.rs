@@ -15,11 +15,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::convert::distances::{Bar, Distances};
-use crate::convert::phases::{self, Around, Phase, Reach};
-use crate::convert::scale;
+use locality_model::{Profile, ThreadId};
+use locality_mrc::distances::{Bar, Distances};
+use locality_mrc::phases::{self, Around, Phase, Reach};
+use locality_mrc::scale;
+
 use crate::estimator::Mass;
-use crate::model::{Profile, ThreadId};
 use crate::rates::{Rates, Unit};
 use crate::regions::{Code, Regions};
 

@@ -4,8 +4,8 @@
 //! Not simulated: the cost of stops and traps (but for what it adds to measured distances), other
 //! threads, the kernel's touches.
 
-use locality_analysis::arbiter::{Arbiter, Policy, WatchKey};
-use locality_analysis::model::{
+use locality_arbiter::{Arbiter, Policy, WatchKey};
+use locality_model::{
     Access, AccessKind, Frame, FrameId, Module, ModuleId, Outcome, Profile, Rate, Run, Sample, SampleId,
     Seen, Sources, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, Window,
 };

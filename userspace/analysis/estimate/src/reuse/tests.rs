@@ -1,8 +1,9 @@
 //! Whole estimates on programs whose reuse is known in closed form, and independence of the order of rows.
 
+use locality_model::testing::{Maker, PERIOD_NS};
+use locality_model::{Access, AccessKind, Outcome, Rate, Seen, Use, UseId, Watch, Window};
+
 use super::*;
-use crate::model::{Access, AccessKind, Outcome, Rate, Seen, Use, UseId, Watch, Window};
-use crate::testing::{Maker, PERIOD_NS};
 
 /// A loop over `granules` words, a word an access, seen in windows of `window` accesses; what a
 /// window does not show a watch does, 1 access a nanosecond.
@@ -39,7 +40,7 @@ fn in_turn(loops: &[u64], window: u64) -> Profile {
             make.profile.uses.push(Use { sample, skip, access, address: access.address, stack, seen });
         }
         if granules + 3 >= window {
-            let touch = crate::model::Touch {
+            let touch = locality_model::Touch {
                 time_ns: u64::from(n) * PERIOD_NS + granules,
                 ..make.touch(&line, AccessKind::Load)
             };

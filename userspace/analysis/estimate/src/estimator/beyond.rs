@@ -54,7 +54,7 @@ impl Study<'_> {
     /// By subject, one after the other, and by limit: its weight that is reused at the limit's bin
     /// or beyond, or never. `limits[limit][stretch]` are bins that are equally likely; a stretch
     /// without any gives 0.
-    pub(crate) fn beyond(&self, draw: Draw<'_>, limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
+    pub fn beyond(&self, draw: Draw<'_>, limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
         let (curves, _) = self.curves(draw);
         let left: Vec<Left> = (0..self.groups).map(|group| Left::of(curves.hazards(group))).collect();
         let mut found = Vec::with_capacity(self.subjects.len() * limits.len());

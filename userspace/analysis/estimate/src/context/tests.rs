@@ -1,7 +1,8 @@
 //! Which stacks are one context, and which frame is the place.
 
+use locality_model::testing::Maker;
+
 use super::*;
-use crate::testing::Maker;
 
 /// Function and line of the place of a stack in words, and the library function it went through.
 fn place_in(stack: &str) -> (String, Option<u32>, Option<String>) {
@@ -61,7 +62,7 @@ fn addresses_do_not_tell_contexts_apart_but_lines_do() {
         make.profile.frames.push(copy);
         copies.push(FrameId(make.profile.frames.len() as u32 - 1));
     }
-    make.profile.stacks.push(crate::model::Stack { frames: copies, cut: None });
+    make.profile.stacks.push(locality_model::Stack { frames: copies, cut: None });
     let copy = StackId(make.profile.stacks.len() as u32 - 1);
 
     let contexts = Contexts::new(&make.profile);
@@ -84,9 +85,9 @@ fn unknown_functions_are_told_apart_by_module_address() {
 #[test]
 fn ids_that_lead_nowhere_are_survived() {
     let mut make = Maker::new();
-    make.profile.stacks.push(crate::model::Stack { frames: vec![FrameId(77)], cut: None });
+    make.profile.stacks.push(locality_model::Stack { frames: vec![FrameId(77)], cut: None });
     make.stack("main a.c:1");
-    make.profile.frames[0].module = Some(crate::model::ModuleId(99));
+    make.profile.frames[0].module = Some(locality_model::ModuleId(99));
     let contexts = Contexts::new(&make.profile);
     assert_eq!(contexts.of(StackId(5)), None);
     assert!(contexts.frames(contexts.of(StackId(0)).unwrap()).is_empty());
@@ -102,7 +103,7 @@ fn a_cut_stack_is_another_context_than_a_whole_one() {
     let whole = make.stack("fill a.c:3 < main a.c:9");
     let frames = make.profile.stacks[whole.0 as usize].frames.clone();
     let cut = Some("no unwind information".to_owned());
-    make.profile.stacks.push(crate::model::Stack { frames, cut: cut.clone() });
+    make.profile.stacks.push(locality_model::Stack { frames, cut: cut.clone() });
     let contexts = Contexts::new(&make.profile);
     let [whole, unwound] = [whole, StackId(1)].map(|stack| contexts.of(stack).unwrap());
     assert_ne!(whole, unwound);

@@ -1,8 +1,9 @@
 //! Weights of uses against counting granules; what becomes of watches.
 
+use locality_model::testing::Maker;
+use locality_model::{AccessKind, ThreadId, Use, UseId};
+
 use super::*;
-use crate::model::{AccessKind, ThreadId, Use, UseId};
-use crate::testing::Maker;
 
 #[test]
 fn a_drawn_word_stands_for_the_granules_of_its_access() {
@@ -86,7 +87,7 @@ fn the_clock_is_trusted_behind_the_reuse() {
 #[test]
 fn code_is_counted_for_as_many_uses() {
     let used = |ip| Use {
-        sample: crate::model::SampleId(0),
+        sample: locality_model::SampleId(0),
         skip: 0,
         access: Access { ip, address: 0, size: 8, kind: AccessKind::Load },
         address: 0,

@@ -14,19 +14,15 @@ mod trace;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use locality_analysis::arbiter::Policy;
-use locality_analysis::context::Contexts;
-use locality_analysis::convert::distances::{Bar, Distances};
-use locality_analysis::estimate::Estimate;
-use locality_analysis::estimator::Estimator;
-use locality_analysis::model::Profile;
-use locality_analysis::rates::Rates;
-use locality_analysis::reuse::{Bin, Case};
-use locality_analysis::similarity::{
-    self,
-    curve::{self, Curve},
-};
-
+use locality_arbiter::Policy;
+use locality_compare::curve::{self, Curve};
+use locality_estimate::context::Contexts;
+use locality_estimate::estimate::Estimate;
+use locality_estimate::estimator::Estimator;
+use locality_estimate::rates::Rates;
+use locality_estimate::reuse::{Bin, Case};
+use locality_model::Profile;
+use locality_mrc::distances::{Bar, Distances};
 use simulate::{Fill, Recipe};
 use trace::{Trace, Truth};
 
@@ -218,6 +214,6 @@ fn covers(estimate: &Estimate, truth: f64) -> bool {
 fn alike(truth: &Distances, bins: &[Bin]) -> [f64; 3] {
     let bar = |bin: &Bin| Bar { low: bin.low, high: bin.high, weight: bin.fraction.value };
     let estimate = Distances::new(bins.iter().map(bar).collect(), 0.0).unwrap_or_default();
-    similarity::of(truth, &estimate)
+    locality_compare::of(truth, &estimate)
         .map_or([0.0; 3], |found| [found.s, found.s_log2, found.s_long.unwrap_or(f64::NAN)])
 }

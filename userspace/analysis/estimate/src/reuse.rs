@@ -22,13 +22,14 @@ mod edges;
 
 use std::collections::BTreeMap;
 
+use locality_model::{Profile, ThreadId};
+use locality_mrc::distances::Distances;
+use locality_mrc::{scale, survival::Survival};
+
 use crate::context::Contexts;
-use crate::convert::distances::Distances;
-use crate::convert::{scale, survival::Survival};
 use crate::estimate::Estimate;
 use crate::estimator::{Draw, Estimator, Mass, Study};
 use crate::interval::Spreads;
-use crate::model::{Profile, ThreadId};
 use crate::rates::{Rates, Unit};
 use crate::regions::Code;
 use crate::stretches::{MOST, Stretches, distances};
@@ -235,17 +236,17 @@ impl<'a> Case<'a> {
     }
 
     /// The run in stretches.
-    pub(crate) fn stretches(&self) -> &Stretches {
+    pub fn stretches(&self) -> &Stretches {
         &self.fine
     }
 
     /// The run in few stretches, for draws, and what is known of them.
-    pub(crate) fn few_stretches(&self) -> (&Stretches, Study<'_>) {
+    pub fn few_stretches(&self) -> (&Stretches, Study<'_>) {
         (&self.coarse, self.study(&self.coarse, self.coarse.ends()))
     }
 
     /// Weight by time distance for each stretch.
-    pub(crate) fn masses(&self, estimator: Estimator) -> Vec<Mass> {
+    pub fn masses(&self, estimator: Estimator) -> Vec<Mass> {
         self.study(&self.fine, self.fine.ends()).estimate(estimator, Draw::SEEN)
     }
 
@@ -324,13 +325,13 @@ impl<'a> Case<'a> {
     }
 
     /// Samples of the case, as indices into the profile's.
-    pub(crate) fn samples(&self) -> Vec<usize> {
+    pub fn samples(&self) -> Vec<usize> {
         let of = |sample: &usize| self.fine.of_sample.get(*sample).is_some_and(|s| *s != usize::MAX);
         (0..self.profile.samples.len()).filter(of).collect()
     }
 
     /// Samples with replacement, one by one or in blocks of neighbours, and errors of their rates.
-    pub(crate) fn draw(
+    pub fn draw(
         &self,
         random: &mut fastrand::Rng,
         samples: &[usize],
@@ -647,7 +648,7 @@ fn widest(value: f64, draws: impl Iterator<Item = (bool, f64)> + Clone) -> f64 {
 }
 
 /// Normal, by Irwin & Hall: the sum of twelve uniform ones, less six.
-pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
+pub fn normal(random: &mut fastrand::Rng) -> f64 {
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 

@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::model::{FrameId, Profile};
+use locality_model::{FrameId, Profile};
 
 /// Frames of a call path, innermost first, by which code is told apart.
 const FRAMES: usize = 3;

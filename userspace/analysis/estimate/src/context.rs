@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::model::{Frame, FrameId, Module, Profile, StackId};
+use locality_model::{Frame, FrameId, Module, Profile, StackId};
 
 /// Index of a distinct context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

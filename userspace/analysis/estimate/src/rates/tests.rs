@@ -1,8 +1,9 @@
 //! Rates by hand.
 
+use locality_model::testing::{Maker, PERIOD_NS};
+use locality_model::{AccessKind, Rate, SampleId};
+
 use super::*;
-use crate::model::{AccessKind, Rate, SampleId};
-use crate::testing::{Maker, PERIOD_NS};
 
 /// Samples 10 ms apart with these rates.
 fn profile(rates: &[Option<f64>]) -> Profile {
@@ -11,7 +12,7 @@ fn profile(rates: &[Option<f64>]) -> Profile {
         make.sample("main a.c:1", AccessKind::Load);
         let rate =
             value.map(|value| Rate { value, low: value / 1.1, high: value * 1.1, source: "test".to_owned() });
-        make.profile.windows.push(crate::model::Window {
+        make.profile.windows.push(locality_model::Window {
             sample: SampleId(index),
             instructions: 2,
             accesses: 1,

@@ -17,7 +17,7 @@
 //!
 //! Distances are on the fine scale of `convert::scale` (exact below 128, else to 1.6 %).
 
-use crate::convert::scale;
+use locality_mrc::scale;
 
 /// Contexts with reuses in fewer samples and uses in fewer than [`FEWEST_USES`] have no curve of their own.
 pub const FEWEST_REUSES: u64 = 3;

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::model::{Profile, Sample};
+use locality_model::{Profile, Sample};
 
 /// Samples that a borrowed rate must rest on to be preferred to the process's.
 const ENOUGH: usize = 3;

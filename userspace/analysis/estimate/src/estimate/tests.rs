@@ -130,7 +130,7 @@ fn wilson_matches_the_textbook() {
 /// the short ones, weighted ones must not.
 #[test]
 fn long_reuses_keep_their_share() {
-    use crate::arbiter::{Arbiter, Policy, WatchKey};
+    use locality_arbiter::{Arbiter, Policy, WatchKey};
     const RUNS: u64 = 20_000;
     for (policy, slots) in [(Policy::Reservoir, 1), (Policy::QuickReservoir, 3)] {
         let (mut long_weight, mut long_seen, mut short_weight) = (0.0, 0.0, 0.0);

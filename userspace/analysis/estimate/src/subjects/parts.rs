@@ -8,7 +8,7 @@
 //! often it is visited, and so of any mixture of busy and idle ones.
 //!
 //! Both chances are means over the first touches of lines that windows show at the same line of
-//! code ([`crate::model::Load`]), of those that may miss the near words.
+//! code ([`locality_model::Load`]), of those that may miss the near words.
 //!
 //! Not so where touches depend on each other: a sweep touches all words of a line within a small
 //! part of the distance, and a walk by columns one after the other at equal distances, the
@@ -27,9 +27,10 @@
 
 use std::collections::BTreeMap;
 
+use locality_model::{Burst, FrameId, Profile};
+
 use super::{Exit, Followed, Subject};
 use crate::context::{ContextId, Contexts};
-use crate::model::{Burst, FrameId, Profile};
 
 /// Words of a line.
 const WORDS: f64 = 8.0;
@@ -270,8 +271,8 @@ fn about(at: f64, resolution: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Access, Load, SampleId};
-    use crate::testing::Maker;
+    use locality_model::testing::Maker;
+    use locality_model::{Access, Load, SampleId};
 
     fn touch(at: u64) -> Exit {
         Exit { at, reused: true }

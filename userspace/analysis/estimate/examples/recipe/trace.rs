@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use locality_analysis::convert::distances::Distances;
-use locality_analysis::convert::scale::Sums;
+use locality_mrc::distances::Distances;
+use locality_mrc::scale::Sums;
 
 use crate::kernels::Kernel;
 
