@@ -12,7 +12,7 @@ pub use locality_arbiter as arbiter;
 pub use locality_estimate::estimate;
 
 pub use locality_estimate::context;
-pub mod observation;
+pub use locality_findings::observation;
 
 pub use locality_estimate::rates;
 pub use locality_estimate::subjects;
@@ -27,21 +27,21 @@ pub use locality_estimate::stretches;
 pub use locality_estimate::convergence;
 pub use locality_estimate::reuse;
 
-pub mod analysis;
-pub mod histogram;
-pub mod hot;
-pub mod pairs;
-pub mod unseen;
+pub use locality_findings::analysis;
+pub use locality_findings::histogram;
+pub use locality_findings::hot;
+pub use locality_findings::pairs;
+pub use locality_findings::unseen;
 
 pub use locality_mrc as convert;
 
-pub mod objects;
+pub use locality_findings::objects;
 
-pub mod cacheuse;
+pub use locality_findings::cacheuse;
 
 pub use locality_compare as similarity;
 
-pub mod findings;
+pub use locality_findings as findings;
 pub mod report;
 
 #[cfg(test)]
