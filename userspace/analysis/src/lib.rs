@@ -42,7 +42,8 @@ pub use locality_findings::cacheuse;
 pub use locality_compare as similarity;
 
 pub use locality_findings as findings;
-pub mod report;
-
-#[cfg(test)]
-use locality_model::testing;
+/// The reports.
+pub mod report {
+    pub use locality_report::*;
+    pub use locality_units::print as units;
+}
