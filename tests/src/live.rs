@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use locality_analysis::model::{Outcome, Profile, StackId};
+use locality_model::{Outcome, Profile, StackId};
 use serde_json::Value;
 
 use crate::tracer::{Traced, Tracer};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use locality_analysis::model::{Outcome, Profile};
+use locality_model::{Outcome, Profile};
 use locality_tests::live::{Live, alone};
 use locality_tests::{Finished, Target, Traced, Tracer, build, requires};
 use serde_json::Value;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use locality_analysis::model::Ledger;
+use locality_model::Ledger;
 use locality_tests::requires::skip;
 use locality_tests::{Cgroup, Finished, Target, Tracer, requires};
 

@@ -15,7 +15,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use locality_analysis::model::Profile;
+use locality_model::Profile;
 use locality_tests::live::{Live, alone};
 use locality_tests::{Target, Tracer, programs, requires};
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{collections::HashSet, fs, thread};
 
-use locality_analysis::interval::SIGMAS;
-use locality_analysis::model::{Outcome, Profile, Seen};
+use locality_estimate::interval::SIGMAS;
+use locality_model::{Outcome, Profile, Seen};
 use locality_tests::live::{Live, alone};
 use locality_tests::{Target, Tracer, programs, requires};
 

@@ -6,8 +6,9 @@ pub mod order;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use locality_analysis::{arbiter::Policy, estimator::Estimator};
 use locality_approximate::{Gaussian, IgnoreLines};
+use locality_arbiter::Policy;
+use locality_estimate::estimator::Estimator;
 use locality_stream::DataType;
 use locality_units::parse as units;
 

@@ -1,20 +1,18 @@
 //! `locality-bpf compare A B`: reads two reports or profiles and says how alike they are.
 //!
-//! Not here: what the numbers mean (`locality_analysis::similarity`). A profile is recognised by
+//! Not here: what the numbers mean (`locality_compare`). A profile is recognised by
 //! its first bytes, whatever its name, and reported as `report --format json` would. Limit: reports
 //! of more than 1 GiB are refused.
 
 use std::{io::Read as _, path::Path};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use locality_analysis::{
-    findings::Findings,
-    report::json,
-    similarity::{
-        print,
-        reports::{self, Report, Unfit},
-    },
+use locality_compare::{
+    print,
+    reports::{self, Report, Unfit},
 };
+use locality_findings::Findings;
+use locality_report::json;
 use serde_json::Value;
 
 use crate::cli::Format;

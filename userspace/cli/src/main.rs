@@ -3,16 +3,6 @@
 use std::{path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use locality_analysis::{
-    estimator::Estimator,
-    findings::{Findings, why_empty},
-    model::{Profile, printable},
-    report::{
-        json,
-        text::{self, Style},
-        top,
-    },
-};
 use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::cli::{ExactArgs, Format, Other, OutputArgs, colour::When, order};
 use locality_bpf::compare;
@@ -21,9 +11,17 @@ use locality_bpf::objects;
 use locality_bpf::plan::{self, keep_apart};
 use locality_capture::guard;
 use locality_doctor as doctor;
+use locality_estimate::estimator::Estimator;
+use locality_findings::{Findings, why_empty};
 use locality_kernel::{
     ending, launch, sys,
     writing::{say, to_file, to_stream},
+};
+use locality_model::{Profile, printable};
+use locality_report::{
+    json,
+    text::{self, Style},
+    top,
 };
 use locality_runner as exact;
 use locality_tracer::{

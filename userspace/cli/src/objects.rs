@@ -7,14 +7,12 @@ mod against;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use locality_analysis::{
-    estimator::Estimator,
-    findings::Findings,
-    report::{
-        json,
-        text::{self, Options},
-        top,
-    },
+use locality_estimate::estimator::Estimator;
+use locality_findings::Findings;
+use locality_report::{
+    json,
+    text::{self, Options},
+    top,
 };
 use serde_json::json;
 
@@ -113,7 +111,7 @@ mod tests {
         assert!(why(&file).contains("not a locality profile but a text file"));
         let profile = directory.path().join("old.locality");
         let mut writer = locality_profile::Writer::create(&profile, None).unwrap();
-        writer.put_run(&locality_analysis::model::Run::default()).unwrap();
+        writer.put_run(&locality_model::Run::default()).unwrap();
         writer.finish().unwrap();
         assert!(why(&profile).contains("knows no data objects"));
     }

@@ -3,7 +3,7 @@
 //!
 //! Not here: when rows are written (`writer`), and how they are read (`data_tables`).
 
-use locality_analysis::model::{
+use locality_model::{
     Accessed, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, Record, RecordId, WatchId,
 };
 use rusqlite::{Transaction, params};

@@ -2,7 +2,7 @@
 //!
 //! Not here: that ids lead somewhere (`repair`).
 
-use locality_analysis::model::{
+use locality_model::{
     Accessed, AllocationSite, Field, FieldId, Heap, LoadId, Located, Member, Missed, ModuleId, Object,
     ObjectId, Profile, Record, RecordId, SampleId, StackId, UseId, WatchId,
 };

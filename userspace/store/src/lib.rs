@@ -1,6 +1,6 @@
 //! The profile file `*.locality`: a SQLite database, written while a trace runs, read by reports.
 //!
-//! It holds what [`locality_analysis::model::Profile`] holds and nothing else; above all no memory
+//! It holds what [`locality_model::Profile`] holds and nothing else; above all no memory
 //! of the traced program. `docs/format.md` describes tables, units and keys for people with the
 //! `sqlite3` shell. Not here: any analysis.
 //!

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use locality_analysis::model::Profile;
+use locality_model::Profile;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::Error;

@@ -3,7 +3,7 @@
 //! Needed after a kill (a row written, its partner not yet) and for damaged files. A healthy
 //! finished file passes unchanged.
 
-use locality_analysis::model::{
+use locality_model::{
     Accessed, Frame, LoadId, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch,
     UseId, WatchId,
 };

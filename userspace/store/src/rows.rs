@@ -3,7 +3,7 @@
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
-use locality_analysis::model::{
+use locality_model::{
     Access, Burst, Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId,
     Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, Stack, StackId,
     Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,

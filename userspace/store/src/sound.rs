@@ -4,9 +4,7 @@
 //! A damaged or forged cell would otherwise outweigh all others, or make sums overflow. What is
 //! left out is said in the notice about damage. Not here: ids that lead nowhere (`repair`).
 
-use locality_analysis::model::{
-    Access, Heap, Ledger, Load, Outcome, Overhead, Rate, Run, Seen, Use, Watch, Window,
-};
+use locality_model::{Access, Heap, Ledger, Load, Outcome, Overhead, Rate, Run, Seen, Use, Watch, Window};
 
 use crate::reader::Decoded;
 

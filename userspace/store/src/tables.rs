@@ -3,7 +3,7 @@
 //! hardware. A table that cannot be read to its end gives the rows before the damage, and a
 //! sentence.
 
-use locality_analysis::model::{
+use locality_model::{
     Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, Ledger, Load, Module, ModuleId, Outcome,
     Overhead, Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread, ThreadId, Touch,
     Use, UseId, Watch, Window,

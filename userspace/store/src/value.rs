@@ -3,7 +3,7 @@
 //! Numbers above `i64::MAX` (kernel-half addresses) wrap to negative ones; `printf('%x', …)` in SQL
 //! shows them right.
 
-use locality_analysis::model::{AccessKind, Mode, ObjectKind};
+use locality_model::{AccessKind, Mode, ObjectKind};
 
 /// An unsigned number as SQLite stores it.
 pub(crate) fn signed(value: u64) -> i64 {

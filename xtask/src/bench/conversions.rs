@@ -2,7 +2,7 @@
 //! time distances are from the exact ones, over own kernels and programs of the distribution.
 //!
 //! `locality-bpf exact --fine` counts both in one run; the example `conversions` of
-//! `locality-analysis` converts and compares. Needs no root. Figures vary a little between runs,
+//! `locality-compare` converts and compares. Needs no root. Figures vary a little between runs,
 //! because addresses of heap and stack do.
 
 use std::{
@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> Result<()> {
         shell::run_aside(shell::cargo().args(["build", "--quiet", "--release"]).args(arguments))
     };
     build(&["--package", "locality-bpf", "--package", "locality-plugin"])?;
-    build(&["--package", "locality-analysis", "--example", "conversions"])?;
+    build(&["--package", "locality-compare", "--example", "conversions"])?;
     let folder = std::env::temp_dir().join(format!("locality-bench-conversions-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let done = measured(options, &folder);

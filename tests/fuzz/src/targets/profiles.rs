@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use locality_analysis::findings::Findings;
-use locality_analysis::report::{Options, json, text};
+use locality_findings::Findings;
 use locality_profile::Writer;
+use locality_report::{Options, json, text};
 use rusqlite::Connection;
 use serde_json::Value;
 

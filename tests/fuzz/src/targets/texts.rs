@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use locality_analysis::similarity::{print, reports};
+use locality_compare::{print, reports};
 use locality_kernel::proc;
 use locality_symbols::{CodeAddress, Mappings, Processes, Symbolizer, demangle};
 use serde_json::Value;

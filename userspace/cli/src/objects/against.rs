@@ -17,11 +17,9 @@ use std::{
     path::Path,
 };
 
-use locality_analysis::{
-    model::{Accessed, FrameId, Module, ModuleId, ObjectId, Profile, StackId},
-    objects::{Objects, StackWeight},
-};
 use locality_approximate as approximate;
+use locality_findings::objects::{Objects, StackWeight};
+use locality_model::{Accessed, FrameId, Module, ModuleId, ObjectId, Profile, StackId};
 use serde_json::{Value, json};
 
 /// Lines of code that the text names for each object.

@@ -8,12 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use locality_analysis::{
-    model::{CacheLevel, Host},
-    report::units,
-};
+use locality_model::{CacheLevel, Host};
 use locality_reuse::{GrainSummary, LOG2_BINS, log2_bounds};
 use locality_stream::{Class, DataType};
+use locality_units::print as units;
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use locality_analysis::report::units;
+use locality_units::print as units;
 use serde_json::Value;
 
 /// Columns of the report.

@@ -1,8 +1,8 @@
 //! Accesses of the instruction-set package in the model's terms.
 
-use locality_analysis::model::AccessKind;
 use locality_common::record::Registers as RawRegisters;
 use locality_isa as isa;
+use locality_model::AccessKind;
 
 /// The model's word for a direction.
 pub fn kind(kind: isa::AccessKind) -> AccessKind {

@@ -5,7 +5,7 @@
 //! what there is; a path of calls is followed by return addresses, so a `longjmp` inside the window
 //! leaves frames too many.
 
-use locality_analysis::model::{Access, AccessKind, Burst};
+use locality_model::{Access, AccessKind, Burst};
 use locality_stream::{Event, InstructionRecord, Kind};
 
 use super::loads::{self, Firsts};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use locality_analysis::arbiter::Policy;
+use locality_arbiter::Policy;
 use locality_common::counter;
 use tokio::sync::mpsc as async_mpsc;
 

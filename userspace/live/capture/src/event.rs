@@ -6,8 +6,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use locality_analysis::model::Access;
 use locality_common::record::{MeterRecord, SampleRecord, TouchRecord};
+use locality_model::Access;
 use locality_rate::Moment;
 use locality_shadow::{Counts, End};
 use locality_stream::Event as StreamEvent;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use locality_analysis::arbiter::{Arbiter, Policy};
+use locality_arbiter::{Arbiter, Policy};
 use locality_common::record::SampleRecord;
 
 use super::metering::METER_CLOCKS;

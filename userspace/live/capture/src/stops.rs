@@ -3,9 +3,10 @@
 //! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a
 //! signal that we sent ourselves is swallowed.
 
-use locality_analysis::{arbiter::WatchKey as ArbiterKey, model::Access};
+use locality_arbiter::WatchKey as ArbiterKey;
 use locality_common::{record::SampleRecord, rules};
 use locality_isa::{Code, KnownAccess, Registers, first_access, registers_of};
+use locality_model::Access;
 
 use super::{
     access::kind,

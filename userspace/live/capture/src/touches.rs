@@ -1,6 +1,6 @@
 //! What the ring reports: samples, touches of watched words, births and deaths.
 
-use locality_analysis::arbiter::WatchKey as ArbiterKey;
+use locality_arbiter::WatchKey as ArbiterKey;
 use locality_common::{
     record::{LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch},
     rules::{is_alike, stands_for},

@@ -2,7 +2,7 @@
 //!
 //! A watch is announced in the map before its first event is armed and forgotten after the last is
 //! closed, so that a trap always finds what it belongs to. Not here: who gets a register
-//! (`locality_analysis::arbiter`).
+//! (`locality_arbiter`).
 
 use std::{collections::HashMap, io, os::fd::BorrowedFd};
 

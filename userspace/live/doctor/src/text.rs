@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use locality_analysis::model::printable;
+use locality_model::printable;
 
 use super::{Check, Report, State};
 

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Result, bail};
 
-use locality_analysis::model::{CacheLevel, Host};
+use locality_model::{CacheLevel, Host};
 
 use super::{btf, proc, sys};
 

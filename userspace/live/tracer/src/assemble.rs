@@ -8,7 +8,7 @@ mod data;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use locality_analysis::model::{
+use locality_model::{
     Access, AccessKind, Accessed, Frame, FrameId, Load, LoadId, Module, ModuleId, Outcome, Sample, SampleId,
     Seen, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use locality_analysis::model::{Mode, Overhead, Run, Sources};
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
+use locality_model::{Mode, Overhead, Run, Sources};
 use locality_rate::Machine;
 
 use super::{

@@ -1,7 +1,7 @@
 //! Closes the books: kernel counters, capture counters and the assembler's tally make the model's ledger.
 
-use locality_analysis::model::Ledger;
 use locality_common::counter;
+use locality_model::Ledger;
 
 use super::assemble::Tally;
 use locality_capture::event::{Costs, get};

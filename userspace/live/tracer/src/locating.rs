@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use locality_analysis::model::{
+use locality_model::{
     Accessed, Field, FieldId, Located, Member, Object, ObjectId, ObjectKind, Record, RecordId,
 };
 use locality_objects::{HeapBlock, HeapBlocks, Kind, Layout, Named, Place, ProcessMemory, Resolver, TypeId};
@@ -492,7 +492,7 @@ fn record(layout: &Layout) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use locality_analysis::model::SampleId;
+    use locality_model::SampleId;
     use locality_symbols::Mapping;
     use std::os::fd::AsRawFd;
 

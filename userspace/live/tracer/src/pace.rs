@@ -8,8 +8,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use locality_analysis::model::{Rate, SampleId, WatchId, Window};
 use locality_common::record::{MeterRecord, NOT_COUNTED};
+use locality_model::{Rate, SampleId, WatchId, Window};
 use locality_rate::{Machine, Moment, Rates, Reading, Sample, SampleRate, Source, Span, WindowView};
 
 use locality_capture::{
@@ -330,8 +330,8 @@ fn user_share(costs: &Costs) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use locality_analysis::model::SampleId;
     use locality_common::record::Header;
+    use locality_model::SampleId;
     use locality_shadow::{Counts, End};
 
     use super::*;
@@ -340,7 +340,7 @@ mod tests {
     /// The report tells by these names for how long a rate holds, and how doubtful distances are.
     #[test]
     fn reports_know_the_names_of_modelled_rates() {
-        use locality_analysis::rates::{MODELLED, UNSCALED};
+        use locality_estimate::rates::{MODELLED, UNSCALED};
         assert_eq!([Source::Model.name(), Source::Unknown.name()], [MODELLED, UNSCALED]);
     }
 

@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 
-use locality_analysis::model::{Sample, SampleId, Window};
 use locality_common::record::SampleRecord;
+use locality_model::{Sample, SampleId, Window};
 
 use super::clock::Periods;
 
@@ -63,7 +63,7 @@ impl Paced {
 
 #[cfg(test)]
 mod tests {
-    use locality_analysis::model::{Rate, StackId, ThreadId};
+    use locality_model::{Rate, StackId, ThreadId};
 
     use super::*;
 

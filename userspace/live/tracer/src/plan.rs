@@ -2,8 +2,9 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use locality_analysis::{arbiter::Policy, estimator::Estimator};
+use locality_arbiter::Policy;
 use locality_common::config::CgroupTarget;
+use locality_estimate::estimator::Estimator;
 
 use locality_kernel::{object::Filter, proc, sources::select::SampleSource};
 

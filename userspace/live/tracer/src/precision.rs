@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use locality_analysis::{
+use locality_estimate::{
     context::Contexts, convergence::seconds_left, estimator::Estimator, rates::Rates, reuse::Case,
 };
 

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use locality_analysis::model::CacheLevel;
+use locality_model::CacheLevel;
 use locality_rate::{Level, Machine};
 
 use locality_kernel::sys::Slices;

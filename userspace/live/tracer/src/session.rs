@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use locality_analysis::model::{Profile, Run};
+use locality_model::{Profile, Run};
 use locality_rate::Machine;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},

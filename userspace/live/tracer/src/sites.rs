@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
-use locality_analysis::model::AccessKind;
 use locality_common::record::{Code as RawCode, Registers as RawRegisters, TouchRecord};
 use locality_isa as isa;
+use locality_model::AccessKind;
 use locality_symbols::{CodeAddress, Processes, Registers, StackFrame, StackSlice, Unwinder};
 
 use locality_capture::{

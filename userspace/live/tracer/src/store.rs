@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use locality_analysis::model::{
+use locality_model::{
     Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
     Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
     Watch, WatchId, Window,

@@ -1,4 +1,4 @@
-//! How a struct lies in memory (pahole's view). What another layout would save: `locality_analysis`.
+//! How a struct lies in memory (pahole's view). What another layout would save: `locality_findings`.
 //!
 //! Nested structs are taken apart; arrays in a struct are one field, so are unions, and bit-fields
 //! that share bytes.

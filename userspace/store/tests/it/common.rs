@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fastrand::Rng;
-use locality_analysis::model::*;
+use locality_model::*;
 use locality_profile::{Error, Writer};
 
 fn text(rng: &mut Rng) -> String {

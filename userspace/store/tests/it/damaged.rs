@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::common::{random_profile, write_file};
-use locality_analysis::model::*;
+use locality_model::*;
 use locality_profile::{Error, read};
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use locality_analysis::model::*;
+use locality_model::*;
 use rusqlite::Connection;
 
 use crate::common::{random_profile, write_file};

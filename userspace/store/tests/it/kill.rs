@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::random_profile;
-use locality_analysis::model::{Run, SampleId};
+use locality_model::{Run, SampleId};
 use locality_profile::{Writer, read};
 
 const CHILD: &str = "LOCALITY_PROFILE_TEST_WRITER";

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::common::{put_all, random_profile, write_file};
-use locality_analysis::model::{Profile, Run};
+use locality_model::{Profile, Run};
 use locality_profile::{Error, Writer, read};
 
 #[test]

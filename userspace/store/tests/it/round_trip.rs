@@ -4,10 +4,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Instant;
 
 use crate::common::{put_all, random_profile, write_file};
-use locality_analysis::findings::Findings;
-use locality_analysis::model::*;
-use locality_analysis::report::{Options, json, text};
+use locality_findings::Findings;
+use locality_model::*;
 use locality_profile::{Error, Owner, Writer, read};
+use locality_report::{Options, json, text};
 use proptest::prelude::*;
 
 proptest! {

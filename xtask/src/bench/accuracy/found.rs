@@ -16,12 +16,10 @@
 use std::{collections::HashMap, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use locality_analysis::{
-    convert::{
-        distances::{Bar, Distances},
-        shen,
-    },
-    similarity::curve::Curve,
+use locality_compare::curve::Curve;
+use locality_mrc::{
+    distances::{Bar, Distances},
+    shen,
 };
 use serde_json::Value;
 

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use locality_analysis::{
-    convert::distances::Distances,
-    similarity::{self, curve},
-};
+use locality_compare::curve;
+use locality_mrc::distances::Distances;
 
 use super::{
     found::{Found, Histogram, Misses},
@@ -29,7 +27,7 @@ pub fn figures(found: &Found, truth: &Grain, granule: u64, caches: &[(u64, u64)]
     };
     for (name, found, truth) in [("time", &found.time, &truth.time), ("stack", &found.stack, &truth.stack)] {
         let Some(found) = found else { continue };
-        if let Some(alike) = similarity::of(&found.distances, truth) {
+        if let Some(alike) = locality_compare::of(&found.distances, truth) {
             put(format!("{name}.s"), alike.s);
             put(format!("{name}.s_hat"), alike.s_hat);
             put(format!("{name}.s_log2"), alike.s_log2);
@@ -124,7 +122,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use locality_analysis::{convert::distances::Bar, similarity::curve::Curve};
+    use locality_compare::curve::Curve;
+    use locality_mrc::distances::Bar;
 
     use super::*;
 

@@ -12,10 +12,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use locality_analysis::{
-    convert::distances::{Bar, Distances},
-    similarity::curve::Curve,
-};
+use locality_compare::curve::Curve;
+use locality_mrc::distances::{Bar, Distances};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

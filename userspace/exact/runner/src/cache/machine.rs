@@ -17,8 +17,8 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum;
-use locality_analysis::model::CacheLevel;
 use locality_cachesim::{Config, Level};
+use locality_model::CacheLevel;
 
 use super::spec::{self, CacheArg, Geometry, Name};
 use locality_units::parse::WrongUse;

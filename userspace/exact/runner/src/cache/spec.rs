@@ -8,7 +8,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use locality_analysis::model::CacheLevel;
+use locality_model::CacheLevel;
 
 use locality_units::parse::size;
 

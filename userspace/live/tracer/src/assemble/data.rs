@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use locality_analysis::model::{
+use locality_common::record::SampleRecord;
+use locality_model::{
     Accessed, AllocationSite, Heap as HeapRow, Missed, ModuleId, Object, ObjectId, Outcome, StackId, Watch,
     WatchId,
 };
-use locality_common::record::SampleRecord;
 use locality_symbols::{ModuleInfo, StackFrame};
 
 use super::{Assembler, Walk};

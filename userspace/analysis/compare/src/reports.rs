@@ -1,0 +1,263 @@
+//! Two reports of schema `locality-report/1`, granule by granule.
+//!
+//! Reads only what is compared: granularities, their histograms, units and miss-ratio curves. A
+//! report is input from outside: whatever is wrong with it becomes one sentence. Curves that a
+//! report lacks follow from its stack distances and cold fraction; at powers of two, where curves
+//! are compared, that is exact, because bins end there.
+
+use std::{collections::BTreeMap, fmt};
+
+use locality_mrc::distances::{Bar, Distances};
+use serde_json::Value;
+
+use super::curve::{self, Curve, Difference};
+use super::{Similarity, of};
+
+/// The schema that this reads.
+const SCHEMA: &str = "locality-report/1";
+/// Fractions may miss a sum of 1 by rounding, not by more than this.
+const SUM_TOLERANCE: f64 = 0.01;
+
+/// What is compared of a report.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    grains: BTreeMap<u64, Grain>,
+}
+
+/// One granularity.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Grain {
+    time: Option<Histogram>,
+    stack: Option<Histogram>,
+    curve: Option<Curve>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Histogram {
+    unit: String,
+    distances: Distances,
+}
+
+/// Why there is nothing to compare. Each is the end of a sentence that begins with the file's name, but for
+/// [`Unfit::Granules`] and [`Unfit::Nothing`], which speak of both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    /// No report, or of another schema; what it says it is.
+    Schema(Option<String>),
+    /// The report itself says why it is empty, or has no reuses.
+    Empty(Option<String>),
+    /// A part is not as the schema has it: where, and what is wrong.
+    Damaged(String, String),
+    /// No granularity in common: those of A and of B.
+    Granules(Vec<u64>, Vec<u64>),
+    /// Granularities in common, but no comparable histogram or curve: the reasons.
+    Nothing(Vec<String>),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = |granules: &[u64]| granules.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            Self::Schema(None) => write!(
+                f,
+                "is no report of locality-bpf (it has no \"schema\": \"{SCHEMA}\"): make one with --format json --report FILE"
+            ),
+            Self::Schema(Some(other)) => {
+                write!(
+                    f,
+                    "has schema {other:?}, not \"{SCHEMA}\": report again with this version of locality-bpf"
+                )
+            }
+            Self::Empty(Some(why)) => write!(f, "is an empty report: {why}"),
+            Self::Empty(None) => {
+                write!(f, "has no reuses to compare: trace for longer, or while the program works")
+            }
+            Self::Damaged(place, what) => write!(f, "is damaged at {place} ({what}): write the report again"),
+            Self::Granules(a, b) => write!(
+                f,
+                "the reports have no granularity in common ({} bytes in A, {} in B): make both with the same --granularity (an exact run with --granularity 8,64: live traces have these)",
+                bytes(a),
+                bytes(b)
+            ),
+            Self::Nothing(reasons) => write!(
+                f,
+                "nothing in these reports can be compared ({}): compare two live traces, or two exact runs",
+                reasons.join("; ")
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// A part of the comparison, or why it is missing.
+pub type Part<T> = Result<T, String>;
+
+/// Two reports at one granularity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Bytes of a granule.
+    pub bytes: u64,
+    /// Time distances, and their unit.
+    pub time: Part<(Similarity, String)>,
+    /// Stack distances.
+    pub stack: Part<(Similarity, String)>,
+    /// Miss-ratio curves.
+    pub misses: Part<Difference>,
+}
+
+/// Two reports.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// By granularity, ascending; something in them is comparable.
+    pub rows: Vec<Row>,
+    /// Granularities that only one of the reports has.
+    pub unmatched: Vec<u64>,
+}
+
+/// Reads a report.
+///
+/// # Errors
+/// Another schema, no reuses, or a part that is not as the schema has it.
+pub fn read(report: &Value) -> Result<Report, Unfit> {
+    match report.get("schema").map(|schema| schema.as_str().unwrap_or_default()) {
+        Some(SCHEMA) => {}
+        other => return Err(Unfit::Schema(other.map(str::to_owned))),
+    }
+    if let Some(why) = report.get("empty").and_then(Value::as_str) {
+        return Err(Unfit::Empty(Some(why.to_owned())));
+    }
+    let damaged = |place: &str, what: &str| Unfit::Damaged(place.to_owned(), what.to_owned());
+    let Some(grains) = report.get("reuse") else { return Err(Unfit::Empty(None)) };
+    let grains = grains.as_object().ok_or_else(|| damaged("reuse", "not an object"))?;
+    let mut found = Report::default();
+    for (bytes, value) in grains {
+        let place = format!("reuse.{bytes}");
+        let bytes: u64 =
+            bytes.parse().ok().filter(|n| *n > 0).ok_or_else(|| damaged(&place, "not a number of bytes"))?;
+        found.grains.insert(bytes, grain(value, bytes, &place)?);
+    }
+    let some = |grain: &Grain| grain.time.is_some() || grain.stack.is_some() || grain.curve.is_some();
+    if found.grains.values().any(some) { Ok(found) } else { Err(Unfit::Empty(None)) }
+}
+
+fn grain(value: &Value, bytes: u64, place: &str) -> Result<Grain, Unfit> {
+    let cold = value.get("cold_fraction").and_then(Value::as_f64).filter(|cold| (0.0..=1.0).contains(cold));
+    let histogram = |name: &str| match value.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(histogram) => read_histogram(histogram, &format!("{place}.{name}")),
+    };
+    let (time, stack) = (histogram("time")?, histogram("stack")?);
+    let curve = match value.get("miss_ratio_curve") {
+        Some(points @ Value::Array(list)) if !list.is_empty() => {
+            let place = format!("{place}.miss_ratio_curve");
+            Some(read_curve(points, &place)?)
+        }
+        _ => stack.as_ref().zip(cold).and_then(|(stack, cold)| curve_of(stack, cold, bytes)),
+    };
+    Ok(Grain { time, stack, curve })
+}
+
+/// `None` for a histogram without reuses.
+fn read_histogram(value: &Value, place: &str) -> Result<Option<Histogram>, Unfit> {
+    let damaged = |what: &str| Unfit::Damaged(place.to_owned(), what.to_owned());
+    let unit = value.get("unit").and_then(Value::as_str).ok_or_else(|| damaged("no unit"))?;
+    let bins = value.get("bins").and_then(Value::as_array).ok_or_else(|| damaged("no bins"))?;
+    let mut bars = Vec::with_capacity(bins.len());
+    for bin in bins {
+        let edge = |name: &str| bin.get(name).and_then(whole);
+        let fraction = bin.get("fraction").and_then(Value::as_f64);
+        match (edge("low"), edge("high"), fraction) {
+            (Some(low), Some(high), Some(weight)) => bars.push(Bar { low, high, weight }),
+            _ => return Err(damaged("a bin without low, high and fraction")),
+        }
+    }
+    let distances = Distances::new(bars, 0.0).map_err(|error| damaged(&error.to_string()))?;
+    let sum = distances.reuses();
+    if sum <= 0.0 {
+        return Ok(None);
+    }
+    if (sum - 1.0).abs() > SUM_TOLERANCE {
+        return Err(damaged(&format!("its fractions sum to {sum:.3}, not 1")));
+    }
+    Ok(Some(Histogram { unit: unit.to_owned(), distances }))
+}
+
+/// Whole numbers, those beyond 2^53 that some writers print as floating point included.
+fn whole(value: &Value) -> Option<u64> {
+    let float = || value.as_f64().filter(|n| *n >= 0.0 && n.is_finite()).map(|n| n as u64);
+    value.as_u64().or_else(float)
+}
+
+fn read_curve(points: &Value, place: &str) -> Result<Curve, Unfit> {
+    let point = |point: &Value| Some((point.get("bytes")?.as_f64()?, point.get("ratio")?.as_f64()?));
+    let points: Option<Vec<(f64, f64)>> = points.as_array().into_iter().flatten().map(point).collect();
+    let damaged =
+        || Unfit::Damaged(place.to_owned(), "a point without bytes and a ratio from 0 to 1".to_owned());
+    points.and_then(Curve::new).ok_or_else(damaged)
+}
+
+fn curve_of(stack: &Histogram, cold_fraction: f64, bytes: u64) -> Option<Curve> {
+    let reuses = stack.distances.reuses();
+    let cold = cold_fraction / (1.0 - cold_fraction) * reuses;
+    let all = Distances::new(stack.distances.bars().to_vec(), cold).ok()?;
+    Curve::of(&all, bytes)
+}
+
+/// Compares two reports.
+///
+/// # Errors
+/// No granularity in common, or nothing comparable at those in common.
+pub fn compare(a: &Report, b: &Report) -> Result<Comparison, Unfit> {
+    let list = |report: &Report| report.grains.keys().copied().collect::<Vec<u64>>();
+    let mut rows = Vec::new();
+    for (bytes, a) in &a.grains {
+        let Some(b) = b.grains.get(bytes) else { continue };
+        let misses = both(&a.curve, &b.curve, "miss ratios").and_then(|(a, b)| {
+            curve::difference(a, b, *bytes).ok_or_else(|| "no cache size in common".to_owned())
+        });
+        rows.push(Row {
+            bytes: *bytes,
+            time: histograms(&a.time, &b.time, "time distances"),
+            stack: histograms(&a.stack, &b.stack, "stack distances"),
+            misses,
+        });
+    }
+    if rows.is_empty() {
+        return Err(Unfit::Granules(list(a), list(b)));
+    }
+    let comparable = |row: &Row| row.time.is_ok() || row.stack.is_ok() || row.misses.is_ok();
+    if !rows.iter().any(comparable) {
+        let mut reasons: Vec<String> = Vec::new();
+        for row in rows {
+            reasons.extend([row.time.err(), row.stack.err(), row.misses.err()].into_iter().flatten());
+        }
+        reasons.sort();
+        reasons.dedup();
+        return Err(Unfit::Nothing(reasons));
+    }
+    let only = |one: &Report, other: &Report| {
+        list(one).into_iter().filter(|bytes| !other.grains.contains_key(bytes)).collect::<Vec<u64>>()
+    };
+    let mut unmatched = [only(a, b), only(b, a)].concat();
+    unmatched.sort_unstable();
+    Ok(Comparison { rows, unmatched })
+}
+
+fn histograms(a: &Option<Histogram>, b: &Option<Histogram>, what: &str) -> Part<(Similarity, String)> {
+    let (a, b) = both(a, b, what)?;
+    if a.unit != b.unit {
+        return Err(format!("{what} in {} in A, in {} in B", a.unit, b.unit));
+    }
+    let similarity = of(&a.distances, &b.distances).ok_or_else(|| format!("no {what}"))?;
+    Ok((similarity, a.unit.clone()))
+}
+
+fn both<'a, T>(a: &'a Option<T>, b: &'a Option<T>, what: &str) -> Part<(&'a T, &'a T)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Ok((a, b)),
+        (None, Some(_)) => Err(format!("no {what} in A")),
+        (Some(_), None) => Err(format!("no {what} in B")),
+        (None, None) => Err(format!("no {what} in either")),
+    }
+}

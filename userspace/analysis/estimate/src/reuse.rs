@@ -1,0 +1,656 @@
+//! Reuse at one size of granule: time distances in accesses, what is never reused, stack distances,
+//! the miss-ratio curve and the footprint, each with its interval, for the whole of a profile or
+//! one thread.
+//!
+//! Subjects (`subjects`) are weighed by an estimator (`estimator`), by stretches of the run
+//! (`stretches`), whose time distances the conversion of `convert::phases` turns into stack
+//! distances. A miss ratio is that of a fully associative LRU cache (Mattson et al. 1970).
+//!
+//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of
+//! samples (all uses of a sample together) and half of blocks of successive samples, so that phases
+//! count; the wider of the two. In each draw each rate is wrong by its own error (half of the
+//! variance common to all rates of its source), and reuses in intervals are somewhere in them.
+//! Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples
+//! behind it (module `basis`): of those with a window for distances that windows show, of watches
+//! that lasted as long beyond.
+//!
+//! Sources of error: those of the modules named; the intervals know the conversion's own error only
+//! on average, and nothing of a line whose reuse came through a word that was not watched.
+
+mod basis;
+mod edges;
+
+use std::collections::BTreeMap;
+
+use locality_model::{Profile, ThreadId};
+use locality_mrc::distances::Distances;
+use locality_mrc::{scale, survival::Survival};
+
+use crate::context::Contexts;
+use crate::estimate::Estimate;
+use crate::estimator::{Draw, Estimator, Mass, Study};
+use crate::interval::Spreads;
+use crate::rates::{Rates, Unit};
+use crate::regions::Code;
+use crate::stretches::{MOST, Stretches, distances};
+use crate::subjects::{Followed, Subject, Subjects};
+
+use basis::Basis;
+use edges::Edges;
+
+/// Bootstrap draws; few in tests, which are built to be slow.
+pub const REPLICATES: usize = if cfg!(test) { 8 } else { 80 };
+/// Stretches in a bootstrap draw: fewer, to be quick. The spread between draws hardly depends on it.
+const FEW_STRETCHES: usize = 12;
+/// Samples in a block, and blocks in a run at least.
+const BLOCK: usize = 16;
+const BLOCKS: usize = 24;
+const SEED: u64 = 0x5EED_10CA;
+/// Share of the reuses near an edge between bins from which on that is said.
+const BLURRED: f64 = 0.05;
+const Z: f64 = 1.959_964;
+/// Sizes that every report has, so that reports of different machines can be compared.
+pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
+
+/// Reuses with low ≤ distance < high.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bin {
+    /// Lowest distance.
+    pub low: u64,
+    /// First distance beyond it.
+    pub high: u64,
+    /// Share of all reuses; its n counts the reuses seen there.
+    pub fraction: Estimate,
+}
+
+/// Miss ratio of one size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Capacity.
+    pub bytes: u64,
+    /// Level of this machine's caches that has that size, if one has.
+    pub level: Option<u8>,
+    /// Misses ÷ touches.
+    pub ratio: Estimate,
+}
+
+/// Reuse at one size of granule.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reuse {
+    /// Bytes of a granule.
+    pub bytes: u32,
+    /// What time distances are counted in.
+    pub unit: Unit,
+    /// Reuses seen.
+    pub n: u64,
+    /// Time distances, log2 bins from 0.
+    pub time: Vec<Bin>,
+    /// Median time distance.
+    pub median: Estimate,
+    /// 90 % of the reuses come sooner.
+    pub p90: Estimate,
+    /// Share of touches that are never followed by another, as far as is known.
+    pub cold: Estimate,
+    /// Stack distances in granules, log2 bins from 0; empty where distances are times.
+    pub stack: Vec<Bin>,
+    /// Miss ratios by size, ascending; empty where distances are times.
+    pub curve: Vec<Point>,
+    /// Distinct granules touched in the trace, in bytes: those last touched in it, or as many as
+    /// the longest stack distance passes, whichever are more; 0 where neither is known.
+    pub footprint_bytes: Estimate,
+    /// Touches of granules in the trace.
+    pub touches: f64,
+    /// Edges between bins of time distances at which a large share of all reuses lies, and that
+    /// share: the two bins are not told apart.
+    pub blurred: Vec<(u64, f64)>,
+    /// Widest half of an interval over the bins of the time histogram, as far as more samples make
+    /// it narrower.
+    widest: f64,
+    /// What another estimator makes of the same.
+    pub cross_check: Option<CrossCheck>,
+    /// Which time distance has which stack distance, on average over the run.
+    survival: Option<Survival>,
+}
+
+/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; where
+/// it is the one that is reported, the default checks it. It is the estimate alone, without an
+/// interval: few and heavy observations make it vary more than what it checks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossCheck {
+    /// The one that checks.
+    pub estimator: Estimator,
+    /// S of the two histograms over log2 bins (module `similarity`).
+    pub s: f64,
+    /// The bin whose shares differ most: its bounds, and the share by the one that checks less the
+    /// reported one.
+    pub largest: (u64, u64, f64),
+    /// Whether that share lies outside of the interval of the reported one.
+    pub outside: bool,
+}
+
+impl Reuse {
+    /// Mean stack distance of a time distance, in granules.
+    pub fn stack_distance(&self, time: f64) -> Option<f64> {
+        self.survival.as_ref().map(|survival| survival.stack_distance(time))
+    }
+
+    /// Miss ratio at a size on the curve.
+    pub fn at(&self, bytes: u64) -> Option<&Point> {
+        self.curve.iter().find(|point| point.bytes == bytes)
+    }
+
+    /// Widest half of an interval over the bins of the time histogram, as far as more samples make
+    /// it narrower: what `--until-ci` is about.
+    pub fn half_width(&self) -> Option<f64> {
+        (self.n > 0).then_some(self.widest)
+    }
+}
+
+/// Words are touched in lines: of what is touched in all, words are no more bytes than lines. Each
+/// is estimated by itself.
+pub fn agree([words, lines]: &mut [Reuse; 2]) {
+    let (words, lines) = (&mut words.footprint_bytes, &mut lines.footprint_bytes);
+    if words.value <= 0.0 || lines.value <= 0.0 {
+        return;
+    }
+    if words.value > lines.value {
+        let both = (words.value * lines.value).sqrt();
+        (words.value, lines.value) = (both, both);
+    }
+    lines.low = lines.low.max(words.low).min(lines.value);
+    words.high = words.high.min(lines.high).max(words.value);
+    lines.high = lines.high.max(lines.value);
+    words.low = words.low.min(words.value);
+}
+
+/// What one draw gives.
+struct Numbers {
+    /// Drawn by blocks.
+    blocks: bool,
+    time: Vec<f64>,
+    cold: f64,
+    quantiles: [f64; 2],
+    stack: Vec<f64>,
+    ratios: Vec<f64>,
+    footprint: f64,
+}
+
+/// Everything that an estimate at one granule rests on.
+pub struct Case<'a> {
+    profile: &'a Profile,
+    rates: &'a Rates,
+    granule: u32,
+    subjects: Vec<Subject>,
+    fine: Stretches,
+    coarse: Stretches,
+    spreads: Spreads,
+}
+
+impl<'a> Case<'a> {
+    /// Of all threads, or of the uses of one.
+    pub fn new(
+        profile: &'a Profile,
+        contexts: &Contexts,
+        rates: &'a Rates,
+        granule: u32,
+        thread: Option<ThreadId>,
+    ) -> Self {
+        // One thread's accesses are a part of what its process does around them.
+        let code = thread.is_none().then(|| Code::of(profile));
+        let stretches = |most| Stretches::of(profile, rates, code.as_ref(), granule, thread, most);
+        let (fine, coarse) = (stretches(MOST), stretches(FEW_STRETCHES));
+        let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
+        subjects
+            .retain(|subject| fine.of_sample.get(subject.sample as usize).is_some_and(|s| *s != usize::MAX));
+        let mut case = Self { profile, rates, granule, subjects, fine, coarse, spreads: Spreads::default() };
+        case.spreads = case.study(&case.fine, case.fine.ends()).spreads();
+        case.settle();
+        case
+    }
+
+    /// Gives reuses in intervals distances: to those between the same contexts evenly placed shares
+    /// of their spreads, so that together they are where the spreads are. The interval becomes the
+    /// middle 95 % of the spread.
+    fn settle(&mut self) {
+        let mut alike: BTreeMap<_, Vec<(usize, &mut Followed)>> = BTreeMap::new();
+        for (index, subject) in self.subjects.iter_mut().enumerate() {
+            let key = (subject.context, subject.reuse_context);
+            if let Some(followed) = subject.followed.as_mut().filter(|followed| followed.within.is_some()) {
+                alike.entry(key).or_default().push((index, followed));
+            }
+        }
+        for members in alike.into_values() {
+            let n = members.len() as f64;
+            for (rank, (index, followed)) in members.into_iter().enumerate() {
+                let Some(spread) = self.spreads.get(index) else { continue };
+                let at = |q: f64| scale::low(spread.quantile(q));
+                followed.exit.at = at((rank as f64 + 0.5) / n);
+                followed.within = Some((at(0.025), at(0.975)));
+            }
+        }
+    }
+
+    /// The subjects.
+    pub fn subjects(&self) -> &[Subject] {
+        &self.subjects
+    }
+
+    /// The run in stretches.
+    pub fn stretches(&self) -> &Stretches {
+        &self.fine
+    }
+
+    /// The run in few stretches, for draws, and what is known of them.
+    pub fn few_stretches(&self) -> (&Stretches, Study<'_>) {
+        (&self.coarse, self.study(&self.coarse, self.coarse.ends()))
+    }
+
+    /// Weight by time distance for each stretch.
+    pub fn masses(&self, estimator: Estimator) -> Vec<Mass> {
+        self.study(&self.fine, self.fine.ends()).estimate(estimator, Draw::SEEN)
+    }
+
+    fn study(&self, stretches: &Stretches, ends: Vec<Option<f64>>) -> Study<'_> {
+        let of = |s: &Subject| stretches.of_sample.get(s.sample as usize).copied().unwrap_or(usize::MAX);
+        Study::new(&self.subjects, self.subjects.iter().map(of).collect(), ends).spread(&self.spreads)
+    }
+
+    /// What each subject's reuse stands for, by that estimator.
+    pub fn weights(&self, estimator: Estimator) -> Vec<f64> {
+        self.study(&self.fine, self.fine.ends()).weights(estimator)
+    }
+
+    /// The estimate with intervals from so many draws.
+    pub fn estimate(&self, estimator: Estimator, replicates: usize) -> Reuse {
+        let study = self.study(&self.fine, self.fine.ends());
+        let masses = study.estimate(estimator, Draw::SEEN);
+        let whole = sum(&masses);
+        let time = distances(&whole, 1.0);
+        let in_accesses = self.rates.unit() == Unit::Accesses;
+        let stack = if in_accesses { self.fine.stack_distances(&masses) } else { Distances::default() };
+        let sizes = if stack.touches() > 0.0 { self.sizes(&stack) } else { Vec::new() };
+        let within = self.study(&self.fine, self.fine.trace_ends()).estimate(estimator, Draw::SEEN);
+        let numbers = self.numbers(&whole, &stack, &sum(&within), &sizes);
+        let draws = self.draws(estimator, replicates, &sizes);
+        self.finish((&whole, &time, &stack), &numbers, &draws, &sizes)
+    }
+
+    /// The time distances of an estimate by another estimator, a point estimate: no draws. `None`
+    /// where either has no reuses.
+    pub fn cross_check(&self, estimator: Estimator, reported: &Reuse) -> Option<CrossCheck> {
+        let other = match estimator {
+            Estimator::HorvitzThompson => Estimator::default(),
+            _ => Estimator::HorvitzThompson,
+        };
+        let whole = sum(&self.masses(other));
+        let total: f64 = whole.reused.iter().sum();
+        if total <= 0.0 || reported.n == 0 {
+            return None;
+        }
+        let checks = by_log2(&whole);
+        let none = Estimate::default();
+        let bin = |index: usize| {
+            let seen = reported.time.get(index).map_or(none, |bin| bin.fraction);
+            let checks = checks.get(index).copied().unwrap_or(0.0);
+            (index, checks - seen.value, !(seen.low..=seen.high).contains(&checks))
+        };
+        let bins = (0..checks.len().max(reported.time.len())).map(bin);
+        let s = 1.0 - bins.clone().map(|(_, difference, _)| difference.abs()).sum::<f64>() / 2.0;
+        let (index, difference, outside) = bins.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
+        let (low, high) = bounds(index);
+        Some(CrossCheck { estimator: other, s: s.clamp(0.0, 1.0), largest: (low, high, difference), outside })
+    }
+
+    fn draws(&self, estimator: Estimator, replicates: usize, sizes: &[(u64, Option<u8>)]) -> Vec<Numbers> {
+        let (coarse, study) = self.few_stretches();
+        let same = coarse.ends().iter().all(Option::is_some);
+        let within = self.study(&self.coarse, self.coarse.trace_ends());
+        let samples = self.samples();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut drawn = Vec::with_capacity(replicates);
+        let (mut weights, mut clocks) = (Vec::new(), Vec::new());
+        for number in 0..if samples.is_empty() { 0 } else { replicates } {
+            let blocks = number % 2 == 1;
+            self.draw(&mut random, &samples, blocks, &mut weights, &mut clocks);
+            let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
+            let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
+            let masses = study.estimate(estimator, draw);
+            let whole = sum(&masses);
+            let stack =
+                if sizes.is_empty() { Distances::default() } else { self.coarse.stack_distances(&masses) };
+            let footprint = if same { whole.clone() } else { sum(&within.estimate(estimator, draw)) };
+            drawn.push(Numbers { blocks, ..self.numbers(&whole, &stack, &footprint, sizes) });
+        }
+        drawn
+    }
+
+    /// Samples of the case, as indices into the profile's.
+    pub fn samples(&self) -> Vec<usize> {
+        let of = |sample: &usize| self.fine.of_sample.get(*sample).is_some_and(|s| *s != usize::MAX);
+        (0..self.profile.samples.len()).filter(of).collect()
+    }
+
+    /// Samples with replacement, one by one or in blocks of neighbours, and errors of their rates.
+    pub fn draw(
+        &self,
+        random: &mut fastrand::Rng,
+        samples: &[usize],
+        blocks: bool,
+        weights: &mut Vec<f64>,
+        clocks: &mut Vec<f64>,
+    ) {
+        self.resample(random, samples, blocks, weights);
+        self.misread(random, weights, clocks);
+    }
+
+    /// How often each sample is drawn.
+    fn resample(&self, random: &mut fastrand::Rng, samples: &[usize], blocks: bool, weights: &mut Vec<f64>) {
+        let n = self.profile.samples.len();
+        let block = if blocks { (samples.len() / BLOCKS).clamp(1, BLOCK) } else { 1 };
+        weights.clear();
+        weights.resize(n, 0.0);
+        for _ in 0..samples.len().div_ceil(block) {
+            let first = random.usize(..samples.len());
+            for sample in samples.iter().cycle().skip(first).take(block) {
+                if let Some(times) = weights.get_mut(*sample) {
+                    *times += 1.0;
+                }
+            }
+        }
+    }
+
+    /// Errors of rates: in what each sample stands for, and in distances that rest on the clock.
+    fn misread(&self, random: &mut fastrand::Rng, weights: &mut [f64], clocks: &mut Vec<f64>) {
+        clocks.clear();
+        let common: Vec<f64> = self.rates.sources().iter().map(|_| normal(random)).collect();
+        for (sample, weight) in weights.iter_mut().enumerate() {
+            let local = self.rates.at(sample);
+            let own = normal(random);
+            let common = common.get(local.source).copied().unwrap_or(0.0);
+            *weight *= (local.sigma * (own + common) * std::f64::consts::FRAC_1_SQRT_2).exp();
+            // Between use and trap lie other samples, whose own errors average out.
+            clocks.push((local.sigma * (0.5 * own + common) * std::f64::consts::FRAC_1_SQRT_2).exp());
+        }
+    }
+
+    /// Accesses per nanosecond of CPU time over the whole, `None` where no rate is known. The
+    /// interval is that of draws like those for distances: samples one by one and in blocks, each
+    /// rate wrong by its own error, half of whose variance is common to all of its source; the
+    /// deviation of the logarithm, so that it is a factor. Where hardly any rate was measured it is
+    /// the factor of doubt at least.
+    pub fn rate(&self) -> Option<Estimate> {
+        let samples = self.samples();
+        let mean = self.rates.mean();
+        if self.rates.unit() != Unit::Accesses || samples.is_empty() {
+            return None;
+        }
+        let period =
+            |sample: usize| self.profile.samples.get(sample).map_or(0.0, |sample| sample.period_ns as f64);
+        let sum = |weights: &[f64], of: &dyn Fn(usize) -> f64| -> f64 {
+            weights.iter().enumerate().map(|(sample, weight)| weight * period(sample) * of(sample)).sum()
+        };
+        let accesses = |weights: &[f64]| sum(weights, &|sample| self.rates.at(sample).value);
+        let time = |weights: &[f64]| sum(weights, &|_| 1.0);
+        let mut weights = vec![0.0; self.profile.samples.len()];
+        samples.iter().for_each(|sample| weights[*sample] = 1.0);
+        let seen = (accesses(&weights) / time(&weights)).ln();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut clocks = Vec::new();
+        let draw = |number: usize| {
+            let blocks = number % 2 == 1;
+            self.resample(&mut random, &samples, blocks, &mut weights);
+            let time = time(&weights);
+            self.misread(&mut random, &mut weights, &mut clocks);
+            (blocks, (accesses(&weights) / time).ln())
+        };
+        let drawn: Vec<(bool, f64)> = (0..REPLICATES).map(draw).collect();
+        let factor = (Basis::of(&self.subjects).deviations(0.0) * widest(seen, drawn.iter().copied())).exp();
+        let factor = factor.max(self.rates.doubt().unwrap_or(1.0));
+        Some(Estimate { value: mean, low: mean / factor, high: mean * factor, n: samples.len() as u64 })
+    }
+
+    fn numbers(
+        &self,
+        whole: &Mass,
+        stack: &Distances,
+        within: &Mass,
+        sizes: &[(u64, Option<u8>)],
+    ) -> Numbers {
+        let total = whole.total();
+        let mut far = Vec::new();
+        for bar in stack.bars() {
+            add(&mut far, log2(bar.low), bar.weight / stack.reuses());
+        }
+        let granule = f64::from(self.granule);
+        Numbers {
+            blocks: false,
+            time: by_log2(whole),
+            cold: if total > 0.0 { whole.beyond / total } else { 0.0 },
+            quantiles: [0.5, 0.9].map(|q| quantile(&whole.reused, q)),
+            stack: far,
+            ratios: sizes.iter().map(|(bytes, _)| stack.miss_ratio(*bytes as f64 / granule)).collect(),
+            footprint: within.beyond.max(reach(stack)).max(self.lived(whole)) * granule,
+        }
+    }
+
+    /// Granules that are in use at a moment of the run, between their first touch and their last,
+    /// in the mean: each access of such a granule stands for the time until its next one. As many
+    /// as were touched in all, if all are used throughout, never more; few where far reuses are
+    /// rare.
+    fn lived(&self, whole: &Mass) -> f64 {
+        let accesses = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
+        let middle = |at: usize| (scale::low(at) as f64 + scale::low(at + 1) as f64 - 1.0) / 2.0;
+        let spans = whole.reused.iter().enumerate().map(|(at, weight)| weight * middle(at)).sum::<f64>();
+        if accesses > 0.0 { spans / accesses } else { 0.0 }
+    }
+
+    fn finish(
+        &self,
+        (whole, time, far): (&Mass, &Distances, &Distances),
+        seen: &Numbers,
+        draws: &[Numbers],
+        sizes: &[(u64, Option<u8>)],
+    ) -> Reuse {
+        let n = self.subjects.iter().filter(|subject| subject.reused()).count() as u64;
+        let basis = Basis::of(&self.subjects);
+        let touches = time.touches();
+        let mean_touches = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
+        let in_accesses = self.rates.unit() == Unit::Accesses;
+        let survival = in_accesses.then(|| Survival::of(time, touches / mean_touches.max(1.0))).flatten();
+        // The time distance of a stack distance.
+        let when = |granules: f64| survival.as_ref().map_or(0.0, |survival| survival.fill_time(granules));
+        // Of a share at a distance, with the deviation that something else adds to that of the draws.
+        let wide = |value: f64, at: f64, n: u64, of: &dyn Fn(&Numbers) -> f64, more: fn(f64) -> f64| {
+            let value = if value.is_finite() { value } else { 0.0 };
+            let half = basis.deviations(at) * more(deviation(value, draws, of));
+            let (low, high) = basis.interval(value, at);
+            Estimate {
+                value,
+                low: (value - half).min(low).clamp(0.0, value.max(0.0)),
+                high: (value + half).max(high).clamp(value, 1.0_f64.max(value)),
+                n,
+            }
+        };
+        let share =
+            |value: f64, at: f64, n: u64, of: &dyn Fn(&Numbers) -> f64| wide(value, at, n, of, |same| same);
+        let free = |value: f64, of: &dyn Fn(&Numbers) -> f64| {
+            let half = basis.deviations(f64::INFINITY) * deviation(value, draws, of);
+            Estimate { value, low: (value - half).max(0.0), high: value + half, n }
+        };
+        let reused = whole.reused.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let timed_shares =
+            whole.reused.iter().enumerate().map(|(at, weight)| (scale::low(at), weight / reused));
+        let time_edges = Edges::of(timed_shares, |edge| basis.is_shown(edge as f64));
+        let stack_shares = far.bars().iter().map(|bar| (bar.low, bar.weight / far.reuses()));
+        let stack_edges = Edges::of(stack_shares, |edge| basis.is_shown(when(edge as f64)));
+        let moved = |mut bins: Vec<Bin>, edges: &Edges| -> Vec<Bin> {
+            for index in bins.len()..edges.end() {
+                let (low, high) = bounds(index);
+                bins.push(Bin { low, high, fraction: Estimate::default() });
+            }
+            let move_some = |(index, bin): (usize, Bin)| {
+                let ([leave, enter], Estimate { value, low, high, n }) = (edges.moves(index), bin.fraction);
+                let (low, high) = (low.min(value - leave).max(0.0), high.max((value + enter).min(1.0)));
+                Bin { fraction: Estimate { value, low, high, n }, ..bin }
+            };
+            bins.into_iter().enumerate().map(move_some).collect()
+        };
+        let bins =
+            |values: &[f64], what: fn(&Numbers) -> &Vec<f64>, counts: &[u64], timed: bool| -> Vec<Bin> {
+                let bin = |(index, value): (usize, &f64)| {
+                    let (low, high) = bounds(index);
+                    let at = if timed { high as f64 } else { when(low as f64) };
+                    let n = counts.get(index).copied().unwrap_or(0);
+                    let of = |numbers: &Numbers| what(numbers).get(index).copied().unwrap_or(0.0);
+                    let more = if timed { |same| same } else { basis::between_conversions };
+                    Bin { low, high, fraction: wide(*value, at, n, &of, more) }
+                };
+                values.iter().enumerate().map(bin).collect()
+            };
+        let mut counts = Vec::new();
+        for subject in self.subjects.iter().filter(|subject| subject.reused()) {
+            add(&mut counts, log2(subject.distance()), 1);
+        }
+        let time_bins = bins(&seen.time, |numbers| &numbers.time, &counts, true);
+        let half = |bin: &Bin| (bin.fraction.high - bin.fraction.low) / 2.0;
+        Reuse {
+            bytes: self.granule,
+            unit: self.rates.unit(),
+            n,
+            widest: time_bins.iter().map(half).fold(0.0, f64::max),
+            time: moved(time_bins, &time_edges),
+            blurred: time_edges.blurred(BLURRED),
+            median: free(seen.quantiles[0], &|numbers| numbers.quantiles[0]),
+            p90: free(seen.quantiles[1], &|numbers| numbers.quantiles[1]),
+            cold: share(seen.cold, f64::INFINITY, self.subjects.len() as u64, &|numbers| numbers.cold),
+            stack: moved(bins(&seen.stack, |numbers| &numbers.stack, &[], false), &stack_edges),
+            curve: (sizes.iter().zip(&seen.ratios).enumerate())
+                .map(|(index, ((bytes, level), ratio))| Point {
+                    bytes: *bytes,
+                    level: *level,
+                    ratio: wide(
+                        *ratio,
+                        when(*bytes as f64 / f64::from(self.granule)),
+                        n,
+                        &|numbers| numbers.ratios.get(index).copied().unwrap_or(*ratio),
+                        basis::with_conversion,
+                    ),
+                })
+                .collect(),
+            footprint_bytes: free(seen.footprint, &|numbers| numbers.footprint),
+            touches,
+            cross_check: None,
+            survival,
+        }
+    }
+
+    /// Powers of two from one granule to the first that only misses cold, this machine's caches,
+    /// and the fixed sizes.
+    fn sizes(&self, stack: &Distances) -> Vec<(u64, Option<u8>)> {
+        let granule = u64::from(self.granule);
+        let powers =
+            stack.miss_ratio_curve().into_iter().map(|(granules, _)| granules.saturating_mul(granule));
+        let caches = &self.profile.run.host.caches;
+        let own = caches.iter().map(|cache| cache.bytes).filter(|bytes| *bytes >= granule);
+        let mut sizes: Vec<u64> = powers.chain(own).chain(FIXED_SIZES).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let level = |bytes: &u64| caches.iter().find(|cache| cache.bytes == *bytes).map(|cache| cache.level);
+        sizes.iter().map(|bytes| (*bytes, level(bytes))).collect()
+    }
+}
+
+/// Granules that the longest reuses need: those in between and their own; the median of those
+/// within a factor of two of the longest, which by itself is the one whose distance errs most.
+/// Traces of weight that rounding leaves do not count.
+fn reach(stack: &Distances) -> f64 {
+    let least = 1e-6 * stack.touches();
+    let bars = stack.bars();
+    let Some(longest) = bars.iter().rev().find(|bar| bar.weight > least) else { return 0.0 };
+    let long: Vec<_> = bars.iter().filter(|bar| (longest.low / 2..=longest.low).contains(&bar.low)).collect();
+    let half = long.iter().map(|bar| bar.weight).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let median = long.iter().find(|bar| {
+        below += bar.weight;
+        below >= half
+    });
+    median.map_or(longest.low, |bar| bar.low) as f64 + 1.0
+}
+
+fn sum(masses: &[Mass]) -> Mass {
+    let mut whole = Mass::default();
+    masses.iter().for_each(|mass| whole.add(mass));
+    whole
+}
+
+fn add<T: Default + Clone + std::ops::AddAssign>(sums: &mut Vec<T>, index: usize, by: T) {
+    if sums.len() <= index {
+        sums.resize(index + 1, T::default());
+    }
+    if let Some(sum) = sums.get_mut(index) {
+        *sum += by;
+    }
+}
+
+/// Shares of all reuses by log2 bin of their time distance.
+fn by_log2(mass: &Mass) -> Vec<f64> {
+    let reused: f64 = mass.reused.iter().sum();
+    let mut bins = Vec::new();
+    for (at, weight) in mass.reused.iter().enumerate() {
+        add(&mut bins, log2(scale::low(at)), weight / reused.max(f64::MIN_POSITIVE));
+    }
+    bins
+}
+
+/// 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, …
+fn log2(distance: u64) -> usize {
+    (u64::BITS - distance.leading_zeros()) as usize
+}
+
+fn bounds(index: usize) -> (u64, u64) {
+    match index {
+        0 => (0, 1),
+        64.. => (1 << 63, u64::MAX),
+        _ => (1 << (index - 1), 1 << index),
+    }
+}
+
+/// The distance that a share q of the weight does not exceed.
+fn quantile(reused: &[f64], q: f64) -> f64 {
+    let total: f64 = reused.iter().sum();
+    let mut below = 0.0;
+    for (bin, weight) in reused.iter().enumerate() {
+        if *weight > 0.0 && below + weight >= q * total {
+            let (low, high) = (scale::low(bin), scale::low(bin + 1));
+            let part = ((q * total - below) / weight).clamp(0.0, 1.0);
+            return low as f64 + part * (high - 1 - low) as f64;
+        }
+        below += weight;
+    }
+    0.0
+}
+
+/// Root mean square distance from the value, so that a draw's bias counts too; of the draws by
+/// samples or those by blocks, whichever is larger.
+fn deviation(value: f64, draws: &[Numbers], of: &dyn Fn(&Numbers) -> f64) -> f64 {
+    widest(value, draws.iter().map(|draw| (draw.blocks, of(draw))))
+}
+
+/// The same of numbers, each with whether it was drawn by blocks.
+fn widest(value: f64, draws: impl Iterator<Item = (bool, f64)> + Clone) -> f64 {
+    let kind = |blocks: bool| {
+        let drawn =
+            draws.clone().filter(|(by, drawn)| *by == blocks && drawn.is_finite()).map(|(_, drawn)| drawn);
+        let (n, sum) = drawn.fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
+        if n > 0.0 { f64::sqrt(sum / n) } else { 0.0 }
+    };
+    kind(false).max(kind(true))
+}
+
+/// Normal, by Irwin & Hall: the sum of twelve uniform ones, less six.
+pub fn normal(random: &mut fastrand::Rng) -> f64 {
+    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! What becomes of a line after it was loaded: which of its bytes are used, and how often, until it
+//! is evicted.
+//!
+//! A line leaves a cache that T other accesses fill once it was not touched for T accesses. Where
+//! the window of its load goes on for so long, all is known. Else each byte not used so far has two
+//! fates, use or eviction, whichever comes first; other lines of the same place that were seen
+//! longer tell how likely the first is (Aalen & Johansen 1978, Scandinavian Journal of Statistics
+//! 5(3), for two competing risks). What no window tells is left to the caller ([`Later::open`]).
+//!
+//! A line still there when its window ends is expected to be touched again in bursts like those
+//! seen, each time with the chance that a use's line is touched again before it is evicted.
+//!
+//! Sources of error: a burst later on uses as many accesses as those before; a place with few lines
+//! that were seen long has the hazards of all.
+
+use locality_model::{Burst, Load};
+use locality_mrc::scale;
+
+/// Bytes of a line.
+pub(super) const LINE: f64 = 64.0;
+/// Bins of the fine scale in one of ages, or of distances that are moved.
+const COARSE: usize = 8;
+/// Observations at risk with which a place's own hazard is taken.
+const ENOUGH: i32 = 4;
+
+/// Bin of an age.
+pub(super) fn bin(age: u64) -> usize {
+    scale::index(age) / COARSE
+}
+
+/// What a window shows of a line after its load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Shown {
+    /// Bytes used.
+    pub used: f64,
+    /// Words of eight bytes of which any is used.
+    pub words: f64,
+    /// Accesses to it.
+    pub touches: f64,
+    /// How far that is all.
+    pub state: State,
+}
+
+/// Ages are accesses since the load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum State {
+    /// Evicted at that age.
+    Evicted(u64),
+    /// Still there at that age, when the window ended, and not touched in the last `idle` accesses.
+    Open { age: u64, idle: u64 },
+}
+
+/// Follows a line until its eviction or the end of the window; tells each new use of bytes with its age.
+pub(super) fn follow(load: &Load, fill: u64, mut used_at: impl FnMut(u64, f64)) -> Shown {
+    let (mut mask, mut touches, mut last) = (0u64, 0, 0);
+    let mut state = None;
+    for Burst { from, to, touches: more, bytes } in &load.bursts {
+        if touches > 0 && from - last >= fill {
+            state = Some(State::Evicted(last.saturating_add(fill)));
+            break;
+        }
+        used_at(*from, f64::from((bytes & !mask).count_ones()));
+        mask |= bytes;
+        touches = u64::saturating_add(touches, *more);
+        last = *to;
+    }
+    let idle = load.shown.saturating_sub(last);
+    let state = state.unwrap_or(match idle < fill {
+        true => State::Open { age: load.shown, idle },
+        false => State::Evicted(last.saturating_add(fill)),
+    });
+    Shown {
+        used: f64::from(mask.count_ones()),
+        words: Burst::words(mask),
+        touches: touches.max(1) as f64,
+        state,
+    }
+}
+
+/// Whether a load's bursts are in order, as they are but in a damaged file.
+pub(super) fn is_ordered(load: &Load) -> bool {
+    let mut last = 0;
+    !load.bursts.is_empty()
+        && load.bursts.iter().all(|burst| {
+            let fits = last <= burst.from && burst.from <= burst.to && burst.to <= load.shown;
+            last = burst.to;
+            fits
+        })
+}
+
+/// How long bytes of a line that was loaded were seen unused.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spell {
+    /// Age at the end.
+    pub until: u64,
+    /// What ended it.
+    pub end: End,
+    /// Bytes that it stands for.
+    pub weight: f64,
+}
+
+/// End of a spell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Used,
+    Evicted,
+    /// The window or the watch was over.
+    Unknown,
+}
+
+/// What comes after an age at which a byte is unused.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Later {
+    /// Chance that it is used before its line is evicted, as far as lines were seen.
+    pub used: f64,
+    /// Chance that it is neither used nor evicted for so long.
+    pub open: f64,
+}
+
+/// Nothing was seen.
+const UNSEEN: Later = Later { used: 0.0, open: 1.0 };
+
+/// Chances by age, of one place or of all.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fates {
+    bins: Vec<Bin>,
+    later: Vec<Later>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Bin {
+    used: f64,
+    evicted: f64,
+    /// Change of what is at risk; after [`Fates::finish`], what is.
+    at_risk: f64,
+    n: i32,
+}
+
+impl Fates {
+    pub fn add(&mut self, spell: &Spell) {
+        let last = bin(spell.until);
+        if spell.weight <= 0.0 {
+            return;
+        }
+        if self.bins.len() < last + 2 {
+            self.bins.resize(last + 2, Bin::default());
+        }
+        for (at, sign) in [(0, 1), (last + 1, -1)] {
+            if let Some(bin) = self.bins.get_mut(at) {
+                bin.at_risk += f64::from(sign) * spell.weight;
+                bin.n += sign;
+            }
+        }
+        if let Some(bin) = self.bins.get_mut(last) {
+            match spell.end {
+                End::Used => bin.used += spell.weight,
+                End::Evicted => bin.evicted += spell.weight,
+                End::Unknown => {}
+            }
+        }
+    }
+
+    /// To be called once all spells are in; where too few are at risk the hazards of `all` count.
+    pub fn finish(&mut self, all: Option<&Self>) {
+        let (mut at_risk, mut n) = (0.0, 0);
+        for bin in &mut self.bins {
+            at_risk += bin.at_risk;
+            n += bin.n;
+            (bin.at_risk, bin.n) = (at_risk, n);
+        }
+        let length = self.bins.len().max(all.map_or(0, |all| all.bins.len()));
+        let mut later = vec![UNSEEN; length + 1];
+        for at in (0..length).rev() {
+            let own = self.bins.get(at).copied().unwrap_or_default();
+            let common = all.and_then(|all| all.bins.get(at)).copied();
+            let bin = common.filter(|_| own.n < ENOUGH).unwrap_or(own);
+            if bin.n > 0 && bin.at_risk > 0.0 {
+                let hazard = |of: f64| (of / bin.at_risk).clamp(0.0, 1.0);
+                let used = hazard(bin.used);
+                let stays = (1.0 - used - hazard(bin.evicted)).max(0.0);
+                let after = later[at + 1];
+                later[at] = Later { used: used + stays * after.used, open: stays * after.open };
+            }
+        }
+        self.later = later;
+    }
+
+    /// What comes after an age.
+    pub fn later(&self, age: u64) -> Later {
+        self.later.get(bin(age) + 1).copied().unwrap_or(UNSEEN)
+    }
+}
+
+/// Mean of 1/n for a number of bursts n of which each is the last with a chance p: p/(1 − p) · ln(1/p).
+pub(super) fn mean_reciprocal(last: f64) -> f64 {
+    let p = last.clamp(1e-9, 1.0);
+    if p > 1.0 - 1e-9 { 1.0 } else { p / (1.0 - p) * -p.ln() }
+}

@@ -1,0 +1,314 @@
+//! Which data objects the accesses, the predicted misses and the CPU time fall on: direct
+//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as told by Liu &
+//! Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
+//!
+//! Each sampled use has the object of its address and three weights: the accesses that it stands
+//! for, the cache-line misses that are predicted for it at each cache level, and (of a sample's own
+//! access) CPU time. A use misses at a level where the stack distance of its line to the next touch
+//! is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds
+//! the line gone. So a miss is charged to the object of the line, whichever of its two touches is
+//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen is told by
+//! Kaplan–Meier curves (module `survival`) of the uses of the same object at the same line of code;
+//! `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the
+//! whole.
+//!
+//! A miss belongs to the line of code that touches again, as far as reuses were seen: an object's
+//! misses are shared out among the lines at which its seen reuses miss, each weighed by what it
+//! stands for (`Study::weights`); where none was seen, among those of its uses.
+//!
+//! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses`
+//! (observations), `shares` (the analysis, which merges), `conflicts`, `layout`.
+//!
+//! Intervals are 95 %: linearised variance over samples (`shares`), for misses the deviation over
+//! [`DRAWS`] bootstrap draws where that is more.
+//!
+//! Sources of error: an object is that of the access's first byte; the object of an address is what
+//! lay there when it was asked, a moment after the access; the conversion's and the rates' errors
+//! (module `reuse`); a sample's CPU time is told of the access at or after the interrupted
+//! instruction, though a slow access before it may have taken it; caches are taken as fully
+//! associative, private and LRU.
+
+mod conflicts;
+mod layout;
+mod rows;
+mod shares;
+mod uses;
+
+use locality_estimate::context::{ContextId, Contexts, PlaceId};
+use locality_estimate::estimate::Estimate;
+use locality_estimate::estimator::{Draw, Estimator, Study};
+use locality_estimate::rates::{Rates, Unit};
+use locality_estimate::reuse::{Case, FIXED_SIZES};
+use locality_estimate::survival::bin;
+use locality_model::{AccessKind, FieldId, ObjectId, Profile, RecordId, StackId};
+
+use crate::analysis::Analysis;
+
+pub use conflicts::{Conflict, NEAREST};
+pub use layout::{Change, HOT_SHARE, Layout, Piece};
+pub use rows::Rows;
+pub use shares::Shares;
+pub(crate) use uses::reuse_kind;
+pub use uses::{DataUse, LEVELS, Locations};
+
+/// Bootstrap draws for the intervals of misses.
+pub const DRAWS: usize = if cfg!(test) { 6 } else { 40 };
+/// Fewer tell little of how much they differ.
+const FEWEST_DRAWS: usize = if cfg!(test) { 6 } else { 16 };
+/// Draws are made for this many uses in all where that leaves enough of them, so that a long trace
+/// is reported quickly.
+const DRAWN_USES: usize = 2_000_000;
+const SEED: u64 = 0x0B1E_C75D;
+/// Bytes of a cache line.
+pub const LINE: u64 = 64;
+
+/// A cache level.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// 1, 2, 3.
+    pub level: u8,
+    /// Capacity.
+    pub bytes: u64,
+    /// Predicted misses ÷ touches of lines.
+    pub miss_ratio: f64,
+}
+
+/// Objects by what falls on them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Objects {
+    /// Cache levels for which misses are predicted, smallest first; none where distances are times.
+    pub levels: Vec<Level>,
+    /// Index into [`Objects::levels`] of the level by which rows are ordered: the last one at which
+    /// enough was seen to miss.
+    pub ranked_by: Option<usize>,
+    /// Rows, heaviest first: by misses at that level, else by accesses.
+    pub rows: Vec<Row>,
+    /// Share of the accesses whose object was not looked for or is not known at all.
+    pub unknown: Estimate,
+    /// Which object displaces which, heaviest first.
+    pub conflicts: Vec<Conflict>,
+    /// Weights by calling context, whatever the objects: what attribution without addresses starts from.
+    pub stacks: Vec<StackWeight>,
+    /// Uses behind it.
+    pub n: u64,
+}
+
+/// What falls on one calling context.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StackWeight {
+    /// The context.
+    pub stack: StackId,
+    /// Accesses.
+    pub accesses: f64,
+    /// Predicted misses by level.
+    pub misses: [f64; LEVELS],
+}
+
+/// One object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// One of the objects that it stands for.
+    pub object: Option<ObjectId>,
+    /// Size of the largest.
+    pub bytes: Option<u64>,
+    /// Accesses in the trace; `None` where the rate is not known.
+    pub accesses: Option<f64>,
+    /// Share of all accesses.
+    pub access_share: Estimate,
+    /// Share of CPU time.
+    pub cpu_share: Estimate,
+    /// Share of all predicted misses, by level.
+    pub miss_share: Vec<Estimate>,
+    /// Predicted misses ÷ touches of its lines, by level.
+    pub miss_ratio: Vec<f64>,
+    /// Shares of its accesses that load and that store.
+    pub loads: f64,
+    /// …
+    pub stores: f64,
+    /// By line of code, the most misses first.
+    pub lines: Vec<Line>,
+    /// By part, the most accesses first.
+    pub fields: Vec<FieldUse>,
+    /// How its structures lie in cache lines.
+    pub layouts: Vec<Layout>,
+}
+
+/// An object at a line of code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// Where.
+    pub place: PlaceId,
+    /// What most of its accesses do.
+    pub kind: AccessKind,
+    /// Share of all accesses of the trace.
+    pub access_share: Estimate,
+    /// Share of all CPU time of the trace.
+    pub cpu_share: Estimate,
+    /// Share of all predicted misses of the trace, by level.
+    pub miss_share: Vec<Estimate>,
+}
+
+/// A part of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldUse {
+    /// One of the fields that it stands for.
+    pub field: FieldId,
+    /// The structure whose layout matters.
+    pub record: Option<RecordId>,
+    /// Share of the object's accesses.
+    pub access_share: Estimate,
+    /// Share of the object's predicted misses, by level.
+    pub miss_share: Vec<Estimate>,
+    /// Among the fields that together take [`HOT_SHARE`] of the object's accesses.
+    pub hot: bool,
+}
+
+impl Objects {
+    /// Attributes a profile's uses, all at the size of lines in `case`; `None` where no access has an object.
+    pub fn of(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        case: &Case<'_>,
+        estimator: Estimator,
+    ) -> Option<Self> {
+        if profile.located.is_empty() {
+            return None;
+        }
+        let rows = Rows::of(profile, contexts);
+        let locations = Locations::of(profile, &rows);
+        let levels = if rates.unit() == Unit::Accesses { levels(profile) } else { Vec::new() };
+        let masses = case.masses(estimator);
+        let limits: Vec<Vec<Vec<usize>>> = levels
+            .iter()
+            .map(|(_, bytes)| case.stretches().fill_times(&masses, (*bytes / LINE) as f64))
+            .collect();
+        let study = ByObject::of(contexts, case, &locations);
+        let ends = case.stretches().ends();
+        let prepared = Study::new(&study.subjects, study.stretch_of.clone(), ends);
+        let spreads = prepared.spreads();
+        let prepared = prepared.spread(&spreads);
+        let misses = prepared.beyond(Draw::SEEN, &limits);
+
+        let weights = prepared.weights(Estimator::KaplanMeier);
+        let missed = study.missed(&weights, &limits);
+        let predicted = uses::Predicted { misses: &misses, missed: &missed, levels: levels.len() };
+        let uses = uses::all(profile, contexts, rates, &study.subjects, &locations, &predicted);
+        let mut analysis = Shares::new(profile, &rows, &levels, rates.unit() == Unit::Accesses);
+        uses.into_iter().for_each(|one| analysis.observe(one));
+        let mut found = analysis.finish();
+        let draws = (DRAWN_USES / study.subjects.len().max(1)).clamp(FEWEST_DRAWS, DRAWS);
+        study.widen(&mut found, (case, &prepared, &limits), &locations, draws);
+        Some(found)
+    }
+}
+
+/// This machine's caches, else the fixed sizes.
+pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
+    let caches = &profile.run.host.caches;
+    let mut levels: Vec<(u8, u64)> =
+        caches.iter().filter(|cache| cache.bytes >= LINE).map(|cache| (cache.level, cache.bytes)).collect();
+    if levels.is_empty() {
+        levels = (1..).zip(FIXED_SIZES).collect();
+    }
+    levels.sort_by_key(|(_, bytes)| *bytes);
+    levels.truncate(LEVELS);
+    levels
+}
+
+/// The subjects with object × line of code in place of their calling contexts, so that curves are
+/// those of the object there.
+struct ByObject {
+    subjects: Vec<locality_estimate::subjects::Subject>,
+    stretch_of: Vec<usize>,
+}
+
+impl ByObject {
+    fn of(contexts: &Contexts, case: &Case<'_>, locations: &Locations) -> Self {
+        let stretches = case.stretches();
+        let mut ids = std::collections::BTreeMap::new();
+        let subjects: Vec<_> = case
+            .subjects()
+            .iter()
+            .map(|subject| {
+                let row = locations.of_subject(subject).map(|at| at.row);
+                let next = ContextId(ids.len() as u32);
+                let context = *ids.entry((row, contexts.place_of(subject.context))).or_insert(next);
+                locality_estimate::subjects::Subject { context, ..*subject }
+            })
+            .collect();
+        let of = |sample: usize| stretches.of_sample.get(sample).copied().unwrap_or(usize::MAX);
+        Self { stretch_of: subjects.iter().map(|subject| of(subject.sample as usize)).collect(), subjects }
+    }
+
+    /// By subject and level, what a seen reuse stands for where its distance misses.
+    fn missed(&self, weights: &[f64], limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
+        let mut missed = Vec::with_capacity(weights.len() * limits.len());
+        for ((subject, stretch), weight) in self.subjects.iter().zip(&self.stretch_of).zip(weights) {
+            let at = bin(subject.distance());
+            for limit in limits {
+                let bins = limit.get(*stretch).map_or(&[][..], Vec::as_slice);
+                let beyond = bins.iter().filter(|limit| at >= **limit).count();
+                missed.push(weight * beyond as f64 / bins.len().max(1) as f64);
+            }
+        }
+        missed
+    }
+
+    /// Widens the intervals of miss shares to what bootstrap draws show: other samples, other
+    /// rates, other curves.
+    fn widen(
+        &self,
+        found: &mut Objects,
+        (case, study, limits): (&Case<'_>, &Study<'_>, &[Vec<Vec<usize>>]),
+        locations: &Locations,
+        draws: usize,
+    ) {
+        let levels = limits.len();
+        let samples = case.samples();
+        if levels == 0 || samples.is_empty() || draws < 2 {
+            return;
+        }
+        let row_of: Vec<Option<usize>> =
+            self.subjects.iter().map(|subject| locations.of_subject(subject).map(|at| at.row)).collect();
+        let place = |row: &Row| row.object.and_then(|object| locations.row_of_object(object));
+        let places: Vec<Option<usize>> = found.rows.iter().map(place).collect();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let (mut weights, mut clocks) = (Vec::new(), Vec::new());
+        let mut squares = vec![0.0; found.rows.len() * levels];
+        for number in 0..draws {
+            case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
+            let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
+            let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
+            let misses = study.beyond(draw, limits);
+            let mut sums = vec![0.0; locations.rows() * levels];
+            let mut totals = vec![0.0; levels];
+            for (misses, row) in misses.chunks(levels).zip(&row_of) {
+                for (level, misses) in misses.iter().enumerate() {
+                    totals[level] += misses;
+                    if let Some(sum) = row.and_then(|row| sums.get_mut(row * levels + level)) {
+                        *sum += misses;
+                    }
+                }
+            }
+            for (index, (row, place)) in found.rows.iter().zip(&places).enumerate() {
+                let Some(place) = place else { continue };
+                for (level, seen) in row.miss_share.iter().enumerate() {
+                    let sum = sums.get(place * levels + level).copied().unwrap_or(0.0);
+                    let drawn = if totals[level] > 0.0 { sum / totals[level] } else { seen.value };
+                    squares[index * levels + level] += (drawn - seen.value).powi(2);
+                }
+            }
+        }
+        for (index, row) in found.rows.iter_mut().enumerate() {
+            for (level, seen) in row.miss_share.iter_mut().enumerate() {
+                let half = 1.959_964 * (squares[index * levels + level] / draws as f64).sqrt();
+                seen.low = (seen.value - half).min(seen.low).max(0.0);
+                seen.high = (seen.value + half).max(seen.high).min(1.0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! Use → reuse pairs: which code brings data in and which code touches it again, with what time between.
+//!
+//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩; that is
+//! [`ContextPair`]. A reader first wants source lines, so pairs with the same places at both ends
+//! are one [`Pair`], with its contexts under it; but a line that goes through several data objects
+//! has a pair for each that matters, for their distances have nothing to do with each other.
+//! Weights are Horvitz–Thompson (module `estimate`, with its sources of error).
+//!
+//! Sources of error beside those: places are guessed where stacks are cut or stripped (module
+//! `context`); the time between is CPU time of the process, in which other threads' accesses count
+//! for nothing and stalls count in full.
+
+use std::collections::{BTreeMap, HashMap};
+
+use locality_estimate::context::{ContextId, Contexts, PlaceId};
+use locality_estimate::estimate::{Counted, Estimate, quantile, share_of, shares};
+use locality_model::{AccessKind, ObjectId};
+
+use crate::analysis::{Analysis, in_order};
+use crate::observation::Reuse;
+
+/// Share of the weight of what is known between two places from which a data object has a pair of
+/// its own, beside others.
+const MATTERS: f64 = 0.1;
+
+/// All reuses between two source places, of one data object where several matter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// Where the data was used.
+    pub use_place: PlaceId,
+    /// Where it was touched again.
+    pub reuse_place: PlaceId,
+    /// Share of all reuses.
+    pub weight: Estimate,
+    /// Median CPU time between.
+    pub median_ns: Estimate,
+    /// 90 % of the reuses come sooner.
+    pub p90_ns: Estimate,
+    /// Share of this pair's reuses in which the kernel touched at either end.
+    pub kernel: Estimate,
+    /// Share of this pair's reuses between two threads.
+    pub cross_thread: Estimate,
+    /// The median is too short to be told from 0: the data was surely still in the nearest cache.
+    pub near: bool,
+    /// The data object that at least half of its weight falls on, and its share of that weight.
+    pub object: Option<(ObjectId, f64)>,
+    /// The calling contexts, heaviest first; never empty.
+    pub contexts: Vec<ContextPair>,
+}
+
+/// All reuses between two calling contexts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContextPair {
+    /// Context of the use.
+    pub use_context: ContextId,
+    /// Context of the reuse.
+    pub reuse_context: ContextId,
+    /// Direction of the use, if all agree.
+    pub use_kind: AccessKind,
+    /// Direction of the reuse, if all agree.
+    pub reuse_kind: AccessKind,
+    /// Share of all reuses.
+    pub weight: Estimate,
+    /// Median CPU time between.
+    pub median_ns: Estimate,
+}
+
+/// The analysis in progress.
+#[derive(Debug, Clone)]
+pub struct Pairs<'a> {
+    contexts: &'a Contexts,
+    resolution_ns: u64,
+    reuses: Vec<Reuse>,
+}
+
+impl<'a> Pairs<'a> {
+    /// Starts with nothing. Medians below `resolution_ns` are "near".
+    pub fn new(contexts: &'a Contexts, resolution_ns: u64) -> Self {
+        Self { contexts, resolution_ns, reuses: Vec::new() }
+    }
+}
+
+impl Analysis for Pairs<'_> {
+    type Observation = Reuse;
+    type Finding = Vec<Pair>;
+
+    fn observe(&mut self, reuse: Reuse) {
+        self.reuses.push(reuse);
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.reuses.extend(other.reuses);
+    }
+
+    /// Pairs, heaviest first.
+    fn finish(self) -> Vec<Pair> {
+        let reuses = in_order(self.reuses);
+        let place_pair = |reuse: &Reuse| {
+            (self.contexts.place_of(reuse.use_context), self.contexts.place_of(reuse.reuse_context))
+        };
+        let several = several(&reuses, place_pair);
+        // Objects of little weight, and what lies in none that is known, stay together.
+        let object = |reuse: &Reuse| {
+            reuse
+                .object
+                .filter(|object| several.get(&place_pair(reuse)).is_some_and(|all| all.contains(object)))
+        };
+        let pair_of = |reuse: &Reuse| (place_pair(reuse), object(reuse));
+        let mut by_pair: HashMap<_, Vec<ContextPair>> = HashMap::new();
+        let key = |reuse: &Reuse| (reuse.use_context, reuse.reuse_context, object(reuse));
+        for ((use_context, reuse_context, _), weight, members) in groups(&reuses, key) {
+            by_pair.entry(pair_of(members[0])).or_default().push(ContextPair {
+                use_context,
+                reuse_context,
+                use_kind: agreed(members.iter().map(|reuse| reuse.use_kind)),
+                reuse_kind: agreed(members.iter().map(|reuse| reuse.reuse_kind)),
+                weight,
+                median_ns: between(&members, 0.5),
+            });
+        }
+        let pair = |(key, weight, members): Group<'_, ((PlaceId, PlaceId), Option<ObjectId>)>| {
+            let (use_place, reuse_place) = key.0;
+            let median_ns = between(&members, 0.5);
+            // What nothing tells from far distances is not called near.
+            let unsure = members.iter().all(|reuse| reuse.within.is_some());
+            let near_if = if unsure { median_ns.high } else { median_ns.value };
+            Pair {
+                use_place,
+                reuse_place,
+                weight,
+                median_ns,
+                p90_ns: between(&members, 0.9),
+                kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.counted()))),
+                cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.counted()))),
+                near: near_if < self.resolution_ns as f64,
+                object: most_of(&members),
+                contexts: by_pair.remove(&key).unwrap_or_default(),
+            }
+        };
+        groups(&reuses, pair_of).into_iter().map(pair).collect()
+    }
+}
+
+/// The objects that have pairs of their own, for each pair of places at which there are at least two.
+fn several(
+    reuses: &[Reuse],
+    place_pair: impl Fn(&Reuse) -> (PlaceId, PlaceId),
+) -> HashMap<(PlaceId, PlaceId), Vec<ObjectId>> {
+    let mut weights: HashMap<_, BTreeMap<ObjectId, f64>> = HashMap::new();
+    for reuse in reuses {
+        if let Some(object) = reuse.object {
+            *weights.entry(place_pair(reuse)).or_default().entry(object).or_default() += reuse.weight;
+        }
+    }
+    let that_matter = |objects: BTreeMap<ObjectId, f64>| -> Vec<ObjectId> {
+        let least = MATTERS * objects.values().sum::<f64>();
+        objects
+            .into_iter()
+            .filter(|(_, weight)| *weight > 0.0 && *weight >= least)
+            .map(|(id, _)| id)
+            .collect()
+    };
+    let all = weights.into_iter().map(|(places, objects)| (places, that_matter(objects)));
+    all.filter(|(_, objects)| objects.len() > 1).collect()
+}
+
+/// A key, its share of all weight, and who belongs to it.
+type Group<'a, K> = (K, Estimate, Vec<&'a Reuse>);
+
+/// Groups reuses by key, heaviest first, ties by key.
+fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Group<'_, K>> {
+    let mut keys: Vec<K> = reuses.iter().map(&key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut members = vec![Vec::new(); keys.len()];
+    let mut weights = Vec::with_capacity(reuses.len());
+    for reuse in reuses {
+        // Every key is in the list that was made of them.
+        let group = keys.partition_point(|other| *other < key(reuse));
+        members[group].push(reuse);
+        weights.push((group, reuse.counted()));
+    }
+    let shares = shares(&weights, keys.len());
+    let mut groups: Vec<_> = keys.into_iter().zip(shares).zip(members).map(|((k, s), m)| (k, s, m)).collect();
+    groups.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+    groups
+}
+
+/// Quantile of distances. Where all are known as intervals only, it is no better known than they are.
+fn between(members: &[&Reuse], q: f64) -> Estimate {
+    let distances: Vec<(f64, Counted)> =
+        members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.counted())).collect();
+    let mut found = quantile(&distances, q);
+    let within: Option<Vec<(u64, u64)>> = members.iter().map(|reuse| reuse.within).collect();
+    for (low, high) in within.unwrap_or_default() {
+        (found.low, found.high) = (found.low.min(low as f64), found.high.max(high as f64));
+    }
+    found
+}
+
+/// The object of at least half of the weight, with its share.
+fn most_of(members: &[&Reuse]) -> Option<(ObjectId, f64)> {
+    let mut by_object: BTreeMap<ObjectId, f64> = BTreeMap::new();
+    for reuse in members {
+        if let Some(object) = reuse.object {
+            *by_object.entry(object).or_default() += reuse.weight;
+        }
+    }
+    let whole: f64 = members.iter().map(|reuse| reuse.weight).sum();
+    let (object, weight) = by_object.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (weight > 0.0 && weight >= whole / 2.0).then_some((object, weight / whole))
+}
+
+fn agreed(mut kinds: impl Iterator<Item = AccessKind>) -> AccessKind {
+    let first = kinds.next().unwrap_or_default();
+    if kinds.all(|kind| kind == first) { first } else { AccessKind::Unknown }
+}
+
+#[cfg(test)]
+mod tests;

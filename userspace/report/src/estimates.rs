@@ -1,0 +1,36 @@
+//! An estimate with its 95 % interval, for people and for programs.
+
+use locality_estimate::estimate::Estimate;
+use locality_units::print::percent;
+use serde_json::{Value, json};
+
+/// "63.1 % [61–65]": the value and its 95 % interval. Intervals of small shares are lopsided, so
+/// "±" would lie.
+pub(super) fn share(estimate: &Estimate) -> String {
+    let (low, high) = (estimate.low * 100.0, estimate.high * 100.0);
+    // Whole percents are enough for an interval, unless it would vanish.
+    let digits = usize::from(high - low < 2.0);
+    format!("{} [{low:.digits$}–{high:.digits$}]", percent(estimate.value))
+}
+
+/// A share for programs: value, interval and what was seen.
+pub(super) fn share_value(estimate: &Estimate) -> Value {
+    json!({ "value": estimate.value, "ci95": ci95(estimate), "n": estimate.n })
+}
+
+/// The interval for programs.
+pub(super) fn ci95(estimate: &Estimate) -> Value {
+    json!([estimate.low, estimate.high])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_carry_their_interval() {
+        let estimate = Estimate { value: 0.631, low: 0.611, high: 0.641, n: 3 };
+        assert_eq!(share(&estimate), "63.1 % [61–64]");
+        assert_eq!(share(&Estimate { low: 0.626, high: 0.636, ..estimate }), "63.1 % [62.6–63.6]");
+    }
+}

@@ -1,0 +1,131 @@
+//! What windows add, as text: miss ratios by size, the histogram in accesses, where it all comes from.
+
+use locality_estimate::estimate::Estimate;
+use locality_estimate::rates::Unit;
+use locality_estimate::reuse::{CrossCheck, FIXED_SIZES, Reuse};
+use locality_findings::Windowed;
+use locality_model::Profile;
+use locality_units::print::{accesses, bytes, count, counted, percent};
+
+use super::estimates::share;
+
+/// Rows of the histogram that are left out below this share.
+const SMALL: f64 = 0.002;
+
+/// The miss-ratio table and the histogram, a line each.
+pub(super) fn table(windowed: &Windowed) -> Vec<String> {
+    let mut lines = Vec::new();
+    let [words, rows] = windowed.whole.as_slice() else { return lines };
+    if !rows.curve.is_empty() {
+        lines.push("     cache             64-byte lines          8-byte words".to_owned());
+        let sizes =
+            rows.curve.iter().filter(|point| point.level.is_some() || FIXED_SIZES.contains(&point.bytes));
+        for point in sizes {
+            let level = point.level.map_or(String::new(), |level| format!(" (L{level})"));
+            let word = words.at(point.bytes).map_or(String::new(), |point| share(&point.ratio));
+            let size = format!("{}{level}", bytes(point.bytes));
+            lines.push(format!("     {size:<17} {:<22} {word}", share(&point.ratio)));
+        }
+        lines.push(format!("     {:<17} {:<22} {}", "never reused", share(&rows.cold), share(&words.cold)));
+        let footprint = |reuse: &Reuse| {
+            let Estimate { value, low, high, .. } = reuse.footprint_bytes;
+            if value <= 0.0 {
+                return String::new();
+            }
+            match low as u64 {
+                0 => format!("{} [at most {}]", bytes(value as u64), bytes(high as u64)),
+                low => format!("{} [{}–{}]", bytes(value as u64), bytes(low), bytes(high as u64)),
+            }
+        };
+        let footprints = [footprint(rows), footprint(words)];
+        if footprints.iter().any(|footprint| !footprint.is_empty()) {
+            lines.push(format!("     {:<17} {:<22} {}", "touched in all", footprints[0], footprints[1]));
+        }
+    }
+    lines
+}
+
+/// The time histogram at 8 bytes.
+pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
+    let Some(words) = windowed.whole.first() else { return Vec::new() };
+    let widest = words.time.iter().map(|bin| bin.fraction.value).fold(0.0, f64::max);
+    let row = |bin: &locality_estimate::reuse::Bin| {
+        let bar = "▪".repeat((bin.fraction.value / widest * 40.0).round() as usize);
+        let from =
+            if words.unit == Unit::Accesses { count(bin.low) } else { format!("{} ns", count(bin.low)) };
+        format!("     {from:>15}  {:<19} n {:<6} {bar}", share(&bin.fraction), bin.fraction.n)
+    };
+    let rows = words.time.iter().filter(|bin| bin.fraction.value >= SMALL).map(row);
+    let blurred = words.blurred.iter().map(|(edge, near)| {
+        let unit = if words.unit == Unit::Accesses { "" } else { " ns" };
+        format!(
+            "     {} of all reuses lie so near to {}{unit} that either row may have them",
+            percent(*near),
+            count(*edge)
+        )
+    });
+    rows.chain(blurred).collect()
+}
+
+/// Windows and rates in a sentence each.
+pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static str, String)> {
+    let ends: Vec<String> = windowed.ends.iter().map(|(end, n)| format!("{end} {}", count(*n))).collect();
+    let confirmed = match windowed.confirmed.n {
+        0 => String::new(),
+        n => format!(
+            "; of {} then seen reused, {} began where their window had shown it, and the accesses of {} were counted",
+            counted(n, "watchpoint"),
+            share(&windowed.confirmed),
+            share(&windowed.counted)
+        ),
+    };
+    let windows = format!(
+        "{} of {} in all ({}); {} drawn in them, {} still open at the end of their window{confirmed}",
+        counted(profile.windows.len() as u64, "window"),
+        accesses(windowed.accesses as f64),
+        ends.join(", "),
+        counted(windowed.uses, "use"),
+        count(windowed.open),
+    );
+    let mut shares: Vec<&(String, f64)> = windowed.rates.iter().collect();
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shares: Vec<String> =
+        shares.iter().map(|(source, share)| format!("{source} {}", percent(*share))).collect();
+    let said = |rate: &Estimate| {
+        format!("{:.2} [{:.2}–{:.2}] accesses per ns of CPU time", rate.value, rate.low, rate.high)
+    };
+    let rate = match (&windowed.mean_rate, windowed.doubt) {
+        (Some(rate), Some(doubt)) => format!(
+            "about {} by a timing model: nothing showed the program's progress, so distances in \
+             accesses beyond what windows show, and miss ratios, may be wrong by a factor of {doubt:.1}",
+            said(rate)
+        ),
+        (Some(rate), None) => format!("{}; from {}", said(rate), shares.join(", ")),
+        (None, _) => "not known: distances are CPU time, and an access in a window counts as 1 ns; no stack distances, no miss \
+                      ratios"
+            .to_owned(),
+    };
+    let mut estimate = windowed.estimator.to_string();
+    for reuse in &windowed.whole {
+        estimate.extend(reuse.cross_check.as_ref().and_then(|check| disagreement(reuse, check)));
+    }
+    vec![("Windows", windows), ("Rate", rate), ("Estimate", estimate)]
+}
+
+/// Where the estimator that checks says something else than the reported intervals allow.
+fn disagreement(reuse: &Reuse, check: &CrossCheck) -> Option<String> {
+    let (low, high, difference) = check.largest;
+    let seen = reuse.time.iter().find(|bin| bin.low == low).map_or(Estimate::default(), |bin| bin.fraction);
+    check.outside.then(|| {
+        format!(
+            "; {} differs at {} bytes (S {:.2}): it puts {} of the reuses at {} to {}, not {}",
+            check.estimator,
+            reuse.bytes,
+            check.s,
+            percent(seen.value + difference),
+            count(low),
+            count(high.saturating_sub(1)),
+            share(&seen)
+        )
+    })
+}

@@ -1,0 +1,39 @@
+//! What reports call kinds of objects and places in code.
+
+use locality_estimate::context::{Contexts, PlaceId, base_name, function_name};
+use locality_model::{ObjectKind, Profile};
+use locality_units::print::shorten;
+
+use super::tree;
+
+/// What a report calls a kind: thread-local variables are static ones.
+pub(super) fn kind_name(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Static | ObjectKind::ThreadLocal => "static",
+        ObjectKind::Stack => "stack",
+        ObjectKind::Heap => "heap",
+        ObjectKind::Mapped => "mapped",
+        ObjectKind::File => "file",
+        ObjectKind::Unknown => "unknown",
+    }
+}
+
+/// "fill demo.c:31", "main demo.c:12 (memcpy)".
+pub(super) fn place_name(profile: &Profile, contexts: &Contexts, id: PlaceId) -> String {
+    let place = contexts.place(id);
+    let frame = place.frame.and_then(|frame| profile.frames.get(frame.0 as usize));
+    let Some(frame) = frame else { return "unknown".to_owned() };
+    let mut text = shorten(&function_name(profile, frame), 36);
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => text.push_str(&format!(" {}:{line}", base_name(file))),
+        _ if frame.function.is_some() => {
+            let location = tree::location(profile, frame, 30);
+            text.push_str(&format!(" {location}"));
+        }
+        _ => {}
+    }
+    if let Some(via) = place.via {
+        text.push_str(&format!(" (in {})", shorten(&via, 24)));
+    }
+    text.trim_end().to_owned()
+}
