@@ -3,12 +3,14 @@
 //! Rules see a path and a text, so that each can be tested; files come from git (tracked, or new
 //! and not ignored).
 
-use std::process::Command;
+use std::{collections::BTreeMap, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
+mod packages;
+mod references;
 mod width;
 
 /// Checks every file and fails with the list of findings.
@@ -20,13 +22,16 @@ pub fn run() -> Result<()> {
         .output()
         .context("cannot list the files with git")?;
     let mut findings = Vec::new();
+    let mut files = BTreeMap::new();
     for path in String::from_utf8_lossy(&list.stdout).split('\0').filter(|path| !path.is_empty()) {
         // A file that git knows may have been deleted meanwhile.
         let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
-        findings.extend(
-            check(path, &String::from_utf8_lossy(&bytes)).into_iter().map(|f| format!("{path}: {f}")),
-        );
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        findings.extend(check(path, &text).into_iter().map(|f| format!("{path}: {f}")));
+        files.insert(path.to_owned(), text);
     }
+    findings.extend(packages::check(&files));
+    findings.extend(references::check(&files));
     if !findings.is_empty() {
         bail!("tidy:\n  {}", findings.join("\n  "));
     }

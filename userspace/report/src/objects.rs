@@ -1,5 +1,4 @@
-//! Data objects as JSON: the report's `objects` and `objects_summary` (DESIGN.md, outside contract;
-//! docs/json.md).
+//! Data objects as JSON: the report's `objects` and `objects_summary` (docs/json.md).
 
 use locality_estimate::context::{Contexts, PlaceId, function_name};
 use locality_findings::objects::{Change, FieldUse, LINE, Layout, Line, Objects, Piece, Row};

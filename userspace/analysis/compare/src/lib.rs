@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | S | 1 − Σ \|B − B̂\| / 2 over 20 bins `[0,4K) [4K,8K) … [1G,2G)`, longer distances in the last | RDX eq. 1 and §V.A |
 //! | Ŝ | the same over averages of adjacent bins, mild to reuses that land one bin off | RDX eq. 2 |
-//! | Slog2 | eq. 1 over log2 bins from 0, `[0,1) [1,2) [2,4) …`, because most reuses are below 4K | METHOD.md §3 |
-//! | Slong | eq. 1 over the bins from 4K up, renormalised | METHOD.md §3 |
-//! | miss-ratio error | mean of \|difference\| over cache sizes 1, 2, 4 … granules, up to the larger footprint | METHOD.md §3 |
+//! | Slog2 | eq. 1 over log2 bins from 0, `[0,1) [1,2) [2,4) …`, because most reuses are below 4K | this project |
+//! | Slong | eq. 1 over the bins from 4K up, renormalised | this project |
+//! | miss-ratio error | mean of \|difference\| over cache sizes 1, 2, 4 … granules, up to the larger footprint | this project |
 //!
 //! B and B̂ are shares of all reuses; cold touches have no bin and show in the miss ratios alone.
 //! Histograms of unlike bins are compared on the bins that both can tell apart: an edge inside a

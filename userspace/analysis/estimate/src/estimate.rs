@@ -2,7 +2,7 @@
 //!
 //! A reuse is seen only if its sample was armed and its watch survived until the trap. The
 //! Horvitz–Thompson weight of what was seen divides by the probability of that (Horvitz & Thompson
-//! 1952, JASA 47(260), eq. 2.2 as a ratio; METHOD.md §3), which the arbiter knows exactly: w =
+//! 1952, JASA 47(260), eq. 2.2 as a ratio), which the arbiter knows exactly: w =
 //! period / (p_arm · p_survive). Unlike RDX's proportional attribution (§IV.A) it assumes nothing
 //! about contexts; its price is variance where survival is unlikely.
 //!

@@ -2,7 +2,7 @@
 //! stands for, how many lie between two moments.
 //!
 //! A sample's rate is the one of its window. Between samples of a process the rate is taken to
-//! change evenly (trapezoid over CPU time, METHOD.md §3) between means over neighbouring samples,
+//! change evenly (trapezoid over CPU time) between means over neighbouring samples,
 //! whichever of its threads ran; only up to [`LOCAL_NS`] after a sample is it that sample's, or
 //! [`BRIEF_NS`] where the timing model alone tells it. What lies behind a sample beyond that goes
 //! by the means of the others: a phase of a millisecond that it fell in says nothing of the tenth

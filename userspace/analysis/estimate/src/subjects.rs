@@ -3,8 +3,7 @@
 //!
 //! A use of a window was seen exactly as far as the window reaches, and further if one of its words
 //! was watched; the use of a sample without a window only by its watch. A sample whose use nobody
-//! followed is a subject too (seen to 0): its weight counts for its context (METHOD.md §3, "context
-//! shares from all samples").
+//! followed is a subject too (seen to 0): its weight counts for its context.
 //!
 //! Weight: w = ρ · period · granules / uses of the sample, where an access that spans several
 //! granules is drawn once by word: at 8 bytes it stands for all its words, at lines for its words

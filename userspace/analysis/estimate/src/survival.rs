@@ -1,7 +1,7 @@
 //! Kaplan–Meier: how far uses stay unreused, with uses that were seen only for a while.
 //!
 //! For uses of one calling context F(t) = 1 − ∏ (1 − Σ w of reuses at t / Σ w at risk at t) (Kaplan
-//! & Meier 1958, JASA 53(282), eq. 2b, with weights as METHOD.md §3 has them). A use is at risk up
+//! & Meier 1958, JASA 53(282), eq. 2b, with sample weights). A use is at risk up
 //! to the distance to which it was seen. Reuses at a distance come before those that were only seen
 //! up to it.
 //!

@@ -1,8 +1,8 @@
 //! Histogram of time distances: what share of all reuses comes back within 1, 2, 4, 8 … nanoseconds
 //! of CPU time.
 //!
-//! Bins are log2 from 0, `[0,1) [1,2) [2,4) …` (DESIGN.md; RDX §V.A starts at 4 K instead,
-//! METHOD.md §3 says what that hides). Distances below the resolution of the measurement cannot be
+//! Bins are log2 from 0, `[0,1) [1,2) [2,4) …` (RDX §V.A starts at 4 K instead, which
+//! hides the short distances). Distances below the resolution of the measurement cannot be
 //! told apart, so those bins are merged into the first. Weights are Horvitz–Thompson (module
 //! `estimate`, with its sources of error); cold misses have no distance and are not in it.
 

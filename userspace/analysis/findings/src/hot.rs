@@ -2,7 +2,7 @@
 //!
 //! Sources of error: a clock samples time, not accesses, so a slow access counts for more than a
 //! quick one (that is what a reader of "hot" wants, but it is not an access count); a timer lands
-//! on the access after a slow one (METHOD.md §3).
+//! on the access after a slow one.
 
 use std::collections::HashMap;
 

@@ -262,8 +262,7 @@ fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Fi
     analysis.finish()
 }
 
-/// Time that we cost, in percent of the targets' CPU time plus the time they stood still
-/// (DESIGN.md, governor).
+/// Time that we cost, in percent of the targets' CPU time plus the time they stood still.
 ///
 /// `None` for targets that used no CPU time that could be read: a share of nothing says nothing.
 pub fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {

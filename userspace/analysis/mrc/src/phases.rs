@@ -1,6 +1,6 @@
 //! The mean along the phases that a reuse spans: the default where a run is cut into phases.
 //!
-//! METHOD.md §3 cuts a run into time segments and converts each with its own SD(r) = τ · Σ_{j<r}
+//! The plain recipe cuts a run into time segments and converts each with its own SD(r) = τ · Σ_{j<r}
 //! P(T > j). That is [`Reach::Own`]. A reuse that is longer than its phase reaches into earlier
 //! ones, where other code ran; [`Reach::All`] adds up what each of them contributed. A touch at
 //! offset j in the window is new to it if its own time distance exceeds j, so the phase that covers
@@ -28,7 +28,7 @@ pub struct Phase {
 /// How far back a reuse looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// All of its window is taken to be like the phase in which it ends (METHOD.md §3).
+    /// All of its window is taken to be like the phase in which it ends, the plain recipe.
     Own,
     /// Each phase that the window overlaps counts for its part.
     All,

@@ -1,4 +1,4 @@
-//! Chooses uses in a shadow window and looks there for their reuses (METHOD.md §3, the sampling recipe).
+//! Chooses uses in a shadow window and looks there for their reuses.
 //!
 //! Pure. A timer lands on the access after a slow one; the random skip from the stop to the use
 //! takes that away. Sources of error: a window that ends before the skip range does is drawn from

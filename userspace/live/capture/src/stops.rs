@@ -1,6 +1,6 @@
 //! What ptrace reports: our own stops at samples, signals of the program, births, program changes, ends.
 //!
-//! The law here is to do no harm (DESIGN.md): each report is answered with a resume, and only a
+//! The law here is to do no harm: each report is answered with a resume, and only a
 //! signal that we sent ourselves is swallowed.
 
 use locality_arbiter::WatchKey as ArbiterKey;

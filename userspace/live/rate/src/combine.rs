@@ -2,7 +2,7 @@
 
 use crate::types::{Estimate, Source};
 
-/// The least uncertainty of any rate, and what is added to every one (METHOD.md §2).
+/// The least uncertainty of any rate, and what is added to every one.
 const FLOOR: f64 = 0.03;
 /// Relative difference up to which two sources agree, beside their own errors.
 const AGREEMENT: f64 = 0.1;

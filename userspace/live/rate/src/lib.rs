@@ -1,4 +1,4 @@
-//! Accesses per CPU nanosecond around a sample: by looking at progress (METHOD.md §2), or from
+//! Accesses per CPU nanosecond around a sample: by looking at progress, or from
 //! hardware counters where readings have them.
 //!
 //! In the milliseconds around a stop the kernel side notes time, registers and some memory words of

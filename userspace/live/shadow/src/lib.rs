@@ -1,4 +1,4 @@
-//! Shadow windows: what a stopped thread is about to do, found by doing it on a private copy (METHOD.md §2).
+//! Shadow windows: what a stopped thread is about to do, found by doing it on a private copy.
 //!
 //! Modules in the order in which data flows: [`state`] the thread's registers, [`memory`] where its
 //! bytes come from, [`window`] what comes out; [`helper`] the process without rights in which it

@@ -4,7 +4,7 @@ use locality_model::testing::{Maker, demo};
 
 use super::*;
 
-/// Field paths of DESIGN.md's contract as far as they exist, with their types. `[]` goes through
+/// Field paths of the contract in docs/json.md as far as they exist, with their types. `[]` goes through
 /// every element.
 const CONTRACT: &[(&str, &str)] = &[
     ("schema", "string"),

@@ -1,0 +1,213 @@
+//! Which package may use which, and how large each may be.
+//!
+//! The table is the architecture: a dependency that is not in it is a change of design, and belongs into
+//! ARCHITECTURE.md first. Dependencies of tests alone are free.
+
+use std::collections::BTreeMap;
+
+/// Lines that a package may have without its tests.
+const LINES: usize = 8_000;
+
+/// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
+/// which data flows.
+const MAY_USE: [(&str, &[&str]); 27] = [
+    ("stream", &[]),
+    ("units", &[]),
+    ("model", &[]),
+    ("store", &["model"]),
+    ("program/isa", &[]),
+    ("program/symbols", &[]),
+    ("program/objects", &["symbols"]),
+    ("program/approximate", &["symbols"]),
+    ("live/preload", &[]),
+    ("live/arbiter", &[]),
+    ("live/shadow", &["isa", "stream"]),
+    ("live/rate", &["stream"]),
+    ("live/kernel", &["common", "model", "units"]),
+    ("live/heap", &["common", "kernel", "objects", "preload", "shadow", "symbols"]),
+    ("live/capture", &["arbiter", "common", "heap", "isa", "kernel", "model", "rate", "shadow", "stream"]),
+    (
+        "live/tracer",
+        &[
+            "approximate",
+            "arbiter",
+            "capture",
+            "common",
+            "estimate",
+            "findings",
+            "heap",
+            "isa",
+            "kernel",
+            "model",
+            "objects",
+            "profile",
+            "rate",
+            "shadow",
+            "symbols",
+        ],
+    ),
+    ("live/doctor", &["capture", "common", "kernel", "model", "runner", "shadow", "symbols"]),
+    ("exact/reuse", &["stream"]),
+    ("exact/cachesim", &["stream"]),
+    ("exact/plugin", &["cachesim", "reuse", "stream"]),
+    (
+        "exact/runner",
+        &[
+            "cachesim", "kernel", "model", "plugin", "profile", "report", "reuse", "stream", "symbols",
+            "units",
+        ],
+    ),
+    ("analysis/mrc", &[]),
+    ("analysis/estimate", &["model", "mrc"]),
+    ("analysis/findings", &["estimate", "model", "mrc"]),
+    ("analysis/compare", &["mrc"]),
+    ("report", &["estimate", "findings", "model", "units"]),
+    (
+        "cli",
+        &[
+            "approximate",
+            "arbiter",
+            "capture",
+            "common",
+            "compare",
+            "doctor",
+            "estimate",
+            "findings",
+            "heap",
+            "kernel",
+            "model",
+            "profile",
+            "report",
+            "runner",
+            "shadow",
+            "stream",
+            "tracer",
+            "units",
+        ],
+    ),
+];
+
+/// Packages below these folders calculate only.
+const PURE: [&str; 4] = ["analysis/", "model", "report", "units"];
+
+/// Packages of others that one that calculates must not use: kernel interfaces and run-times.
+const IMPURE: [&str; 4] = ["aya", "libc", "tokio", "memmap2"];
+
+/// What is wrong with the packages, from all files by path.
+pub fn check(files: &BTreeMap<String, String>) -> Vec<String> {
+    let manifests = files.iter().filter_map(|(path, text)| {
+        let folder = path.strip_prefix("userspace/")?.strip_suffix("/Cargo.toml")?;
+        Some((folder, text.as_str()))
+    });
+    let mut findings = Vec::new();
+    for (folder, manifest) in manifests {
+        let Some((_, may_use)) = MAY_USE.iter().find(|(package, _)| *package == folder) else {
+            findings.push(format!("userspace/{folder}: is not in the table of packages"));
+            continue;
+        };
+        for used in dependencies(manifest) {
+            match used.strip_prefix("locality-") {
+                Some(own) if !may_use.contains(&own) => {
+                    findings.push(format!("userspace/{folder}: must not use {used}"));
+                }
+                None if is_pure(folder) && IMPURE.contains(&used) => {
+                    findings.push(format!("userspace/{folder}: calculates only, and must not use {used}"));
+                }
+                _ => {}
+            }
+        }
+        let lines = lines(folder, files);
+        if lines > LINES {
+            findings
+                .push(format!("userspace/{folder}: {lines} lines without tests, at most {LINES} allowed"));
+        }
+    }
+    findings.extend(files.iter().filter(|(path, text)| is_pure_source(path) && opens_files(text)).map(
+        |(path, _)| format!("{path}: belongs to a package that calculates only, and must not use std::fs"),
+    ));
+    findings
+}
+
+fn is_pure(folder: &str) -> bool {
+    PURE.iter().any(|pure| folder == *pure || (pure.ends_with('/') && folder.starts_with(pure)))
+}
+
+fn is_pure_source(path: &str) -> bool {
+    let folder = path.strip_prefix("userspace/").and_then(|path| path.split_once("/src/"));
+    folder.is_some_and(|(folder, _)| is_pure(folder)) && !is_of_tests(path)
+}
+
+fn opens_files(text: &str) -> bool {
+    let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+    product.lines().any(|line| !line.trim_start().starts_with("//") && line.contains("std::fs"))
+}
+
+/// Names in a manifest's section `[dependencies]`.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+    let section = section.split("\n[").next().unwrap_or_default();
+    section.lines().filter_map(|line| line.split(['.', ' ', '=']).next()).filter(|name| !name.is_empty())
+}
+
+fn is_of_tests(path: &str) -> bool {
+    ["/tests/", "/benches/", "/examples/", "/testing"].iter().any(|folder| path.contains(folder))
+        || path.ends_with("/tests.rs")
+}
+
+/// Lines of a package without its tests.
+fn lines(folder: &str, files: &BTreeMap<String, String>) -> usize {
+    let sources = files.iter().filter(|(path, _)| {
+        path.strip_prefix("userspace/")
+            .and_then(|path| path.strip_prefix(folder))
+            .is_some_and(|rest| rest.starts_with("/src/") && rest.ends_with(".rs") && !is_of_tests(rest))
+    });
+    let of = |text: &str| text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count();
+    sources.map(|(_, text)| of(text)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    }
+
+    fn manifest(section: &str) -> String {
+        format!(
+            "[package]\nname = \"a\"\n\n[dependencies]\n{section}\n\n[dev-dependencies]\nlibc = \"0.2\"\n"
+        )
+    }
+
+    #[test]
+    fn what_the_table_allows_passes() {
+        let text = manifest("locality-model.workspace = true\nlocality-mrc = { workspace = true }");
+        assert_eq!(check(&files(&[("userspace/analysis/estimate/Cargo.toml", &text)])), Vec::<String>::new());
+    }
+
+    #[test]
+    fn arrows_against_the_flow_of_data_are_found() {
+        for (folder, section, expected) in [
+            ("model", "locality-store.workspace = true", "must not use locality-store"),
+            ("analysis/mrc", "libc.workspace = true", "must not use libc"),
+            ("live/new", "", "not in the table"),
+        ] {
+            let found = check(&files(&[(&format!("userspace/{folder}/Cargo.toml"), &manifest(section))]));
+            assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn lines_of_tests_do_not_count_and_files_stay_closed() {
+        let long = |n: usize| "f();\n".repeat(n);
+        let of = |path: &str, text: &str| {
+            let found = check(&files(&[("userspace/model/Cargo.toml", &manifest("")), (path, text)]));
+            found.join(" ")
+        };
+        assert!(of("userspace/model/src/a.rs", &long(8_001)).contains("8001 lines"));
+        let tested = format!("{}#[cfg(test)]\nmod tests {{\n{}", long(10), long(9_000));
+        assert_eq!(of("userspace/model/src/a.rs", &tested), "");
+        assert_eq!(of("userspace/model/src/a/tests.rs", &long(9_000)), "");
+        assert!(of("userspace/model/src/a.rs", "use std::fs;\n").contains("std::fs"));
+    }
+}
