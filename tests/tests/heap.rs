@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use locality_capture::event::Event;
+use locality_capture::events::Event;
 use locality_common::record::Registers;
 use locality_heap::{self as heap, Block, Heap, HeapSite, HeapThread};
 use locality_kernel::btf;

@@ -9,7 +9,7 @@ use locality_bpf::compare;
 use locality_bpf::mends;
 use locality_bpf::objects;
 use locality_bpf::plan::{self, keep_apart};
-use locality_capture::guard;
+use locality_capture::watchdog;
 use locality_doctor as doctor;
 use locality_estimate::estimator::Estimator;
 use locality_findings::{Findings, why_empty};
@@ -34,7 +34,7 @@ use locality_units::parse::WrongUse;
 fn main() -> ExitCode {
     // The process in which shadow windows are executed is this program too.
     locality_shadow::helper::become_helper_if_asked();
-    guard::become_guard_if_asked();
+    watchdog::become_guard_if_asked();
     let cli = match order::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(page) => return show(&page),

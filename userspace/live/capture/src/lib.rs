@@ -2,37 +2,37 @@
 //!
 //! One OS thread holds the ptrace relation, drains the ring, drives the arbiter and arms
 //! watchpoints, so that a stop needs no hand-over. It never touches memory that can block, never
-//! symbolises, and tells everything else to the controller through a channel. Its files: `engine`
-//! the loop, `holding` who is seized, `stops` what ptrace reports, `touches` what the ring reports,
-//! `windows` shadow windows, `choice` uses drawn in them, `watching` armed watchpoints, `gauge`
-//! what traps cost now, `guard` the watchdog, `members` who is traced, `unmet` who is too young,
-//! `place` where the thread waits, `event` what it tells.
+//! symbolises, and tells everything else to the controller through a channel. Its files: `event_loop`
+//! the loop, `attach` who is seized, `ptrace_stops` what ptrace reports, `ring_events` what the ring reports,
+//! `windows` shadow windows, `window_sampling` uses drawn in them, `watchpoints` armed watchpoints, `trap_cost`
+//! what traps cost now, `watchdog` the watchdog, `tracees` who is traced, `pending_tracees` who is too young,
+//! `cpu_affinity` where the thread waits, `events` what it tells.
 
 pub mod access;
-pub mod choice;
-mod code;
-mod counting;
-mod engine;
-pub mod event;
-mod gauge;
-pub mod guard;
-mod holding;
-mod loads;
-mod members;
-mod metering;
-mod place;
-pub mod spared;
-mod stops;
-mod strings;
-mod touches;
-mod unmet;
-mod watching;
+mod access_counters;
+mod attach;
+mod code_tables;
+mod cpu_affinity;
+mod event_loop;
+pub mod events;
+pub mod exclusions;
+mod line_fills;
+mod pending_tracees;
+mod progress_sampling;
+mod ptrace_stops;
+mod ring_events;
+mod string_op_cost;
+mod tracees;
+mod trap_cost;
+pub mod watchdog;
+mod watchpoints;
+pub mod window_sampling;
 mod windows;
 
-pub use code::{CodeTables, SharedCode};
-pub use engine::{Capture, Command, Handle, Settings, UNGUARDED};
-pub use members::REGISTERS;
-pub use metering::{METER_CLOCKS, READINGS};
+pub use code_tables::{CodeTables, SharedCode};
+pub use event_loop::{Capture, Command, Handle, Settings, UNGUARDED};
+pub use progress_sampling::{METER_CLOCKS, READINGS};
+pub use tracees::REGISTERS;
 pub use windows::{Wanted, Windows};
 
 /// Name of the capture thread.

@@ -18,11 +18,11 @@ use locality_heap::Probed;
 use locality_kernel::sys;
 
 use super::{
-    choice::{Candidate, Choice, Found, View, first_access},
-    code::SharedCode,
-    event::{WindowLog, WindowTaken},
-    gauge,
-    stops::USER_CODE_64,
+    code_tables::SharedCode,
+    events::{WindowLog, WindowTaken},
+    ptrace_stops::USER_CODE_64,
+    trap_cost,
+    window_sampling::{Candidate, Choice, Found, View, first_access},
 };
 
 /// Uses drawn in a window: many, because a stop is dear and a use in it cheap. With eight, most
@@ -77,7 +77,7 @@ impl Taken<'_> {
 
     /// Words that a gauge may take.
     pub(super) fn gauge_words(&self) -> Option<[u64; 3]> {
-        gauge::words(self.window.as_ref().ok()?.events())
+        trap_cost::words(self.window.as_ref().ok()?.events())
     }
 
     /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that

@@ -1,12 +1,12 @@
 //! Whether the watchdog can stand where nobody freezes it together with the tracer.
 
 use super::Check;
-use locality_capture::guard::{self, Standing};
+use locality_capture::watchdog::{self, Standing};
 
 /// Starts a watchdog, as a trace would, and ends it.
 pub(super) fn check() -> Check {
     let of = |found: String| Check::ok("watchdog", "watchdog", found);
-    match guard::try_out() {
+    match watchdog::try_out() {
         Ok(Standing::Apart) => of(Standing::Apart.to_string()),
         Ok(standing) => of(standing.to_string())
             .degraded(

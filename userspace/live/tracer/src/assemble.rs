@@ -25,8 +25,8 @@ use super::{
     store::Store,
 };
 use locality_capture::{
-    choice::{self, GRANULES, Path},
-    event::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, WatchEnd, WindowTaken},
+    events::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, WatchEnd, WindowTaken},
+    window_sampling::{self, GRANULES, Path},
 };
 use locality_heap::Heap;
 use locality_kernel::proc;
@@ -361,12 +361,12 @@ impl Assembler {
             let stack = self.stack_at(pid, walk, &chosen.point.path, chosen.point.access.ip);
             let seen = GRANULES.iter().zip(&chosen.seen).map(|(bytes, seen)| {
                 let seen = match seen {
-                    choice::Seen::Reused(distance, point) => Seen::Reused {
+                    window_sampling::Seen::Reused(distance, point) => Seen::Reused {
                         distance: *distance,
                         access: point.access,
                         stack: self.stack_at(pid, walk, &point.path, point.access.ip),
                     },
-                    choice::Seen::Open(accesses) => Seen::Open { accesses: *accesses },
+                    window_sampling::Seen::Open(accesses) => Seen::Open { accesses: *accesses },
                 };
                 (*bytes as u32, seen)
             });
@@ -379,7 +379,7 @@ impl Assembler {
             self.locate(Accessed::Use(id), stop, frames, access.ip, address);
             for (granule, seen) in GRANULES.iter().zip(&chosen.seen) {
                 // Another word of the line may be another object's.
-                if let choice::Seen::Reused(_, point) = seen
+                if let window_sampling::Seen::Reused(_, point) = seen
                     && point.access.address / 8 != address / 8
                 {
                     let Access { ip, address, .. } = point.access;
@@ -388,7 +388,7 @@ impl Assembler {
                 }
             }
             let accesses = match chosen.seen.first() {
-                Some(choice::Seen::Open(accesses)) => *accesses,
+                Some(window_sampling::Seen::Open(accesses)) => *accesses,
                 _ => 0,
             };
             uses.push((id, stack, access, LeftAlone { word: address & !7, accesses }));

@@ -15,7 +15,7 @@ use super::{
     pace::Pace,
     store::{Store, Summary},
 };
-use locality_capture::event::Event;
+use locality_capture::events::Event;
 use locality_heap::Heap;
 use locality_kernel::{lock::lock, sys};
 

@@ -20,11 +20,11 @@ use super::{
     governor::Spending,
     plan::{Following, Plan, Targets},
 };
-use locality_capture::guard;
+use locality_capture::watchdog;
 use locality_capture::{
     self as capture,
-    event::{Costs, get},
-    spared::Spared,
+    events::{Costs, get},
+    exclusions::Spared,
 };
 use locality_heap as heap;
 use locality_kernel::{
@@ -96,7 +96,7 @@ pub struct Books<'a> {
     /// Why no windows can be taken, if they were wanted.
     pub no_windows: Option<String>,
     /// Where the watchdog stands.
-    pub standing: guard::Standing,
+    pub standing: watchdog::Standing,
     /// Watchdogs that were started in the place of one that was killed or hung.
     pub watchdogs_lost: u32,
     /// Who is never traced.

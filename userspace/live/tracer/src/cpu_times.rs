@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use locality_common::rules::START_TICK_NS;
 
-use locality_capture::event::Ended;
+use locality_capture::events::Ended;
 
 use locality_kernel::{proc, sys};
 

@@ -4,7 +4,7 @@ use locality_common::counter;
 use locality_model::Ledger;
 
 use super::assemble::Tally;
-use locality_capture::event::{Costs, get};
+use locality_capture::events::{Costs, get};
 use locality_kernel::object::EventCounts;
 
 /// The ledger of a run whose counters stood at `before` when it began.
@@ -67,7 +67,7 @@ pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use locality_capture::event::add;
+    use locality_capture::events::add;
 
     #[test]
     fn a_balanced_run_balances_and_a_missing_record_shows() {

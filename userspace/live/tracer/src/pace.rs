@@ -14,7 +14,7 @@ use locality_rate::{Machine, Moment, Rates, Reading, Sample, SampleRate, Source,
 
 use locality_capture::{
     CodeTables, READINGS, SharedCode, Wanted,
-    event::{Costs, WindowLog, WindowTaken},
+    events::{Costs, WindowLog, WindowTaken},
 };
 use locality_kernel::lock::lock;
 
@@ -335,7 +335,7 @@ mod tests {
     use locality_shadow::{Counts, End};
 
     use super::*;
-    use locality_capture::choice::Found;
+    use locality_capture::window_sampling::Found;
 
     /// The report tells by these names for how long a rate holds, and how doubtful distances are.
     #[test]

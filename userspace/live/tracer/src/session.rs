@@ -34,11 +34,11 @@ use super::{
     skid::{self, Skid},
     store::{Store, Summary, unwritable},
 };
-use locality_capture::guard;
+use locality_capture::watchdog;
 use locality_capture::{
     Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows,
-    event::{Event, get},
-    spared::Spared,
+    events::{Event, get},
+    exclusions::Spared,
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
 use locality_kernel::{
@@ -158,7 +158,7 @@ fn outrank(targets: &Targets) {
 
 fn run_to_end(plan: &Plan) -> Result<Outcome> {
     sys::block_sigchld().context("cannot block SIGCHLD")?;
-    let heartbeat = Arc::new(guard::start().context("cannot start the watchdog process")?);
+    let heartbeat = Arc::new(watchdog::start().context("cannot start the watchdog process")?);
     let mut preload = None;
     // Its start goes on beside the rest of ours.
     let launched = match &plan.targets {
@@ -230,7 +230,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         };
         let standing = heartbeat.standing().unwrap_or_else(|error| {
             tracing::debug!("watchdog: {error}");
-            guard::Standing::Absent
+            watchdog::Standing::Absent
         });
         if let (Some(warning), false) = (standing.warning(), plan.quiet) {
             eprintln!("locality-bpf: {warning}");
@@ -286,7 +286,7 @@ enum Allocations {
 /// A running trace.
 struct Trace<'a> {
     books: Books<'a>,
-    heartbeat: Arc<guard::Heartbeat>,
+    heartbeat: Arc<watchdog::Heartbeat>,
     clock: Clock,
     governor: Governor,
     capture: Handle,
@@ -310,7 +310,7 @@ impl<'a> Trace<'a> {
         object: Object,
         ring: Ring,
         heap: Option<Allocations>,
-        heartbeat: Arc<guard::Heartbeat>,
+        heartbeat: Arc<watchdog::Heartbeat>,
         windows: Option<Windows>,
         store: Store,
     ) -> Result<Self> {
@@ -359,7 +359,7 @@ impl<'a> Trace<'a> {
             spared: books.spared.clone(),
             no_stops: match books.standing {
                 _ if !plan.may_stop => Some(NO_STOP),
-                guard::Standing::Absent => Some(UNGUARDED),
+                watchdog::Standing::Absent => Some(UNGUARDED),
                 _ => None,
             },
             watch_unheld: plan.watch_unheld,

@@ -13,8 +13,8 @@ use locality_symbols::{CodeAddress, Processes, Registers, StackFrame, StackSlice
 
 use locality_capture::{
     access::{kind, registers},
-    choice::Path,
-    event::Trap,
+    events::Trap,
+    window_sampling::Path,
 };
 
 /// Bytes of code in front of a return address in which the call is looked for.

@@ -16,7 +16,7 @@ use locality_symbols::{ModuleInfo, StackFrame};
 
 use super::{Assembler, Walk};
 use crate::locating::{Answer, Locator, Question, Told};
-use locality_capture::event::{EndOutcome, Reuse, WatchEnd};
+use locality_capture::events::{EndOutcome, Reuse, WatchEnd};
 use locality_heap::{Heap, HeapSite};
 
 /// Events may be out of order by so much.

@@ -12,8 +12,8 @@ use locality_common::{
 };
 
 use super::{
-    event::{Reuse, Trap},
-    touches::Ours,
+    events::{Reuse, Trap},
+    ring_events::Ours,
 };
 use locality_kernel::perf::Event as PerfEvent;
 

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use locality_model::Burst;
 use locality_stream::Event;
 
-use super::choice::{LINE, last_byte, touched};
+use super::window_sampling::{LINE, last_byte, touched};
 
 /// Accesses drawn in a window.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -18,10 +18,10 @@ use locality_stream::Event;
 
 use super::{
     Capture,
-    choice::{WORD, touches},
-    event::{EndOutcome, Trap, add},
-    touches::Ours,
-    watching::{Followed, Watch},
+    events::{EndOutcome, Trap, add},
+    ring_events::Ours,
+    watchpoints::{Followed, Watch},
+    window_sampling::{WORD, touches},
     windows::Taken,
 };
 use locality_kernel::perf::Event as PerfEvent;

@@ -10,11 +10,11 @@ use locality_rate::Moment;
 
 use super::{
     access::registers,
-    choice::WORD,
-    engine::{Capture, Settings},
-    event::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
-    stops::{Arming, Wish, find_use, model_access, sampled_access},
-    watching::Watch,
+    event_loop::{Capture, Settings},
+    events::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
+    ptrace_stops::{Arming, Wish, find_use, model_access, sampled_access},
+    watchpoints::Watch,
+    window_sampling::WORD,
 };
 use locality_kernel::{records::Record, sys};
 

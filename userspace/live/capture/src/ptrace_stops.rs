@@ -10,11 +10,11 @@ use locality_model::Access;
 
 use super::{
     access::kind,
-    choice::{COMPANIONS, Candidate},
-    engine::Capture,
-    event::{EndOutcome, Ended, Event, SampleEvent, add, get},
-    holding::Holding,
-    watching::{Followed, Watch},
+    attach::Holding,
+    event_loop::Capture,
+    events::{EndOutcome, Ended, Event, SampleEvent, add, get},
+    watchpoints::{Followed, Watch},
+    window_sampling::{COMPANIONS, Candidate},
 };
 use locality_kernel::{perf::Event as PerfEvent, proc, ptrace, ptrace::Status, sys};
 

@@ -19,8 +19,8 @@ use std::{collections::HashMap, time::Duration};
 use locality_common::{counter, rules};
 
 use super::{
-    engine::Capture,
-    event::{add, get},
+    event_loop::Capture,
+    events::{add, get},
 };
 use locality_kernel::sys;
 

@@ -13,16 +13,16 @@ use locality_common::counter;
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
-    code::SharedCode,
-    counting::Places,
-    event::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
-    gauge::Gauge,
-    members::Members,
-    place::Place,
-    spared::Spared,
-    strings::Strings,
-    unmet::{Unmet, YOUTH},
-    watching::{Watch, Watches},
+    access_counters::Places,
+    code_tables::SharedCode,
+    cpu_affinity::Place,
+    events::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
+    exclusions::Spared,
+    pending_tracees::{Unmet, YOUTH},
+    string_op_cost::Strings,
+    tracees::Members,
+    trap_cost::Gauge,
+    watchpoints::{Watch, Watches},
     windows::{Wanted, Windows},
 };
 use locality_heap::Heap;
@@ -137,7 +137,7 @@ pub struct Capture {
     /// Room for a thread's vector registers.
     pub(super) extended_state: Vec<u8>,
     events: async_mpsc::Sender<Event>,
-    pub(super) heartbeat: Arc<crate::guard::Heartbeat>,
+    pub(super) heartbeat: Arc<crate::watchdog::Heartbeat>,
     pub(super) launched: Option<u32>,
     /// Set once a target was there, so that "none left" means something.
     pub(super) had_targets: bool,
@@ -188,7 +188,7 @@ impl Capture {
         ring: Ring,
         settings: Settings,
         costs: Arc<Costs>,
-        heartbeat: Arc<crate::guard::Heartbeat>,
+        heartbeat: Arc<crate::watchdog::Heartbeat>,
         mut windows: Option<Windows>,
         events: async_mpsc::Sender<Event>,
     ) -> Result<Self> {
@@ -261,7 +261,7 @@ impl Capture {
             .name(super::THREAD.into())
             .spawn(move || {
                 let _keeper = keeper;
-                super::stops::warm_up();
+                super::ptrace_stops::warm_up();
                 self.heartbeat.beats_here();
                 match sys::make_thread_urgent() {
                     Ok(()) => self.place = Place::of_this_thread(),

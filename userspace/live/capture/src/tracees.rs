@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use locality_arbiter::{Arbiter, Policy};
 use locality_common::record::SampleRecord;
 
-use super::metering::METER_CLOCKS;
+use super::progress_sampling::METER_CLOCKS;
 use locality_kernel::{perf::Event as PerfEvent, sources::open::Opened};
 
 /// Debug registers of an x86 thread.

@@ -6,12 +6,12 @@
 //! shares no lock, file or terminal with the tracer.
 //!
 //! The watchdog is this program, started anew, so another one can follow it at any moment. `watch`
-//! is its life, `place` the cgroups that it leaves, so that nobody freezes or throttles it together
+//! is its life, `cgroup_placement` the cgroups that it leaves, so that nobody freezes or throttles it together
 //! with the tracer.
 //!
 //! Limits: who kills or stops the watchdog and the tracer at the same moment stops a held thread until then.
 
-mod place;
+mod cgroup_placement;
 mod watch;
 
 use std::{
@@ -28,7 +28,7 @@ use std::{
 
 use locality_kernel::{proc, sys};
 
-pub use place::Standing;
+pub use cgroup_placement::Standing;
 
 /// The argument that asks this program to become the watchdog.
 const ARGUMENT: &str = "--locality-guard";

@@ -12,10 +12,10 @@ use std::io;
 use locality_common::record::SampleRecord;
 
 use super::{
-    engine::Capture,
-    event::{Event, add},
-    members::{Again, Thread},
-    spared::ANCESTOR,
+    event_loop::Capture,
+    events::{Event, add},
+    exclusions::ANCESTOR,
+    tracees::{Again, Thread},
 };
 use locality_kernel::{
     proc, ptrace,

@@ -4,9 +4,9 @@ use locality_common::record::{Meter, MeterRecord, SampleRecord};
 use locality_shadow::ThreadState;
 
 use super::{
-    engine::Capture,
-    event::{Event, WindowTaken, add},
-    stops::{Arming, registers},
+    event_loop::Capture,
+    events::{Event, WindowTaken, add},
+    ptrace_stops::{Arming, registers},
     windows::{Taken, Windows},
 };
 use locality_kernel::{perf::Event as PerfEvent, ptrace};

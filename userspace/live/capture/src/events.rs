@@ -12,7 +12,7 @@ use locality_rate::Moment;
 use locality_shadow::{Counts, End};
 use locality_stream::Event as StreamEvent;
 
-use super::choice::Found;
+use super::window_sampling::Found;
 use locality_heap::HeapSite;
 
 /// One thing that happened.

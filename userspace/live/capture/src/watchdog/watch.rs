@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, sync::atomic::Ordering, time::Duration};
 
-use super::{Heartbeat, place};
+use super::{Heartbeat, cgroup_placement};
 use locality_kernel::{proc, sys};
 
 /// How often the watchdog looks.
@@ -50,7 +50,7 @@ pub(super) fn watch(heartbeat: &Heartbeat) -> ! {
         std::process::exit(0);
     }
     shared.watchdog_beat_ns.store(sys::monotonic_ns(), Ordering::Relaxed);
-    let (standing, thaw) = place::leave();
+    let (standing, thaw) = cgroup_placement::leave();
     // Some cgroups of version 1 have no real-time priority to give.
     let _ = sys::make_urgent(0, sys::MOST_URGENT);
     shared.standing.store(standing.number(), Ordering::Release);
@@ -99,7 +99,7 @@ fn settle() {
     let _ = sys::make_urgent(0, sys::MOST_URGENT);
 }
 
-fn end_tracer(tracer: u32, thaw: Option<&place::Thaw>, silent_ns: u64) -> ! {
+fn end_tracer(tracer: u32, thaw: Option<&cgroup_placement::Thaw>, silent_ns: u64) -> ! {
     // SAFETY: system calls with plain arguments; the parent is alive, so its id is not recycled.
     // Its death must not end us before we have said why.
     unsafe {

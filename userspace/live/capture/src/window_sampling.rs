@@ -8,7 +8,7 @@
 use locality_model::{Access, AccessKind, Burst};
 use locality_stream::{Event, InstructionRecord, Kind};
 
-use super::loads::{self, Firsts};
+use super::line_fills::{self, Firsts};
 
 /// A use lies within so many accesses of the stop, and within the first half of its window.
 pub const SKIP_RANGE: usize = 1000;
@@ -252,7 +252,7 @@ impl Choice {
             });
             Some(Chosen { skip: draft.at as u64, point: point(draft.at)?, address: draft.address, seen })
         };
-        let load = |(draft, bursts): (&loads::Draft, Vec<Burst>)| {
+        let load = |(draft, bursts): (&line_fills::Draft, Vec<Burst>)| {
             Some(FirstTouch {
                 skip: draft.at as u64,
                 gap: draft.gap.map(|gap| gap as u64),
@@ -267,7 +267,7 @@ impl Choice {
             loads: firsts
                 .drawn
                 .iter()
-                .zip(loads::bursts(&accesses, &firsts.drawn))
+                .zip(line_fills::bursts(&accesses, &firsts.drawn))
                 .filter_map(load)
                 .collect(),
             // One for each draft: their positions were taken from the accesses themselves.

@@ -9,7 +9,7 @@ use std::{
 
 use locality_common::record::LifecycleRecord;
 
-use super::{engine::Capture, event::add};
+use super::{event_loop::Capture, events::add};
 use locality_kernel::{proc, sys};
 
 /// Age at which they are met.
