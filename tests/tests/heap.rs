@@ -23,7 +23,7 @@ use locality_kernel::object::{Filter, Object};
 use locality_symbols::{CodeAddress, Mappings, Processes, Symbolizer};
 use locality_tests::live::alone;
 use locality_tests::{Finished, Target, Tracer, requires};
-use locality_tracer::sites::Sites;
+use locality_tracer::call_stacks::Sites;
 use tokio::sync::mpsc;
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{collections::HashSet, fs, thread};
 
-use locality_estimate::interval::SIGMAS;
+use locality_estimate::interval_censoring::SIGMAS;
 use locality_model::{Outcome, Profile, Seen};
 use locality_tests::live::{Live, alone};
 use locality_tests::{Target, Tracer, programs, requires};

@@ -20,7 +20,7 @@ use locality_heap as heap;
 
 use locality_kernel::{
     cgroup,
-    host::{self, check_rights},
+    machine::{self, check_rights},
     proc, writing,
 };
 
@@ -57,7 +57,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         writing::check_report(report, &places(&profile))?;
     }
     if args.user_only
-        && let Some(why) = locality_kernel::host::cannot_pass()
+        && let Some(why) = locality_kernel::machine::cannot_pass()
     {
         bail!("{why}");
     }
@@ -80,7 +80,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         None if args.heap_min.is_some() => Following::Probes,
         None => Following::Off,
     };
-    let watch_unheld = args.watch_unheld || !host::in_virtual_machine();
+    let watch_unheld = args.watch_unheld || !machine::in_virtual_machine();
     if (args.no_stop || targets == Targets::All) && !watch_unheld {
         bail!(
             "in a virtual machine a watchpoint can end a thread that is not held (about one trap in 36,000, on hosts \

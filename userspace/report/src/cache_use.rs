@@ -1,7 +1,9 @@
 //! Cache use, for programs (`cache_use` of the JSON report, the fields of the exact one) and as text.
 
-use locality_estimate::context::{ContextId, Contexts, UNKNOWN_CALLER, base_name, function_name};
-use locality_findings::cacheuse::{CacheUse, Costs, FunctionLoss, LevelUse, Loaded, LoadingLine, ObjectLoss};
+use locality_estimate::calling_context::{ContextId, Contexts, UNKNOWN_CALLER, base_name, function_name};
+use locality_findings::cache_use::{
+    CacheUse, Costs, FunctionLoss, LevelUse, Loaded, LoadingLine, ObjectLoss,
+};
 use locality_model::{AccessKind, FieldId, Frame, FrameId, ObjectId, Profile};
 use locality_units::print::{bytes, percent, shorten};
 use serde_json::{Map, Value, json};

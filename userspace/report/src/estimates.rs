@@ -1,6 +1,6 @@
 //! An estimate with its 95 % interval, for people and for programs.
 
-use locality_estimate::estimate::Estimate;
+use locality_estimate::interval_estimate::Estimate;
 use locality_units::print::percent;
 use serde_json::{Value, json};
 

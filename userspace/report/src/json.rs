@@ -5,10 +5,10 @@
 //! them. `pairs` are by source place, heaviest first; their `use` and `reuse` frames are those of
 //! the pair's heaviest calling context, further contexts follow under `contexts`.
 
-use locality_estimate::context::{ContextId, PlaceId, function_name};
-use locality_estimate::estimate::Estimate;
-use locality_findings::histogram::Histogram;
-use locality_findings::hot::Row;
+use locality_estimate::calling_context::{ContextId, PlaceId, function_name};
+use locality_estimate::interval_estimate::Estimate;
+use locality_findings::cpu_time_histogram::Histogram;
+use locality_findings::hotspots::Row;
 use locality_findings::pairs::{ContextPair, Pair};
 use locality_findings::{Findings, cost_percent, why_empty};
 use locality_model::{Frame, FrameId, Ledger, Mode, ObjectKind, Profile};

@@ -1,7 +1,7 @@
 //! What windows add, as text: miss ratios by size, the histogram in accesses, where it all comes from.
 
-use locality_estimate::estimate::Estimate;
-use locality_estimate::rates::Unit;
+use locality_estimate::access_rates::Unit;
+use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::reuse::{CrossCheck, FIXED_SIZES, Reuse};
 use locality_findings::Windowed;
 use locality_model::Profile;

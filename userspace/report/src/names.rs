@@ -1,6 +1,6 @@
 //! What reports call kinds of objects and places in code.
 
-use locality_estimate::context::{Contexts, PlaceId, base_name, function_name};
+use locality_estimate::calling_context::{Contexts, PlaceId, base_name, function_name};
 use locality_model::{ObjectKind, Profile};
 use locality_units::print::shorten;
 

@@ -1,6 +1,6 @@
 //! Data objects as JSON: the report's `objects` and `objects_summary` (docs/json.md).
 
-use locality_estimate::context::{Contexts, PlaceId, function_name};
+use locality_estimate::calling_context::{Contexts, PlaceId, function_name};
 use locality_findings::objects::{Change, FieldUse, LINE, Layout, Line, Objects, Piece, Row};
 use locality_model::{AccessKind, FrameId, Member, Object, ObjectId, ObjectKind, Profile, StackId};
 use serde_json::{Map, Value, json};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use locality_estimate::context::{Contexts, base_name};
-use locality_estimate::estimate::Estimate;
+use locality_estimate::calling_context::{Contexts, base_name};
+use locality_estimate::interval_estimate::Estimate;
 use locality_findings::objects::{LINE, Layout, Objects, Piece, Row};
 use locality_model::{AccessKind, Missed, Object, ObjectId, ObjectKind, Profile, Record};
 use locality_units::print::{bytes, count, counted, percent, shorten};
@@ -339,7 +339,7 @@ impl Text<'_> {
     }
 
     /// "step.c:140"; the function where the line is not known.
-    fn line_of(&self, place: locality_estimate::context::PlaceId) -> String {
+    fn line_of(&self, place: locality_estimate::calling_context::PlaceId) -> String {
         let frame = self.contexts.place(place).frame;
         let frame = frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
         match frame.and_then(|frame| frame.file.as_deref().zip(frame.line)) {

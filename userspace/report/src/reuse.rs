@@ -1,6 +1,6 @@
 //! Reuse by granule as JSON: the fields of an exact run's `reuse`, with intervals.
 
-use locality_estimate::estimate::Estimate;
+use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::reuse::{Bin, CrossCheck, Point, Reuse};
 use locality_findings::Windowed;
 use locality_model::Profile;

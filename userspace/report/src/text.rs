@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use std::collections::BTreeSet;
 
-use locality_estimate::context::{PlaceId, base_name};
-use locality_estimate::rates::Unit;
-use locality_findings::histogram::FAR_NS;
+use locality_estimate::access_rates::Unit;
+use locality_estimate::calling_context::{PlaceId, base_name};
+use locality_findings::cpu_time_histogram::FAR_NS;
 use locality_findings::pairs::Pair;
 use locality_findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use locality_model::{ObjectKind, Outcome, Profile};
@@ -645,7 +645,12 @@ impl Page<'_> {
     }
 }
 
-fn hot_row(row_share: &locality_estimate::estimate::Estimate, loads: f64, stores: f64, what: &str) -> String {
+fn hot_row(
+    row_share: &locality_estimate::interval_estimate::Estimate,
+    loads: f64,
+    stores: f64,
+    what: &str,
+) -> String {
     let part = |value: f64| format!("{:.0} %", value * 100.0);
     let numbers =
         format!("     {:<16} {:<7} {:>5} {:>7}", share(row_share), row_share.n, part(loads), part(stores));

@@ -1,7 +1,7 @@
 //! Two call paths as one indented tree: the common part once, then the branch of the use and that
 //! of the reuse. A path whose outermost frames are missing begins with a line that says why.
 
-use locality_estimate::context::{ContextId, UNKNOWN_CALLER, base_name, function_name};
+use locality_estimate::calling_context::{ContextId, UNKNOWN_CALLER, base_name, function_name};
 use locality_findings::Findings;
 use locality_findings::pairs::ContextPair;
 use locality_model::{AccessKind, Frame, FrameId, Profile};

@@ -23,11 +23,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::context::ContextId;
-use crate::estimate::Distinct;
-use crate::interval::{Spread, Spreads, Unsure};
-use crate::subjects::{Followed, Subject};
-use crate::survival::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
+use crate::calling_context::ContextId;
+use crate::censored_uses::{Followed, Subject};
+use crate::interval_censoring::{Spread, Spreads, Unsure};
+use crate::interval_estimate::Distinct;
+use crate::kaplan_meier::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
 
 /// Windows reach as far as one in so many of those that ended without a reuse does.
 const REACHED: usize = 50;

@@ -7,19 +7,19 @@
 //! Not here: time distances to stack distances (`locality-mrc`), and what a report says of them
 //! (`locality-findings`).
 
-pub mod estimate;
+pub mod interval_estimate;
 
-pub mod context;
+pub mod calling_context;
 
-pub mod rates;
-pub mod subjects;
-pub mod survival;
+pub mod access_rates;
+pub mod censored_uses;
+pub mod kaplan_meier;
 
-pub mod interval;
+pub mod interval_censoring;
 
+pub mod code_phases;
 pub mod estimator;
-pub mod regions;
-pub mod stretches;
+pub mod run_segments;
 
 pub mod convergence;
 pub mod reuse;

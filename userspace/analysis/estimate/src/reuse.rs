@@ -26,14 +26,14 @@ use locality_model::{Profile, ThreadId};
 use locality_mrc::distances::Distances;
 use locality_mrc::{scale, survival::Survival};
 
-use crate::context::Contexts;
-use crate::estimate::Estimate;
+use crate::access_rates::{Rates, Unit};
+use crate::calling_context::Contexts;
+use crate::censored_uses::{Followed, Subject, Subjects};
+use crate::code_phases::Code;
 use crate::estimator::{Draw, Estimator, Mass, Study};
-use crate::interval::Spreads;
-use crate::rates::{Rates, Unit};
-use crate::regions::Code;
-use crate::stretches::{MOST, Stretches, distances};
-use crate::subjects::{Followed, Subject, Subjects};
+use crate::interval_censoring::Spreads;
+use crate::interval_estimate::Estimate;
+use crate::run_segments::{MOST, Stretches, distances};
 
 use basis::Basis;
 use edges::Edges;

@@ -6,37 +6,37 @@
 //! Modules stand in the order in which data flows: what was observed, one module for each analysis,
 //! and here all findings together.
 
-pub mod analysis;
+pub mod analysis_trait;
 pub mod observation;
 
-pub mod histogram;
-pub mod hot;
+pub mod censored;
+pub mod cpu_time_histogram;
+pub mod hotspots;
 pub mod pairs;
-pub mod unseen;
 
 pub mod objects;
 
-pub mod cacheuse;
+pub mod cache_use;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use locality_estimate::context::Contexts;
-use locality_estimate::estimate::{Counted, Estimate, share_of};
+use locality_estimate::access_rates::{Rates, Unit};
+use locality_estimate::calling_context::Contexts;
+use locality_estimate::censored_uses::Subjects;
 use locality_estimate::estimator::Estimator;
-use locality_estimate::rates::{Rates, Unit};
+use locality_estimate::interval_estimate::{Counted, Estimate, share_of};
 use locality_estimate::reuse::{self, Case, REPLICATES, Reuse};
-use locality_estimate::subjects::Subjects;
 use locality_model::{Outcome, Profile, Seen, ThreadId, Use, Watch};
 
-use crate::analysis::Analysis;
-use crate::cacheuse::CacheUse;
-use crate::histogram::{FAR_NS, Histogram, TimeDistances};
-use crate::hot::{Hot, HotAccesses};
+use crate::analysis_trait::Analysis;
+use crate::cache_use::CacheUse;
+use crate::censored::{Unseen, UnseenUses};
+use crate::cpu_time_histogram::{FAR_NS, Histogram, TimeDistances};
+use crate::hotspots::{Hot, HotAccesses};
 use crate::objects::Objects;
 use crate::observation::Observations;
 use crate::pairs::{Pair, Pairs};
-use crate::unseen::{Unseen, UnseenUses};
 
 /// Reuses after fewer accesses are near: a first-level cache of 32 KiB has so many lines, and they
 /// cannot have touched more.

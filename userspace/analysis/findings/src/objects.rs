@@ -34,15 +34,15 @@ mod rows;
 mod shares;
 mod uses;
 
-use locality_estimate::context::{ContextId, Contexts, PlaceId};
-use locality_estimate::estimate::Estimate;
+use locality_estimate::access_rates::{Rates, Unit};
+use locality_estimate::calling_context::{ContextId, Contexts, PlaceId};
 use locality_estimate::estimator::{Draw, Estimator, Study};
-use locality_estimate::rates::{Rates, Unit};
+use locality_estimate::interval_estimate::Estimate;
+use locality_estimate::kaplan_meier::bin;
 use locality_estimate::reuse::{Case, FIXED_SIZES};
-use locality_estimate::survival::bin;
 use locality_model::{AccessKind, FieldId, ObjectId, Profile, RecordId, StackId};
 
-use crate::analysis::Analysis;
+use crate::analysis_trait::Analysis;
 
 pub use conflicts::{Conflict, NEAREST};
 pub use layout::{Change, HOT_SHARE, Layout, Piece};
@@ -219,7 +219,7 @@ pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
 /// The subjects with object × line of code in place of their calling contexts, so that curves are
 /// those of the object there.
 struct ByObject {
-    subjects: Vec<locality_estimate::subjects::Subject>,
+    subjects: Vec<locality_estimate::censored_uses::Subject>,
     stretch_of: Vec<usize>,
 }
 
@@ -234,7 +234,7 @@ impl ByObject {
                 let row = locations.of_subject(subject).map(|at| at.row);
                 let next = ContextId(ids.len() as u32);
                 let context = *ids.entry((row, contexts.place_of(subject.context))).or_insert(next);
-                locality_estimate::subjects::Subject { context, ..*subject }
+                locality_estimate::censored_uses::Subject { context, ..*subject }
             })
             .collect();
         let of = |sample: usize| stretches.of_sample.get(sample).copied().unwrap_or(usize::MAX);

@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
-use locality_estimate::context::{ContextId, Contexts};
-use locality_estimate::estimate::{Counted, horvitz_thompson};
-use locality_estimate::subjects::Subject;
+use locality_estimate::calling_context::{ContextId, Contexts};
+use locality_estimate::censored_uses::Subject;
+use locality_estimate::interval_estimate::{Counted, horvitz_thompson};
 use locality_model::{AccessKind, FrameId, ObjectId, Outcome, Profile, Sample, Seen, StackId, Touch, Watch};
 
-use crate::analysis::Observed;
+use crate::analysis_trait::Observed;
 use crate::objects::Locations;
 
 /// A location that was touched again while it was watched.

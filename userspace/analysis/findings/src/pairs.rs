@@ -12,11 +12,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use locality_estimate::context::{ContextId, Contexts, PlaceId};
-use locality_estimate::estimate::{Counted, Estimate, quantile, share_of, shares};
+use locality_estimate::calling_context::{ContextId, Contexts, PlaceId};
+use locality_estimate::interval_estimate::{Counted, Estimate, quantile, share_of, shares};
 use locality_model::{AccessKind, ObjectId};
 
-use crate::analysis::{Analysis, in_order};
+use crate::analysis_trait::{Analysis, in_order};
 use crate::observation::Reuse;
 
 /// Share of the weight of what is known between two places from which a data object has a pair of

@@ -39,7 +39,7 @@ use locality_plugin::{
 use locality_profile::Reserved;
 use serde_json::Value;
 
-use locality_kernel::{host, launch, writing};
+use locality_kernel::{launch, machine, writing};
 
 use cache::{costs::Costs, machine::Machine};
 use folder::Folder;
@@ -70,8 +70,8 @@ pub struct Outcome {
 /// Runs the command and reports on it.
 pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
-    let host = host::describe();
-    let fetches = host::instruction_cache();
+    let host = machine::describe();
+    let fetches = machine::instruction_cache();
     let machine =
         args.simulation().map(|asked| Machine::new(&asked, &host.caches, fetches.as_ref())).transpose()?;
     let cache = machine.as_ref().map(Machine::config).transpose()?;

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use super::{Check, limits::Rights};
 use locality_kernel::{
     btf,
-    host::{OLDEST, release_too_old, version},
+    machine::{OLDEST, release_too_old, version},
     proc,
 };
 

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use locality_common::{config::KernelOffsets, counter};
 
 use super::{Check, count, stop_test};
-use locality_kernel::host;
+use locality_kernel::machine;
 use locality_kernel::{
     object::{Filter, Object, Ring},
     perf::Event,
@@ -70,7 +70,7 @@ fn heap_probes(offsets: &KernelOffsets) -> Result<&'static str> {
 fn heap_check(shape: Option<Result<&'static str>>) -> Check {
     let found = |text: String| Check::ok("heap_probes", "allocation probes", text);
     let refused = "--heap=probes is refused; heap blocks are named by what is inferred from accesses";
-    match (shape, host::harmful_returns()) {
+    match (shape, machine::harmful_returns()) {
         (None, _) => found("not tried without the kernel's types".to_owned()).degraded(refused),
         (Some(Err(error)), _) => found(format!("{error:#}")).degraded(refused),
         (Some(Ok(shape)), Some(why)) => found(format!("can be linked, {shape}; {why}")).degraded(refused),
@@ -231,7 +231,7 @@ mod tests {
         }
         let offsets = locality_kernel::btf::kernel_offsets().unwrap();
         for check in checks(Some(&offsets)) {
-            let may_lack = check.id == "heap_probes" && host::harmful_returns().is_some();
+            let may_lack = check.id == "heap_probes" && machine::harmful_returns().is_some();
             assert!(check.state == State::Ok || may_lack, "{check:?}");
         }
     }

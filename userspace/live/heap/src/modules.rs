@@ -15,7 +15,7 @@ use locality_common::heap::{TextRange, function};
 use locality_symbols::{Mapping, Mappings};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 
-use super::functions::{self, BODY_BYTES, Point, Symbol};
+use super::allocators::{self, BODY_BYTES, Point, Symbol};
 use locality_kernel::uprobe::Probe;
 
 /// More symbols than this are not looked through.
@@ -125,7 +125,7 @@ pub(super) fn probes_of(bytes: &[u8]) -> Vec<Probe> {
             continue;
         }
         if let Ok(name) = symbol.name()
-            && (functions::is_candidate(name) || functions::is_hint(name))
+            && (allocators::is_candidate(name) || allocators::is_hint(name))
         {
             symbols.push(Symbol { name: name.to_owned(), address: symbol.address() });
         }
@@ -142,7 +142,7 @@ pub(super) fn probes_of(bytes: &[u8]) -> Vec<Probe> {
         let rest = bytes.get(start..).unwrap_or_default();
         rest.get(..BODY_BYTES.min(rest.len())).unwrap_or_default().to_vec()
     };
-    let points = functions::points(&symbols, body);
+    let points = allocators::points(&symbols, body);
     points
         .into_iter()
         .filter_map(|point| {

@@ -20,9 +20,9 @@ use locality_preload::{layout::Shared, record, resolve::place};
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
-    duty::{Counted, Decision, Duty, Prices},
+    block_table::{Heap, HeapSite, Notice, Source},
+    probe_budget::{Counted, Decision, Duty, Prices},
     recorder::Recorder,
-    state::{Heap, HeapSite, Notice, Source},
     tracker::{HeapThread, KEPT_BYTES, SETTLE_NS, Settings, send_last_sites, send_sites},
 };
 use locality_kernel::sys;

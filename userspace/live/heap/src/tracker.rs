@@ -31,12 +31,11 @@ use locality_symbols::Mappings;
 use tokio::sync::mpsc as async_mpsc;
 
 use super::{
-    copies,
-    duty::{Counted, Decision, Duty, Prices},
-    eligible,
+    block_table::{Heap, HeapSite, Notice, Source},
+    copied_code, eligible,
     modules::{self, Executed, FileId},
-    price,
-    state::{Heap, HeapSite, Notice, Source},
+    probe_budget::{Counted, Decision, Duty, Prices},
+    probe_cost,
 };
 use locality_kernel::{
     object::{EventCounts, HeapObject},
@@ -124,7 +123,7 @@ struct Process {
     /// It runs another program than at first.
     became: bool,
     /// What it executed when it was looked through last.
-    seen: copies::Seen,
+    seen: copied_code::Seen,
     /// Probes could harm it.
     refused: bool,
     scan_due_ns: u64,
@@ -171,7 +170,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         cost_ns: Arc<AtomicU64>,
         events: async_mpsc::Sender<E>,
     ) -> Self {
-        let (mut prices, guessed) = price::measure(&heap);
+        let (mut prices, guessed) = probe_cost::measure(&heap);
         prices.site_ns = prices.site_ns.max(settings.copy_ns);
         tracing::debug!(?prices, ?guessed, "allocation probes");
         let mut state = heap.lock();
@@ -252,7 +251,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
                 self.heap.lock().clear(pid, at_ns);
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.became = true;
-                    (process.seen, process.refused) = (copies::Seen::default(), false);
+                    (process.seen, process.refused) = (copied_code::Seen::default(), false);
                 }
                 self.meet(pid, now_ns, 0);
             }
@@ -276,7 +275,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             links: HashMap::new(),
             ahead: None,
             became: false,
-            seen: copies::Seen::default(),
+            seen: copied_code::Seen::default(),
             refused: false,
             scan_due_ns: 0,
             scan_after_ns: 0,

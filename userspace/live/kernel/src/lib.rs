@@ -5,10 +5,10 @@
 pub mod btf;
 pub mod cgroup;
 pub mod ending;
-pub mod host;
 pub mod inherited;
 pub mod launch;
 pub mod lock;
+pub mod machine;
 pub mod object;
 pub mod perf;
 pub mod proc;

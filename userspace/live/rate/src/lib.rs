@@ -7,11 +7,11 @@
 //! samples in order, says which words to read from now on, and gives each sample's rate with its
 //! interval and [`Source`], at once and better at the end ([`Rates::rates`]).
 //!
-//! Modules in the order in which data flows: `types`, `digest` a window sorted with the help of
-//! `table`, `sequence` a quantity in one window, `quantity` in all windows, `words` and `blocks`
-//! where quantities are found, `track` a quantity over the readings, `strings` and `counted`
-//! accesses that need no window, `combine` many tracks to a rate, `pace` what is known without them
-//! (`machine` and `processor`: a timing model), `rates`; `spans` and `progress` what registers tell
+//! Modules in the order in which data flows: `types`, `window_digest` a window sorted with the help of
+//! `table`, `steps` a quantity in one window, `induction` in all windows, `memory_counters` and `register_counters`
+//! where quantities are found, `speed_fit` a quantity over the readings, `string_ops` and `pmu`
+//! accesses that need no window, `combine` many tracks to a rate, `prior` what is known without them
+//! (`core_limits` and `core_model`: a timing model), `rates`; `counted_reuses` and `counted_distance` what registers tell
 //! of two touches.
 //!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
@@ -21,23 +21,23 @@
 //! may look slower than it is, against which intervals of different lengths and several quantities
 //! must agree; CPU time that the host took from the machine is counted as the thread's.
 
-mod blocks;
 mod combine;
-mod counted;
-mod digest;
-mod machine;
-mod pace;
-mod processor;
-mod progress;
-mod quantity;
+mod core_limits;
+mod core_model;
+mod counted_distance;
+mod induction;
+mod memory_counters;
+mod pmu;
+mod prior;
 mod rates;
-mod sequence;
-mod strings;
+mod register_counters;
+mod speed_fit;
+mod steps;
+mod string_ops;
 mod table;
-mod track;
 mod types;
-mod words;
+mod window_digest;
 
-pub use machine::{Level, Machine};
+pub use core_limits::{Level, Machine};
 pub use rates::{Counts, Rates};
 pub use types::{Estimate, Moment, Reading, Sample, SampleRate, Source, Span, WORDS, Wanted, WindowView};

@@ -1,23 +1,23 @@
 //! The rates of one process: learns from each sample, and at any moment says what all samples' rates are.
 
-mod spans;
+mod counted_reuses;
 
-pub use spans::Counts;
-use spans::Seen;
+pub use counted_reuses::Counts;
+use counted_reuses::Seen;
 
 use std::collections::BTreeMap;
 
-use crate::blocks::Blocks;
 use crate::combine::{Candidate, combine};
-use crate::counted;
-use crate::digest::Digester;
-use crate::machine::Machine;
-use crate::pace::{Prior, Scale, Shape, median, weighed_median};
-use crate::quantity::{Quantity, Slope};
-use crate::strings;
-use crate::track::{Common, Point, Track, reckon};
+use crate::core_limits::Machine;
+use crate::induction::{Quantity, Slope};
+use crate::memory_counters::Words;
+use crate::pmu;
+use crate::prior::{Prior, Scale, Shape, median, weighed_median};
+use crate::register_counters::Blocks;
+use crate::speed_fit::{Common, Point, Track, reckon};
+use crate::string_ops;
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
-use crate::words::Words;
+use crate::window_digest::Digester;
 
 /// Standard deviation of ln of rates, at least, at a place that has rates of its own.
 const SAME_PLACE: f64 = 0.3;
@@ -232,7 +232,7 @@ impl Rates {
         let place = |reading: &Reading| self.blocks.place(reading.ip).unwrap_or(reading.ip);
         let mut kept = Kept::new(sample.readings.first().map_or(0, place), Shape::default());
         kept.thread = sample.thread;
-        kept.counted = counted::track(sample.readings, self.tick_ns);
+        kept.counted = pmu::track(sample.readings, self.tick_ns);
         let mut here: Vec<bool> =
             sample.readings.iter().map(|reading| place(reading) == kept.region).collect();
         if let Some(window) = &sample.window {
@@ -245,7 +245,7 @@ impl Rates {
             let is_shown = |ip: u64| digest.visits.iter().any(|visit| (visit.start..visit.end).contains(&ip));
             let is_here = |ip: u64| self.blocks.place(ip) == Some(kept.region) || is_shown(ip);
             here = sample.readings.iter().map(|reading| is_here(reading.ip)).collect();
-            kept.string = strings::track(sample.readings, &window.code, self.tick_ns);
+            kept.string = string_ops::track(sample.readings, &window.code, self.tick_ns);
             kept.steady = here.iter().all(|here| *here);
             if digest.accesses > 0.0 {
                 kept.shape = Shape {
@@ -256,8 +256,8 @@ impl Rates {
                 self.shapes.insert(kept.region, kept.shape);
             }
         }
-        kept.stays_ns = spans::stays_ns(sample.readings, &here);
-        kept.unread_ns = spans::unread_ns(sample.readings);
+        kept.stays_ns = counted_reuses::stays_ns(sample.readings, &here);
+        kept.unread_ns = counted_reuses::unread_ns(sample.readings);
         self.seen.entry(kept.region).or_default().add(sample.readings, &here);
         self.read_words(number, sample.readings, &mut kept);
         self.read_registers(number, sample.readings, &here, &mut kept);
@@ -696,8 +696,8 @@ fn logs(told: &[Told]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::{
-        sequence::{Motion, motion},
-        track::Interval,
+        speed_fit::Interval,
+        steps::{Motion, motion},
     };
 
     fn kept(region: u64, steady: bool) -> Kept {

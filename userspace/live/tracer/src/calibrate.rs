@@ -24,7 +24,7 @@ use locality_common::{
     rules::phase,
 };
 
-use super::{clock::Clock, governor::Prices};
+use super::{governor::Prices, sampling_clock::Clock};
 use locality_kernel::{
     object::{Object, Ring},
     perf::Event,

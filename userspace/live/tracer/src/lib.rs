@@ -1,30 +1,30 @@
 //! The controller: what happens around the capture thread. `session` runs a trace from start to
-//! report, `assembly` is the thread in which `assemble` turns events into rows of the model,
-//! `store` writes them, `governor` keeps the cost within the budget, `books` and `ledger` sum up,
+//! report, `recorder_thread` is the thread in which `recorder` turns events into rows of the model,
+//! `profile_sink` writes them, `governor` keeps the cost within the budget, `run_summary` and `event_ledger` sum up,
 //! `cpu_times` reads what the targets used, `calibrate` measures what a tick and a trap cost here,
-//! `processor` what its core can do, `launch` starts a command, in the state that `inherited` read
-//! at the start, `locating` finds the data objects of addresses, `revealing` the types of those
-//! without a name, `sharing` who shares watched memory, `host` describes the machine.
+//! `core_microbench` what its core can do, `launch` starts a command, in the state that `inherited` read
+//! at the start, `object_thread` finds the data objects of addresses, `object_types` the types of those
+//! without a name, `shared_memory` who shares watched memory, `host` describes the machine.
 
-pub mod assemble;
-pub mod assembly;
-pub mod books;
 pub mod calibrate;
-pub mod clock;
+mod calibration_cache;
+pub mod call_stacks;
+mod convergence;
+pub mod core_microbench;
 pub mod cpu_times;
+pub mod event_ledger;
 pub mod governor;
-pub mod ledger;
-pub mod locating;
-pub mod pace;
-mod paced;
+pub mod object_thread;
+mod object_types;
 pub mod plan;
-mod precision;
-pub mod processor;
+pub mod profile_sink;
 mod progress;
-mod remembered;
-mod revealing;
+pub mod rate_tracking;
+pub mod recorder;
+pub mod recorder_thread;
+pub mod run_summary;
+mod sample_weights;
+pub mod sampling_clock;
 pub mod session;
-mod sharing;
-pub mod sites;
+mod shared_memory;
 pub mod skid;
-pub mod store;

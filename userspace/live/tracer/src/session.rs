@@ -18,21 +18,21 @@ use tokio::{
 };
 
 use super::{
-    assembly::{self, AssemblerThread, Notable, Shown},
-    books::{self, Books, Started, starved},
     calibrate::{self, Calibration},
-    clock::Clock,
+    calibration_cache::{self, Remembered},
+    convergence::Precision,
+    core_microbench,
     cpu_times::CpuTimes,
+    event_ledger,
     governor::{self, Governor, Prices, Spending},
-    ledger,
-    pace::Pace,
     plan::{Following, Plan, Targets},
-    precision::Precision,
-    processor,
+    profile_sink::{Store, Summary, unwritable},
     progress::Progress,
-    remembered::{self, Remembered},
+    rate_tracking::Pace,
+    recorder_thread::{self, AssemblerThread, Notable, Shown},
+    run_summary::{self, Books, Started, starved},
+    sampling_clock::Clock,
     skid::{self, Skid},
-    store::{Store, Summary, unwritable},
 };
 use locality_capture::watchdog;
 use locality_capture::{
@@ -42,10 +42,9 @@ use locality_capture::{
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
 use locality_kernel::{
-    btf, cgroup, ending,
-    host::{self, check_rights, data_caches},
-    inherited, launch,
+    btf, cgroup, ending, inherited, launch,
     lock::lock,
+    machine::{self, check_rights, data_caches},
     object::{EventCounts, Filter, HeapObject, Object, Ring},
     proc,
     sources::{Cpu, EVENT_SOURCES, counters::Counting, discover, select, trial},
@@ -92,9 +91,9 @@ pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
     let prices = calibrate::measure(&mut object, &mut ring)?;
     let _hurry = sys::Hurry::begin();
-    let machine = processor::measure(&data_caches());
+    let machine = core_microbench::measure(&data_caches());
     if calibrate::are_plausible(&prices) {
-        remembered::remember(&Remembered { prices, machine });
+        calibration_cache::remember(&Remembered { prices, machine });
     }
     Ok((prices, skid::measure(&mut object, &mut ring)?, machine))
 }
@@ -104,7 +103,7 @@ pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
 fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool) -> (Calibration, Machine) {
     let recalled = match plan.recalibrate {
         true => Err("--recalibrate".to_owned()),
-        false => remembered::recall(),
+        false => calibration_cache::recall(),
     };
     let recalled = recalled.and_then(|known| match calibrate::probe(object, ring, &known.prices) {
         Ok(true) => Ok(known),
@@ -119,9 +118,9 @@ fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool
     if !windows {
         return (calibration, Machine::default());
     }
-    let machine = processor::measure(&data_caches());
+    let machine = core_microbench::measure(&data_caches());
     if calibration.guessed.is_none() {
-        remembered::remember(&Remembered { prices: calibration.prices, machine });
+        calibration_cache::remember(&Remembered { prices: calibration.prices, machine });
     }
     (calibration, machine)
 }
@@ -237,8 +236,8 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         }
         let books = Books {
             heap: heap.as_ref().map(|heap| match heap {
-                Allocations::Probed(_) => books::PROBES,
-                Allocations::Recorded(_) => books::RECORDER,
+                Allocations::Probed(_) => run_summary::PROBES,
+                Allocations::Recorded(_) => run_summary::RECORDER,
             }),
             standing,
             watchdogs_lost: 0,
@@ -272,7 +271,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
 
 /// Why allocations cannot be probed, though that was asked for.
 fn no_heap(loaded: &Result<HeapObject>) -> Option<String> {
-    host::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
+    machine::harmful_returns().or_else(|| loaded.as_ref().err().map(|why| format!("{why:#}")))
 }
 
 /// Who follows allocations.
@@ -380,7 +379,7 @@ impl<'a> Trace<'a> {
         let shown = Arc::new(Mutex::new(Shown::default()));
         let pace = (pace, clock.periods());
         let (assembler, notables) =
-            assembly::start(queue, store, books.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
+            recorder_thread::start(queue, store, books.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
         Ok(Self {
             precision,
             progress,
@@ -649,13 +648,13 @@ impl<'a> Trace<'a> {
         let run = self.books.run(&self.pids, &spending, &tally, ended_by, pacing);
         let mut notices = self.books.notices(&tally, heap.as_ref(), before, &after);
         let signal = self.command_status.and_then(|status| ExitStatus::from_raw(status).signal());
-        if let (Some(signal), Some(books::PROBES)) = (signal, self.books.heap) {
-            notices.splice(0..0, books::ended_by_a_trap(signal));
+        if let (Some(signal), Some(run_summary::PROBES)) = (signal, self.books.heap) {
+            notices.splice(0..0, run_summary::ended_by_a_trap(signal));
         }
         store.summary(&Summary {
             // What was read of debug information since then is not part of the trace.
             run: Run { wall_ns: ended_ns.saturating_sub(run.started_mono_ns), ..run },
-            ledger: ledger::close(before, &after, &self.books.costs, &tally),
+            ledger: event_ledger::close(before, &after, &self.books.costs, &tally),
             overhead: self.books.overhead(&spending),
             notices,
         });

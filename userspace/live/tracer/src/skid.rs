@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use locality_approximate::Gaussian;
 
-use super::clock::Clock;
+use super::sampling_clock::Clock;
 use locality_kernel::{
     object::{Object, Ring},
     records::{Record, decode},

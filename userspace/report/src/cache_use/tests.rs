@@ -1,6 +1,6 @@
 //! What the rows say, in JSON and as text, of findings put together by hand.
 
-use locality_estimate::estimate::Estimate;
+use locality_estimate::interval_estimate::Estimate;
 use locality_model::testing::{MS, Maker};
 use locality_model::{Field, Object, ObjectKind};
 

@@ -16,10 +16,10 @@ use std::io::Write;
 
 use locality_arbiter::Policy;
 use locality_compare::curve::{self, Curve};
-use locality_estimate::context::Contexts;
-use locality_estimate::estimate::Estimate;
+use locality_estimate::access_rates::Rates;
+use locality_estimate::calling_context::Contexts;
 use locality_estimate::estimator::Estimator;
-use locality_estimate::rates::Rates;
+use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::reuse::{Bin, Case};
 use locality_model::Profile;
 use locality_mrc::distances::{Bar, Distances};

@@ -9,7 +9,7 @@
 //! their windows showed.
 
 use super::{Draw, Study};
-use crate::survival::bin;
+use crate::kaplan_meier::bin;
 
 /// Products of (1 − hazard) up to each bin, by group, in logarithms.
 struct Left {
@@ -81,9 +81,9 @@ impl Study<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::ContextId;
+    use crate::calling_context::ContextId;
+    use crate::censored_uses::{Exit, Followed, Subject};
     use crate::estimator::Estimator;
-    use crate::subjects::{Exit, Followed, Subject};
 
     /// Uses of two contexts, some seen by windows, some followed, some open.
     fn subjects(seed: u64) -> Vec<Subject> {

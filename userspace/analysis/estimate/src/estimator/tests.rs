@@ -1,7 +1,7 @@
 //! Estimators on subjects whose truth is known; unbiasedness by enumeration.
 
 use super::*;
-use crate::subjects::{Exit, Followed};
+use crate::censored_uses::{Exit, Followed};
 
 fn subject(sample: u32, at: u64, reused: bool) -> Subject {
     Subject {

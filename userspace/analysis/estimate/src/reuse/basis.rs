@@ -1,7 +1,7 @@
 //! How many samples stand behind what is known at a distance, and how wide an interval must be for so few.
 
-use crate::estimate::wilson;
-use crate::subjects::Subject;
+use crate::censored_uses::Subject;
+use crate::interval_estimate::wilson;
 
 use super::Z;
 

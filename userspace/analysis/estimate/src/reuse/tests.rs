@@ -187,7 +187,7 @@ fn the_rate_of_the_run_has_an_interval() {
     let (value, unlike, _) = rate(&profile).unwrap();
     assert!((value - 2.5).abs() < 0.2 && unlike > 1.1, "{value} {unlike}");
     for window in &mut profile.windows {
-        let source = crate::rates::UNSCALED.to_owned();
+        let source = crate::access_rates::UNSCALED.to_owned();
         window.rate = Some(Rate { value: 1.0, low: 1.0 / 3.0, high: 3.0, source });
     }
     let (_, doubted, _) = rate(&profile).unwrap();

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use locality_estimate::context::{ContextId, Contexts};
+use locality_estimate::calling_context::{ContextId, Contexts};
 use locality_model::{ModuleId, Object, ObjectId, ObjectKind, Profile};
 
 /// What makes two objects the same.

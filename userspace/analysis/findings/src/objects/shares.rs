@@ -13,12 +13,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-use locality_estimate::context::PlaceId;
-use locality_estimate::estimate::{Distinct, Estimate, wilson};
+use locality_estimate::calling_context::PlaceId;
+use locality_estimate::interval_estimate::{Distinct, Estimate, wilson};
 use locality_model::{AccessKind, FieldId, Profile, RecordId, StackId};
 
 use super::{DataUse, FieldUse, LEVELS, Level, Line, Objects, Row, Rows, StackWeight, conflicts, layout};
-use crate::analysis::{Analysis, in_order};
+use crate::analysis_trait::{Analysis, in_order};
 
 /// Objects are ranked by the last level at which this share of all touches misses.
 const ENOUGH_MISSES: f64 = 1e-3;

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use locality_estimate::context::{Contexts, PlaceId};
-use locality_estimate::rates::Rates;
-use locality_estimate::subjects::Subject;
+use locality_estimate::access_rates::Rates;
+use locality_estimate::calling_context::{Contexts, PlaceId};
+use locality_estimate::censored_uses::Subject;
 use locality_model::{
     AccessKind, Accessed, FieldId, ObjectId, Outcome, Profile, SampleId, Seen, StackId, Use, UseId, WatchId,
 };
 
 use super::{LINE, Rows};
-use crate::analysis::Observed;
+use crate::analysis_trait::Observed;
 
 /// Cache levels at most.
 pub const LEVELS: usize = 4;

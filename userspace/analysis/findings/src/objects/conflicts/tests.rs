@@ -44,7 +44,7 @@ proptest! {
         let mut random = fastrand::Rng::with_seed(seed);
         let uses: Vec<DataUse> = (0..n).map(|position| random_use(&mut random, position, position / 3)).collect();
         let profile = profile(4);
-        let rows = Rows::of(&profile, &locality_estimate::context::Contexts::new(&profile));
+        let rows = Rows::of(&profile, &locality_estimate::calling_context::Contexts::new(&profile));
         for level in 0..2 {
             let truth = by_definition(&uses, level);
             let found = find(&uses, &rows, level);
@@ -73,7 +73,7 @@ fn a_stream_displaces_itself_and_the_table() {
         })
         .collect();
     let profile = profile(2);
-    let rows = Rows::of(&profile, &locality_estimate::context::Contexts::new(&profile));
+    let rows = Rows::of(&profile, &locality_estimate::calling_context::Contexts::new(&profile));
     let found = find(&uses, &rows, 1);
     let pairs: Vec<(u32, u32)> = found.iter().map(|pair| (pair.victim.0, pair.by.0)).collect();
     assert_eq!(pairs, [(1, 1), (0, 1)]);

@@ -1,6 +1,6 @@
 //! Lines counted byte by byte, packings against all orders, and a structure whose advice is known.
 
-use locality_estimate::estimate::Estimate;
+use locality_estimate::interval_estimate::Estimate;
 use locality_model::{Field, FieldId};
 use proptest::prelude::*;
 

@@ -50,7 +50,7 @@ const CACHES: [(u8, u64); 2] = [(1, 1 << 15), (2, 1 << 20)];
 
 fn found(parts: &[&[DataUse]]) -> Objects {
     let profile = profile(4);
-    let contexts = locality_estimate::context::Contexts::new(&profile);
+    let contexts = locality_estimate::calling_context::Contexts::new(&profile);
     let rows = Rows::of(&profile, &contexts);
     let mut whole = Shares::new(&profile, &rows, &CACHES, true);
     for part in parts {

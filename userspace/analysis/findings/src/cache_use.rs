@@ -1,0 +1,368 @@
+//! Cache use of a running program: which code loads lines of which little is used, from windows and
+//! watchpoints.
+//!
+//! The metrics are those of Weidendorfer and Breitbart, "Inclusive Cost Attribution for Cache Use
+//! Profiling" (ICCS 2016, Procedia Computer Science 80, sections 1 to 3): when a line is evicted,
+//! the bytes of it that were never used (spatial loss) and the reciprocal of its accesses, charged
+//! to the access that loaded it and to all functions that called it then. There a simulator sees
+//! every access; here they are estimated:
+//!
+//! 1. Windows show first touches of lines; the chance that one loads its line (`arrivals`).
+//! 2. What the line is used for until it is evicted: windows see that for small caches (`fates`);
+//!    for large ones reuses of words, most of them seen by watchpoints, tell how many are used of a
+//!    line (`Study::shares_used_later`).
+//! 3. Costs per loading instruction and, because each first touch comes with its call path,
+//!    inclusive ones without a back-dating tree. Where the call path is cut, an unknown caller
+//!    stands for the functions that are missing.
+//!
+//! A cache is fully associative with LRU, and is filled after as many accesses as touch as many
+//! distinct lines as it has, by stretch of the run (`Stretches::fill_times`); each level sees all
+//! accesses.
+//!
+//! Intervals (`spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
+//! shares, with the model's own error on average, and Wilson's at Kish's effective number at least;
+//! of means, with one more first touch at least.
+//!
+//! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are
+//! not modelled; threads share what fills a cache only on average.
+
+mod access_spread;
+mod arrivals;
+mod fills;
+mod line_lifetimes;
+mod study;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use locality_estimate::access_rates::{Rates, Unit};
+use locality_estimate::calling_context::{ContextId, Contexts};
+use locality_estimate::estimator::{Estimator, Mass};
+use locality_estimate::interval_estimate::Estimate;
+use locality_estimate::reuse::{Case, normal};
+use locality_model::{AccessKind, FieldId, FrameId, ObjectId, Profile};
+
+use crate::objects;
+
+use access_spread::Spread;
+use fills::Fills;
+use study::{Cost, Study, Sums};
+
+/// Rows of each table, a level, and call paths told of a line.
+pub const ROWS: usize = 100;
+const CONTEXTS: usize = 4;
+/// Rows that load less than a line are left out.
+const FEWEST: f64 = 1.0;
+/// Bootstrap draws.
+const DRAWS: usize = if cfg!(test) { 10 } else { 60 };
+/// Fewer tell little of how much they differ.
+const FEWEST_DRAWS: usize = if cfg!(test) { 2 } else { 16 };
+/// Draws are made for so many first touches and uses in all where that leaves enough of them, so
+/// that a long trace is reported quickly.
+const DRAWN: usize = 400_000;
+const SEED: u64 = 0x10CA_CACE;
+
+/// Cache use at all levels, smallest first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CacheUse {
+    /// One entry a level.
+    pub levels: Vec<LevelUse>,
+    /// Touches of lines in the trace.
+    pub touches: f64,
+    /// First touches of lines behind it.
+    pub n: u64,
+    /// First touches that the file gives no possible weight or course, beside them.
+    pub left_out: u64,
+}
+
+/// Cache use at one level. Weights are those of the whole trace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LevelUse {
+    /// "L1", "L2", "LL" for the last of several.
+    pub name: String,
+    /// Capacity.
+    pub bytes: u64,
+    /// Lines loaded, and bytes of them that were not used until their eviction.
+    pub costs: Costs,
+    /// Share of the bytes loaded that is lost.
+    pub lost_share: Estimate,
+    /// By loading instruction, the most bytes lost first.
+    pub by_line: Vec<LoadingLine>,
+    /// By function, the most bytes lost below it first.
+    pub by_function: Vec<FunctionLoss>,
+    /// By data object, the most bytes lost first; empty where nobody looked for objects.
+    pub by_object: Vec<ObjectLoss>,
+    /// Rows beyond [`ROWS`] of these tables.
+    pub rows_left_out: usize,
+    /// Bytes lost below callers that are not known, because the call path is cut; functions further
+    /// out lack them.
+    pub unknown_caller: Estimate,
+    /// Whether own costs, and those below the outermost functions, come to the whole.
+    pub balanced: bool,
+}
+
+/// What loading lines costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Costs {
+    /// Lines loaded.
+    pub lines: Estimate,
+    /// Bytes of them that were not used until their eviction: the spatial loss.
+    pub lost: Estimate,
+    /// Over these lines, the sum of the reciprocals of their accesses.
+    pub access_cost: Estimate,
+}
+
+/// What is loaded, and what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Loaded {
+    /// What that costs; its n are the first touches behind all.
+    pub costs: Costs,
+    /// Share of all lines loaded at the level.
+    pub traffic: Estimate,
+    /// Share of all bytes lost at the level.
+    pub share: Estimate,
+    /// Bytes used of each line, on average.
+    pub used: Estimate,
+    /// Accesses to each line, harmonic mean.
+    pub accesses: Estimate,
+}
+
+/// A line of code that loads lines of cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadingLine {
+    /// Its innermost frame; equal frames of all call paths are one.
+    pub frame: Option<FrameId>,
+    /// Whether it loads or stores; a line of code that does both is two rows.
+    pub kind: AccessKind,
+    /// What it loads.
+    pub loaded: Loaded,
+    /// The call paths that lose most, and how many there are; `None` for those that the profile lacks.
+    pub contexts: Vec<(Option<ContextId>, Loaded)>,
+    /// How many there are.
+    pub contexts_total: usize,
+    /// What the loads touch, with the share of the bytes lost there, heaviest first.
+    pub objects: Vec<(ObjectId, Option<FieldId>, f64)>,
+}
+
+/// What is lost in a function and in all that it calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FunctionLoss {
+    /// One of its frames; `None` for the one that stands for the callers that cut call paths lack.
+    pub frame: Option<FrameId>,
+    /// Of lines that it loads itself.
+    pub own: Costs,
+    /// Of lines that are loaded while it is on the stack.
+    pub inclusive: Costs,
+    /// Share of the bytes lost inclusively in all bytes lost at the level.
+    pub share: Estimate,
+    /// Their share in all bytes loaded.
+    pub of_traffic: Estimate,
+}
+
+/// What is loaded of a data object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectLoss {
+    /// The object that stands for all that mean the same; `None` for what no object is known of.
+    pub object: Option<ObjectId>,
+    /// What is loaded.
+    pub loaded: Loaded,
+}
+
+impl LoadingLine {
+    /// The call path that loses most.
+    pub fn context(&self) -> Option<ContextId> {
+        self.contexts.first().and_then(|(context, _)| *context)
+    }
+}
+
+impl CacheUse {
+    /// From all reuses of words and of lines, in this order. `None` where the profile has no first
+    /// touches, or no rate is known that would tell what fills a cache.
+    pub fn of(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        cases: [&Case<'_>; 2],
+        estimator: Estimator,
+    ) -> Option<Self> {
+        if profile.loads.is_empty() || rates.unit() != Unit::Accesses {
+            return None;
+        }
+        let [_, lines] = cases;
+        let masses = lines.masses(estimator);
+        let study = Study::of(profile, contexts, rates, cases, estimator);
+        let levels = objects::levels(profile);
+        let fills = Fills::of(lines, estimator, &masses, levels.iter().map(|(_, bytes)| *bytes));
+        let draws = study.draws(lines, &fills);
+        let of_level = |(index, (_, bytes)): (usize, &(u8, u64))| {
+            let last = index > 0 && index + 1 == levels.len();
+            let name = if last { "LL".to_owned() } else { format!("L{}", index + 1) };
+            let level = LevelUse { name, bytes: *bytes, ..LevelUse::default() };
+            study.level(index, fills.seen(index), &draws, level)
+        };
+        let n = study.firsts.len() as u64;
+        let touches = study.missed * masses.iter().map(Mass::total).sum::<f64>();
+        let left_out = study.left_out;
+        Some(Self { levels: levels.iter().enumerate().map(of_level).collect(), touches, n, left_out })
+    }
+}
+
+/// Other samples, other rates and another model of what fills a cache.
+struct Drawn {
+    /// How often each sample is there.
+    weights: Vec<f64>,
+    /// Fill times by cache.
+    fills: Vec<Vec<u64>>,
+}
+
+impl Study<'_> {
+    fn level(&self, index: usize, fills: &[u64], draws: &[Drawn], level: LevelUse) -> LevelUse {
+        let costs = self.costs(fills, &|_| 1.0);
+        let sums = self.sums(&costs);
+        let drawn = |Drawn { weights, fills }: &Drawn| {
+            let fills = fills.get(index).map_or(&[][..], Vec::as_slice);
+            self.sums(&self.costs(fills, &|sample| weights.get(sample as usize).copied().unwrap_or(0.0)))
+        };
+        let draws: Vec<Sums> = draws.iter().map(drawn).collect();
+        let spread = Spread::new(index == 0, &draws, &sums, self.by_sample(&costs));
+        let whole = |sums: &Sums| sums.whole;
+        let lines = Ranked::of(&sums.places, |_, _| Ordering::Equal);
+        let functions = Ranked::of(&sums.functions, |a, b| {
+            let own = |row: usize| sums.own[row].lost;
+            own(b).total_cmp(&own(a)).then(self.functions[a].cmp(&self.functions[b]))
+        });
+        let objects = Ranked::of(&sums.objects, |_, _| Ordering::Equal);
+        let objects = if self.located.is_empty() { Ranked::default() } else { objects };
+        let parts = self.parts(&costs, &sums, &lines.rows);
+        let unknown = self.functions.iter().position(Option::is_none);
+        LevelUse {
+            costs: spread.costs(&whole),
+            lost_share: spread.of_traffic(&whole),
+            by_line: lines
+                .rows
+                .iter()
+                .zip(parts)
+                .map(|(place, parts)| self.line(*place, parts, &spread))
+                .collect(),
+            by_function: functions.rows.iter().map(|number| self.function(*number, &spread)).collect(),
+            by_object: objects
+                .rows
+                .iter()
+                .map(|row| ObjectLoss {
+                    object: self.objects[*row],
+                    loaded: spread.loaded(&|sums| sums.objects[*row]),
+                })
+                .collect(),
+            rows_left_out: lines.left_out + functions.left_out + objects.left_out,
+            unknown_caller: spread
+                .lost(&|sums| unknown.map_or_else(Cost::default, |unknown| sums.functions[unknown])),
+            balanced: self.balances(&costs, &sums),
+            ..level
+        }
+    }
+
+    fn draws(&self, case: &Case<'_>, fills: &Fills<'_>) -> Vec<Drawn> {
+        let samples = case.samples();
+        if samples.is_empty() {
+            return Vec::new();
+        }
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut clocks = Vec::new();
+        let draw = |number| {
+            let mut weights = Vec::new();
+            case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
+            let fills = fills.drawn(&weights, normal(&mut random));
+            Drawn { weights, fills }
+        };
+        let each = self.firsts.len() + case.subjects().len();
+        (0..(DRAWN / each.max(1)).clamp(FEWEST_DRAWS, DRAWS)).map(draw).collect()
+    }
+
+    /// Call paths and bytes lost by object of some places.
+    fn parts(&self, costs: &[Cost], sums: &Sums, places: &[usize]) -> Vec<Parts> {
+        let mut row_of = vec![None; self.places.len()];
+        for (row, place) in places.iter().enumerate() {
+            row_of[*place] = Some(row);
+        }
+        let mut parts = vec![Parts::default(); places.len()];
+        for (number, (path, cost)) in self.paths.iter().zip(&sums.paths).enumerate() {
+            if let Some(row) = row_of[path.place].filter(|_| cost.lines > 0.0) {
+                parts[row].paths.push(number);
+            }
+        }
+        for (first, cost) in self.firsts.iter().zip(costs).filter(|(_, cost)| cost.lines > 0.0) {
+            if let (Some(row), Some(object)) = (row_of[first.place], self.located.get(&first.id)) {
+                *parts[row].objects.entry(*object).or_default() += cost.lost;
+            }
+        }
+        for part in &mut parts {
+            let cost = |path: &usize| sums.paths[*path];
+            part.paths.sort_by(|a, b| {
+                let (one, other) = (cost(a), cost(b));
+                other.lost.total_cmp(&one.lost).then(other.lines.total_cmp(&one.lines)).then(a.cmp(b))
+            });
+        }
+        parts
+    }
+
+    fn line(&self, place: usize, parts: Parts, spread: &Spread<'_>) -> LoadingLine {
+        let loaded = spread.loaded(&|sums| sums.places[place]);
+        let whole = loaded.costs.lost.value.max(f64::MIN_POSITIVE);
+        let objects = parts.objects.into_iter();
+        let mut objects: Vec<_> =
+            objects.map(|((object, field), lost)| (object, field, lost / whole)).collect();
+        objects.sort_by(|a, b| b.2.total_cmp(&a.2).then((a.0, a.1).cmp(&(b.0, b.1))));
+        let context = |path: &usize| (self.paths[*path].context, spread.loaded(&|sums| sums.paths[*path]));
+        let (frame, stores) = self.places[place];
+        LoadingLine {
+            frame,
+            kind: if stores { AccessKind::Store } else { AccessKind::Load },
+            loaded,
+            contexts: parts.paths.iter().take(CONTEXTS).map(context).collect(),
+            contexts_total: parts.paths.len(),
+            objects,
+        }
+    }
+
+    fn function(&self, number: usize, spread: &Spread<'_>) -> FunctionLoss {
+        let inclusive = |sums: &Sums| sums.functions[number];
+        FunctionLoss {
+            frame: self.functions[number],
+            own: spread.costs(&|sums| sums.own[number]),
+            inclusive: spread.costs(&inclusive),
+            share: spread.share_of_loss(&inclusive),
+            of_traffic: spread.of_traffic(&inclusive),
+        }
+    }
+}
+
+/// Of what a line of code loads: call paths, the most bytes lost first, and bytes lost by object.
+#[derive(Clone, Default)]
+struct Parts {
+    paths: Vec<usize>,
+    objects: BTreeMap<(ObjectId, Option<FieldId>), f64>,
+}
+
+/// The rows of a table that are told, the most bytes lost first, and how many more there are.
+#[derive(Default)]
+struct Ranked {
+    rows: Vec<usize>,
+    left_out: usize,
+}
+
+impl Ranked {
+    /// Of equals, those with more lines first, else by `tie`.
+    fn of(costs: &[Cost], tie: impl Fn(usize, usize) -> Ordering) -> Self {
+        let mut rows: Vec<usize> = (0..costs.len()).filter(|row| costs[*row].lines >= FEWEST).collect();
+        rows.sort_by(|a, b| {
+            let (one, other) = (costs[*a], costs[*b]);
+            other.lost.total_cmp(&one.lost).then(other.lines.total_cmp(&one.lines)).then_with(|| tie(*a, *b))
+        });
+        let left_out = rows.len().saturating_sub(ROWS);
+        rows.truncate(ROWS);
+        Self { rows, left_out }
+    }
+}
+
+#[cfg(test)]
+mod tests;

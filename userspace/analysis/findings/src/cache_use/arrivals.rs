@@ -1,0 +1,359 @@
+//! Which accesses load their line: those that come after more of other data than the cache holds.
+//!
+//! A window tells it where it shows the touch before. Of a first touch it shows that the line was
+//! not touched in the i accesses before. That it was not touched in the T accesses either that fill
+//! the cache is known from reuses, read backwards: those that arrive at the same place of the code
+//! say how long lines were left alone before it. With A(i), the weight of reuses that arrive at a
+//! place after more than i accesses and in a stretch of the run whose T is more than i, F(i), that
+//! of those of them that span the T accesses of their stretch, and N, that of its touches of lines
+//! never touched before,
+//!
+//! A place is told apart by the kind of memory that it touches there too (heap, stack, mapped, …):
+//! of a line that two places touch one after the other reuses arrive at the second one as well, and
+//! if that touches other lines first, it would take those for the lines of both.
+//!
+//! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) where i < T, else 1.
+//!
+//! Loads of lines and far reuses of their words are held against each other ([`Gaps::words`]), so
+//! both are far by the T of their stretch: in a program that uses just what a cache holds it is a
+//! million accesses in one and no number at all in the next.
+//!
+//! N is what the place has more of first touches than its arrivals explain; all places together
+//! have as much as is never reused, because each line that is left for good was met for the first
+//! time, in a long run as many here as there.
+//!
+//! Sources of error: places with few arrivals take over the ratio of all ([`PRIOR`] arrivals'
+//! worth); in a phase of its own a place has the ratio of the whole run. A word that is reused late
+//! was not evicted if others of its line were used again and again meanwhile: words used of a line
+//! are too many then, and its loss too low.
+
+use std::collections::BTreeMap;
+
+use locality_mrc::scale;
+
+use super::line_lifetimes;
+
+/// Reuses' worth of the common ratio in that of a place.
+const PRIOR: f64 = 2.0;
+
+/// A reuse that arrives at a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Arrival {
+    /// Accesses since the touch before.
+    pub distance: u64,
+    /// Sample of the use, by which it is drawn.
+    pub sample: u32,
+    /// Touches of lines that it stands for.
+    pub weight: f64,
+}
+
+/// Arrivals at one place, by distance.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Arrivals(Vec<Arrival>);
+
+impl Arrivals {
+    pub fn push(&mut self, arrival: Arrival) {
+        if arrival.weight > 0.0 {
+            self.0.push(arrival);
+        }
+    }
+
+    pub fn sort(&mut self) {
+        self.0.sort_by(|a, b| {
+            (a.distance, a.sample).cmp(&(b.distance, b.sample)).then(a.weight.total_cmp(&b.weight))
+        });
+    }
+
+    /// With samples counted that often; `fill` tells after how many accesses a sample's stretch has
+    /// filled the cache.
+    pub fn drawn(&self, times: impl Fn(u32) -> f64, fill: impl Fn(u32) -> u64) -> Drawn {
+        let weighed = |Arrival { distance, sample, weight }: &Arrival| {
+            let (fill, weight) = (fill(*sample), weight * times(*sample));
+            let far = if *distance >= fill { weight } else { 0.0 };
+            Weighed { distance: *distance, open: fill.min(*distance), weight, far }
+        };
+        Drawn::of(self.0.iter().map(weighed).collect())
+    }
+
+    /// Weight of those that span an eviction of their line, as [`Self::drawn`].
+    pub fn far(&self, times: impl Fn(u32) -> f64, fill: impl Fn(u32) -> u64) -> f64 {
+        let far = self.0.iter().filter(|arrival| arrival.distance >= fill(arrival.sample));
+        far.map(|arrival| arrival.weight * times(arrival.sample)).sum()
+    }
+}
+
+/// An arrival of a draw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Weighed {
+    distance: u64,
+    /// Accesses for which it is open whether the line was evicted: until it is touched or was left
+    /// alone for so long.
+    open: u64,
+    weight: f64,
+    /// Weight that spans an eviction of its line.
+    far: f64,
+}
+
+/// Arrivals at one place, with weights.
+#[derive(Debug, Clone)]
+pub(super) struct Drawn {
+    /// By how long they are open.
+    arrivals: Vec<Weighed>,
+    /// Weight from each arrival on, and what of it is far.
+    from: Vec<[f64; 2]>,
+}
+
+impl Drawn {
+    fn of(mut arrivals: Vec<Weighed>) -> Self {
+        arrivals.sort_by(|a, b| a.open.cmp(&b.open).then(a.weight.total_cmp(&b.weight)));
+        let mut from = vec![[0.0; 2]; arrivals.len() + 1];
+        for (at, Weighed { weight, far, .. }) in arrivals.iter().enumerate().rev() {
+            from[at] = [from[at + 1][0] + weight, from[at + 1][1] + far];
+        }
+        Self { arrivals, from }
+    }
+
+    /// Weight of those that are open for more than so many accesses, and what of it is far.
+    fn beyond(&self, already: u64) -> [f64; 2] {
+        let at = self.arrivals.partition_point(|arrival| arrival.open <= already);
+        self.from.get(at).copied().unwrap_or_default()
+    }
+
+    /// What windows should have shown of them as first touches.
+    fn expected(&self, reach: &Reach) -> f64 {
+        self.arrivals.iter().map(|arrival| arrival.weight * reach.share(arrival.distance)).sum()
+    }
+}
+
+/// How far back windows show the places of which first touches are drawn.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reach {
+    /// Share of the places that have less than a bin's distance before them.
+    shares: Vec<f64>,
+}
+
+impl Reach {
+    /// Of windows of so many accesses, weighed; first touches are drawn in the second quarter of each.
+    pub fn of(windows: &[(u64, f64)]) -> Self {
+        let longest = windows.iter().map(|(accesses, _)| accesses / 2).max().unwrap_or(0);
+        let total: f64 = windows.iter().map(|(_, weight)| weight).sum();
+        let share = |bin: usize| {
+            let distance = scale::low(bin) as f64;
+            let below = |(accesses, weight): &(u64, f64)| {
+                let quarter = (*accesses as f64 / 4.0).max(1.0);
+                weight * ((distance - quarter) / quarter).clamp(0.0, 1.0)
+            };
+            windows.iter().map(below).sum::<f64>() / total.max(f64::MIN_POSITIVE)
+        };
+        Self { shares: (0..=scale::index(longest)).map(share).collect() }
+    }
+
+    fn share(&self, distance: u64) -> f64 {
+        self.shares.get(scale::index(distance)).copied().unwrap_or(1.0)
+    }
+}
+
+/// Gives arrivals to the place that touches the line first. A reuse of a line is seen at those of
+/// its words that are watched; if others of them are touched just before, it arrives at the wrong
+/// line of code. Windows see all words: where they show fewer first touches than arrivals explain,
+/// what is missing goes to those places of the same function (`groups`) where they show more. In
+/// all so much more stays unexplained as is `never` reused, for [`new_data`].
+pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], reach: &Reach, never: f64) {
+    let expected: Vec<f64> = places.iter().map(|place| place.expected(reach)).collect();
+    // By function, first touches that are missing and those that are too many.
+    let mut sums: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
+    for ((shown, expected), group) in shown.iter().zip(&expected).zip(groups) {
+        let [missing, more] = sums.entry(*group).or_default();
+        *missing += (expected - shown).max(0.0);
+        *more += (shown - expected).max(0.0);
+    }
+    let moved = |[missing, more]: [f64; 2]| missing.min(more);
+    let (all, unexplained) =
+        sums.values().fold((0.0, 0.0), |sum, group| (sum.0 + moved(*group), sum.1 + group[1]));
+    if all <= 0.0 {
+        return;
+    }
+    let part = ((unexplained - never) / all).clamp(0.0, 1.0);
+    let mut pools: BTreeMap<usize, BTreeMap<usize, Pool>> = BTreeMap::new();
+    for (((place, shown), expected), group) in places.iter_mut().zip(shown).zip(&expected).zip(groups) {
+        let (missing, sums) = (expected - shown, sums[group]);
+        let leaves = part * moved(sums) / sums[0] * missing / expected;
+        if missing <= 0.0 || leaves.is_nan() || leaves <= 0.0 {
+            continue;
+        }
+        let pool = pools.entry(*group).or_default();
+        for arrival in &mut place.arrivals {
+            // Of those that come sooner windows show the touch before, so that they are no first touches.
+            if reach.share(arrival.distance) > 0.0 {
+                pool.entry(line_lifetimes::bin(arrival.distance)).or_default().add(arrival, leaves);
+                arrival.weight *= 1.0 - leaves;
+                arrival.far *= 1.0 - leaves;
+            }
+        }
+        *place = Drawn::of(std::mem::take(&mut place.arrivals));
+    }
+    for (((place, shown), expected), group) in places.iter_mut().zip(shown).zip(&expected).zip(groups) {
+        let Some(pool) = pools.get(group).filter(|_| shown > expected) else { continue };
+        let share = (shown - expected) / sums[group][1];
+        let mut arrivals = std::mem::take(&mut place.arrivals);
+        arrivals.extend(pool.values().filter(|pool| pool.weight > 0.0).map(|pool| pool.arrival(share)));
+        *place = Drawn::of(arrivals);
+    }
+}
+
+/// Arrivals of about one distance, on their way to other places.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pool {
+    weight: f64,
+    far: f64,
+    /// Sums with the weight.
+    distance: f64,
+    open: f64,
+}
+
+impl Pool {
+    fn add(&mut self, arrival: &Weighed, part: f64) {
+        let weight = arrival.weight * part;
+        self.weight += weight;
+        self.far += arrival.far * part;
+        self.distance += weight * arrival.distance as f64;
+        self.open += weight * arrival.open as f64;
+    }
+
+    /// A share of all of them as one.
+    fn arrival(&self, share: f64) -> Weighed {
+        let mean = |sum: f64| (sum / self.weight).round() as u64;
+        let (distance, open) = (mean(self.distance), mean(self.open));
+        Weighed { distance, open, weight: self.weight * share, far: self.far * share }
+    }
+}
+
+/// Weight of first touches of new data by place: what windows showed and arrivals do not explain,
+/// in all at most what is `never` reused.
+pub(super) fn new_data(places: &[Drawn], shown: &[f64], reach: &Reach, never: f64) -> Vec<f64> {
+    let excess = |(place, shown): (&Drawn, &f64)| (shown - place.expected(reach)).max(0.0);
+    let mut new: Vec<f64> = places.iter().zip(shown).map(excess).collect();
+    let sum: f64 = new.iter().sum();
+    let factor = if sum > never { never / sum } else { 1.0 };
+    new.iter_mut().for_each(|new| *new *= factor);
+    new
+}
+
+/// How long lines are left alone, by place.
+#[derive(Debug, Clone)]
+pub(super) struct Gaps<'a> {
+    places: Vec<Drawn>,
+    /// Weight that ends at no distance, by place.
+    endless: Vec<f64>,
+    all: &'a Drawn,
+    all_endless: f64,
+    prior: f64,
+}
+
+impl<'a> Gaps<'a> {
+    pub fn new(places: Vec<Drawn>, endless: Vec<f64>, all: &'a Drawn) -> Self {
+        let mean = all.from[0][0] / all.arrivals.len().max(1) as f64;
+        let all_endless = endless.iter().sum();
+        Self { places, endless, all, all_endless, prior: PRIOR * mean }
+    }
+
+    /// Chance that a gap at a place which is longer than so many accesses spans an eviction: `fill`
+    /// accesses at least in its stretch.
+    pub fn lasts(&self, place: usize, already: u64, fill: u64) -> f64 {
+        if already >= fill {
+            return 1.0;
+        }
+        let (Some(own), Some(endless)) = (self.places.get(place), self.endless.get(place)) else {
+            return 0.0;
+        };
+        let ratio = |far: f64, open: f64| if open > 0.0 { far / open } else { 1.0 };
+        let [open, far] = self.all.beyond(already).map(|weight| weight + self.all_endless);
+        let common = ratio(far, open);
+        let [open, far] = own.beyond(already).map(|weight| weight + endless);
+        ratio(far + self.prior * common, open + self.prior)
+    }
+
+    /// Weight with which what is common to all places counts in each.
+    pub fn prior(&self) -> f64 {
+        self.prior
+    }
+
+    /// Words used by place, of so many lines loaded in all: one that is reused across an eviction
+    /// of its line (`far`) is used once for each time that the line is loaded. A new line has so
+    /// many of them (`per_new`).
+    pub fn words(&self, far: &[f64], loads: f64, per_new: f64) -> Vec<f64> {
+        // Loads are counted in windows. Far reuses of words and of lines are seen by the same
+        // watches, whose chance cancels.
+        let followed = self.all.from[0][1] + self.all_endless;
+        let factor = if followed > 0.0 { loads / followed } else { 1.0 };
+        far.iter().zip(&self.endless).map(|(far, endless)| (far + endless * per_new) * factor).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(of: &[(u64, u32, f64)]) -> Arrivals {
+        let mut arrivals = Arrivals::default();
+        of.iter().for_each(|(distance, sample, weight)| {
+            arrivals.push(Arrival { distance: *distance, sample: *sample, weight: *weight })
+        });
+        arrivals.sort();
+        arrivals
+    }
+
+    fn near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+    }
+
+    #[test]
+    fn an_arrival_is_far_by_its_own_stretch() {
+        // 600 accesses fill the cache in the first stretch, 6,000 in the second, and it is never
+        // full in the third.
+        let fill = |sample: u32| [600, 6_000, u64::MAX][sample as usize];
+        let of = arrivals(&[(1_000, 0, 45.0), (3_000, 1, 5.0), (7_000, 1, 15.0), (7_000, 2, 20.0)]);
+        let drawn = of.drawn(|_| 2.0, fill);
+        near(of.far(|_| 2.0, fill), 120.0);
+        let gaps = Gaps::new(vec![drawn.clone()], vec![0.0], &drawn);
+        // A first touch that was left alone for 2,000 accesses is one of the last three, for 4,000
+        // one of the last two.
+        for (already, expected) in
+            [(0, 120.0 / 170.0), (2_000, 30.0 / 80.0), (4_000, 30.0 / 70.0), (6_000, 0.0)]
+        {
+            near(gaps.lasts(0, already, u64::MAX), expected);
+        }
+        near(gaps.lasts(0, 2_000, 600), 1.0);
+    }
+
+    #[test]
+    fn arrivals_go_to_the_place_that_windows_show() {
+        // About half of the windows reach back for 150 accesses.
+        let reach = Reach::of(&[(400, 1.0)]);
+        let whole = 4.0 * reach.share(150) + 4.0;
+        assert!(5.0 < whole && whole < 7.0);
+        let places = |never| {
+            let drawn = |of: &[(u64, u32, f64)]| arrivals(of).drawn(|_| 1.0, |_| 5_000);
+            let mut places = vec![
+                drawn(&[(150, 0, 4.0), (10_000, 0, 4.0), (2, 0, 9.0)]),
+                drawn(&[(2, 0, 50.0)]),
+                drawn(&[(10_000, 0, 6.0)]),
+            ];
+            // The first place showed three too few, the second four for none, the third, of another
+            // function, ten for six.
+            rearrange(&mut places, &[whole - 3.0, 4.0, 10.0], &[0, 0, 1], &reach, never);
+            places
+        };
+        let told = |places: &[Drawn], of: fn(&Drawn, &Reach) -> f64, expected: [f64; 3]| {
+            places.iter().zip(expected).for_each(|(place, expected)| near(of(place, &reach), expected))
+        };
+        let (moved, part) = (places(0.0), 3.0 / whole);
+        told(&moved, Drawn::expected, [whole - 3.0, 3.0, 6.0]);
+        told(&moved, |place, _| place.from[0][1], [4.0 - 4.0 * part, 4.0 * part, 6.0]);
+        told(&moved, |place, _| place.from[0][0], [17.0 - 8.0 * part, 50.0 + 8.0 * part, 6.0]);
+        // Of eight that nothing explains, three would be explained so; where six and a half are
+        // new, half of that.
+        told(&places(6.5), Drawn::expected, [whole - 1.5, 1.5, 6.0]);
+        told(&places(9.0), Drawn::expected, [whole, 0.0, 6.0]);
+    }
+}

@@ -1,0 +1,767 @@
+//! What is known of one quantity from all windows so far: what one step is worth in accesses.
+//!
+//! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased.
+//! Windows count whose sample saw the quantity move at a similar speed, so that phases of a program
+//! do not mix; windows in which it did not move count too. A window comes before the readings, so
+//! where enough of those samples were read at the very code that their windows show, only these
+//! count: else windows of another phase, in which the quantity stood still, are pooled with the
+//! speed of this one, and steps look too rare. Windows are taken at equal distances in time, so
+//! slow code has more of them than its share of accesses: each counts by the speed that the timing
+//! model gives it. Source of error: that model.
+
+use crate::speed_fit::{Common, Interval, common_speed, mean_speed};
+use crate::steps::{Motion, Steps, difference, relative_error, sums};
+
+/// Windows remembered for a quantity; beyond, half of them are forgotten.
+const MOST_RECORDS: usize = 256;
+/// Windows that are pooled, the nearest in time.
+const POOLED: usize = 48;
+/// Steps that a pool should have, if need be from more windows.
+const STEPS: u32 = 150;
+/// Fewest windows of a pool.
+pub(crate) const FEWEST: usize = 4;
+/// Values at readings from which a range is believed.
+const FEWEST_VALUES: u32 = 24;
+/// Stretches between readings that are remembered, and from how many a common speed is told.
+const MOST_INTERVALS: usize = 160;
+const FEWEST_INTERVALS: usize = 32;
+/// Parts of its range that uneven steps may be at most for the range to be believed.
+const FINE: u64 = 1000;
+/// ln of the ratio of speeds up to which two samples are of the same phase.
+const SAME_PHASE: f64 = 0.4;
+/// Times the mean distance of steps that the longest distance may be for steps to count as regular.
+const LONGEST_GAP: f64 = 2.0;
+/// Relative error up to which a window's own slope stands for its surroundings.
+const PRECISE: f64 = 0.03;
+/// Relative error up to which a loop's round is taken to be known, and how much may lie between two.
+const WELL_KNOWN: f64 = 0.05;
+const BETWEEN: f64 = 0.01;
+/// Standard errors within which there is doubt how many rounds a step takes.
+const DOUBT: f64 = 2.5;
+/// Share of steps that were not seen beyond which the others do not stand for them.
+const MOST_UNSEEN: f64 = 0.5;
+
+/// Share of a round that windows saw by which the range of values at readings may differ from it.
+const WHOLE: f64 = 0.05;
+
+/// One window's share.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    sample: u32,
+    /// Sum of the steps after the first and the accesses from the first to the last.
+    between: (f64, f64),
+    /// Sum of all steps and all accesses during which the quantity was seen.
+    total: (f64, f64),
+    /// Steps.
+    edges: u32,
+    /// It was stored to before anything was known of its value, so one step more was made, of unknown size.
+    unseen: bool,
+    /// Error of `between`.
+    sigma: f64,
+    /// Most accesses during which it is known to have stood still.
+    still: f64,
+    /// What the sums have been multiplied by.
+    weight: f64,
+    /// The quantity's speed in that sample's readings, per nanosecond; 0 where it was not read.
+    speed: f64,
+    /// The readings were taken at the work that the window shows.
+    steady: bool,
+}
+
+impl Record {
+    /// Accesses during which the quantity was seen.
+    fn accesses(&self) -> f64 {
+        self.total.1 / self.weight
+    }
+}
+
+/// Advance per access.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Slope {
+    /// Per access, positive.
+    pub value: f64,
+    /// Relative standard error.
+    pub sigma: f64,
+    /// Windows behind it.
+    pub windows: u32,
+}
+
+/// A quantity.
+#[derive(Debug, Clone)]
+pub(crate) struct Quantity {
+    /// +1 for one that grows.
+    pub sign: i8,
+    /// Width.
+    pub bits: u32,
+    /// Constant size of steps, as far as windows saw.
+    pub stride: Option<u64>,
+    /// Largest step that windows saw.
+    pub largest: u64,
+    /// Where its block begins, of a register.
+    pub block: Option<u64>,
+    /// Period in value, where windows saw it wrap, always alike.
+    pub wrap: Option<u64>,
+    /// Wraps of other kinds were seen.
+    pub wraps_vary: bool,
+    /// Windows in which it moved as a counter does.
+    pub good: u32,
+    /// Windows in which it did not.
+    pub bad: u32,
+    /// Intervals between readings in which it went forward.
+    pub forward: u32,
+    /// Those in which it went back.
+    pub backward: u32,
+    /// Samples that read it, without seeing it move, since it moved last.
+    pub still: u32,
+    /// Number of the last sample whose window had it.
+    pub last_seen: u32,
+    range: Range,
+    /// The value when it was seen last in a window, and how often the next window's was higher, lower.
+    last_value: Option<u64>,
+    across: (u32, u32),
+    records: Vec<Record>,
+    /// How often half of them were forgotten.
+    thinned: u32,
+    /// With the places of the samples whose readings followed it there.
+    intervals: Vec<(u64, Interval)>,
+    /// How many there were.
+    noted: u32,
+}
+
+/// Values seen at readings.
+#[derive(Debug, Clone, Copy, Default)]
+struct Range {
+    low: u64,
+    high: u64,
+    seen: u32,
+    /// Times that it grew.
+    grown: u32,
+    /// Values since it grew last by more than chance, or too often for that.
+    since: u32,
+}
+
+/// The n-th of n values from anywhere within a range lies beyond the others with a chance of 2 / n,
+/// by one part in n in the mean: so many parts, but no tenth, and so many times the logarithm of n,
+/// are still chance.
+const CHANCE_PARTS: f64 = 8.0;
+const CHANCE_PART: f64 = 0.1;
+const CHANCE_TIMES: f64 = 3.0;
+
+impl Range {
+    fn note(&mut self, value: u64) {
+        let before = (self.high - self.low) as f64;
+        let is_new = self.seen == 0 || value < self.low || value > self.high;
+        self.seen = self.seen.saturating_add(1);
+        let seen = f64::from(self.seen);
+        if is_new {
+            self.low = if self.seen == 1 { value } else { self.low.min(value) };
+            self.high = self.high.max(value);
+            self.grown = self.grown.saturating_add(1);
+        }
+        let by = (self.high - self.low) as f64 - before;
+        let is_little = by <= (CHANCE_PARTS / seen).min(CHANCE_PART) * before;
+        let is_chance = is_little && f64::from(self.grown) <= CHANCE_TIMES * seen.ln();
+        self.since = if is_new && !is_chance { 0 } else { self.since.saturating_add(1) };
+    }
+}
+
+impl Quantity {
+    pub fn new(steps: &Steps, bits: u32) -> Quantity {
+        Quantity {
+            sign: steps.sign,
+            bits,
+            stride: steps.stride,
+            largest: steps.largest,
+            block: None,
+            wrap: None,
+            wraps_vary: false,
+            good: 0,
+            bad: 0,
+            forward: 0,
+            backward: 0,
+            still: 0,
+            last_seen: 0,
+            range: Range::default(),
+            last_value: None,
+            across: (0, 0),
+            records: Vec::new(),
+            thinned: 0,
+            intervals: Vec::new(),
+            noted: 0,
+        }
+    }
+
+    /// Notes the values with which it went into a window and out of it: windows are far apart, so
+    /// this tells counters from what is counted anew each time.
+    pub fn note_ends(&mut self, first: u64, last: u64) {
+        if let Some(before) = self.last_value.replace(last) {
+            let step = difference(before, first, self.bits).wrapping_mul(self.sign.into());
+            self.across.0 += u32::from(step > 0);
+            self.across.1 += u32::from(step < 0);
+        }
+        self.note_value(first);
+    }
+
+    /// Share of the comparisons between readings and between windows in which it had gone back, and
+    /// their number.
+    pub fn turns(&self) -> (f64, u32) {
+        let back = self.backward + self.across.1;
+        let all = back + self.forward + self.across.0;
+        (f64::from(back) / f64::from(all.max(1)), all)
+    }
+
+    /// Notes the value at a reading.
+    pub fn note_value(&mut self, value: u64) {
+        self.range.note(value);
+    }
+
+    /// Difference between the highest and the lowest value at readings.
+    pub fn span(&self) -> f64 {
+        (self.range.high - self.range.low) as f64
+    }
+
+    /// Sum of steps after which it repeats, and the relative error of that: from windows that saw
+    /// it wrap, else from the range that many readings did not leave.
+    pub fn period(&self) -> Option<(f64, f64)> {
+        if self.wraps_vary {
+            return None;
+        }
+        if let Some(wrap) = self.wrap {
+            return Some((wrap as f64, 0.0));
+        }
+        let (step, range) = (self.stride.unwrap_or(self.largest), self.range);
+        (self.backward + self.across.1 >= 2
+            && (self.stride.is_some() || step * FINE < range.high - range.low)
+            && range.seen >= FEWEST_VALUES
+            && range.since >= FEWEST_VALUES / 2)
+            .then(|| {
+                let period = (range.high - range.low).saturating_add(step) as f64;
+                // The largest of n uniform values is short of the end by one part in n + 1.
+                (period * (1.0 + 1.0 / f64::from(range.seen)), 1.0 / f64::from(range.seen))
+            })
+    }
+
+    /// How far it has come from where it starts to where it comes round, how far it has to go, and
+    /// the error of both; `None` where these are not known, or it is not between them. A range that
+    /// readings do not leave is taken for its round.
+    pub fn position(&self, value: u64) -> Option<(f64, f64, f64)> {
+        let (period, error) = self.period()?;
+        let Range { low, high, .. } = self.range;
+        let is_whole = (period - self.span()).abs() <= WHOLE * period + self.step();
+        let is_known = self.wrap.is_none() || is_whole;
+        if self.stride.is_none() || !is_known || value < low || value > high {
+            return None;
+        }
+        let (below, above) = ((value - low) as f64, (high - value) as f64);
+        let (done, left) = if self.sign > 0 { (below, above) } else { (above, below) };
+        Some((done, left, period * error))
+    }
+
+    /// The size of its steps, at most.
+    pub fn step(&self) -> f64 {
+        self.stride.unwrap_or(self.largest) as f64
+    }
+
+    /// Notes how far it went between readings.
+    pub fn note_intervals(&mut self, place: u64, intervals: &[Interval]) {
+        for interval in intervals {
+            let interval = (place, *interval);
+            self.noted += 1;
+            if self.intervals.len() < MOST_INTERVALS {
+                self.intervals.push(interval);
+            } else if let Some(old) = self.intervals.get_mut(mixed(self.noted, 0) as usize % MOST_INTERVALS) {
+                *old = interval;
+            }
+        }
+    }
+
+    /// The places whose samples' readings followed it often enough to agree on a speed.
+    pub fn places(&self) -> Vec<u64> {
+        let mut places: Vec<u64> = self.intervals.iter().map(|(place, _)| *place).collect();
+        places.sort_unstable();
+        let is_often = |same: &&[u64]| same.len() >= FEWEST_INTERVALS;
+        places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
+    }
+
+    /// The speed on which the samples of a place agree, within bounds, where it comes round so
+    /// often that most of them fit several.
+    pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
+        let intervals = self.intervals_at(&[place]);
+        let common = common_speed(&intervals, self.period()?, self.step(), bounds);
+        // A loop whose pace changes has the pace of most of its time too, but that is not its mean.
+        let mean = self.mean_speed(&[place], bounds);
+        common.into_iter().chain(mean).max_by(|a, b| a.score.total_cmp(&b.score))
+    }
+
+    /// The mean speed over the samples of places, within bounds, where most readings leave no doubt
+    /// how often it came round.
+    pub fn mean_speed(&self, places: &[u64], bounds: (f64, f64)) -> Option<Common> {
+        mean_speed(&self.intervals_at(places), self.period()?.0, bounds)
+    }
+
+    fn intervals_at(&self, places: &[u64]) -> Vec<Interval> {
+        let there = self.intervals.iter().filter(|(place, _)| places.contains(place));
+        there.map(|(_, interval)| *interval).collect()
+    }
+
+    /// What a step is worth in the windows of some samples, all together.
+    pub fn slope_of(&self, is_one: impl Fn(u32) -> bool) -> Option<Slope> {
+        let records: Vec<&Record> = self.records.iter().filter(|record| is_one(record.sample)).collect();
+        if is_regular(&records) { between(&records, FEWEST) } else { total(&records) }
+            .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
+    }
+
+    /// True while it may be used: it counted in nearly all windows.
+    pub fn is_sound(&self) -> bool {
+        self.good > 0 && self.bad * 8 <= self.good
+    }
+
+    /// True when it is known to turn back at times without a period that windows saw.
+    pub fn turns_back(&self) -> bool {
+        self.wraps_vary || (self.wrap.is_none() && self.backward > 0)
+    }
+
+    /// Takes what a window showed. `seen`: indexes of the accesses between which the quantity was
+    /// seen: all of them for a word, those from the first to the last visit of its block for a
+    /// register. `weight`: how fast this code runs, in any unit: windows come at equal distances in
+    /// time, so fast code has fewer of them than its share of accesses.
+    pub fn observe(&mut self, sample: u32, motion: &Motion, seen: (u32, u32), weight: f64) {
+        self.last_seen = sample;
+        let accesses = f64::from(seen.1.saturating_sub(seen.0));
+        let mut record = Record {
+            sample,
+            between: (0.0, 0.0),
+            total: (0.0, accesses),
+            edges: 0,
+            unseen: false,
+            sigma: f64::INFINITY,
+            still: accesses,
+            weight,
+            speed: 0.0,
+            steady: false,
+        };
+        match motion {
+            Motion::Moving(steps) if steps.sign == self.sign => {
+                self.good += 1;
+                self.largest = self.largest.max(steps.largest);
+                if self.stride != steps.stride {
+                    self.stride = None;
+                }
+                match (self.wrap, steps.wrap) {
+                    (Some(a), Some(b)) if a != b => self.wraps_vary = true,
+                    (None, Some(b)) => self.wrap = Some(b),
+                    _ => {}
+                }
+                let ends = steps.first.saturating_sub(seen.0).max(seen.1.saturating_sub(steps.last));
+                record.still = f64::from(steps.longest.max(ends));
+                record.total.0 = steps.total;
+                record.between = (steps.advance, steps.accesses);
+                record.edges = steps.edges;
+                record.sigma = steps.sigma;
+            }
+            Motion::Constant => {}
+            _ => {
+                self.bad += 1;
+                return;
+            }
+        }
+        let weigh = |pair: (f64, f64)| (pair.0 * weight, pair.1 * weight);
+        (record.total, record.between) = (weigh(record.total), weigh(record.between));
+        if accesses > 0.0 {
+            self.push(record);
+        }
+    }
+
+    fn push(&mut self, record: Record) {
+        if self.records.len() >= MOST_RECORDS {
+            // Neighbours may be of different phases, so they are not added up; every second one
+            // might be of the same phase.
+            self.thinned += 1;
+            let round = self.thinned;
+            self.records.retain(|record| is_kept(record.sample, round));
+        }
+        self.records.push(record);
+    }
+
+    /// Notes that a window began with a store to it.
+    pub fn note_unseen(&mut self, sample: u32) {
+        if let Some(record) = self.last(sample) {
+            record.unseen = true;
+        }
+    }
+
+    /// Notes how fast it moved in a sample's readings; `steady`: they were taken at the work that
+    /// the window shows.
+    pub fn note_speed(&mut self, sample: u32, speed: f64, steady: bool) {
+        if let Some(record) = self.last(sample) {
+            (record.speed, record.steady) = (speed, steady);
+        }
+    }
+
+    fn last(&mut self, sample: u32) -> Option<&mut Record> {
+        self.records.last_mut().filter(|record| record.sample == sample)
+    }
+
+    /// What a step is worth around a sample in which it moved at this speed (0: unknown).
+    pub fn slope(&self, sample: u32, speed: f64) -> Option<Slope> {
+        let distance = |record: &&Record| (record.sample.abs_diff(sample), record.sample);
+        let is_similar = |record: &&Record| (record.speed / speed).ln().abs() <= SAME_PHASE;
+        let mut near: Vec<&Record> =
+            self.records.iter().filter(|r| speed <= 0.0 || r.speed <= 0.0 || is_similar(r)).collect();
+        // Those in which it was not read may be of another phase: last.
+        near.sort_by_key(|record| (speed > 0.0 && record.speed <= 0.0, distance(record)));
+        let is_steady = |record: &&Record| record.speed > 0.0 && record.steady;
+        if speed > 0.0 && near.iter().filter(|record| is_steady(record)).count() >= 2 * FEWEST {
+            near.retain(is_steady);
+        }
+        let known = near.iter().filter(|record| record.speed > 0.0).count();
+        let own = near
+            .iter()
+            .find(|record| record.sample == sample && record.sigma <= 2.0 * PRECISE && record.edges >= 6)
+            .map(|own| Slope {
+                value: own.between.0 / own.between.1,
+                sigma: own.sigma.hypot(0.04),
+                windows: 1,
+            });
+        if speed > 0.0 && known >= 2 * FEWEST {
+            near.truncate(known);
+        } else if own.is_some() {
+            return own;
+        }
+        let mut edges = 0;
+        let enough = near.iter().enumerate().position(|(n, record)| {
+            edges += record.edges;
+            n + 1 >= POOLED && edges >= STEPS
+        });
+        near.truncate(enough.map_or(near.len(), |n| n + 1));
+        let own = near.iter().copied().find(|record| record.sample == sample);
+        if is_regular(&near) {
+            let own = own.filter(|own| own.sigma <= PRECISE).map(|own| Slope {
+                value: own.between.0 / own.between.1,
+                sigma: own.sigma,
+                windows: 1,
+            });
+            own.or_else(|| between(&near, 1))
+        } else {
+            // A window is a few microseconds: of what comes and goes, none of them stands for milliseconds.
+            let all = total(&near);
+            let longest = near.iter().map(|record| record.accesses()).fold(0.0, f64::max);
+            near.retain(|record| 2.0 * record.accesses() >= longest);
+            // An outer loop steps in nearly each window that is nearly as long as its round, and
+            // now and then in a shorter one.
+            let of_long = total(&near)
+                .map(|slope| Slope { sigma: slope.sigma.hypot(1.0 / f64::from(slope.windows)), ..slope });
+            [all, of_long].into_iter().flatten().min_by(|a, b| a.sigma.total_cmp(&b.sigma))
+        }
+        .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
+    }
+
+    /// What a step is worth where steps come at equal distances, which all windows together tell
+    /// more exactly than one.
+    pub fn regular_slope(&self) -> Option<Slope> {
+        let all: Vec<&Record> = self.records.iter().collect();
+        is_regular(&all).then(|| between(&all, FEWEST))?
+    }
+
+    /// Accesses in a round of a loop whose register this is, with the relative error, where both
+    /// are known well.
+    pub fn round(&self, sample: u32) -> Option<(f64, f64)> {
+        let (period, error) = self.period()?;
+        let slope = self.slope(sample, 0.0)?;
+        let sigma = error.hypot(slope.sigma);
+        (sigma <= WELL_KNOWN).then_some((period / slope.value, sigma))
+    }
+
+    /// Its slope, if the loop around that of `rounds` is what makes its steps: windows are too
+    /// short to see many of these, so the number of rounds that a step takes is the whole one that
+    /// they tell, if they leave no doubt.
+    pub fn slope_by_rounds(&self, told: Slope, (accesses, sigma): (f64, f64)) -> Option<Slope> {
+        let stride = self.stride? as f64;
+        let times = stride / (told.value * accesses);
+        let whole = times.round().max(1.0);
+        let is_clear = DOUBT * told.sigma * whole < 1.0 && (times / whole).ln().abs() < DOUBT * told.sigma;
+        // What the outer loop does between two rounds is in neither.
+        is_clear.then(|| Slope { value: stride / (whole * accesses), sigma: sigma.hypot(BETWEEN), ..told })
+    }
+
+    /// Steps and windows in all.
+    pub fn weight(&self) -> (u32, u32) {
+        (self.records.iter().map(|record| record.edges).sum(), self.records.len() as u32)
+    }
+}
+
+/// A coin for each sample and round.
+fn is_kept(sample: u32, round: u32) -> bool {
+    mixed(sample, round) >> 31 == 0
+}
+
+/// Fibonacci hashing, twice, so that all bits of both count.
+fn mixed(a: u32, b: u32) -> u32 {
+    let mixed = a.wrapping_mul(0x9E37_79B9) ^ b.wrapping_mul(0x85EB_CA6B);
+    (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9)
+}
+
+/// True where steps come at about equal distances, as far as all these windows show: whole periods
+/// can be taken, and windows in which nothing moved were too short to see anything.
+fn is_regular(records: &[&Record]) -> bool {
+    let (accesses, gaps) = records.iter().fold((0.0, 0.0), |sum, record| {
+        (sum.0 + record.between.1 / record.weight, sum.1 + f64::from(record.edges.saturating_sub(1)))
+    });
+    let still = records.iter().map(|record| record.still).fold(0.0, f64::max);
+    gaps >= 2.0 && still <= LONGEST_GAP * accesses / gaps
+}
+
+/// The slope between the first and last steps of at least so many of these windows.
+fn between(records: &[&Record], fewest: usize) -> Option<Slope> {
+    pool(
+        records.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between).collect(),
+        fewest,
+    )
+}
+
+/// The slope of all that these windows show; steps that were not seen are taken for as large as the
+/// others, if they are not most.
+fn total(records: &[&Record]) -> Option<Slope> {
+    let (seen, unseen) = records.iter().fold((0.0, 0.0), |sum, record| {
+        (sum.0 + record.weight * f64::from(record.edges), sum.1 + record.weight * f64::from(record.unseen))
+    });
+    let share = if unseen > 0.0 { unseen / (seen + unseen) } else { 0.0 };
+    if share > MOST_UNSEEN {
+        return None;
+    }
+    let whole = |record: &&Record| (record.total.0 / (1.0 - share), record.total.1);
+    let slope = pool(records.iter().map(whole).collect(), FEWEST)?;
+    Some(Slope { sigma: slope.sigma.hypot(share / 2.0), ..slope })
+}
+
+/// The ratio of the sums of at least so many pairs.
+fn pool(pairs: Vec<(f64, f64)>, fewest: usize) -> Option<Slope> {
+    let (x, a) = sums(&pairs);
+    if pairs.len() < fewest || a <= 0.0 {
+        return None;
+    }
+    // Few windows do not show how much they differ.
+    let n = pairs.len() as f64;
+    let sigma = if pairs.len() < 2 { 0.1 } else { relative_error(&pairs) * (1.0 + 2.0 / n) };
+    Some(Slope { value: x / a, sigma, windows: pairs.len() as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::motion;
+
+    /// Of a program of two phases that take turns, a word counts in one only. However many windows
+    /// there were, a step is worth what it is in that phase.
+    #[test]
+    fn a_step_is_worth_the_same_in_a_long_trace() {
+        let points: Vec<(u32, u64)> = (0..100).map(|n| (n * 10, u64::from(n))).collect();
+        let moving = motion(&points, 64);
+        let Motion::Moving(steps) = &moving else { panic!("{moving:?}") };
+        let mut quantity = Quantity::new(steps, 64);
+        for sample in 0..MOST_RECORDS as u32 * 5 {
+            let (motion, speed) = if sample % 2 == 0 { (&moving, 0.4) } else { (&Motion::Constant, 0.0) };
+            quantity.observe(sample, motion, (0, 1000), 1.0);
+            quantity.note_speed(sample, speed, true);
+            if sample >= 20 {
+                let slope = quantity.slope(sample / 4, 0.4).unwrap();
+                assert!((slope.value - 0.1).abs() < 0.005, "{sample}: {slope:?}");
+            }
+        }
+        assert!(quantity.records.len() <= MOST_RECORDS);
+    }
+
+    /// A loop whose windows begin now in one block most often, now in another: the index that both
+    /// advance, by .1 and .025 an access, has a speed and a worth in each.
+    #[test]
+    fn places_of_one_loop_have_speeds_of_their_own() {
+        let moving = |apart: u32| motion(&(0..9).map(|n| (n * apart, u64::from(n))).collect::<Vec<_>>(), 64);
+        let Motion::Moving(steps) = moving(10) else { panic!() };
+        let mut quantity = Quantity::new(&steps, 64);
+        quantity.wrap = Some(100_000);
+        let mut random = fastrand::Rng::with_seed(3);
+        for sample in 0..120 {
+            let (place, apart, speed) = if sample % 3 > 0 { (1, 10, 0.05) } else { (2, 40, 0.02) };
+            quantity.observe(sample, &moving(apart), (0, 8 * apart), 1.0);
+            let (ns, from) = (5e5 + 4e6 * random.f64(), random.f64() * 1e5);
+            quantity
+                .note_intervals(place, &[Interval { step: ((from + speed * ns) % 1e5 - from) as i64, ns }]);
+        }
+        quantity.note_intervals(3, &[Interval { step: 1, ns: 1e6 }]);
+        assert_eq!(quantity.places(), [1, 2]);
+        for (place, speed, worth) in [(1, 0.05, 0.1), (2, 0.02, 0.025)] {
+            let told = quantity.common_speed(place, (speed / 4.0, speed * 4.0)).unwrap();
+            assert!((told.speed / speed - 1.0).abs() < 0.03, "{told:?}");
+            let slope = quantity.slope_of(|sample| (sample % 3 > 0) == (place == 1)).unwrap();
+            assert!((slope.value / worth - 1.0).abs() < 1e-9 && slope.sigma < 0.05, "{slope:?}");
+        }
+        assert_eq!(quantity.slope_of(|_| false), None);
+    }
+
+    /// A pointer that goes through 8,000 bytes in steps of 8, up or down, its rounds seen in windows or not.
+    #[test]
+    fn a_position_is_told_between_the_ends_of_a_round() {
+        let position = |falls: bool, wrap: Option<u64>, value: u64| {
+            let at = |n: u64| if falls { 17_992 - n * 8 } else { 10_000 + n * 8 };
+            let points: Vec<(u32, u64)> = (0..9).map(|n| (n * 10, at(u64::from(n)))).collect();
+            let Motion::Moving(steps) = motion(&points, 64) else { panic!() };
+            let mut quantity = Quantity::new(&steps, 64);
+            (quantity.wrap, quantity.backward) = (wrap, 2);
+            (0..1000).for_each(|n| quantity.note_value(at(n * 77 % 1000)));
+            quantity.position(value)
+        };
+        // The highest of a thousand values may be one part in a thousand short of the end.
+        for (wrap, error) in [(None, 8.008), (Some(8_000), 0.0)] {
+            assert_eq!(position(false, wrap, 12_000), Some((2_000.0, 5_992.0, error)));
+            assert_eq!(position(true, wrap, 12_000), Some((5_992.0, 2_000.0, error)));
+            assert_eq!((position(false, wrap, 9_992), position(true, wrap, 18_000)), (None, None));
+        }
+        // Rounds of 4,000 bytes, in two arrays.
+        assert_eq!(position(false, Some(4_000), 12_000), None);
+    }
+
+    /// A search goes through the first half of what it finds at a third of the pace of the second,
+    /// and at neither evenly: three quarters of its time have the slow one.
+    #[test]
+    fn a_loop_whose_pace_changes_has_the_mean() {
+        let Motion::Moving(steps) = motion(&[(0, 0), (10, 1), (20, 2), (30, 3)], 64) else { panic!() };
+        let mut quantity = Quantity::new(&steps, 64);
+        quantity.wrap = Some(150_000);
+        let (slow, fast, period) = (0.05, 0.15, 150_000.0);
+        let (first, round) = (period / slow / 2.0, period / slow / 2.0 + period / fast / 2.0);
+        let at = |ns: f64| {
+            let (rounds, ns) = ((ns / round).floor(), ns % round);
+            rounds * period + if ns < first { ns * slow } else { period / 2.0 + (ns - first) * fast }
+        };
+        let mut random = fastrand::Rng::with_seed(9);
+        for _ in 0..MOST_INTERVALS {
+            let (from, ns) = (10.0 * round * random.f64(), 1e5 + 4e5 * random.f64());
+            let until = from + ns * (1.0 + 0.75 * (2.0 * random.f64() - 1.0));
+            let step = (at(until) % period - at(from) % period) as i64;
+            quantity.note_intervals(1, &[Interval { step, ns }]);
+        }
+        let bounds = (0.02, 0.3);
+        let told = quantity.common_speed(1, bounds).unwrap();
+        assert!((told.speed / (period / round) - 1.0).abs() < 0.2 && told.scatter > 0.3, "{told:?}");
+        // Most of them fit a slower one.
+        let intervals: Vec<Interval> = quantity.intervals.iter().map(|(_, interval)| *interval).collect();
+        let most = common_speed(&intervals, (period, 0.0), 1.0, bounds).unwrap();
+        assert!(most.speed < 0.85 * told.speed && most.score < told.score, "{most:?}");
+    }
+
+    /// A word that counts in every second window, in each at the same speed by the readings, which
+    /// follow the window: those that were read elsewhere than their window was do not make steps
+    /// rarer, if there are enough others.
+    #[test]
+    fn windows_of_other_work_than_the_readings_do_not_count() {
+        let slope = |others_are_steady: bool| {
+            let moving = motion(&[(0, 0), (10, 1), (20, 2), (30, 3)], 64);
+            let Motion::Moving(steps) = &moving else { panic!("{moving:?}") };
+            let mut quantity = Quantity::new(steps, 64);
+            for sample in 0..40 {
+                let (motion, steady) =
+                    if sample % 2 == 0 { (&moving, true) } else { (&Motion::Constant, others_are_steady) };
+                quantity.observe(sample, motion, (0, 30), 1.0);
+                quantity.note_speed(sample, 0.4, steady);
+            }
+            quantity.slope(20, 0.4).unwrap().value
+        };
+        assert!((slope(false) - 0.1).abs() < 1e-9 && (slope(true) - 0.05).abs() < 1e-9);
+    }
+
+    /// Of values from anywhere within a range the last of hundreds may be its highest, which takes
+    /// nothing from the range; one that goes on and on, or jumps, has none.
+    #[test]
+    fn a_range_that_grows_by_chance_is_still_one() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let since = |values: &mut dyn FnMut(u64) -> u64, n: u64| {
+            let mut range = Range::default();
+            (0..n).for_each(|at| range.note(values(at)));
+            range.since
+        };
+        let unsure = (0..1000)
+            .filter(|set| since(&mut |_| random.u64(0..24_000_000), 200 + set % 300) < FEWEST_VALUES / 2)
+            .count();
+        assert!(unsure <= 10, "{unsure} of 1000");
+        assert_eq!(since(&mut |at| at * 1000 + at % 3 * 1500, 500), 0);
+        assert_eq!(since(&mut |at| if at < 499 { at * 77 % 100 } else { 1000 }, 500), 0);
+    }
+
+    /// An outer loop steps every 4,500 accesses, and windows have 600 or, one in five, 4,200.
+    #[test]
+    fn rare_steps_are_counted_in_long_windows() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut quantity: Option<Quantity> = None;
+        for sample in 0..250 {
+            let (start, length) = (random.u32(0..45_000), if random.u32(0..5) == 0 { 4200 } else { 600 });
+            let points: Vec<(u32, u64)> =
+                (0..length).step_by(3).map(|n| (n, u64::from((start + n) / 4500) * 64)).collect();
+            let motion = motion(&points, 64);
+            if let (None, Motion::Moving(steps)) = (&quantity, &motion) {
+                quantity = Some(Quantity::new(steps, 64));
+            }
+            if let Some(quantity) = &mut quantity {
+                quantity.observe(sample, &motion, (0, length), 1.0);
+            }
+        }
+        let slope = quantity.and_then(|quantity| quantity.slope(120, 0.0)).unwrap();
+        let off = slope.value * 4500.0 / 64.0 - 1.0;
+        assert!(slope.sigma < 0.05 && off.abs() < 2.0 * slope.sigma, "{slope:?} {off}");
+    }
+
+    /// Windows told the step of an outer loop to a seventh; its inner loop has rounds of 4,500 accesses.
+    #[test]
+    fn an_outer_loop_steps_by_whole_rounds() {
+        let points: Vec<(u32, u64)> = (0..1000).map(|n| (n * 3, u64::from(n) * 64)).collect();
+        let Motion::Moving(steps) = motion(&points, 64) else { panic!() };
+        let mut inner = Quantity::new(&steps, 64);
+        inner.observe(0, &Motion::Moving(steps), (0, 3000), 1.0);
+        assert_eq!(inner.round(0), None);
+        (0..400).for_each(|n| inner.note_value(n * 97 % 1500 * 64));
+        inner.backward = 2;
+        let round = inner.round(0).unwrap();
+        assert!((round.0 / 4500.0 - 1.0).abs() < 0.01 && round.1 < 0.05, "{round:?}");
+        let Motion::Moving(steps) = motion(&[(0, 0), (10, 16)], 64) else { panic!() };
+        let outer = Quantity::new(&steps, 64);
+        let told = |value: f64, sigma| {
+            let told = Slope { value: 16.0 / value, sigma, windows: 48 };
+            outer.slope_by_rounds(told, round).map(|slope| (16.0 / slope.value / 4500.0).round())
+        };
+        assert_eq!(
+            (told(5100.0, 0.14), told(3900.0, 0.14), told(9300.0, 0.05)),
+            (Some(1.0), Some(1.0), Some(2.0))
+        );
+        // Another loop's, or nobody's guess.
+        assert_eq!((told(6700.0, 0.05), told(40_000.0, 0.14)), (None, None));
+    }
+
+    /// A counter that is only stored to, once or a few times in a window: 500 steps of 3 in 50,000 accesses.
+    #[test]
+    fn steps_before_the_first_store_count() {
+        let observed = |per_window: u32| {
+            let mut quantity: Option<Quantity> = None;
+            let (mut step, mut counted) = (0, 0);
+            for sample in 0..500 / per_window {
+                let points: Vec<(u32, u64)> =
+                    (0..per_window).map(|n| (n * 100 + counted * 7 % 100, u64::from(step + n) * 3)).collect();
+                step += per_window;
+                counted += 1;
+                let motion = motion(&points, 64);
+                if let (None, Motion::Moving(steps)) = (&quantity, &motion) {
+                    quantity = Some(Quantity::new(steps, 64));
+                }
+                if let Some(quantity) = &mut quantity {
+                    quantity.observe(sample, &motion, (0, per_window * 100), 1.0);
+                    quantity.note_unseen(sample);
+                }
+            }
+            quantity.and_then(|quantity| quantity.slope(10, 0.0)).map(|slope| slope.value)
+        };
+        for per_window in [2, 4, 10] {
+            let slope = observed(per_window).unwrap();
+            assert!((slope - 0.03).abs() < 0.003, "{per_window}: {slope}");
+        }
+        // One store in each shows no step at all.
+        assert_eq!(observed(1), None);
+    }
+}

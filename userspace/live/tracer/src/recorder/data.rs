@@ -1,0 +1,249 @@
+//! The assembler's part about data objects: asks where accesses lie, and writes the answers.
+//!
+//! The thread of `locating` does the looking; here are the ids of modules and stacks, and the heap
+//! blocks, which must be asked for in the order of events. A heap object whose site is known bears
+//! the name of the variable that leads to it, else that of the place of its allocation.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use locality_common::record::SampleRecord;
+use locality_model::{
+    Accessed, AllocationSite, Heap as HeapRow, Missed, ModuleId, Object, ObjectId, Outcome, StackId, Watch,
+    WatchId,
+};
+use locality_symbols::{ModuleInfo, StackFrame};
+
+use super::{Assembler, Walk};
+use crate::object_thread::{Answer, Locator, Question, Told};
+use locality_capture::events::{EndOutcome, Reuse, WatchEnd};
+use locality_heap::{Heap, HeapSite};
+
+/// Events may be out of order by so much.
+const DISORDER_NS: u64 = 2_000_000_000;
+
+/// What is known of the place of a sample.
+#[derive(Clone, Copy)]
+pub(super) struct Stop<'a> {
+    pub record: &'a SampleRecord,
+    pub walk: &'a Walk,
+    pub fs_base: Option<u64>,
+}
+
+/// What is kept of data objects.
+pub(super) struct Data {
+    /// `None` where its thread did not start.
+    locator: Option<Locator>,
+    heap: Option<Heap>,
+    /// Call stacks of allocation sites, with the allocating function. By the site alone: its name
+    /// is unique in the trace, and a child has blocks of its parent's sites.
+    sites: HashMap<u64, (StackId, String)>,
+    /// Objects of sites, to be told again when more is known of the site.
+    of_site: HashMap<u64, HashMap<ObjectId, Object>>,
+}
+
+impl Data {
+    pub(super) fn new(heap: Option<Heap>) -> Self {
+        let locator = Locator::start(heap.clone());
+        Self {
+            locator: locator
+                .inspect_err(|error| tracing::warn!("data objects are not looked for: {error}"))
+                .ok(),
+            heap,
+            sites: HashMap::new(),
+            of_site: HashMap::new(),
+        }
+    }
+
+    fn block(&self, pid: u32, address: u64, time_ns: u64) -> Option<locality_heap::Block> {
+        // What may have been given back meanwhile is no record.
+        self.heap.as_ref()?.find(pid, address, time_ns).filter(|block| block.certain)
+    }
+}
+
+impl Assembler {
+    /// Writes what is known of data objects so far.
+    pub fn put_objects(&mut self) {
+        let answers: Vec<Answer> = self.data.locator.iter().flat_map(Locator::answers).collect();
+        answers.into_iter().for_each(|answer| self.put_answer(answer));
+    }
+
+    /// The trace is over.
+    pub(super) fn finish_objects(&mut self) {
+        let rest = self.data.locator.as_mut().map(Locator::finish).unwrap_or_default();
+        rest.into_iter().for_each(|answer| self.put_answer(answer));
+        let Some(heap) = &self.data.heap else { return };
+        let mut sites: HashMap<StackId, AllocationSite> = HashMap::new();
+        for total in heap.totals() {
+            let Some((stack, _)) = self.data.sites.get(&total.site) else { continue };
+            let site =
+                sites.entry(*stack).or_insert(AllocationSite { stack: *stack, allocations: 0, bytes: 0 });
+            site.allocations += total.allocations;
+            site.bytes += total.bytes;
+        }
+        let mut sites: Vec<AllocationSite> = sites.into_values().collect();
+        sites.sort_by_key(|site| (std::cmp::Reverse(site.bytes), site.stack));
+        let summary = heap.summary();
+        let missed = Missed {
+            min_bytes: summary.min_bytes.0,
+            min_bytes_at_end: summary.min_bytes.1,
+            smaller: summary.small,
+            unwatched: summary.unwatched,
+            lost: summary.lost + summary.unfollowed,
+        };
+        let row = HeapRow {
+            seen: summary.seen,
+            made: summary.made,
+            folded: summary.folded,
+            sites,
+            missed: Some(missed),
+        };
+        self.store.heap(&row);
+    }
+
+    fn put_answer(&mut self, answer: Answer) {
+        match answer {
+            Answer::Object(id, mut object, module, site) => {
+                object.module = module.map(|path| self.module_of_path(&path));
+                match site {
+                    None => self.store.object(id, &object),
+                    Some(site) => {
+                        self.put_heap_object(site, id, &object);
+                        self.data.of_site.entry(site).or_default().insert(id, *object);
+                    }
+                }
+            }
+            Answer::Record(id, record) => self.store.record(id, &record),
+            Answer::Field(id, field) => self.store.field(id, &field),
+            Answer::Located(located) => self.store.located(located),
+        }
+    }
+
+    fn put_heap_object(&mut self, site: u64, id: ObjectId, object: &Object) {
+        let mut row = object.clone();
+        if let Some((stack, made_at)) = self.data.sites.get(&site) {
+            row.site = Some(*stack);
+            if row.name == "[heap]" {
+                row.name.clone_from(made_at);
+            }
+        }
+        self.store.object(id, &row);
+    }
+
+    /// A site was met: its stack, and a name for what is allocated there.
+    pub(super) fn heap_site(&mut self, site: &HeapSite) {
+        let walk = self.sites.walk(site.pid, &site.regs, &site.stack);
+        let stack = self.stack(site.pid, &walk);
+        let made_at = self.made_at(site.pid, &walk);
+        self.data.sites.insert(site.site, (stack, made_at));
+        for (id, object) in self.data.of_site.get(&site.site).cloned().unwrap_or_default() {
+            self.put_heap_object(site.site, id, &object);
+        }
+    }
+
+    /// "malloc at sim.c:88": the allocating function, and the innermost place in the program's own
+    /// source that called it.
+    fn made_at(&mut self, pid: u32, walk: &Walk) -> String {
+        let mut function = None;
+        let mut place = None;
+        for address in &walk.addresses {
+            for frame in self.symbolizer.symbolize(pid, *address) {
+                let name = function.get_or_insert_with(|| frame.function.clone().unwrap_or_default());
+                let in_library = frame.module.as_ref().is_some_and(|module| {
+                    let base = module.path.rsplit('/').next().unwrap_or_default();
+                    ["libc.so", "libc-", "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc"]
+                        .iter()
+                        .any(|prefix| base.starts_with(prefix))
+                });
+                let file = frame.file.as_deref().unwrap_or_default();
+                let toolchain = file.starts_with("/rustc/")
+                    || file.contains("/rustlib/src/")
+                    || file.contains("/include/c++/");
+                if let (Some(file), Some(line)) = (&frame.file, frame.line)
+                    && !in_library
+                    && !toolchain
+                    && frame.function.as_ref() != Some(name)
+                {
+                    let file = file.rsplit('/').next().unwrap_or(file);
+                    place.get_or_insert_with(|| format!("{file}:{line}"));
+                }
+            }
+            if place.is_some() {
+                break;
+            }
+        }
+        // glibc's debug symbols know its functions by several names.
+        let function = function.as_deref().unwrap_or_default();
+        let function = function.trim_start_matches("__GI_").trim_start_matches("__libc_");
+        let function = if function.is_empty() { "allocated" } else { function };
+        match place {
+            Some(place) => format!("{function} at {place}"),
+            None => format!("{function}, caller unknown"),
+        }
+    }
+
+    /// A module that may have been met already, with its build id.
+    fn module_of_path(&mut self, path: &str) -> ModuleId {
+        let known = self.modules.iter().find(|(info, _)| info.path == path);
+        match known {
+            Some((_, id)) => *id,
+            None => self.module(&ModuleInfo { path: path.to_owned(), build_id: String::new() }),
+        }
+    }
+
+    pub(super) fn tell_locator(&self, what: Told) {
+        if let Some(locator) = &self.data.locator {
+            locator.tell(what);
+        }
+    }
+
+    /// Has the object of an access looked for.
+    pub(super) fn locate(
+        &self,
+        of: Accessed,
+        stop: &Stop<'_>,
+        frames: Arc<[StackFrame]>,
+        ip: u64,
+        address: u64,
+    ) {
+        let header = &stop.record.header;
+        let (pid, sp, fs_base) = (header.tgid, stop.record.regs.rsp, stop.fs_base);
+        let block = self.data.block(pid, address, header.time_ns);
+        let heap = block.map(|block| block.of_objects());
+        let question = Question { of, pid, address, ip, frames, sp, fs_base, heap };
+        self.tell_locator(Told::Asked(Box::new(question)));
+    }
+
+    /// Between use and reuse the block may have been given back and its place taken by another one.
+    pub(super) fn locate_reuse(&mut self, id: WatchId, end: &WatchEnd, watch: &Watch) {
+        let (EndOutcome::Reused(Reuse { trap, .. }), Outcome::Reused { .. }) = (&end.outcome, &watch.outcome)
+        else {
+            return;
+        };
+        let Some(used) = watch.use_touch else { return };
+        let time_ns = trap.record.header.time_ns;
+        let Some(block) = self.data.block(end.tgid, end.address, time_ns) else { return };
+        if block.since_ns <= self.origin_ns.saturating_add(used.time_ns) {
+            return;
+        }
+        let walk = self.sites.of_touch(trap);
+        let question = Question {
+            of: Accessed::WatchReuse(id),
+            pid: end.tgid,
+            address: end.address,
+            ip: walk.addresses.first().map_or(0, |at| at.address()),
+            frames: walk.frames.into(),
+            sp: trap.record.regs.rsp,
+            fs_base: None,
+            heap: Some(block.of_objects()),
+        };
+        self.tell_locator(Told::Asked(Box::new(question)));
+    }
+
+    /// Blocks that were given back before need not be kept.
+    pub(super) fn asked_until(&self, time_ns: u64) {
+        if let Some(heap) = &self.data.heap {
+            heap.passed(time_ns.saturating_sub(DISORDER_NS));
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader
+//! must know.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
+use locality_model::{Mode, Overhead, Run, Sources};
+use locality_rate::Machine;
+
+use super::{
+    calibrate::Calibration,
+    cpu_times::CpuTimes,
+    governor::Spending,
+    plan::{Following, Plan, Targets},
+    recorder::Tally,
+};
+use locality_capture::watchdog;
+use locality_capture::{
+    self as capture,
+    events::{Costs, get},
+    exclusions::Spared,
+};
+use locality_heap as heap;
+use locality_kernel::{
+    launch,
+    lock::lock,
+    machine,
+    object::EventCounts,
+    proc,
+    sources::{
+        counters::{Counting, Unit},
+        select::Selected,
+    },
+    sys,
+};
+
+/// When the trace began and what it traced then.
+#[derive(Debug)]
+pub struct Started {
+    /// Wall clock.
+    pub unix_ns: u64,
+    /// Monotonic clock.
+    pub mono_ns: u64,
+    /// In the unit and on the clock of a process's start time.
+    pub ticks: u64,
+    command: String,
+}
+
+impl Started {
+    /// Begins now.
+    pub fn now(plan: &Plan) -> Self {
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            unix_ns: unix.as_nanos() as u64,
+            mono_ns: sys::monotonic_ns(),
+            ticks: sys::boottime_ns() / START_TICK_NS,
+            command: plan.describe(),
+        }
+    }
+}
+
+/// The recorder of allocations, in the report's first lines and in a notice.
+pub const RECORDER: &str = "a library that the command loaded first (LD_PRELOAD)";
+
+/// The probes of allocations, in the report's first lines.
+pub const PROBES: &str = "probes of the kernel in the traced programs' allocation functions (--heap=probes)";
+
+/// A shorter wait for a processor is not reported.
+const NOTABLE: Duration = Duration::from_secs(1);
+
+/// The longest wait that was seen; the capture thread ends before the report is written.
+static LONGEST_WAIT_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Time in which the controller or the capture thread was ready to run and had no processor, where
+/// it is notable.
+pub fn starved() -> Option<Duration> {
+    let waited = proc::longest_wait(capture::THREAD);
+    let before = LONGEST_WAIT_NS.fetch_max(waited.as_nanos() as u64, Ordering::Relaxed);
+    Some(waited.max(Duration::from_nanos(before))).filter(|waited| *waited > NOTABLE)
+}
+
+/// What the books are kept from.
+#[derive(Debug)]
+pub struct Books<'a> {
+    /// What was asked for.
+    pub plan: &'a Plan,
+    /// What starts samples.
+    pub selected: Selected,
+    /// How accesses are counted, if they are.
+    pub counting: Option<Counting>,
+    /// Why no windows can be taken, if they were wanted.
+    pub no_windows: Option<String>,
+    /// Where the watchdog stands.
+    pub standing: watchdog::Standing,
+    /// Watchdogs that were started in the place of one that was killed or hung.
+    pub watchdogs_lost: u32,
+    /// Who is never traced.
+    pub spared: Spared,
+    /// Processes of the traced cgroups that are not traced.
+    pub left_out: u32,
+    /// Why the command is not launched with the recorder of allocations, if that was meant.
+    pub no_heap: Option<String>,
+    /// What is put into the traced programs to follow allocations.
+    pub heap: Option<&'static str>,
+    /// What things cost here.
+    pub calibration: Calibration,
+    /// What the processor can do.
+    pub machine: Machine,
+    /// What the capture thread counted.
+    pub costs: Arc<Costs>,
+    /// When it began.
+    pub started: Started,
+}
+
+impl Books<'_> {
+    /// What was spent up to now.
+    pub fn spending(&self, cpu: &mut CpuTimes) -> Spending {
+        let costs = &self.costs;
+        std::mem::take(&mut *lock(&costs.ended)).into_iter().for_each(|ended| cpu.end(ended));
+        let samples = costs.told_samples();
+        Spending {
+            stop_ns: get(&costs.stop_ns),
+            stops: get(&costs.stops),
+            imposed_ns: get(&costs.imposed_ns),
+            traps: get(&costs.traps) + get(&costs.silent_traps),
+            passed: get(&costs.passed),
+            last_traps: get(&costs.trapped) + get(&costs.gauges),
+            ticks: get(&costs.samples) + get(&costs.kernel_ticks),
+            heap_ns: get(&costs.heap_ns),
+            string_ns: get(&costs.string_ns),
+            readings: get(&costs.meter_ticks),
+            samples,
+            cpu_ns: cpu.read(),
+        }
+    }
+
+    /// The costs for the report.
+    pub fn overhead(&self, spending: &Spending) -> Overhead {
+        let prices = self.calibration.prices;
+        Overhead {
+            budget_percent: self.plan.overhead_percent,
+            measured_percent: spending.share(prices) * 100.0,
+            stop_ns: spending.still_ns(prices),
+            trap_ns: spending.traps_ns(prices),
+            bpf_ns: spending.interrupts_ns(prices),
+            heap_ns: (self.plan.heap != Following::Off).then_some(spending.heap_ns),
+            string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
+            controller_ns: sys::own_cpu_ns() + get(&self.costs.helpers_cpu_ns),
+            stops: spending.stops,
+            longest_stop_ns: get(&self.costs.longest_stop_ns),
+            max_stop_ns: self.plan.max_stop.as_nanos() as u64,
+        }
+    }
+
+    /// The run for the report; `ended_by` is empty while it runs; `pacing`: samples a second, and
+    /// accesses a hardware sample.
+    pub fn run(
+        &self,
+        pids: &[u32],
+        spending: &Spending,
+        tally: &Tally,
+        ended_by: &str,
+        (rate, accesses): (f64, u64),
+    ) -> Run {
+        let started = &self.started;
+        Run {
+            command: started.command.clone(),
+            pids: pids.to_vec(),
+            started_unix_ns: started.unix_ns,
+            started_mono_ns: started.mono_ns,
+            wall_ns: sys::monotonic_ns() - started.mono_ns,
+            cpu_ns: spending.cpu_ns,
+            host: machine::describe(),
+            mode: Mode::Live,
+            sources: Sources {
+                address: address_source(tally, self.selected.hardware(), self.plan.user_only),
+                rate: rate_sources(tally),
+                clock: match self.selected.hardware() {
+                    Some(hardware) => {
+                        format!(
+                            "{hardware}, one sample in {accesses} accesses at the end ({rate:.0} Hz aimed at)"
+                        )
+                    }
+                    None => format!("cpu-clock, {rate:.0} Hz at the end"),
+                },
+                heap: self.heap.map(str::to_owned),
+            },
+            ended_by: ended_by.to_owned(),
+            policy: self.plan.policy.to_string(),
+            distance_resolution_ns: self.calibration.prices.trap_ns,
+            distance_scatter_ns: Some(get(&self.costs.gauge_scatter_ns)).filter(|scatter_ns| *scatter_ns > 0),
+            user_only: self.plan.user_only,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Sentences that the reader of the report needs, for kernel counters that stood at `before`
+    /// when it began.
+    pub fn notices(
+        &self,
+        tally: &Tally,
+        heap: Option<&heap::Summary>,
+        before: &EventCounts,
+        after: &EventCounts,
+    ) -> Vec<String> {
+        let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
+        if self.left_out > 0 || matches!(self.plan.targets, Targets::All) {
+            notices.push(
+                "Not traced: this tool's own processes, the processes that started it, process 1 and threads of the kernel. \
+                 -p PID traces one that started this tool, without stops."
+                    .to_owned(),
+            );
+        }
+        if let Some(starved) = starved() {
+            let why = match sys::capture_priority() > sys::CAPTURE_PRIORITY {
+                true => "the traced real-time programs go before it",
+                false => "real-time programs, or many others, went before it",
+            };
+            notices.push(format!(
+                "This tool had no processor for {:.1} s, because {why}: samples of that time may be missing.",
+                starved.as_secs_f64()
+            ));
+        }
+        notices.extend(self.standing.warning());
+        if self.watchdogs_lost > 0 {
+            notices.push(format!(
+                "The watchdog process was killed or did not answer {}, and no thread was stopped until another one watched.",
+                times(self.watchdogs_lost)
+            ));
+        }
+        notices.extend(
+            self.no_windows.iter().map(|why| {
+                format!("Distances are told in CPU time only, for lack of shadow windows: {why}.")
+            }),
+        );
+        let (unread, windows) = (get(&self.costs.windows_unread), get(&self.costs.windows));
+        if unread > windows {
+            notices.push(format!(
+                "Shadow windows are missing at {unread} stops of {}: the kernel did not give the vector registers of the \
+                 stopped threads. Without any window, distances are told in CPU time only.",
+                get(&self.costs.stops)
+            ));
+        }
+        notices.extend(
+            self.no_heap
+                .iter()
+                .map(|why| format!("Heap blocks are not named by where they were allocated: {why}.")),
+        );
+        notices.extend(heap.into_iter().flat_map(heap_notices));
+        if self.counting.is_some_and(|counting| counting.encoding.unit == Unit::DispatchedOps) {
+            notices.push(
+                "This processor counts accesses when it begins them, so distances include accesses that it threw away \
+                 after wrongly predicted branches."
+                    .to_owned(),
+            );
+        }
+        let mut reasons: Vec<_> = tally.not_held_threads.iter().collect();
+        reasons.sort();
+        for (reason, threads) in reasons {
+            let threads = match threads {
+                1 => "One thread was".to_owned(),
+                n => format!("{n} threads were"),
+            };
+            notices.push(match self.plan.watch_unheld {
+                true => format!(
+                    "{threads} measured without stops ({reason}): watchpoints were armed some 100 µs \
+                     late and the first trap was taken as the use, so reuses shorter than that are missing."
+                ),
+                false => format!(
+                    "{threads} sampled without stops and not watched ({reason}): in a virtual machine a \
+                     watchpoint can end a thread that is not held; --watch-unheld takes that risk."
+                ),
+            });
+        }
+        let (late, longest_ns) = (get(&self.costs.late_stops), get(&self.costs.longest_stop_ns));
+        if late > 0 {
+            notices.push(format!(
+                "{late} of {} stops took longer than --max-stop, the longest {:.1} ms, and armed nothing. On a busy machine that is \
+                 time in which the thread, or this tool, waited for a CPU.",
+                get(&self.costs.stops),
+                longest_ns as f64 / 1e6
+            ));
+        }
+        let (armed, refused) = (get(&self.costs.armed), get(&self.costs.refused));
+        if refused > 0 && refused == armed && get(&self.costs.windows) > 0 {
+            notices.push(format!(
+                "Reuses beyond the windows are missing: the kernel refused all {refused} watchpoints, because the debug \
+                 registers of the traced threads are taken. End the debugger or profiler that uses them, and trace again."
+            ));
+        }
+        if refused > 0 && refused < armed {
+            notices.push(format!(
+                "The kernel refused {refused} of {armed} watchpoints, because others hold debug registers of the traced threads (a \
+                 debugger, or the program itself), so fewer words were watched at a time."
+            ));
+        }
+        let (withdrawn, unaffordable) = (get(&self.costs.withdrawn), get(&self.costs.unaffordable));
+        if withdrawn + unaffordable > 0 {
+            notices.push(format!(
+                "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
+                 while one is armed, this processor copies by string instructions (`rep movs`, `rep stos`: system calls, large copies) {:.0} times slower. \
+                 --overhead allows more.",
+                self.calibration.prices.string_factor()
+            ));
+        }
+        let brief = get(&self.costs.brief);
+        if brief > 0 {
+            notices.push(format!(
+                "{brief} threads or processes were not followed: they ended within 5 ms, and births came too fast to stop at each."
+            ));
+        }
+        notices.extend(tally.shared.notice());
+        let behind = get(&self.costs.controller_behind);
+        if behind > 0 {
+            notices
+                .push(format!("{behind} events were dropped because symbolisation was too slow for them."));
+        }
+        if !tally.refused_files.is_empty() {
+            let files: Vec<&str> = tally.refused_files.iter().map(String::as_str).collect();
+            notices.push(format!(
+                "Lines and inlined calls are missing for {}: the debug information claims more than it can hold, or leads to \
+                 a file that is no regular one.",
+                files.join(", ")
+            ));
+        }
+        let gone = locality_symbols::truncated_pages();
+        if gone > 0 {
+            notices.push(format!(
+                "A file of a traced program was cut short while it was read ({gone} pages): names from it may be missing."
+            ));
+        }
+        let unknown = get(&self.costs.unknown_records);
+        if unknown > 0 {
+            notices.push(format!("{unknown} records of an unknown kind were ignored."));
+        }
+        let full = after[TARGETS_FULL as usize] - before[TARGETS_FULL as usize];
+        if full > 0 {
+            notices.push(format!("{full} new processes were not followed: more than 65536 at once."));
+        }
+        notices
+    }
+
+    /// One line for a person who waits.
+    pub fn progress(&self, spending: &Spending, precision: &str) -> String {
+        let costs = &self.costs;
+        format!(
+            "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse{precision}, cost {:.2} % of {} % allowed (Ctrl-C ends)",
+            (sys::monotonic_ns() - self.started.mono_ns) as f64 / 1e9,
+            spending.samples,
+            get(&costs.trapped),
+            get(&costs.censored),
+            spending.share(self.calibration.prices) * 100.0,
+            self.plan.overhead_percent
+        )
+    }
+}
+
+/// How often.
+fn times(n: u32) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{n} times") }
+}
+
+/// Where the addresses of uses come from; `hardware` samples accesses in place of the clock.
+fn address_source(tally: &Tally, hardware: Option<&str>, user_only: bool) -> String {
+    let (stop, sampled) = match hardware {
+        Some(name) => (format!("zero-skid stop after {name} samples"), format!("{name} address")),
+        None => ("zero-skid stop".to_owned(), "sampled registers".to_owned()),
+    };
+    let source = match (tally.uses_held, tally.uses_not_held) {
+        (0, 0) => return "none".to_owned(),
+        (_, 0) => stop,
+        (0, _) => sampled,
+        _ => format!("{stop}, {sampled}"),
+    };
+    if user_only { source + ", touches by the kernel passed over" } else { source }
+}
+
+/// What the reader must know of allocations that were not seen.
+fn heap_notices(heap: &heap::Summary) -> Vec<String> {
+    let mut notices = Vec::new();
+    if let Some(recorded) = &heap.recorded {
+        notices.extend(recorder_notices(recorded));
+    } else if heap.probes == 0 {
+        notices.push(
+            "Heap blocks are not named by where they were allocated: no allocation function was found in the traced programs \
+             (a stripped static program names none)."
+                .to_owned(),
+        );
+    }
+    if heap.pauses > 0 {
+        notices.push(format!(
+            "To keep the budget, allocations were followed in {:.1} % of the CPU time only: {} of about {} were recorded. --overhead \
+             allows more.",
+            heap.watched * 100.0,
+            heap.seen,
+            heap.made
+        ));
+    }
+    if heap.lost > 0 {
+        notices.push(format!("{} records of allocations found no room.", heap.lost));
+    }
+    notices.extend(
+        heap.failures.iter().map(|why| format!("Allocations of a process were not followed: {why}.")),
+    );
+    notices
+}
+
+/// What must be said of a probed program that ended by a trap: code with a breakpoint in it ran
+/// where the kernel does not know of the breakpoint, or a return came that the kernel had given up.
+pub fn ended_by_a_trap(signal: i32) -> Option<String> {
+    matches!(signal, libc::SIGTRAP | libc::SIGILL).then(|| {
+        format!(
+            "The command ended by {}, and the probes of --heap=probes are the likely cause: they put breakpoints and return addresses \
+             into its allocation functions. --heap=preload or --heap=off traces it without.",
+            launch::signal_name(signal)
+        )
+    })
+}
+
+/// What the preloaded recorder did, and where it did nothing.
+fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
+    let mut notices = Vec::new();
+    if recorded.processes > 0 {
+        notices.push(format!("Allocations were recorded by {RECORDER}; --heap=off does without."));
+    } else if recorded.foreign.is_empty() {
+        notices.push(
+            "Heap blocks are not named by where they were allocated: the command did not load the recorder of allocations."
+                .to_owned(),
+        );
+    }
+    for name in &recorded.foreign {
+        let whose = if name.is_empty() { "the program itself" } else { name };
+        notices.push(format!(
+            "Allocations of a process were not recorded, since it has an allocator of its own ({whose}); --heap=probes follows it."
+        ));
+    }
+    let unrecorded = recorded.unrecorded;
+    if recorded.processes > 0 && unrecorded > 0 {
+        let (programs, were) = if unrecorded == 1 { ("program", "was") } else { ("programs", "were") };
+        notices.push(format!(
+            "Allocations of {unrecorded} {programs} that the command started {were} not recorded: started by system, popen, execl, fexecve \
+             or a system call of its own, set-uid, linked statically or not with glibc, or ended before the recorder was loaded."
+        ));
+    }
+    if recorded.closed > 0 {
+        notices.push(format!(
+            "{} processes were recorded only until they gave up reading the time (seccomp, PR_SET_TSC).",
+            recorded.closed
+        ));
+    }
+    notices
+}
+
+/// Where the rates of windows come from, the most frequent first; `None` where none is known.
+fn rate_sources(tally: &Tally) -> Option<String> {
+    let all: u64 = tally.windows.values().sum();
+    let mut sources: Vec<_> = tally.rates.iter().collect();
+    sources.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
+    let parts: Vec<String> = sources
+        .into_iter()
+        .map(|(source, n)| format!("{source} {:.0} %", *n as f64 / all.max(1) as f64 * 100.0))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_source_of_addresses_names_what_chose_them() {
+        let of = |uses_held, uses_not_held, hardware| {
+            let tally = Tally { uses_held, uses_not_held, ..Tally::default() };
+            address_source(&tally, hardware, false)
+        };
+        assert_eq!(of(0, 0, None), "none");
+        assert_eq!(of(5, 0, None), "zero-skid stop");
+        assert_eq!(of(5, 1, None), "zero-skid stop, sampled registers");
+        assert_eq!(of(5, 0, Some("Intel PEBS")), "zero-skid stop after Intel PEBS samples");
+        assert_eq!(of(0, 5, Some("AMD IBS")), "AMD IBS address");
+        let tally = Tally { uses_held: 5, ..Tally::default() };
+        assert_eq!(address_source(&tally, None, true), "zero-skid stop, touches by the kernel passed over");
+    }
+}
