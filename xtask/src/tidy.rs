@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
+mod names;
 mod packages;
 mod references;
 mod width;
@@ -41,6 +42,7 @@ pub fn run() -> Result<()> {
 /// What is wrong with one file.
 fn check(path: &str, text: &str) -> Vec<String> {
     let mut findings = width::check(path, text);
+    findings.extend(names::check(path, text));
     let is_comment = |line: &&str| line.trim_start().starts_with("//");
     let lines = text.lines().filter(|line| !is_comment(line)).count();
     let mut at_most = |limit: usize, what: &str, number: usize| {

@@ -25,7 +25,7 @@ use std::str::FromStr;
 
 use crate::calling_context::ContextId;
 use crate::censored_uses::{Followed, Subject};
-use crate::interval_censoring::{Spread, Spreads, Unsure};
+use crate::interval_censoring::{DistanceDistribution, DistanceDistributions, IntervalCensored};
 use crate::interval_estimate::Distinct;
 use crate::kaplan_meier::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
 
@@ -73,14 +73,14 @@ impl FromStr for Estimator {
 
 /// Weight by distance.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Mass {
+pub struct WeightedHistogram {
     /// Reused at distances of each bin of the fine scale.
     pub reused: Vec<f64>,
     /// Not reused, as far as is known.
     pub beyond: f64,
 }
 
-impl Mass {
+impl WeightedHistogram {
     /// Uses.
     pub fn total(&self) -> f64 {
         self.reused.iter().sum::<f64>() + self.beyond
@@ -124,14 +124,14 @@ pub struct Study<'a> {
     stretch_of: Vec<usize>,
     /// For each stretch the accesses that were left on average when its uses were made, if the end was seen.
     horizons: Vec<Option<f64>>,
-    spreads: Spreads,
+    spreads: DistanceDistributions,
     /// Bin up to which windows alone tell of granules that are watched in part.
     reach: usize,
 }
 
 /// One draw: how often each sample counts, and by how much its rate is taken to be wrong.
 #[derive(Debug, Clone, Copy)]
-pub struct Draw<'a> {
+pub struct BootstrapReplicate<'a> {
     /// Factors of weights, by sample; missing ones are 1.
     pub weights: &'a [f64],
     /// Factors of distances that rest on the clock, by sample; missing ones are 1.
@@ -143,7 +143,7 @@ pub struct Draw<'a> {
     pub guess: f64,
 }
 
-impl Draw<'_> {
+impl BootstrapReplicate<'_> {
     /// As it was seen.
     pub const SEEN: Self = Self { weights: &[], clocks: &[], picks: &[], guess: 0.5 };
 
@@ -161,7 +161,7 @@ impl Draw<'_> {
     }
 
     /// Bins of a reuse that was followed, with shares.
-    fn places(&self, subject: &Subject, at: u64, spread: Option<&Spread>) -> Vec<(usize, f64)> {
+    fn places(&self, subject: &Subject, at: u64, spread: Option<&DistanceDistribution>) -> Vec<(usize, f64)> {
         match (spread, self.picks.get(subject.sample as usize)) {
             (None, _) => vec![(self.at(subject, at), 1.0)],
             (Some(spread), None) => spread.shares.clone(),
@@ -190,34 +190,42 @@ impl<'a> Study<'a> {
         let group_of = subjects.iter().map(|s| group.get(&s.context).copied().unwrap_or(0)).collect();
         let groups = own.len() + 1;
         let reach = reach(subjects);
-        Self { subjects, groups, group_of, stretch_of, horizons, spreads: Spreads::default(), reach }
+        Self {
+            subjects,
+            groups,
+            group_of,
+            stretch_of,
+            horizons,
+            spreads: DistanceDistributions::default(),
+            reach,
+        }
     }
 
     /// With reuses in intervals spread like that.
-    pub fn spread(mut self, spreads: &Spreads) -> Self {
+    pub fn spread(mut self, spreads: &DistanceDistributions) -> Self {
         self.spreads = spreads.clone();
         self
     }
 
     /// Finds how reuses that are known to lie in intervals are spread over them.
-    pub fn spreads(&self) -> Spreads {
+    pub fn spreads(&self) -> DistanceDistributions {
         let (mut shown, mut followed, mut unsure) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, spell) in self.spells(Draw::SEEN) {
+        for (index, spell) in self.spells(BootstrapReplicate::SEEN) {
             let Some(subject) = self.subjects.get(index) else { continue };
             let of_window = spell.entry.is_none() && subject.shown.at > 0;
             match subject.followed.filter(|_| !of_window) {
                 None => shown.push(spell),
                 Some(Followed { within: Some((_, last)), measured, .. }) => {
-                    unsure.push((index, Unsure { spell, last: bin(last), measured }));
+                    unsure.push((index, IntervalCensored { spell, last: bin(last), measured }));
                 }
                 Some(_) => followed.push(spell),
             }
         }
-        Spreads::find(&shown, &followed, &unsure, self.groups)
+        DistanceDistributions::find(&shown, &followed, &unsure, self.groups)
     }
 
     /// Weight by distance for each stretch.
-    pub fn estimate(&self, estimator: Estimator, draw: Draw<'_>) -> Vec<Mass> {
+    pub fn estimate(&self, estimator: Estimator, draw: BootstrapReplicate<'_>) -> Vec<WeightedHistogram> {
         match estimator {
             Estimator::KaplanMeier => self.kaplan_meier(draw),
             Estimator::HorvitzThompson => self.normalised(draw, self.horvitz_thompson(draw)),
@@ -230,9 +238,9 @@ impl<'a> Study<'a> {
         self.subjects.iter().zip(self.stretch_of.iter().copied())
     }
 
-    fn kaplan_meier(&self, draw: Draw<'_>) -> Vec<Mass> {
+    fn kaplan_meier(&self, draw: BootstrapReplicate<'_>) -> Vec<WeightedHistogram> {
         let (curves, _) = self.curves(draw);
-        let mut masses = vec![Mass::default(); self.horizons.len()];
+        let mut masses = vec![WeightedHistogram::default(); self.horizons.len()];
         for (subject, stretch) in self.placed().filter(|(subject, _)| subject.shown.reused) {
             if let Some(mass) = masses.get_mut(stretch) {
                 mass.put(bin(subject.shown.at), draw.weight(subject));
@@ -248,7 +256,7 @@ impl<'a> Study<'a> {
     }
 
     /// The curves, and the spells that they were fitted to with the subjects that they belong to.
-    fn curves(&self, draw: Draw<'_>) -> (Curves, Vec<(usize, Spell)>) {
+    fn curves(&self, draw: BootstrapReplicate<'_>) -> (Curves, Vec<(usize, Spell)>) {
         let spells = self.spells(draw);
         (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
     }
@@ -256,7 +264,7 @@ impl<'a> Study<'a> {
     /// Who was under observation from where to where. A watch of a part of a granule says nothing
     /// of the distances that windows reach: there, the rest of the granule may have been touched.
     /// It enters beyond them, with the weight that its context has left by then.
-    fn spells(&self, draw: Draw<'_>) -> Vec<(usize, Spell)> {
+    fn spells(&self, draw: BootstrapReplicate<'_>) -> Vec<(usize, Spell)> {
         let mut spells = Vec::with_capacity(self.subjects.len());
         let left = self.left_at_reach(draw);
         for (index, (subject, &group)) in self.subjects.iter().zip(&self.group_of).enumerate() {
@@ -284,7 +292,7 @@ impl<'a> Study<'a> {
 
     /// For each group, what windows alone leave unreused at their reach; empty where nothing is
     /// watched in part.
-    fn left_at_reach(&self, draw: Draw<'_>) -> Vec<Left> {
+    fn left_at_reach(&self, draw: BootstrapReplicate<'_>) -> Vec<Left> {
         if self.reach == 0 {
             return Vec::new();
         }
@@ -301,7 +309,7 @@ impl<'a> Study<'a> {
     }
 
     /// Weight that moves along the curves, by stretch and group: from the start, and from beyond each bin.
-    fn moving(&self, draw: Draw<'_>) -> BTreeMap<(usize, usize), (f64, Vec<f64>)> {
+    fn moving(&self, draw: BootstrapReplicate<'_>) -> BTreeMap<(usize, usize), (f64, Vec<f64>)> {
         let mut moving: BTreeMap<(usize, usize), (f64, Vec<f64>)> = BTreeMap::new();
         for ((subject, stretch), &group) in self.placed().zip(&self.group_of) {
             if subject.shown.reused {
@@ -336,7 +344,7 @@ impl<'a> Study<'a> {
             Estimator::KaplanMeier => self.kaplan_meier_weights(),
             Estimator::HorvitzThompson => self.subjects.iter().map(Subject::horvitz_thompson).collect(),
             Estimator::Proportional => {
-                let since = self.open_uses(Draw::SEEN);
+                let since = self.open_uses(BootstrapReplicate::SEEN);
                 let weight = |subject: &Subject| match (subject.shown.reused, subject.followed) {
                     (true, _) => subject.weight,
                     (_, Some(followed)) if followed.exit.reused => since.of(subject, followed.ended_ns),
@@ -348,10 +356,10 @@ impl<'a> Study<'a> {
     }
 
     fn kaplan_meier_weights(&self) -> Vec<f64> {
-        let (curves, spells) = self.curves(Draw::SEEN);
+        let (curves, spells) = self.curves(BootstrapReplicate::SEEN);
         // Reused weight by group and bin: what arrives there, and what was seen there.
         let mut arrives: Vec<Vec<f64>> = vec![Vec::new(); self.groups];
-        for ((stretch, group), (start, from)) in self.moving(Draw::SEEN) {
+        for ((stretch, group), (start, from)) in self.moving(BootstrapReplicate::SEEN) {
             let last = self.horizon(stretch);
             if let Some(arrives) = arrives.get_mut(group) {
                 curves.redistribute(group, start, &from, last, arrives);
@@ -389,8 +397,8 @@ impl<'a> Study<'a> {
         weights
     }
 
-    fn horvitz_thompson(&self, draw: Draw<'_>) -> Vec<Mass> {
-        let mut masses = vec![Mass::default(); self.horizons.len()];
+    fn horvitz_thompson(&self, draw: BootstrapReplicate<'_>) -> Vec<WeightedHistogram> {
+        let mut masses = vec![WeightedHistogram::default(); self.horizons.len()];
         for (index, (subject, stretch)) in self.placed().enumerate() {
             let Some(mass) = masses.get_mut(stretch) else { continue };
             let times = draw.weight(subject) / subject.weight;
@@ -410,9 +418,9 @@ impl<'a> Study<'a> {
         masses
     }
 
-    fn proportional(&self, draw: Draw<'_>) -> Vec<Mass> {
+    fn proportional(&self, draw: BootstrapReplicate<'_>) -> Vec<WeightedHistogram> {
         let since = self.open_uses(draw);
-        let mut masses = vec![Mass::default(); self.horizons.len()];
+        let mut masses = vec![WeightedHistogram::default(); self.horizons.len()];
         for (index, (subject, stretch)) in self.placed().enumerate() {
             let Some(mass) = masses.get_mut(stretch) else { continue };
             let weight = draw.weight(subject);
@@ -435,7 +443,7 @@ impl<'a> Study<'a> {
     }
 
     /// Uses by context whose reuse no window showed, with running sums of their weights.
-    fn open_uses(&self, draw: Draw<'_>) -> OpenUses {
+    fn open_uses(&self, draw: BootstrapReplicate<'_>) -> OpenUses {
         let mut uses: HashMap<ContextId, Vec<(u64, f64)>> = HashMap::new();
         for subject in self.subjects.iter().filter(|subject| !subject.shown.reused) {
             uses.entry(subject.context).or_default().push((subject.time_ns, draw.weight(subject)));
@@ -453,14 +461,18 @@ impl<'a> Study<'a> {
 
     /// Scales all stretches to the weight of their uses, so that phases count for what they are; a
     /// stretch in which nothing was seen is taken to be like the whole.
-    fn normalised(&self, draw: Draw<'_>, mut masses: Vec<Mass>) -> Vec<Mass> {
+    fn normalised(
+        &self,
+        draw: BootstrapReplicate<'_>,
+        mut masses: Vec<WeightedHistogram>,
+    ) -> Vec<WeightedHistogram> {
         let mut uses = vec![0.0; masses.len()];
         for (subject, stretch) in self.placed() {
             if let Some(sum) = uses.get_mut(stretch) {
                 *sum += draw.weight(subject);
             }
         }
-        let (used, seen): (f64, f64) = (uses.iter().sum(), masses.iter().map(Mass::total).sum());
+        let (used, seen): (f64, f64) = (uses.iter().sum(), masses.iter().map(WeightedHistogram::total).sum());
         if seen > 0.0 {
             masses.iter_mut().for_each(|mass| mass.scale(used / seen));
         }

@@ -16,8 +16,8 @@
 //! Sources of error: the likelihood prefers the few places where exact distances were seen to the
 //! many where none was; a start that is too thin is found in [`ROUNDS`] rounds only in part; where
 //! the log-uniform decides, the place is a guess, and intervals take it for one
-//! ([`Spread::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that was too late
-//! or by another instruction was not measured, and they do not say so.
+//! ([`DistanceDistribution::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that
+//! was too late or by another instruction was not measured, and they do not say so.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -45,7 +45,7 @@ const FINE: usize = 2;
 /// A reuse in an interval: `spell` is present after its entry, and reused at one of
 /// `spell.entry + 1 ..= last`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Unsure {
+pub struct IntervalCensored {
     /// Group, weight and entry; its exit is not looked at.
     pub spell: Spell,
     /// Last bin that is possible.
@@ -138,14 +138,14 @@ type Class = (usize, i32, i32, bool);
 
 /// Where a reuse may have been, with what share.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Spread {
+pub struct DistanceDistribution {
     /// Bins and shares, ascending; shares sum to 1.
     pub shares: Vec<(usize, f64)>,
     /// Most of it lies where nothing was seen.
     pub guess: bool,
 }
 
-impl Spread {
+impl DistanceDistribution {
     fn is_near(&self, other: &Self) -> bool {
         let change = |(a, b): (&(usize, f64), &(usize, f64))| (a.1 - b.1).abs();
         let changed: f64 = self.shares.iter().zip(&other.shares).map(change).sum();
@@ -167,15 +167,20 @@ impl Spread {
 
 /// Spreads of reuses, many of which are alike.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Spreads {
-    spreads: Vec<Spread>,
+pub struct DistanceDistributions {
+    spreads: Vec<DistanceDistribution>,
     of: BTreeMap<usize, usize>,
 }
 
-impl Spreads {
+impl DistanceDistributions {
     /// Finds the spreads of reuses, each with its key, from spells that windows `shown` and those
     /// that were `followed` to a known end.
-    pub fn find(shown: &[Spell], followed: &[Spell], unsure: &[(usize, Unsure)], groups: usize) -> Self {
+    pub fn find(
+        shown: &[Spell],
+        followed: &[Spell],
+        unsure: &[(usize, IntervalCensored)],
+        groups: usize,
+    ) -> Self {
         // By group, entry and end: weight, and who.
         type Key = (usize, Option<usize>, usize, Option<Class>);
         let mut classes: BTreeMap<Key, (f64, Option<Measured>, Vec<usize>)> = BTreeMap::new();
@@ -187,9 +192,9 @@ impl Spreads {
             class.0 += one.spell.weight;
             class.2.push(*key);
         }
-        let alike: Vec<Unsure> = classes
+        let alike: Vec<IntervalCensored> = classes
             .iter()
-            .map(|(&(group, entry, last, _), &(weight, measured, _))| Unsure {
+            .map(|(&(group, entry, last, _), &(weight, measured, _))| IntervalCensored {
                 spell: Spell { group, weight, entry, exit: last, reused: true },
                 last,
                 measured,
@@ -202,12 +207,17 @@ impl Spreads {
     }
 
     /// The spread of a reuse.
-    pub fn get(&self, key: usize) -> Option<&Spread> {
+    pub fn get(&self, key: usize) -> Option<&DistanceDistribution> {
         self.of.get(&key).and_then(|class| self.spreads.get(*class))
     }
 }
 
-fn consistent(shown: &[Spell], followed: &[Spell], unsure: &[Unsure], groups: usize) -> Vec<Spread> {
+fn consistent(
+    shown: &[Spell],
+    followed: &[Spell],
+    unsure: &[IntervalCensored],
+    groups: usize,
+) -> Vec<DistanceDistribution> {
     if unsure.is_empty() {
         return Vec::new();
     }
@@ -229,7 +239,7 @@ fn consistent(shown: &[Spell], followed: &[Spell], unsure: &[Unsure], groups: us
     let start = |group: usize, bin: usize| known(group, bin) + beyond(group, bin) + THIN * THIN * width(bin);
     // The same in each round.
     let heard: Vec<Vec<f64>> = unsure.iter().map(heard).collect();
-    let spread_all = |density: &dyn Fn(usize, usize) -> f64| -> Vec<Spread> {
+    let spread_all = |density: &dyn Fn(usize, usize) -> f64| -> Vec<DistanceDistribution> {
         unsure.iter().zip(&heard).map(|(one, heard)| spread(one, heard, density)).collect()
     };
     let mut spreads = spread_all(&start);
@@ -255,24 +265,30 @@ fn consistent(shown: &[Spell], followed: &[Spell], unsure: &[Unsure], groups: us
 }
 
 /// A spell for each bin of a spread.
-fn parts<'a>((one, spread): (&'a Unsure, &'a Spread)) -> impl Iterator<Item = Spell> + 'a {
+fn parts<'a>(
+    (one, spread): (&'a IntervalCensored, &'a DistanceDistribution),
+) -> impl Iterator<Item = Spell> + 'a {
     let part = |&(exit, share): &(usize, f64)| Spell { weight: one.spell.weight * share, exit, ..one.spell };
     spread.shares.iter().map(part)
 }
 
 /// The bins of an interval.
-fn bins(one: &Unsure) -> RangeInclusive<usize> {
+fn bins(one: &IntervalCensored) -> RangeInclusive<usize> {
     one.spell.entry.map_or(1, |entry| entry + 1)..=one.last
 }
 
 /// Density of what was measured, in each bin of the interval.
-fn heard(one: &Unsure) -> Vec<f64> {
+fn heard(one: &IntervalCensored) -> Vec<f64> {
     let of = |bin| one.measured.map_or(1.0, |measured| measured.likelihood(scale::low(bin) as f64));
     bins(one).map(of).collect()
 }
 
 /// Over the interval in proportion to a density and what was heard; log-uniform where that is 0 everywhere.
-fn spread(one: &Unsure, heard: &[f64], density: &dyn Fn(usize, usize) -> f64) -> Spread {
+fn spread(
+    one: &IntervalCensored,
+    heard: &[f64],
+    density: &dyn Fn(usize, usize) -> f64,
+) -> DistanceDistribution {
     let of = |weigh: &dyn Fn(usize, f64) -> f64| {
         let weighed = bins(one).zip(heard).map(|(bin, heard)| (bin, weigh(bin, *heard)));
         let shares: Vec<(usize, f64)> = weighed.filter(|share| share.1 > 0.0).collect();
@@ -282,7 +298,7 @@ fn spread(one: &Unsure, heard: &[f64], density: &dyn Fn(usize, usize) -> f64) ->
     let shares = of(&|bin, heard| density(one.spell.group, bin) * heard)
         .or_else(|| of(&|bin, heard| width(bin) * heard))
         .or_else(|| of(&|bin, _| width(bin)));
-    Spread { shares: shares.unwrap_or_default(), guess: false }
+    DistanceDistribution { shares: shares.unwrap_or_default(), guess: false }
 }
 
 /// P(reuse in a bin) by group, from the hazards.

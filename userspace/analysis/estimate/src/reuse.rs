@@ -30,8 +30,8 @@ use crate::access_rates::{Rates, Unit};
 use crate::calling_context::Contexts;
 use crate::censored_uses::{Followed, Subject, Subjects};
 use crate::code_phases::Code;
-use crate::estimator::{Draw, Estimator, Mass, Study};
-use crate::interval_censoring::Spreads;
+use crate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
+use crate::interval_censoring::DistanceDistributions;
 use crate::interval_estimate::Estimate;
 use crate::run_segments::{MOST, Stretches, distances};
 
@@ -183,7 +183,7 @@ pub struct Case<'a> {
     subjects: Vec<Subject>,
     fine: Stretches,
     coarse: Stretches,
-    spreads: Spreads,
+    spreads: DistanceDistributions,
 }
 
 impl<'a> Case<'a> {
@@ -202,7 +202,15 @@ impl<'a> Case<'a> {
         let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
         subjects
             .retain(|subject| fine.of_sample.get(subject.sample as usize).is_some_and(|s| *s != usize::MAX));
-        let mut case = Self { profile, rates, granule, subjects, fine, coarse, spreads: Spreads::default() };
+        let mut case = Self {
+            profile,
+            rates,
+            granule,
+            subjects,
+            fine,
+            coarse,
+            spreads: DistanceDistributions::default(),
+        };
         case.spreads = case.study(&case.fine, case.fine.ends()).spreads();
         case.settle();
         case
@@ -246,8 +254,8 @@ impl<'a> Case<'a> {
     }
 
     /// Weight by time distance for each stretch.
-    pub fn masses(&self, estimator: Estimator) -> Vec<Mass> {
-        self.study(&self.fine, self.fine.ends()).estimate(estimator, Draw::SEEN)
+    pub fn masses(&self, estimator: Estimator) -> Vec<WeightedHistogram> {
+        self.study(&self.fine, self.fine.ends()).estimate(estimator, BootstrapReplicate::SEEN)
     }
 
     fn study(&self, stretches: &Stretches, ends: Vec<Option<f64>>) -> Study<'_> {
@@ -263,13 +271,14 @@ impl<'a> Case<'a> {
     /// The estimate with intervals from so many draws.
     pub fn estimate(&self, estimator: Estimator, replicates: usize) -> Reuse {
         let study = self.study(&self.fine, self.fine.ends());
-        let masses = study.estimate(estimator, Draw::SEEN);
+        let masses = study.estimate(estimator, BootstrapReplicate::SEEN);
         let whole = sum(&masses);
         let time = distances(&whole, 1.0);
         let in_accesses = self.rates.unit() == Unit::Accesses;
         let stack = if in_accesses { self.fine.stack_distances(&masses) } else { Distances::default() };
         let sizes = if stack.touches() > 0.0 { self.sizes(&stack) } else { Vec::new() };
-        let within = self.study(&self.fine, self.fine.trace_ends()).estimate(estimator, Draw::SEEN);
+        let within =
+            self.study(&self.fine, self.fine.trace_ends()).estimate(estimator, BootstrapReplicate::SEEN);
         let numbers = self.numbers(&whole, &stack, &sum(&within), &sizes);
         let draws = self.draws(estimator, replicates, &sizes);
         self.finish((&whole, &time, &stack), &numbers, &draws, &sizes)
@@ -313,7 +322,8 @@ impl<'a> Case<'a> {
             let blocks = number % 2 == 1;
             self.draw(&mut random, &samples, blocks, &mut weights, &mut clocks);
             let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
-            let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
+            let draw =
+                BootstrapReplicate { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
             let masses = study.estimate(estimator, draw);
             let whole = sum(&masses);
             let stack =
@@ -411,9 +421,9 @@ impl<'a> Case<'a> {
 
     fn numbers(
         &self,
-        whole: &Mass,
+        whole: &WeightedHistogram,
         stack: &Distances,
-        within: &Mass,
+        within: &WeightedHistogram,
         sizes: &[(u64, Option<u8>)],
     ) -> Numbers {
         let total = whole.total();
@@ -437,7 +447,7 @@ impl<'a> Case<'a> {
     /// in the mean: each access of such a granule stands for the time until its next one. As many
     /// as were touched in all, if all are used throughout, never more; few where far reuses are
     /// rare.
-    fn lived(&self, whole: &Mass) -> f64 {
+    fn lived(&self, whole: &WeightedHistogram) -> f64 {
         let accesses = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
         let middle = |at: usize| (scale::low(at) as f64 + scale::low(at + 1) as f64 - 1.0) / 2.0;
         let spans = whole.reused.iter().enumerate().map(|(at, weight)| weight * middle(at)).sum::<f64>();
@@ -446,7 +456,7 @@ impl<'a> Case<'a> {
 
     fn finish(
         &self,
-        (whole, time, far): (&Mass, &Distances, &Distances),
+        (whole, time, far): (&WeightedHistogram, &Distances, &Distances),
         seen: &Numbers,
         draws: &[Numbers],
         sizes: &[(u64, Option<u8>)],
@@ -577,8 +587,8 @@ fn reach(stack: &Distances) -> f64 {
     median.map_or(longest.low, |bar| bar.low) as f64 + 1.0
 }
 
-fn sum(masses: &[Mass]) -> Mass {
-    let mut whole = Mass::default();
+fn sum(masses: &[WeightedHistogram]) -> WeightedHistogram {
+    let mut whole = WeightedHistogram::default();
     masses.iter().for_each(|mass| whole.add(mass));
     whole
 }
@@ -593,7 +603,7 @@ fn add<T: Default + Clone + std::ops::AddAssign>(sums: &mut Vec<T>, index: usize
 }
 
 /// Shares of all reuses by log2 bin of their time distance.
-fn by_log2(mass: &Mass) -> Vec<f64> {
+fn by_log2(mass: &WeightedHistogram) -> Vec<f64> {
     let reused: f64 = mass.reused.iter().sum();
     let mut bins = Vec::new();
     for (at, weight) in mass.reused.iter().enumerate() {

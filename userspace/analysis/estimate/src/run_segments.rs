@@ -22,7 +22,7 @@ use locality_mrc::scale;
 
 use crate::access_rates::{Rates, Unit};
 use crate::code_phases::{Code, Regions};
-use crate::estimator::Mass;
+use crate::estimator::WeightedHistogram;
 
 /// Samples in a stretch, at least (but for runs with fewer).
 pub const FEWEST: usize = 16;
@@ -162,7 +162,7 @@ impl Stretches {
     }
 
     /// Stack distances, from the weight by time distance of each stretch.
-    pub fn stack_distances(&self, masses: &[Mass]) -> Distances {
+    pub fn stack_distances(&self, masses: &[WeightedHistogram]) -> Distances {
         let stack = |(phases, around): &(Vec<Phase>, Vec<Around>)| {
             phases::stack_distances(phases, around, Reach::All)
         };
@@ -175,7 +175,7 @@ impl Stretches {
 
     /// For each stretch the time distances, as bins of the fine scale, from which on so many
     /// granules lie between use and reuse ([`phases::fill_times`]).
-    pub fn fill_times(&self, masses: &[Mass], granules: f64) -> Vec<Vec<usize>> {
+    pub fn fill_times(&self, masses: &[WeightedHistogram], granules: f64) -> Vec<Vec<usize>> {
         let of_region = |(phases, around): (Vec<Phase>, Vec<Around>)| {
             phases::fill_times(&phases, &around, granules).into_iter().rev()
         };
@@ -184,8 +184,8 @@ impl Stretches {
 
     /// The stretches of each process and region as phases, the last first, each with what lies
     /// around it; with nothing where the process does nothing else.
-    fn phases(&self, masses: &[Mass]) -> Vec<(Vec<Phase>, Vec<Around>)> {
-        let mut whole = Mass::default();
+    fn phases(&self, masses: &[WeightedHistogram]) -> Vec<(Vec<Phase>, Vec<Around>)> {
+        let mut whole = WeightedHistogram::default();
         masses.iter().for_each(|mass| whole.add(mass));
         let all = self.all.iter().zip(masses).map(|(stretch, mass)| {
             let seen = if mass.total() > 0.0 { mass } else { &whole };
@@ -213,7 +213,7 @@ impl Stretches {
 /// A stretch and its weight by time distance, which counts `factor` times.
 struct Part<'a> {
     stretch: &'a Stretch,
-    seen: &'a Mass,
+    seen: &'a WeightedHistogram,
     factor: f64,
 }
 
@@ -226,7 +226,7 @@ impl Part<'_> {
 /// What the process does around a stretch: the part of each that lies within its time.
 fn around(stretch: &Stretch, process: &[Part<'_>]) -> Around {
     let (from, to) = stretch.span_ns;
-    let (mut mass, mut accesses) = (Mass::default(), 0.0);
+    let (mut mass, mut accesses) = (WeightedHistogram::default(), 0.0);
     for other in process {
         let (first, last) = other.stretch.span_ns;
         let both = last.min(to).saturating_sub(first.max(from)) as f64;
@@ -250,7 +250,7 @@ fn of_one_thread(profile: &Profile, samples: &[(u64, usize)]) -> bool {
 }
 
 /// Weights as a histogram, scaled.
-pub fn distances(mass: &Mass, factor: f64) -> Distances {
+pub fn distances(mass: &WeightedHistogram, factor: f64) -> Distances {
     let factor = if factor.is_finite() { factor } else { 0.0 };
     let bar = |(bin, weight): (usize, &f64)| Bar {
         low: scale::low(bin),

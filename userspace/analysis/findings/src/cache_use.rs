@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 
 use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::{ContextId, Contexts};
-use locality_estimate::estimator::{Estimator, Mass};
+use locality_estimate::estimator::{Estimator, WeightedHistogram};
 use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::reuse::{Case, normal};
 use locality_model::{AccessKind, FieldId, FrameId, ObjectId, Profile};
@@ -201,7 +201,7 @@ impl CacheUse {
             study.level(index, fills.seen(index), &draws, level)
         };
         let n = study.firsts.len() as u64;
-        let touches = study.missed * masses.iter().map(Mass::total).sum::<f64>();
+        let touches = study.missed * masses.iter().map(WeightedHistogram::total).sum::<f64>();
         let left_out = study.left_out;
         Some(Self { levels: levels.iter().enumerate().map(of_level).collect(), touches, n, left_out })
     }

@@ -36,7 +36,7 @@ mod uses;
 
 use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::{ContextId, Contexts, PlaceId};
-use locality_estimate::estimator::{Draw, Estimator, Study};
+use locality_estimate::estimator::{BootstrapReplicate, Estimator, Study};
 use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::kaplan_meier::bin;
 use locality_estimate::reuse::{Case, FIXED_SIZES};
@@ -188,7 +188,7 @@ impl Objects {
         let prepared = Study::new(&study.subjects, study.stretch_of.clone(), ends);
         let spreads = prepared.spreads();
         let prepared = prepared.spread(&spreads);
-        let misses = prepared.beyond(Draw::SEEN, &limits);
+        let misses = prepared.beyond(BootstrapReplicate::SEEN, &limits);
 
         let weights = prepared.weights(Estimator::KaplanMeier);
         let missed = study.missed(&weights, &limits);
@@ -279,7 +279,8 @@ impl ByObject {
         for number in 0..draws {
             case.draw(&mut random, &samples, number % 2 == 1, &mut weights, &mut clocks);
             let picks: Vec<f64> = weights.iter().map(|_| random.f64()).collect();
-            let draw = Draw { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
+            let draw =
+                BootstrapReplicate { weights: &weights, clocks: &clocks, picks: &picks, guess: random.f64() };
             let misses = study.beyond(draw, limits);
             let mut sums = vec![0.0; locations.rows() * levels];
             let mut totals = vec![0.0; levels];

@@ -37,7 +37,7 @@ static WAKER: AtomicI32 = AtomicI32::new(-1);
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// What comes sooner after the first signal is the same wish: `timeout(1)` signals its child and
 /// then the child's group.
-const ONE_WISH_NS: u64 = 500_000_000;
+const ONE_REQUEST_NS: u64 = 500_000_000;
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ extern "C" fn on_signal(signal: i32, about: *const libc::siginfo_t, _: *const li
     if is_first {
         FIRST_NS.store(now, SeqCst);
     }
-    let is_again = !is_first && now.saturating_sub(FIRST_NS.load(SeqCst)) >= ONE_WISH_NS;
+    let is_again = !is_first && now.saturating_sub(FIRST_NS.load(SeqCst)) >= ONE_REQUEST_NS;
     if command > 0 && code != libc::SI_KERNEL {
         // SAFETY: a system call with plain arguments, allowed in a handler.
         unsafe { libc::kill(command, signal) };

@@ -15,7 +15,7 @@ use super::{
     event_loop::Capture,
     events::{Event, add},
     exclusions::ANCESTOR,
-    tracees::{Again, Thread},
+    tracees::{SecondSample, Thread},
 };
 use locality_kernel::{
     proc, ptrace,
@@ -58,7 +58,7 @@ impl Capture {
         loop {
             let mut news = 0;
             for tid in proc::threads(pid)? {
-                if self.members.threads.get(&tid).is_some_and(|thread| thread.settling_since_ns.is_none()) {
+                if self.tracees.threads.get(&tid).is_some_and(|thread| thread.settling_since_ns.is_none()) {
                     continue;
                 }
                 news += 1;
@@ -70,7 +70,7 @@ impl Capture {
                 held += usize::from(matches!(holding, Holding::Held));
                 self.adopt(pid, tid, holding);
             }
-            if let Some(process) = self.members.processes.get_mut(&pid) {
+            if let Some(process) = self.tracees.processes.get_mut(&pid) {
                 process.unfit.clone_from(&unfit);
             }
             if news == 0 {
@@ -82,7 +82,7 @@ impl Capture {
     /// Why a process is none of the targets, if so.
     fn why_spared(&self, pid: u32) -> Option<&'static str> {
         // What was met before was asked before.
-        let is_new = !self.settings.named && !self.members.processes.contains_key(&pid);
+        let is_new = !self.settings.named && !self.tracees.processes.contains_key(&pid);
         self.settings.spared.why(pid).filter(|_| is_new)
     }
 
@@ -119,11 +119,11 @@ impl Capture {
     /// Takes a thread into the books, or changes how a thread that is there is held.
     pub(super) fn adopt(&mut self, tgid: u32, tid: u32, holding: Holding) {
         if let Some(heap) = &self.settings.heap
-            && !self.members.processes.contains_key(&tgid)
+            && !self.tracees.processes.contains_key(&tgid)
         {
             heap.started(tgid);
         }
-        let new = self.members.add(tgid, tid, (self.settings.policy, self.settings.registers));
+        let new = self.tracees.add(tgid, tid, (self.settings.policy, self.settings.registers));
         self.had_targets = true;
         self.outrank(tid);
         self.heartbeat.watch_over(tgid);
@@ -142,13 +142,13 @@ impl Capture {
                 None
             }
         };
-        if let Some(thread) = self.members.threads.get_mut(&tid) {
+        if let Some(thread) = self.tracees.threads.get_mut(&tid) {
             thread.settling_since_ns = settling_since_ns;
         }
         match (new, not_held) {
             (true, not_held) => {
                 let name = proc::status(tid).map(|status| status.name).unwrap_or_default();
-                self.tell(Event::ThreadStarted {
+                self.send(Event::ThreadStarted {
                     pid: tgid,
                     tid,
                     name,
@@ -156,7 +156,7 @@ impl Capture {
                     time_ns: sys::monotonic_ns(),
                 });
             }
-            (false, Some(reason)) => self.tell(Event::ThreadReleased { tid, reason }),
+            (false, Some(reason)) => self.send(Event::ThreadReleased { tid, reason }),
             (false, None) => {}
         }
     }
@@ -174,7 +174,7 @@ impl Capture {
     /// The same for those that became so since.
     pub(super) fn outrank_all(&mut self, now_ns: u64) {
         let is_awake = |thread: &Thread| now_ns.saturating_sub(thread.last_seen_ns) < 1_000_000_000;
-        let awake = self.members.threads.iter().filter(|(_, thread)| is_awake(thread));
+        let awake = self.tracees.threads.iter().filter(|(_, thread)| is_awake(thread));
         let awake: Vec<u32> = awake.map(|(tid, _)| *tid).collect();
         awake.into_iter().for_each(|tid| self.outrank(tid));
     }
@@ -194,14 +194,14 @@ impl Capture {
     /// Tells the kernel side that a seized thread may be stopped.
     fn announce_held(&mut self, tid: u32) -> anyhow::Result<()> {
         self.kernel.hold(tid, proc::start_ticks(tid)?)?;
-        if let Some(thread) = self.members.threads.get_mut(&tid) {
-            (thread.held, thread.announces_births) = (true, true);
+        if let Some(thread) = self.tracees.threads.get_mut(&tid) {
+            (thread.held, thread.announces_clones) = (true, true);
         }
         Ok(())
     }
 
     fn settled(&mut self, tid: u32) {
-        if let Some(thread) = self.members.threads.get_mut(&tid) {
+        if let Some(thread) = self.tracees.threads.get_mut(&tid) {
             thread.settling_since_ns = None;
         }
     }
@@ -210,7 +210,7 @@ impl Capture {
     /// now and was not.
     pub(super) fn seize_if_settled(&mut self, record: &SampleRecord) -> bool {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
-        let Some(thread) = self.members.threads.get(&tid) else { return false };
+        let Some(thread) = self.tracees.threads.get(&tid) else { return false };
         let has_worked = || sys::process_cpu_ns(tgid).is_ok_and(|used_ns| used_ns > SETTLE_CPU_NS);
         let is_settled = |since_ns| {
             let age_ns = record.header.time_ns.saturating_sub(since_ns);
@@ -223,7 +223,7 @@ impl Capture {
         if let Err(error) = self.attach(tgid) {
             tracing::debug!("process {tgid} not seized: {error}");
         }
-        self.members.threads.get(&tid).is_some_and(|thread| thread.held)
+        self.tracees.threads.get(&tid).is_some_and(|thread| thread.held)
     }
 
     /// The sample at which a thread was seized came too early for a stop: another follows it at
@@ -237,13 +237,13 @@ impl Capture {
             clock.enable()?;
             Ok(clock)
         });
-        match (clock, self.members.threads.get_mut(&tid)) {
-            (Ok(clock), Some(thread)) => thread.again = Some(Again { clock, first }),
+        match (clock, self.tracees.threads.get_mut(&tid)) {
+            (Ok(clock), Some(thread)) => thread.again = Some(SecondSample { clock, first }),
             (clock, _) => {
                 if let Err(error) = clock {
                     tracing::debug!("thread {tid} not sampled again: {error:#}");
                 }
-                self.tell_unheld_sample(*first, "not held yet");
+                self.send_unseized_sample(*first, "not held yet");
             }
         }
     }
@@ -254,7 +254,7 @@ impl Capture {
         if record.address != 0 || record.period != AGAIN_NS {
             return true;
         }
-        let thread = self.members.threads.get_mut(&record.header.tid);
+        let thread = self.tracees.threads.get_mut(&record.header.tid);
         let first = thread.and_then(|thread| thread.again.take());
         let count = if first.is_some() { &self.costs.replaced_samples } else { &self.costs.surplus_samples };
         add(count, 1);
@@ -263,29 +263,29 @@ impl Capture {
 
     /// No second samples from now on.
     pub(super) fn flush_again(&mut self) {
-        let threads: Vec<u32> = self.members.threads.keys().copied().collect();
+        let threads: Vec<u32> = self.tracees.threads.keys().copied().collect();
         threads.into_iter().for_each(|tid| self.give_up_again(tid));
     }
 
     /// It will not come any more.
     pub(super) fn give_up_again(&mut self, tid: u32) {
-        let again = self.members.threads.get_mut(&tid).and_then(|thread| thread.again.take());
+        let again = self.tracees.threads.get_mut(&tid).and_then(|thread| thread.again.take());
         if let Some(again) = again {
-            self.tell_unheld_sample(*again.first, "not held yet");
+            self.send_unseized_sample(*again.first, "not held yet");
         }
     }
 
     /// Takes in a thread that ptrace did not announce: of a process that is not held, or in a traced cgroup.
     pub(super) fn meet(&mut self, tgid: u32, tid: u32) {
-        let is_known = self.members.threads.contains_key(&tid);
+        let is_known = self.tracees.threads.contains_key(&tid);
         if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
             return;
         }
-        let newborn = self.unmet.get(tid);
-        let is_newborn = newborn.is_some() && !self.members.processes.contains_key(&tgid);
-        let holding = match self.members.processes.get(&tgid) {
+        let newborn = self.pending.get(tid);
+        let is_newborn = newborn.is_some() && !self.tracees.processes.contains_key(&tgid);
+        let holding = match self.tracees.processes.get(&tgid) {
             Some(process) => {
-                let siblings = process.threads.iter().filter_map(|tid| self.members.threads.get(tid));
+                let siblings = process.threads.iter().filter_map(|tid| self.tracees.threads.get(tid));
                 // A sibling that rests for a while says nothing of this one.
                 let now_ns = sys::monotonic_ns();
                 let settling = siblings.filter_map(|thread| thread.settling_since_ns);
@@ -301,10 +301,10 @@ impl Capture {
         };
         if let Some(holding) = holding {
             // A newborn that ended just now stays there, and its end is counted.
-            self.unmet.remove(tid);
+            self.pending.remove(tid);
             self.adopt(tgid, tid, holding);
         }
-        if let Some(process) = self.members.processes.get_mut(&tgid).filter(|_| is_newborn) {
+        if let Some(process) = self.tracees.processes.get_mut(&tgid).filter(|_| is_newborn) {
             process.is_newborn = true;
         }
     }
@@ -313,7 +313,7 @@ impl Capture {
     /// for its end stands behind its birth there.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
-        if !self.members.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
+        if !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
             self.adopt(tgid, tid, self.later());
         }
     }
@@ -326,11 +326,11 @@ impl Capture {
         }
         self.end_process_watches(tgid);
         self.forget_windows(tgid);
-        if !self.members.threads.contains_key(&tgid) {
+        if !self.tracees.threads.contains_key(&tgid) {
             // The leader had ended; the process lives on.
             self.adopt(tgid, tgid, self.later());
         }
-        let threads = self.members.processes.get(&tgid).map(|process| process.threads.clone());
+        let threads = self.tracees.processes.get(&tgid).map(|process| process.threads.clone());
         // The leader is what goes on, whichever thread made the call; its process stays a target.
         for other in threads.into_iter().flatten().filter(|other| *other != tgid) {
             self.forget_thread(other);
@@ -340,10 +340,10 @@ impl Capture {
         if let Err(error) = self.kernel.add_target(tgid) {
             tracing::debug!("process {tgid} not measured after exec: {error:#}");
         }
-        if let Some(thread) = self.members.threads.get_mut(&tgid) {
-            (thread.held, thread.announces_births) = (false, false);
+        if let Some(thread) = self.tracees.threads.get_mut(&tgid) {
+            (thread.held, thread.announces_clones) = (false, false);
         }
-        self.tell(Event::Exec { pid: tgid });
+        self.send(Event::Exec { pid: tgid });
         self.adopt(tgid, tgid, self.later());
     }
 
@@ -356,13 +356,13 @@ impl Capture {
 
     /// Takes threads that nobody reports the end of out of the books: a full ring may have lost it.
     pub(super) fn forget_the_dead(&mut self) {
-        let unheld = self.members.threads.iter().filter(|(_, thread)| !thread.held);
+        let unheld = self.tracees.threads.iter().filter(|(_, thread)| !thread.held);
         let dead: Vec<u32> = unheld.map(|(tid, _)| *tid).filter(|tid| !proc::exists(*tid)).collect();
         for tid in &dead {
             self.forget_thread(*tid);
         }
         if !dead.is_empty() {
-            self.tell_if_alone();
+            self.send_if_alone();
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct Place {
 struct Choice {
     /// Where it may run.
     allowed: sys::Processors,
-    lifter: Lifter,
+    booster: PriorityBooster,
 }
 
 /// Where the newest sample came from, and how many in a row.
@@ -83,7 +83,7 @@ impl Place {
     pub fn of_this_thread() -> Self {
         let choice = sys::Processors::of_this_thread().and_then(|allowed| match allowed.count() {
             0 | 1 => Err(io::ErrorKind::Unsupported.into()),
-            _ => Ok(Choice { allowed: allowed.clone(), lifter: Lifter::start(allowed)? }),
+            _ => Ok(Choice { allowed: allowed.clone(), booster: PriorityBooster::start(allowed)? }),
         });
         let choice = choice.inspect_err(|error| tracing::debug!("waits anywhere: {error}")).ok();
         Self { choice, is_urgent: true, ..Self::default() }
@@ -91,7 +91,7 @@ impl Place {
 
     /// Before the thread sleeps: has it wake where the next stop is expected. Returns how long it may sleep.
     pub fn settle(&mut self) -> Duration {
-        let Some(choice) = self.choice.as_ref().filter(|choice| choice.lifter.is_there()) else {
+        let Some(choice) = self.choice.as_ref().filter(|choice| choice.booster.is_there()) else {
             return TURN;
         };
         let is_expected = |newest: &Newest| {
@@ -102,7 +102,7 @@ impl Place {
         let is_due = || self.told.is_none_or(|told| told.elapsed() > NEWEST);
         // A window that pinned the thread meanwhile puts it back where it was.
         if wanted != self.is || (wanted == Waits::Anywhere && is_due()) {
-            choice.lifter.settle(&choice.allowed, wanted);
+            choice.booster.settle(&choice.allowed, wanted);
             self.is = wanted;
             self.told = Some(Instant::now());
         }
@@ -115,8 +115,8 @@ impl Place {
     }
 
     /// The lifter's thread, 0 where there is none.
-    pub fn lifter(&self) -> u32 {
-        self.choice.as_ref().map_or(0, |choice| choice.lifter.thread())
+    pub fn booster(&self) -> u32 {
+        self.choice.as_ref().map_or(0, |choice| choice.booster.thread())
     }
 
     /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we
@@ -135,7 +135,7 @@ impl Place {
             _ => 1,
         };
         self.newest = Some(Newest { cpu, times, at: Instant::now() });
-        let choice = self.choice.as_ref().filter(|choice| choice.lifter.is_there());
+        let choice = self.choice.as_ref().filter(|choice| choice.booster.is_there());
         let (true, Some(choice)) = (self.is == Waits::Beside(cpu), choice) else { return resume() };
         if sys::this_processor() != cpu {
             // Something else had set where we run, at the same time.
@@ -143,9 +143,9 @@ impl Place {
             resume();
         } else if may_wait() {
             self.is = Waits::Lifted;
-            choice.lifter.step_down(&choice.allowed);
+            choice.booster.step_down(&choice.allowed);
             resume();
-            choice.lifter.wait();
+            choice.booster.wait();
         } else {
             resume();
         }
@@ -154,7 +154,7 @@ impl Place {
 
 /// A thread that puts the capture thread where it cannot go by itself.
 #[derive(Debug)]
-struct Lifter(Arc<Shared>);
+struct PriorityBooster(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -162,7 +162,7 @@ struct Shared {
     /// Where the capture thread may run.
     allowed: sys::Processors,
     /// The lifter's own number, once it has the right to what it does.
-    lifter: AtomicU32,
+    booster: AtomicU32,
     calls: sys::Waker,
     /// What to do, the newest: one of the constants below, or [`SETTLE`] and a processor.
     order: AtomicU32,
@@ -173,17 +173,17 @@ struct Shared {
 }
 
 const NOTHING: u32 = 0;
-const LIFT: u32 = 1;
+const BOOST: u32 = 1;
 const END: u32 = 2;
 const ANYWHERE: u32 = 3;
 const SETTLE: u32 = 1 << 31;
 
-impl Lifter {
+impl PriorityBooster {
     fn start(allowed: sys::Processors) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             capture: (sys::this_thread(), thread::current()),
             allowed,
-            lifter: AtomicU32::new(0),
+            booster: AtomicU32::new(0),
             calls: sys::Waker::blocking()?,
             order: AtomicU32::new(NOTHING),
             is_awaited: AtomicBool::new(false),
@@ -196,7 +196,7 @@ impl Lifter {
 
     /// Its thread, 0 where there is none.
     fn thread(&self) -> u32 {
-        self.0.lifter.load(Ordering::Acquire)
+        self.0.booster.load(Ordering::Acquire)
     }
 
     fn is_there(&self) -> bool {
@@ -222,7 +222,7 @@ impl Lifter {
     /// so that it need not move the traced thread.
     fn step_down(&self, allowed: &sys::Processors) {
         self.0.is_awaited.store(true, Ordering::Release);
-        self.order(LIFT);
+        self.order(BOOST);
         if let Err(error) = allowed.assign(0).and_then(|()| sys::make_thread_idle()) {
             tracing::debug!("priority kept: {error}");
             self.0.has_stayed.store(true, Ordering::Release);
@@ -237,7 +237,7 @@ impl Lifter {
     }
 }
 
-impl Drop for Lifter {
+impl Drop for PriorityBooster {
     fn drop(&mut self) {
         self.order(END);
     }
@@ -247,7 +247,7 @@ impl Shared {
     fn serve(&self) {
         // Not everybody who may lower a priority may raise it again.
         match sys::make_thread_idle().and_then(|()| sys::make_thread_urgent()) {
-            Ok(()) => self.lifter.store(sys::this_thread(), Ordering::Release),
+            Ok(()) => self.booster.store(sys::this_thread(), Ordering::Release),
             Err(error) => return tracing::debug!("no lifter: {error}"),
         }
         loop {
@@ -255,8 +255,8 @@ impl Shared {
             let there = match self.order.swap(NOTHING, Ordering::AcqRel) {
                 NOTHING => continue,
                 END => return,
-                LIFT => {
-                    self.lift();
+                BOOST => {
+                    self.boost();
                     continue;
                 }
                 ANYWHERE => Ok(self.allowed.clone()),
@@ -267,7 +267,7 @@ impl Shared {
         }
     }
 
-    fn lift(&self) {
+    fn boost(&self) {
         let called = Instant::now();
         // The kernel knows it, even where the thread was put aside at that moment.
         while !sys::is_idle(self.capture.0) && !self.has_stayed.swap(false, Ordering::AcqRel) {
@@ -282,7 +282,7 @@ impl Shared {
         if lifted.is_err() {
             // The right to it is gone: an ordinary thread like others from now on, which steps down no more.
             let _ = sys::make_ordinary(self.capture.0);
-            self.lifter.store(0, Ordering::Release);
+            self.booster.store(0, Ordering::Release);
         }
         self.is_awaited.store(false, Ordering::Release);
         self.capture.1.unpark();
@@ -325,9 +325,9 @@ mod tests {
                 return;
             }
             let choice = place.choice.as_ref().unwrap();
-            let (allowed, shared) = (choice.allowed.clone(), Arc::clone(&choice.lifter.0));
+            let (allowed, shared) = (choice.allowed.clone(), Arc::clone(&choice.booster.0));
             let cpu = sys::this_processor();
-            assert!(until(|| shared.lifter.load(Ordering::Acquire) != 0));
+            assert!(until(|| shared.booster.load(Ordering::Acquire) != 0));
             assert_eq!(place.settle(), TURN);
             place.hand_back(cpu, true, || true, || {});
             assert_eq!((place.is, place.settle()), (Waits::Anywhere, TURN_BESIDE));

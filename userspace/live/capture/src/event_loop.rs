@@ -17,11 +17,11 @@ use super::{
     code_tables::SharedCode,
     cpu_affinity::Place,
     events::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
-    exclusions::Spared,
-    pending_tracees::{Unmet, YOUTH},
+    exclusions::Exclusions,
+    pending_tracees::{PendingTracees, YOUTH},
     string_op_cost::Strings,
-    tracees::Members,
-    trap_cost::Gauge,
+    tracees::Tracees,
+    trap_cost::TrapCost,
     watchpoints::{Watch, Watches},
     windows::{Wanted, Windows},
 };
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Longest time that a thread may be stopped for arming.
     pub max_stop_ns: u64,
     /// Who is never traced.
-    pub spared: Spared,
+    pub spared: Exclusions,
     /// Whether processes were named, or commands: then others are not met.
     pub named: bool,
     /// Debug registers of each thread that watches may take.
@@ -127,7 +127,7 @@ pub struct Capture {
     pub(super) kernel: Object,
     ring: Ring,
     pub(super) settings: Settings,
-    pub(super) members: Members,
+    pub(super) tracees: Tracees,
     pub(super) watches: Watches,
     pub(super) places: Places,
     pub(super) costs: Arc<Costs>,
@@ -142,7 +142,7 @@ pub struct Capture {
     /// Set once a target was there, so that "none left" means something.
     pub(super) had_targets: bool,
     pub(super) programs: TouchProgram,
-    pub(super) gauge: Gauge,
+    pub(super) trap_cost: TrapCost,
     pub(super) place: Place,
     pub(super) strings: Strings,
     /// The window process that has its priority.
@@ -155,7 +155,7 @@ pub struct Capture {
     /// How many CPUs there are.
     pub(super) processors: usize,
     /// Who was born lately.
-    pub(super) unmet: Unmet,
+    pub(super) pending: PendingTracees,
     /// Processes that ended, which the controller has not heard of.
     pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
@@ -166,7 +166,7 @@ pub struct Capture {
 
 impl std::fmt::Debug for Capture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Capture").field("members", &self.members).finish_non_exhaustive()
+        f.debug_struct("Capture").field("members", &self.tracees).finish_non_exhaustive()
     }
 }
 
@@ -193,7 +193,7 @@ impl Capture {
         events: async_mpsc::Sender<Event>,
     ) -> Result<Self> {
         if let (Some(windows), Some(heap)) = (&mut windows, &settings.heap) {
-            windows.heed(Arc::clone(heap.probed()));
+            windows.subscribe(Arc::clone(heap.probed()));
         }
         let strings = Strings::new(settings.budget, settings.string_lost);
         let before = kernel.counters()?;
@@ -203,7 +203,7 @@ impl Capture {
             ring,
             places: Places::new(settings.counting),
             settings,
-            members: Members::default(),
+            tracees: Tracees::default(),
             watches: Watches::default(),
             costs,
             events,
@@ -214,12 +214,12 @@ impl Capture {
             launched: None,
             had_targets: false,
             programs,
-            gauge: Gauge::default(),
+            trap_cost: TrapCost::default(),
             place: Place::default(),
             strings,
             woken_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            unmet: Unmet::default(),
+            pending: PendingTracees::default(),
             silent_turns: 0,
             urgent_window: 0,
             restored_ns: 0,
@@ -242,7 +242,7 @@ impl Capture {
             if let Err(error) = self.kernel.beat(0) {
                 tracing::debug!("stops are not forbidden: {error:#}");
             }
-            self.tell(Event::Unguarded);
+            self.send(Event::Unguarded);
         }
     }
 
@@ -268,7 +268,7 @@ impl Capture {
                     Err(error) => tracing::debug!("capture thread runs at ordinary priority: {error}"),
                 }
                 if let Err(error) = self.run(&poll, &signals, &thread_waker, &commands) {
-                    self.tell(Event::Failed(format!("{error:#}")));
+                    self.send(Event::Failed(format!("{error:#}")));
                 }
                 // It is of this thread, and started again in another.
                 self.place = Place::default();
@@ -285,7 +285,7 @@ impl Capture {
         }
         self.restored_ns = now_ns;
         self.read_counters();
-        for process in self.members.processes.values_mut() {
+        for process in self.tracees.processes.values_mut() {
             process.arbiter.restore();
         }
         self.forget_the_dead();
@@ -322,7 +322,7 @@ impl Capture {
             let now = sys::monotonic_ns();
             self.heartbeat.beat(now);
             let window_process = self.windows.as_ref().map_or(0, Windows::pid);
-            self.heartbeat.waits_for([self.place.lifter(), window_process]);
+            self.heartbeat.waits_for([self.place.booster(), window_process]);
             self.raise_window(window_process);
             // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread
             // is stopped.
@@ -339,16 +339,16 @@ impl Capture {
             self.restore_registers(now);
             if let Some(windows) = &mut self.windows {
                 windows.revive();
-                windows.hear(now);
+                windows.receive(now);
             } else if let Some(probed) = self.settings.heap.as_ref().map(Heap::probed)
                 && let Some(version) = probed.news()
             {
                 probed.heard(version);
             }
-            self.tell_unheard();
-            let sleep = self.tend_strings();
+            self.send_overdue();
+            let sleep = self.update_string_cost();
             let longest = self.place.settle();
-            let longest = if self.unmet.is_empty() { longest } else { longest.min(YOUTH) };
+            let longest = if self.pending.is_empty() { longest } else { longest.min(YOUTH) };
             poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
             signals.clear();
             // Nothing had been reported when it began to wait.
@@ -390,7 +390,7 @@ impl Capture {
 
     /// Tells the controller; counts what it was too slow for. What it must hear is told later
     /// rather than never.
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) {
         match self.events.try_send(event) {
             Ok(()) => {}
             Err(async_mpsc::error::TrySendError::Full(event)) if event.is_essential() => {
@@ -403,17 +403,17 @@ impl Capture {
         }
     }
 
-    fn tell_unheard(&self) {
+    fn send_overdue(&self) {
         for event in self.unheard.take() {
-            self.tell(event);
+            self.send(event);
         }
     }
 
     /// Takes a watch out of every book and reports how it ended.
     pub(super) fn end_watch(&mut self, mut watch: Watch, p_survive: f64, ended_ns: u64, outcome: EndOutcome) {
         self.disarm(&mut watch, ended_ns);
-        if watch.is_gauge {
-            self.tell(Event::Gauged(watch.tgid, watch.address));
+        if watch.measures_trap {
+            self.send(Event::TrapCostMeasured(watch.tgid, watch.address));
             return;
         }
         // It was waiting for touches behind its reuse only.
@@ -422,7 +422,7 @@ impl Capture {
             None => (ended_ns, outcome),
         };
         if watch.follows.is_none() {
-            self.gauge.note_end(match &outcome {
+            self.trap_cost.note_end(match &outcome {
                 EndOutcome::Reused(reuse) => Some(reuse.distance.ns),
                 _ => None,
             });
@@ -447,14 +447,14 @@ impl Capture {
             threads_alive: watch.threads_alive,
             outcome,
         };
-        self.tell(Event::WatchEnded(Box::new(end)));
+        self.send(Event::WatchEnded(Box::new(end)));
     }
 
     /// Frees a watch' register; a trap may have done so at `ended_ns`.
     pub(super) fn disarm(&mut self, watch: &mut Watch, ended_ns: u64) {
         watch.disarm();
         self.kernel.remove_watch(&watch.key());
-        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+        if let Some(process) = self.tracees.processes.get_mut(&watch.tgid) {
             process.watched.remove(&watch.address);
             if process.watched.is_empty() {
                 self.note_disarmed(watch.tgid, ended_ns);
@@ -464,7 +464,7 @@ impl Capture {
 
     /// Ends all watches of a process that is gone or runs another program.
     pub(super) fn end_process_watches(&mut self, tgid: u32) {
-        let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+        let Some(process) = self.tracees.processes.get_mut(&tgid) else { return };
         let now = sys::monotonic_ns();
         for ended in process.arbiter.drain() {
             if let Some(watch) = self.watches.remove(ended.id.0) {
@@ -485,14 +485,14 @@ impl Capture {
         while let Ok(Some((tid, status))) = ptrace::next_status() {
             self.on_status(tid, status);
         }
-        let tgids: Vec<u32> = self.members.processes.keys().copied().collect();
+        let tgids: Vec<u32> = self.tracees.processes.keys().copied().collect();
         let now = sys::monotonic_ns();
         for watch in self.watches.iter_mut() {
             watch.disarm();
         }
         self.drain_ring(usize::MAX);
         for tgid in tgids {
-            let Some(process) = self.members.processes.get_mut(&tgid) else { continue };
+            let Some(process) = self.tracees.processes.get_mut(&tgid) else { continue };
             for ended in process.arbiter.drain() {
                 if let Some(watch) = self.watches.remove(ended.id.0) {
                     self.end_watch(watch, ended.p_survive, now, EndOutcome::StillArmed);
@@ -503,14 +503,14 @@ impl Capture {
         self.flush_awaited();
         locality_kernel::lock::lock(&self.costs.ended).append(&mut self.ended);
         // The kernel lets the threads go when this one ends.
-        let tids: Vec<u32> = self.members.threads.keys().copied().collect();
+        let tids: Vec<u32> = self.tracees.threads.keys().copied().collect();
         for tid in tids {
             self.kernel.unhold(tid);
-            if let Some(place) = self.members.threads.get(&tid).and_then(|thread| thread.counted) {
+            if let Some(place) = self.tracees.threads.get(&tid).and_then(|thread| thread.counted) {
                 self.places.end(&mut self.kernel, tid, place);
             }
         }
-        self.members = Members::default();
+        self.tracees = Tracees::default();
         self.end_strings();
     }
 

@@ -59,7 +59,7 @@ pub enum Event {
     /// A watch ended.
     WatchEnded(Box<WatchEnd>),
     /// A watch of a process ended that told what traps cost: its word.
-    Gauged(u32, u64),
+    TrapCostMeasured(u32, u64),
     /// The launched command ended with this wait status.
     CommandEnded(i32),
     /// No target is left.
@@ -240,11 +240,11 @@ pub struct Costs {
     /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
     pub stray_traps: AtomicU64,
     /// Readings of what a trap costs.
-    pub gauges: AtomicU64,
-    /// How far they lay from what was believed (`Gauge::scatter_ns`); 0: not known.
-    pub gauge_scatter_ns: AtomicU64,
+    pub trap_measurements: AtomicU64,
+    /// How far they lay from what was believed (`TrapCost::scatter_ns`); 0: not known.
+    pub trap_scatter_ns: AtomicU64,
     /// Stops at births of threads and processes.
-    pub birth_stops: AtomicU64,
+    pub clone_stops: AtomicU64,
     /// Newborn threads and processes that ended before they were met.
     pub brief: AtomicU64,
     /// Stops whose instruction was not the sampled one.
@@ -284,7 +284,7 @@ pub struct Costs {
     /// Windows not taken because the thread's vector registers could not be read.
     pub windows_unread: AtomicU64,
     /// Windows not taken because the mappings of the process are not known.
-    pub windows_unmet: AtomicU64,
+    pub windows_without_mappings: AtomicU64,
     /// CPU time of the process that executes windows and of the watchdog.
     pub helpers_cpu_ns: AtomicU64,
     /// Readings of meters.

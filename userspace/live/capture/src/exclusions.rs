@@ -24,13 +24,13 @@ pub const ANCESTOR: &str = "it started this tool, or one that did";
 
 /// Processes that are not traced, or not stopped.
 #[derive(Debug, Clone, Default)]
-pub struct Spared {
+pub struct Exclusions {
     own: u32,
     /// Ancestors by process id, with their starts since boot.
     ancestors: HashMap<u32, u64>,
 }
 
-impl Spared {
+impl Exclusions {
     /// Those of the calling process.
     pub fn of_this_process() -> Self {
         let own = std::process::id();
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn we_our_helpers_and_whoever_started_us_are_spared() {
-        let spared = Spared::of_this_process();
+        let spared = Exclusions::of_this_process();
         assert_eq!(spared.why(std::process::id()), Some("it is part of this tool"));
         // SAFETY: the child waits for its end, by system calls alone.
         let helper = match unsafe { libc::fork() } {
@@ -143,13 +143,13 @@ mod tests {
         let mut shell = std::process::Command::new("sh");
         let shell = shell.args(["-c", "sleep 100 >/dev/null 2>&1 & echo $!"]).output().unwrap();
         let pid: u32 = String::from_utf8(shell.stdout).unwrap().trim().parse().unwrap();
-        let spared = Spared::of_this_process();
+        let spared = Exclusions::of_this_process();
         let why = spared.why(pid);
         // SAFETY: a system call with plain arguments; the process was started above.
         unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         assert_eq!(why, None);
         // The number of an ancestor that another process has now.
-        let recycled = Spared { ancestors: HashMap::from([(std::process::id(), 0)]), own: 0 };
+        let recycled = Exclusions { ancestors: HashMap::from([(std::process::id(), 0)]), own: 0 };
         assert!(!recycled.is_ancestor(std::process::id()));
     }
 }

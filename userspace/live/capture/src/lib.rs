@@ -2,11 +2,12 @@
 //!
 //! One OS thread holds the ptrace relation, drains the ring, drives the arbiter and arms
 //! watchpoints, so that a stop needs no hand-over. It never touches memory that can block, never
-//! symbolises, and tells everything else to the controller through a channel. Its files: `event_loop`
-//! the loop, `attach` who is seized, `ptrace_stops` what ptrace reports, `ring_events` what the ring reports,
-//! `windows` shadow windows, `window_sampling` uses drawn in them, `watchpoints` armed watchpoints, `trap_cost`
-//! what traps cost now, `watchdog` the watchdog, `tracees` who is traced, `pending_tracees` who is too young,
-//! `cpu_affinity` where the thread waits, `events` what it tells.
+//! symbolises, and tells everything else to the controller through a channel. Its files:
+//! `event_loop` the loop, `attach` who is seized, `ptrace_stops` what ptrace reports, `ring_events`
+//! what the ring reports, `windows` shadow windows, `window_sampling` uses drawn in them,
+//! `watchpoints` armed watchpoints, `trap_cost` what traps cost now, `watchdog` the watchdog,
+//! `tracees` who is traced, `pending_tracees` who is too young, `cpu_affinity` where the thread
+//! waits, `events` what it tells.
 
 pub mod access;
 mod access_counters;

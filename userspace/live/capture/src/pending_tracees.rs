@@ -29,7 +29,7 @@ pub struct Newborn {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Unmet {
+pub struct PendingTracees {
     by_tid: HashMap<u32, Newborn>,
     /// In order of birth; some are gone or younger by now.
     waiting: VecDeque<(u64, u32)>,
@@ -37,7 +37,7 @@ pub struct Unmet {
     of_process: HashMap<u32, u32>,
 }
 
-impl Unmet {
+impl PendingTracees {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.by_tid.is_empty()
@@ -105,13 +105,13 @@ impl Capture {
             // What it allocates first is to be followed, too.
             Some(heap) if tgid != record.header.tgid => {
                 self.meet_newborn(tgid, tid);
-                if let Some(process) = self.members.processes.get_mut(&tgid) {
+                if let Some(process) = self.tracees.processes.get_mut(&tgid) {
                     process.is_newborn = true;
                 }
                 heap.forked(record.header.tgid, tgid, born_ns);
             }
-            _ if self.members.threads.contains_key(&tid) => {}
-            _ => self.unmet.add(tid, Newborn { tgid, born_ns }),
+            _ if self.tracees.threads.contains_key(&tid) => {}
+            _ => self.pending.add(tid, Newborn { tgid, born_ns }),
         }
     }
 
@@ -119,22 +119,22 @@ impl Capture {
     pub(super) fn meet_survivors(&mut self) {
         let now = sys::monotonic_ns();
         for _ in 0..MOST {
-            let Some(tid) = self.unmet.next(now) else { return };
-            if let Some(Newborn { tgid, .. }) = self.unmet.get(tid).filter(|_| proc::exists(tid)) {
+            let Some(tid) = self.pending.next(now) else { return };
+            if let Some(Newborn { tgid, .. }) = self.pending.get(tid).filter(|_| proc::exists(tid)) {
                 self.meet(tgid, tid);
             }
             // A full ring may have lost its end.
             if self.end_newborn(tid, 0) {
-                self.tell_if_alone();
+                self.send_if_alone();
             }
         }
     }
 
     /// The end of one that nobody has met; false if it is none.
     pub(super) fn end_newborn(&mut self, tid: u32, cpu_ns: u64) -> bool {
-        let Some((Newborn { tgid, .. }, is_last)) = self.unmet.remove(tid) else { return false };
+        let Some((Newborn { tgid, .. }, is_last)) = self.pending.remove(tid) else { return false };
         add(&self.costs.brief, 1);
-        if is_last && self.members.is_empty(tgid) {
+        if is_last && self.tracees.is_empty(tgid) {
             self.end_process(tgid, cpu_ns);
         }
         true
@@ -147,20 +147,21 @@ mod tests {
 
     #[test]
     fn those_who_live_are_met_in_order_and_once() {
-        let mut unmet = Unmet::default();
+        let mut pending = PendingTracees::default();
         for (tid, tgid) in [(11, 10), (12, 10), (20, 20), (30, 30)] {
-            unmet.add(tid, Newborn { tgid, born_ns: u64::from(tid) });
+            pending.add(tid, Newborn { tgid, born_ns: u64::from(tid) });
         }
-        assert_eq!(unmet.next(AGE_NS + 10), None);
-        assert_eq!(unmet.remove(12), Some((Newborn { tgid: 10, born_ns: 12 }, false)), "it has ended");
-        assert!(unmet.renew(20, 1_000) && !unmet.renew(21, 1_000));
-        assert_eq!([0; 3].map(|_| unmet.next(AGE_NS + 100)), [Some(11), Some(30), None]);
-        assert_eq!(unmet.next(AGE_NS + 1_000), Some(20));
+        assert_eq!(pending.next(AGE_NS + 10), None);
+        assert_eq!(pending.remove(12), Some((Newborn { tgid: 10, born_ns: 12 }, false)), "it has ended");
+        assert!(pending.renew(20, 1_000) && !pending.renew(21, 1_000));
+        assert_eq!([0; 3].map(|_| pending.next(AGE_NS + 100)), [Some(11), Some(30), None]);
+        assert_eq!(pending.next(AGE_NS + 1_000), Some(20));
         // Another with the number of one whose end was lost.
-        unmet.add(11, Newborn { tgid: 40, born_ns: 9_000 });
-        assert_eq!(unmet.next(AGE_NS + 9_000), Some(11));
-        let gone = [11, 20, 30, 11].map(|tid| unmet.remove(tid).map(|(newborn, last)| (newborn.tgid, last)));
+        pending.add(11, Newborn { tgid: 40, born_ns: 9_000 });
+        assert_eq!(pending.next(AGE_NS + 9_000), Some(11));
+        let gone =
+            [11, 20, 30, 11].map(|tid| pending.remove(tid).map(|(newborn, last)| (newborn.tgid, last)));
         assert_eq!(gone, [Some((40, true)), Some((20, true)), Some((30, true)), None]);
-        assert!(unmet.is_empty() && unmet.of_process.is_empty());
+        assert!(pending.is_empty() && pending.of_process.is_empty());
     }
 }

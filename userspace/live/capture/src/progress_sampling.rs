@@ -6,7 +6,7 @@ use locality_shadow::ThreadState;
 use super::{
     event_loop::Capture,
     events::{Event, WindowTaken, add},
-    ptrace_stops::{Arming, registers},
+    ptrace_stops::{ArmOutcome, registers},
     windows::{Taken, Windows},
 };
 use locality_kernel::{perf::Event as PerfEvent, ptrace};
@@ -60,7 +60,7 @@ impl Capture {
             }
         };
         add(&self.costs.windows_unread, u64::from(read.is_err()));
-        add(&self.costs.windows_unmet, u64::from(read.is_ok() && taken.is_none()));
+        add(&self.costs.windows_without_mappings, u64::from(read.is_ok() && taken.is_none()));
         self.extended_state = state.extended;
         add(&self.costs.windows, u64::from(taken.is_some()));
         taken
@@ -68,9 +68,9 @@ impl Capture {
 
     /// The chance of being chosen among the uses that stayed open is known only after the window
     /// was read whole.
-    pub(super) fn weigh_choice(&mut self, window: &WindowTaken, armed: &Arming) {
+    pub(super) fn weigh_choice(&mut self, window: &WindowTaken, armed: &ArmOutcome) {
         let open = window.found.uses.iter().filter(|of_use| of_use.is_open()).count().max(1);
-        let Arming::Armed(id, Some(_), companions) = armed else { return };
+        let ArmOutcome::Armed(id, Some(_), companions) = armed else { return };
         for id in std::iter::once(id).chain(companions) {
             if let Some(watch) = self.watches.get_mut(*id) {
                 watch.p_arm /= open as f64;
@@ -104,7 +104,7 @@ impl Capture {
         starter: Option<&PerfEvent>,
     ) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
-        let Some(thread) = self.members.threads.get_mut(&tid) else { return Ok(()) };
+        let Some(thread) = self.tracees.threads.get_mut(&tid) else { return Ok(()) };
         // At its first stop, before the use that is watched.
         if thread.meter[0].is_none() && thread.counted.is_none() {
             thread.counted = self.places.start(&mut self.kernel, tid);
@@ -133,12 +133,12 @@ impl Capture {
 
     pub(super) fn on_meter(&mut self, record: Box<MeterRecord>) {
         add(&self.costs.meter_ticks, 1);
-        if let Some(thread) = self.members.threads.get_mut(&record.header.tid) {
+        if let Some(thread) = self.tracees.threads.get_mut(&record.header.tid) {
             thread.readings += 1;
             let is_last = thread.readings > READINGS - METER_CLOCKS as u32;
             let disarming_ns = if is_last { self.settings.disarm_cost_ns } else { 0 };
             thread.disturbance_ns += self.settings.meter_cost_ns + disarming_ns;
         }
-        self.tell(Event::Meter(record));
+        self.send(Event::Meter(record));
     }
 }

@@ -45,7 +45,7 @@ const HIGHEST_ADDRESS: u64 = 1 << 47;
 pub(super) const USER_CODE_64: u64 = 0x33;
 
 /// What came of a sample's wish for a watch.
-pub(super) enum Arming {
+pub(super) enum ArmOutcome {
     /// The arbiter granted none, or the use is not known.
     None,
     /// This watch, for this use of the window (`None`: the sample's own access), and its companions.
@@ -56,7 +56,7 @@ pub(super) enum Arming {
 
 /// A use that shall be watched.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wish {
+pub(super) struct ArmRequest {
     /// The word.
     word: u64,
     /// Executed instructions that touch it before the use.
@@ -71,7 +71,7 @@ pub(super) struct Wish {
     chance: f64,
 }
 
-impl Wish {
+impl ArmRequest {
     /// One of the words of a sample's own access, each with the same chance, by the sample's own
     /// entropy: the clock is nanosecond-grained.
     pub(super) fn of(record: &SampleRecord, access: &KnownAccess) -> Option<Self> {
@@ -82,7 +82,7 @@ impl Wish {
     }
 }
 
-impl From<Candidate> for Wish {
+impl From<Candidate> for ArmRequest {
     fn from(candidate: Candidate) -> Self {
         let Candidate { index, word, earlier, repeats, companions } = candidate;
         Self { word, earlier, repeats, of_use: Some(index), companions, chance: 1.0 }
@@ -114,7 +114,7 @@ impl Capture {
     /// chose, once a sample: the kernel itself sends `SIGURG` for a socket and `SIGWINCH` for a
     /// terminal. Returns the sample's sequence.
     fn our_stop(&self, tid: u32, signal: i32) -> Option<u64> {
-        let thread = self.members.threads.get(&tid)?;
+        let thread = self.tracees.threads.get(&tid)?;
         let candidate = rules::STOP_SIGNALS.contains(&(signal as u32));
         if !candidate || ptrace::signal_code(tid).ok() != Some(SI_KERNEL) {
             return None;
@@ -129,7 +129,7 @@ impl Capture {
 
     /// The thread stands at the sampled instruction: find its next access, arm, resume.
     fn on_our_stop(&mut self, tid: u32, sequence: u64) {
-        let awaited = self.members.threads.get_mut(&tid).and_then(|thread| {
+        let awaited = self.tracees.threads.get_mut(&tid).and_then(|thread| {
             thread.served = sequence;
             thread.awaited.take()
         });
@@ -156,29 +156,29 @@ impl Capture {
             (_, Err(_)) => (Err("thread gone"), None),
             // What it is, is read after the resume.
             (Some(taken), _) if taken.has_accesses() => {
-                (Err("stopped too late"), taken.candidate.map(Wish::from))
+                (Err("stopped too late"), taken.candidate.map(ArmRequest::from))
             }
             (_, Ok(regs)) => {
                 let found = find_use(&record, &registers(regs));
-                let wish = found.ok().and_then(|access| Wish::of(&record, &access));
+                let wish = found.ok().and_then(|access| ArmRequest::of(&record, &access));
                 (found.map(|access| model_access(&access)), wish)
             }
         };
         let starter = PerfEvent::starter(tid).ok().filter(|_| in_time);
         self.end_waiting(record.header.tgid);
-        let gauge = taken.as_ref().and_then(|taken| self.gaugeable(&record, taken));
-        let share = self.gauge.share();
-        let armed = match (gauge, wish) {
-            _ if !in_time => Arming::None,
+        let trap_cost = taken.as_ref().and_then(|taken| self.measurable_words(&record, taken));
+        let share = self.trap_cost.share();
+        let armed = match (trap_cost, wish) {
+            _ if !in_time => ArmOutcome::None,
             (Some(words), _) if self.random.f64() < share && self.may_slow_strings() => {
-                self.arm_gauge(&record, words, starter.as_ref());
-                Arming::None
+                self.arm_trap_measurement(&record, words, starter.as_ref());
+                ArmOutcome::None
             }
-            (gauge, Some(wish)) => {
-                let chance = if gauge.is_some() { 1.0 - share } else { 1.0 };
-                self.arm(&record, tid, Wish { chance, ..wish }, starter.as_ref())
+            (trap_cost, Some(wish)) => {
+                let chance = if trap_cost.is_some() { 1.0 - share } else { 1.0 };
+                self.arm(&record, tid, ArmRequest { chance, ..wish }, starter.as_ref())
             }
-            _ => Arming::None,
+            _ => ArmOutcome::None,
         };
         let wanted = match &taken {
             Some(_) => self.start_meter(tid, &record, starter.as_ref()),
@@ -186,7 +186,7 @@ impl Capture {
         };
         drop(starter);
         let armed_ns = self.stopped_for(&record);
-        let threads = &self.members.threads;
+        let threads = &self.tracees.threads;
         let is_alone = threads.len() == 1;
         let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
         let mut place = std::mem::take(&mut self.place);
@@ -206,7 +206,7 @@ impl Capture {
             tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");
             self.weigh_choice(window, &armed);
             access = window.first.map_or(access, Ok);
-            windows.tend(record.header.tgid, window, sys::monotonic_ns());
+            windows.observe(record.header.tgid, window, sys::monotonic_ns());
         }
         self.windows = windows;
         if !in_time {
@@ -214,7 +214,7 @@ impl Capture {
         }
         let fs_base = regs.as_ref().ok().map(|regs| regs.fs_base);
         // The other threads are armed while this one runs again: nobody waits for them.
-        self.tell_sample(
+        self.send_sample(
             SampleEvent { record, stack, held: true, fs_base, access, watches: Vec::new(), window },
             armed,
         );
@@ -234,20 +234,20 @@ impl Capture {
     }
 
     /// Tells a sample and, if it was granted a watch, arms that in the other threads.
-    pub(super) fn tell_sample(&mut self, mut sample: SampleEvent, armed: Arming) {
+    pub(super) fn send_sample(&mut self, mut sample: SampleEvent, armed: ArmOutcome) {
         let tid = sample.record.header.tid;
         match &armed {
-            Arming::None => {}
-            Arming::Armed(id, of_use, companions) => {
+            ArmOutcome::None => {}
+            ArmOutcome::Armed(id, of_use, companions) => {
                 sample.watches.extend(std::iter::once(id).chain(companions).map(|id| (*id, *of_use)));
             }
-            Arming::Refused(watch, of_use) => sample.watches.push((watch.id, *of_use)),
+            ArmOutcome::Refused(watch, of_use) => sample.watches.push((watch.id, *of_use)),
         }
-        self.tell(Event::Sample(Box::new(sample)));
+        self.send(Event::Sample(Box::new(sample)));
         match armed {
-            Arming::None => {}
-            Arming::Armed(id, ..) => self.arm_siblings(id, tid),
-            Arming::Refused(watch, _) => {
+            ArmOutcome::None => {}
+            ArmOutcome::Armed(id, ..) => self.arm_siblings(id, tid),
+            ArmOutcome::Refused(watch, _) => {
                 let now = watch.armed_ns;
                 self.end_watch(*watch, 1.0, now, EndOutcome::Refused);
             }
@@ -259,7 +259,7 @@ impl Capture {
     /// change their weight.
     pub(super) fn end_waiting(&mut self, tgid: u32) {
         let now_ns = sys::monotonic_ns();
-        let Some(process) = self.members.processes.get_mut(&tgid) else { return };
+        let Some(process) = self.tracees.processes.get_mut(&tgid) else { return };
         let is_over = |watch: &mut Watch| {
             let reuse = watch.reused.as_ref().map(|(reuse, _)| reuse.trap.record.header.time_ns);
             reuse.is_some_and(|then_ns| now_ns.saturating_sub(then_ns) > rules::NEAR_NS)
@@ -280,20 +280,20 @@ impl Capture {
         &mut self,
         record: &SampleRecord,
         owner: u32,
-        wish: Wish,
+        wish: ArmRequest,
         starter: Option<&PerfEvent>,
-    ) -> Arming {
-        self.try_arm(record, owner, wish, starter).unwrap_or(Arming::None)
+    ) -> ArmOutcome {
+        self.try_arm(record, owner, wish, starter).unwrap_or(ArmOutcome::None)
     }
 
     fn try_arm(
         &mut self,
         record: &SampleRecord,
         owner: u32,
-        wish: Wish,
+        wish: ArmRequest,
         starter: Option<&PerfEvent>,
-    ) -> Option<Arming> {
-        let Wish { word: address, earlier, repeats, of_use, companions, chance } = wish;
+    ) -> Option<ArmOutcome> {
+        let ArmRequest { word: address, earlier, repeats, of_use, companions, chance } = wish;
         let tgid = record.header.tgid;
         self.end_companions(tgid, || EndOutcome::Replaced);
         if !self.may_watch(owner) {
@@ -305,7 +305,7 @@ impl Capture {
             add(&self.costs.unaffordable, 1);
             return None;
         }
-        let process = self.members.processes.get_mut(&tgid)?;
+        let process = self.tracees.processes.get_mut(&tgid)?;
         if process.watched.contains_key(&address) {
             add(&self.costs.watched_already, 1);
             return None;
@@ -333,7 +333,7 @@ impl Capture {
         let announced = self.kernel.add_watch(watch.key(), watch.state());
         let armed =
             announced.and_then(|()| Ok(watch.arm_in(owner, earlier + 2, self.programs.fd(), starter)?));
-        let process = self.members.processes.get_mut(&tgid)?;
+        let process = self.tracees.processes.get_mut(&tgid)?;
         if let Err(error) = armed {
             tracing::debug!("watch refused in thread {owner}: {error:#}");
             process.arbiter.refused(ArbiterKey(id));
@@ -347,7 +347,7 @@ impl Capture {
                 self.kernel.remove_watch(&watch.key());
                 return None;
             }
-            return Some(Arming::Refused(Box::new(watch), of_use));
+            return Some(ArmOutcome::Refused(Box::new(watch), of_use));
         }
         process.watched.insert(address, id);
         if alive > 1 {
@@ -357,7 +357,7 @@ impl Capture {
         self.watches.insert(watch);
         self.note_armed(tgid);
         let companions = if held { self.arm_companions(id, owner, companions, starter) } else { Vec::new() };
-        Some(Arming::Armed(id, of_use, companions))
+        Some(ArmOutcome::Armed(id, of_use, companions))
     }
 
     /// Watches other words of the same line with the registers that nobody has, until the process'
@@ -374,7 +374,7 @@ impl Capture {
         let Some(watch) = self.watches.get_mut(follows) else { return armed };
         let (tgid, p_arm, word) = (watch.tgid, watch.p_arm, watch.address);
         for address in words.into_iter().flatten() {
-            let Some(process) = self.members.processes.get(&tgid) else { break };
+            let Some(process) = self.tracees.processes.get(&tgid) else { break };
             if process.arbiter.granted() + armed.len() >= process.arbiter.owned() {
                 break;
             }
@@ -407,7 +407,7 @@ impl Capture {
             self.kernel.remove_watch(&watch.key());
             return false;
         }
-        if let Some(process) = self.members.processes.get_mut(&watch.tgid) {
+        if let Some(process) = self.tracees.processes.get_mut(&watch.tgid) {
             process.watched.insert(watch.address, watch.id);
         }
         let tgid = watch.tgid;
@@ -427,13 +427,13 @@ impl Capture {
 
     /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.
     fn may_watch(&self, tid: u32) -> bool {
-        self.settings.watch_unheld || self.members.threads.get(&tid).is_some_and(|thread| thread.held)
+        self.settings.watch_unheld || self.tracees.threads.get(&tid).is_some_and(|thread| thread.held)
     }
 
     /// Arms a watch in the other threads of the process: the reuse may be theirs.
     fn arm_siblings(&mut self, id: u64, owner: u32) {
         let Some(tgid) = self.watches.get_mut(id).map(|watch| watch.tgid) else { return };
-        let mut siblings = self.members.siblings(tgid, owner, super::SIBLINGS);
+        let mut siblings = self.tracees.siblings(tgid, owner, super::SIBLINGS);
         siblings.retain(|tid| self.may_watch(*tid));
         let Some(watch) = self.watches.get_mut(id) else { return };
         // Without a stop, the use too may be anybody's.
@@ -449,7 +449,7 @@ impl Capture {
     /// let the thread go.
     fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
         add(&self.costs.foreign_stops, 1);
-        if !self.members.threads.contains_key(&tid) {
+        if !self.tracees.threads.contains_key(&tid) {
             // Not in our books: a thread that was born while we were about to end.
             let _ = ptrace::detach(tid, signal);
             return;
@@ -470,11 +470,11 @@ impl Capture {
             self.resume(tid, signal);
             return;
         }
-        if let Some(thread) = self.members.threads.get_mut(&tid) {
-            (thread.held, thread.announces_births) = (false, false);
+        if let Some(thread) = self.tracees.threads.get_mut(&tid) {
+            (thread.held, thread.announces_clones) = (false, false);
             thread.settling_since_ns = Some(sys::monotonic_ns() + REST_NS);
         }
-        self.tell(Event::ThreadReleased { tid, reason: reason.to_owned() });
+        self.send(Event::ThreadReleased { tid, reason: reason.to_owned() });
     }
 
     fn on_event(&mut self, tid: u32, event: i32, signal: i32) {
@@ -484,23 +484,23 @@ impl Capture {
                     // The program was stopped by somebody: it stays so, and SIGCONT will wake it.
                     let _ = ptrace::listen(tid);
                 }
-                _ => self.on_birth(tid),
+                _ => self.on_clone_event(tid),
             },
             libc::PTRACE_EVENT_EXEC => self.on_exec(tid),
-            _ => self.on_parent_of_birth(tid),
+            _ => self.on_parent_of_clone(tid),
         }
     }
 
     /// The parent's half of a birth. Where births are so many that they cost too much, they are
     /// read from the ring from now on, and the newborn are seized while they run, if they live for
     /// long enough.
-    fn on_parent_of_birth(&mut self, tid: u32) {
-        add(&self.costs.birth_stops, 1);
+    fn on_parent_of_clone(&mut self, tid: u32) {
+        add(&self.costs.clone_stops, 1);
         if self.imposes_too_much(tid)
-            && ptrace::ignore_births(tid).is_ok()
-            && let Some(thread) = self.members.threads.get_mut(&tid)
+            && ptrace::ignore_clones(tid).is_ok()
+            && let Some(thread) = self.tracees.threads.get_mut(&tid)
         {
-            thread.announces_births = false;
+            thread.announces_clones = false;
         }
         self.resume(tid, 0);
     }
@@ -520,21 +520,21 @@ impl Capture {
         let cost_ns = self.charge_imposed_stop();
         let allowed_ns = (self.settings.budget * 0.5e9) as u64;
         let now = sys::monotonic_ns();
-        self.members
+        self.tracees
             .threads
             .get_mut(&tid)
             .is_some_and(|thread| thread.imposed.exceeds(now, cost_ns, allowed_ns))
     }
 
     /// A new thread stands before its first instruction: it enters the books and is armed before it runs.
-    fn on_birth(&mut self, tid: u32) {
-        if !self.members.threads.contains_key(&tid)
+    fn on_clone_event(&mut self, tid: u32) {
+        if !self.tracees.threads.contains_key(&tid)
             && let Ok(status) = proc::status(tid)
         {
             self.charge_imposed_stop();
-            add(&self.costs.birth_stops, 1);
+            add(&self.costs.clone_stops, 1);
             self.adopt(status.tgid, tid, Holding::Held);
-            let is_shared = |watch: &&mut Watch| watch.tgid == status.tgid && !watch.is_gauge;
+            let is_shared = |watch: &&mut Watch| watch.tgid == status.tgid && !watch.measures_trap;
             for watch in self.watches.iter_mut().filter(is_shared) {
                 watch.threads_alive += 1;
                 if let Err(error) = watch.arm_in(tid, 1, self.programs.fd(), None) {
@@ -559,27 +559,27 @@ impl Capture {
             return;
         }
         // Before anything else, for its parent may take leave of it now.
-        if let Some(thread) = self.members.threads.get(&tid)
-            && let Some(process) = self.members.processes.get_mut(&thread.tgid)
+        if let Some(thread) = self.tracees.threads.get(&tid)
+            && let Some(process) = self.tracees.processes.get_mut(&thread.tgid)
         {
             process.cpu_ns = process.cpu_ns.max(sys::process_cpu_ns(thread.tgid).unwrap_or(0));
         }
         self.forget_thread(tid);
         if self.launched == Some(tid) {
             self.launched = None;
-            self.tell(Event::CommandEnded(status));
+            self.send(Event::CommandEnded(status));
         }
-        self.tell_if_alone();
+        self.send_if_alone();
     }
 
     /// Takes a dead thread out of the books, and its process with the last one.
     pub(super) fn forget_thread(&mut self, tid: u32) {
         self.give_up_again(tid);
-        let Some(thread) = self.members.remove(tid) else { return };
+        let Some(thread) = self.tracees.remove(tid) else { return };
         self.kernel.unhold(tid);
         if let Some(awaited) = thread.awaited {
             add(&self.costs.missed_stops, 1);
-            self.tell_unheld_sample(*awaited, "thread ended before its stop");
+            self.send_unseized_sample(*awaited, "thread ended before its stop");
         }
         for watch in self.watches.iter_mut() {
             watch.disarm_in(tid);
@@ -588,8 +588,8 @@ impl Capture {
         if let Some(place) = thread.counted {
             self.places.end(&mut self.kernel, tid, place);
         }
-        self.tell(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
-        if self.members.is_empty(thread.tgid) && !self.unmet.has_process(thread.tgid) {
+        self.send(Event::ThreadEnded { tid, time_ns: sys::monotonic_ns() });
+        if self.tracees.is_empty(thread.tgid) && !self.pending.has_process(thread.tgid) {
             self.end_process(thread.tgid, 0);
         }
     }
@@ -598,7 +598,7 @@ impl Capture {
     pub(super) fn end_process(&mut self, tgid: u32, cpu_ns: u64) {
         self.end_process_watches(tgid);
         self.forget_windows(tgid);
-        let process = self.members.processes.remove(&tgid);
+        let process = self.tracees.processes.remove(&tgid);
         // Of whom nobody knew more was born during the trace.
         let (known_ns, is_newborn) =
             process.map_or((0, true), |process| (process.cpu_ns, process.is_newborn));
@@ -621,16 +621,16 @@ impl Capture {
     }
 
     /// Says so when the last target is gone.
-    pub(super) fn tell_if_alone(&self) {
+    pub(super) fn send_if_alone(&self) {
         // The end of the launched command is reported with its status.
-        let is_alone = self.members.threads.is_empty() && self.unmet.is_empty();
+        let is_alone = self.tracees.threads.is_empty() && self.pending.is_empty();
         if self.had_targets && self.launched.is_none() && is_alone {
-            self.tell(Event::NoTargets);
+            self.send(Event::NoTargets);
         }
     }
 
-    pub(super) fn tell_unheld_sample(&self, (record, stack): (SampleRecord, Vec<u8>), why: &'static str) {
-        self.tell(Event::Sample(Box::new(SampleEvent {
+    pub(super) fn send_unseized_sample(&self, (record, stack): (SampleRecord, Vec<u8>), why: &'static str) {
+        self.send(Event::Sample(Box::new(SampleEvent {
             record,
             stack,
             held: false,
@@ -644,10 +644,10 @@ impl Capture {
     /// Samples whose stop never came are told as they are.
     pub(super) fn flush_awaited(&mut self) {
         let awaited: Vec<_> =
-            self.members.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
+            self.tracees.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
         for sample in awaited {
             add(&self.costs.missed_stops, 1);
-            self.tell_unheld_sample(*sample, "trace ended before its stop");
+            self.send_unseized_sample(*sample, "trace ended before its stop");
         }
     }
 

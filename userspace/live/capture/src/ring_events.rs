@@ -12,7 +12,7 @@ use super::{
     access::registers,
     event_loop::{Capture, Settings},
     events::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
-    ptrace_stops::{Arming, Wish, find_use, model_access, sampled_access},
+    ptrace_stops::{ArmOutcome, ArmRequest, find_use, model_access, sampled_access},
     watchpoints::Watch,
     window_sampling::WORD,
 };
@@ -48,20 +48,20 @@ impl Capture {
         // Not announced by ptrace: a thread of a process that is not held, or one in a traced cgroup.
         self.meet(tgid, tid);
         let Settings { tick_cost_ns, trap_cost_ns, .. } = self.settings;
-        let Some(thread) = self.members.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
         thread.last_seen_ns = record.header.time_ns;
         let nested_traps = u64::from(record.header.nested_traps);
         thread.disturbance_ns += tick_cost_ns + nested_traps * trap_cost_ns;
         add(&self.costs.traps, nested_traps);
         if let Some(unserved) = thread.awaited.take() {
             add(&self.costs.missed_stops, 1);
-            self.tell_unheld_sample(*unserved, "stop did not come");
+            self.send_unseized_sample(*unserved, "stop did not come");
         }
         if !self.end_again(&record) {
             return;
         }
         if record.signal != 0 {
-            if let Some(thread) = self.members.threads.get_mut(&tid) {
+            if let Some(thread) = self.tracees.threads.get_mut(&tid) {
                 thread.awaited = Some(Box::new((record, stack)));
             }
             return;
@@ -77,9 +77,9 @@ impl Capture {
             (0, interrupted) => find_use(&record, &interrupted),
             (_, interrupted) => sampled_access(&record, interrupted),
         };
-        let armed = match access.ok().and_then(|access| Wish::of(&record, &access)) {
+        let armed = match access.ok().and_then(|access| ArmRequest::of(&record, &access)) {
             Some(wish) => self.arm(&record, tid, wish, None),
-            None => Arming::None,
+            None => ArmOutcome::None,
         };
         let access = access.map(|access| model_access(&access));
         let no_stop = record.no_stop;
@@ -92,17 +92,17 @@ impl Capture {
             watches: Vec::new(),
             window: None,
         };
-        self.tell_sample(sample, armed);
+        self.send_sample(sample, armed);
         self.note_unstoppable(tid, no_stop);
     }
 
     /// A held thread that leaves us no signal is measured without stops, and that is said.
     fn note_unstoppable(&mut self, tid: u32, why_no_stop: u32) {
-        let Some(thread) = self.members.threads.get_mut(&tid) else { return };
+        let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
         thread.unstoppable = if why_no_stop == no_stop::NO_FREE_SIGNAL { thread.unstoppable + 1 } else { 0 };
         if thread.unstoppable == UNSTOPPABLE_AFTER {
             let reason = "it blocks or handles SIGURG, SIGWINCH and SIGCHLD".to_owned();
-            self.tell(Event::ThreadReleased { tid, reason });
+            self.send(Event::ThreadReleased { tid, reason });
         }
     }
 
@@ -115,8 +115,8 @@ impl Capture {
         let (trap_cost_ns, gap_cost_ns) = self.trap_prices(header.time_ns);
         let disarm_cost_ns = self.settings.disarm_cost_ns;
         let stays_armed = is_passed || matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN);
-        let mut ours = Ours::default();
-        if let Some(thread) = self.members.threads.get_mut(&header.tid) {
+        let mut ours = TracerTime::default();
+        if let Some(thread) = self.tracees.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
             // Nothing is copied for a passed one, nor disarmed.
@@ -139,8 +139,8 @@ impl Capture {
             self.end_unseen(id, header.time_ns);
             return;
         }
-        if self.watches.get_mut(id).is_some_and(|watch| watch.is_gauge) {
-            self.on_gauge(trap, ours);
+        if self.watches.get_mut(id).is_some_and(|watch| watch.measures_trap) {
+            self.on_trap_measurement(trap, ours);
             return;
         }
         if role == touch::USE {
@@ -212,21 +212,21 @@ impl Capture {
 
     /// How likely the watch, which ends now, was to live until now.
     fn survival(&mut self, watch: &Watch) -> f64 {
-        let process = self.members.processes.get_mut(&watch.tgid);
+        let process = self.tracees.processes.get_mut(&watch.tgid);
         process.and_then(|process| process.arbiter.ended(ArbiterKey(watch.id))).unwrap_or(1.0)
     }
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
         let tid = record.header.tid;
-        if let Some(process) = self.members.processes.get_mut(&record.header.tgid) {
+        if let Some(process) = self.tracees.processes.get_mut(&record.header.tgid) {
             process.cpu_ns = process.cpu_ns.max(record.cpu_ns);
         }
-        let thread = self.members.threads.get(&tid);
-        let (held, announces_births) =
-            thread.map_or((false, false), |thread| (thread.held, thread.announces_births));
+        let thread = self.tracees.threads.get(&tid);
+        let (held, announces_clones) =
+            thread.map_or((false, false), |thread| (thread.held, thread.announces_clones));
         match record.event {
             // What ptrace does not announce.
-            lifecycle::FORK if !announces_births || record.other_tgid != record.header.tgid => {
+            lifecycle::FORK if !announces_clones || record.other_tgid != record.header.tgid => {
                 self.take_newborn(record);
             }
             // ptrace reports the ends and the new programs of what it holds.
@@ -234,12 +234,12 @@ impl Capture {
                 if !self.end_newborn(tid, record.cpu_ns) {
                     self.forget_thread(tid);
                 }
-                self.tell_if_alone();
+                self.send_if_alone();
             }
             lifecycle::EXEC if !held => {
                 let tgid = record.header.tgid;
-                let is_unmet = !self.members.processes.contains_key(&tgid);
-                if !(is_unmet && self.unmet.renew(tgid, record.header.time_ns)) {
+                let is_pending = !self.tracees.processes.contains_key(&tgid);
+                if !(is_pending && self.pending.renew(tgid, record.header.time_ns)) {
                     self.become_another_program(tgid);
                 }
             }
@@ -250,7 +250,7 @@ impl Capture {
 
 /// CPU time that we have taken of a thread by a trap.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Ours {
+pub(super) struct TracerTime {
     /// Without this trap.
     begun_ns: u64,
     /// This trap's time outside of the program that records it included.
@@ -261,7 +261,7 @@ pub(super) struct Ours {
     behind_ns: u64,
 }
 
-impl Ours {
+impl TracerTime {
     /// CPU time of the thread since the kernel side was done with the touch before this one, if we
     /// took nothing of it meanwhile but for the traps themselves.
     pub(super) fn gap_since(self, trap: &Trap, before: Self) -> Option<u64> {
@@ -270,7 +270,7 @@ impl Ours {
 }
 
 /// The reuse of a watched word.
-fn reuse(watch: &Watch, trap: Box<Trap>, ours: Ours) -> Reuse {
+fn reuse(watch: &Watch, trap: Box<Trap>, ours: TracerTime) -> Reuse {
     let used = watch.used.as_ref().map(|(used, _)| used);
     let ns = distance_ns(watch, &trap, ours);
     let distance = Distance {
@@ -289,7 +289,7 @@ fn measured_again(
     watch: &Watch,
     reuse: &Reuse,
     again: &Trap,
-    (before, ours, trap_ns): (Ours, Ours, u64),
+    (before, ours, trap_ns): (TracerTime, TracerTime, u64),
 ) -> Option<Distance> {
     let at = |trap: &Trap| (trap.record.trap_ip, trap.record.enabled_ns);
     let (used, _) = watch.used.as_ref()?;
@@ -343,7 +343,7 @@ fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
 
 /// CPU time of the thread since the watch's last touch, where the kernel side told when it was done
 /// with that.
-fn since_touch_ns(trap: &Trap, before: Ours, ours: Ours) -> Option<u64> {
+fn since_touch_ns(trap: &Trap, before: TracerTime, ours: TracerTime) -> Option<u64> {
     let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
     since_ns(trap).map(|since_ns| since_ns.saturating_sub(ours_ns))
 }
@@ -369,7 +369,7 @@ fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
 /// ticks and traps took meanwhile. Between threads it is the process's clock, read when the watch
 /// was armed and now, less the time since the trap; that is exact to the delay of the ring, some 50
 /// µs for each thread that runs.
-fn distance_ns(watch: &Watch, reuse: &Trap, ours: Ours) -> u64 {
+fn distance_ns(watch: &Watch, reuse: &Trap, ours: TracerTime) -> u64 {
     if let Some((used, before)) = &watch.used
         && used.record.header.tid == reuse.record.header.tid
         && used.record.enabled_ns != u64::MAX

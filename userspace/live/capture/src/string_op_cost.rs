@@ -173,16 +173,16 @@ impl Capture {
             let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
             // A trap is read a while after it ended the watch; what its threads may have run since
             // does not count.
-            let process = self.members.processes.get(&tgid);
+            let process = self.tracees.processes.get(&tgid);
             let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
             let since_ns = sys::monotonic_ns().saturating_sub(since_ns);
             self.strings.disarmed(tgid, cpu_ns.saturating_sub(threads * since_ns));
-            self.tell_string_cost();
+            self.publish_string_cost();
         }
     }
 
     /// For the governor.
-    fn tell_string_cost(&self) {
+    fn publish_string_cost(&self) {
         self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -197,7 +197,7 @@ impl Capture {
 
     /// Keeps the account, and withdraws every watch when they have cost too much. Returns how long
     /// the thread may sleep.
-    pub(super) fn tend_strings(&mut self) -> Option<Duration> {
+    pub(super) fn update_string_cost(&mut self) -> Option<Duration> {
         let due_ns = std::mem::take(&mut self.strings.due_ns);
         if !self.strings.is_needed() || self.strings.armed.is_empty() {
             return None;
@@ -218,7 +218,7 @@ impl Capture {
             let now = self.kernel.counter(index).unwrap_or(0);
             now.saturating_sub(self.before[index as usize])
         });
-        self.tell_string_cost();
+        self.publish_string_cost();
         tracing::trace!(ticks = ?self.strings.ticks, armed_ns = self.strings.armed_ns, cost_ns = self.strings.cost_ns(), overdraft_ns = ?self.strings.overdraft_ns, "strings");
         let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
         if !self.strings.may_arm(cpu_ns, random) {
@@ -235,17 +235,16 @@ impl Capture {
     /// Ends all watches of a process as if others took their place.
     fn withdraw(&mut self, tgid: u32) {
         let ids: Vec<u64> = self
-            .members
+            .tracees
             .processes
             .get(&tgid)
             .into_iter()
             .flat_map(|process| process.watched.values().copied())
             .collect();
         for id in ids {
-            let is_cut = self
-                .watches
-                .get_mut(id)
-                .is_some_and(|watch| watch.follows.is_none() && !watch.is_gauge && watch.reused.is_none());
+            let is_cut = self.watches.get_mut(id).is_some_and(|watch| {
+                watch.follows.is_none() && !watch.measures_trap && watch.reused.is_none()
+            });
             add(&self.costs.withdrawn, u64::from(is_cut));
             self.end_unseen(id, sys::monotonic_ns());
         }

@@ -46,15 +46,15 @@ pub struct Thread {
     /// The sample whose stop is awaited, and its stack.
     pub awaited: Option<Box<(SampleRecord, Vec<u8>)>>,
     /// It was seized at its last sample, and the one that takes that one's place is awaited.
-    pub again: Option<Again>,
+    pub again: Option<SecondSample>,
     /// When it was last sampled.
     pub last_seen_ns: u64,
     /// What our ticks and traps cost this thread so far; taken off measured distances.
     pub disturbance_ns: u64,
     /// Whether ptrace announces the threads and processes that it creates.
-    pub announces_births: bool,
+    pub announces_clones: bool,
     /// Stops that ptrace imposes on it without our asking.
-    pub imposed: Imposed,
+    pub imposed: ImposedStops,
     /// Its meter, once there was a stop with a window.
     pub meter: [Option<PerfEvent>; METER_CLOCKS],
     /// Readings of it since its last stop.
@@ -65,7 +65,7 @@ pub struct Thread {
 
 /// A second sample of a thread that could not be stopped at the first, because it was not held yet.
 #[derive(Debug)]
-pub struct Again {
+pub struct SecondSample {
     /// What starts it. Closing it ends that.
     #[expect(dead_code, reason = "it is kept open")]
     pub clock: Opened,
@@ -76,12 +76,12 @@ pub struct Again {
 /// Counts the stops that ptrace imposes on a thread (the program's own signals, births), in windows
 /// of a second.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Imposed {
+pub struct ImposedStops {
     window_start_ns: u64,
     cost_ns: u64,
 }
 
-impl Imposed {
+impl ImposedStops {
     /// Adds a stop of `cost_ns` at `now_ns`; true when this window's stops cost more than `allowed_ns`.
     pub fn exceeds(&mut self, now_ns: u64, cost_ns: u64, allowed_ns: u64) -> bool {
         if now_ns.saturating_sub(self.window_start_ns) > 1_000_000_000 {
@@ -94,14 +94,14 @@ impl Imposed {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Members {
+pub struct Tracees {
     /// By process id.
     pub processes: HashMap<u32, Process>,
     /// By thread id.
     pub threads: HashMap<u32, Thread>,
 }
 
-impl Members {
+impl Tracees {
     /// Adds a thread and, with its first one, the process, whose watches take so many registers by
     /// this policy. Returns false when it is there already.
     pub fn add(&mut self, tgid: u32, tid: u32, (policy, registers): (Policy, u8)) -> bool {
@@ -118,8 +118,8 @@ impl Members {
             again: None,
             last_seen_ns: 0,
             disturbance_ns: 0,
-            announces_births: false,
-            imposed: Imposed::default(),
+            announces_clones: false,
+            imposed: ImposedStops::default(),
             meter: std::array::from_fn(|_| None),
             readings: 0,
             counted: None,
@@ -137,7 +137,7 @@ impl Members {
         true
     }
 
-    /// Removes a thread. The process stays until [`Members::remove_process`], even without threads.
+    /// Removes a thread. The process stays until [`Tracees::remove_process`], even without threads.
     pub fn remove(&mut self, tid: u32) -> Option<Thread> {
         let thread = self.threads.remove(&tid)?;
         if let Some(process) = self.processes.get_mut(&thread.tgid) {
@@ -169,20 +169,20 @@ mod tests {
 
     #[test]
     fn siblings_are_the_recently_seen_ones() {
-        let mut members = Members::default();
+        let mut tracees = Tracees::default();
         for tid in [10, 11, 12, 13] {
-            assert!(members.add(10, tid, (Policy::Reservoir, REGISTERS)));
+            assert!(tracees.add(10, tid, (Policy::Reservoir, REGISTERS)));
         }
-        assert!(!members.add(10, 11, (Policy::Reservoir, REGISTERS)));
-        members.threads.get_mut(&12).unwrap().last_seen_ns = 5;
-        members.threads.get_mut(&13).unwrap().last_seen_ns = 9;
-        assert_eq!(members.siblings(10, 11, 2), [13, 12]);
-        assert!(members.siblings(99, 1, 2).is_empty());
+        assert!(!tracees.add(10, 11, (Policy::Reservoir, REGISTERS)));
+        tracees.threads.get_mut(&12).unwrap().last_seen_ns = 5;
+        tracees.threads.get_mut(&13).unwrap().last_seen_ns = 9;
+        assert_eq!(tracees.siblings(10, 11, 2), [13, 12]);
+        assert!(tracees.siblings(99, 1, 2).is_empty());
     }
 
     #[test]
     fn imposed_stops_are_counted_by_the_second() {
-        let mut imposed = Imposed::default();
+        let mut imposed = ImposedStops::default();
         let ms = 1_000_000;
         assert!(!imposed.exceeds(2000 * ms, 3 * ms, 5 * ms));
         assert!(!imposed.exceeds(3500 * ms, 3 * ms, 5 * ms));
@@ -191,11 +191,11 @@ mod tests {
 
     #[test]
     fn a_process_is_empty_when_its_last_thread_is_gone() {
-        let mut members = Members::default();
-        members.add(10, 10, (Policy::Reservoir, REGISTERS));
-        assert!(!members.is_empty(10));
-        assert!(members.remove(10).is_some());
-        assert!(members.remove(10).is_none());
-        assert!(members.is_empty(10));
+        let mut tracees = Tracees::default();
+        tracees.add(10, 10, (Policy::Reservoir, REGISTERS));
+        assert!(!tracees.is_empty(10));
+        assert!(tracees.remove(10).is_some());
+        assert!(tracees.remove(10).is_none());
+        assert!(tracees.is_empty(10));
     }
 }

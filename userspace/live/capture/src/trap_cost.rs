@@ -19,7 +19,7 @@ use locality_stream::Event;
 use super::{
     Capture,
     events::{EndOutcome, Trap, add},
-    ring_events::Ours,
+    ring_events::TracerTime,
     watchpoints::{Followed, Watch},
     window_sampling::{WORD, touches},
     windows::Taken,
@@ -75,7 +75,7 @@ pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
 
 /// The latest readings.
 #[derive(Debug)]
-pub(super) struct Gauge {
+pub(super) struct TrapCost {
     /// When, and what was read.
     latest: VecDeque<(u64, u64)>,
     /// How far the latest lay from what was believed when they were taken.
@@ -84,13 +84,13 @@ pub(super) struct Gauge {
     far: bool,
 }
 
-impl Default for Gauge {
+impl Default for TrapCost {
     fn default() -> Self {
         Self { latest: VecDeque::new(), off_ns: VecDeque::new(), far: true }
     }
 }
 
-impl Gauge {
+impl TrapCost {
     /// `believed_ns`: what it was taken to be.
     fn note(&mut self, now_ns: u64, gap_ns: u64, believed_ns: u64) {
         self.off_ns.truncate(SCATTERED - 1);
@@ -129,31 +129,36 @@ impl Capture {
     /// What a trap costs now, and what of that lies outside of the program that records it.
     pub(super) fn trap_prices(&self, now_ns: u64) -> (u64, u64) {
         let (trap_ns, calibrated_ns) = (self.settings.trap_cost_ns, self.settings.gap_cost_ns);
-        let gap_ns = self.gauge.gap_ns(now_ns).unwrap_or(calibrated_ns);
+        let gap_ns = self.trap_cost.gap_ns(now_ns).unwrap_or(calibrated_ns);
         (trap_ns.saturating_sub(calibrated_ns) + gap_ns, gap_ns)
     }
 
     /// The words that a gauge would take in this stop, if there are registers for them.
-    pub(super) fn gaugeable(&self, record: &SampleRecord, taken: &Taken<'_>) -> Option<[u64; 3]> {
-        let process = self.members.processes.get(&record.header.tgid)?;
+    pub(super) fn measurable_words(&self, record: &SampleRecord, taken: &Taken<'_>) -> Option<[u64; 3]> {
+        let process = self.tracees.processes.get(&record.header.tgid)?;
         let free = process.arbiter.owned().saturating_sub(process.arbiter.granted());
-        let thread = self.members.threads.get(&record.header.tid)?;
+        let thread = self.tracees.threads.get(&record.header.tid)?;
         let is_watched = |word: &u64| process.watched.contains_key(word);
         if !thread.held || free < 3 {
             return None;
         }
-        let words = taken.gauge_words()?;
+        let words = taken.trap_cost_words()?;
         (!words.iter().any(is_watched)).then_some(words)
     }
 
     /// Watches three words until the third was touched, or until the process' next sample. Best effort.
-    pub(super) fn arm_gauge(&mut self, record: &SampleRecord, words: [u64; 3], starter: Option<&PerfEvent>) {
+    pub(super) fn arm_trap_measurement(
+        &mut self,
+        record: &SampleRecord,
+        words: [u64; 3],
+        starter: Option<&PerfEvent>,
+    ) {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
         self.end_companions(tgid, || EndOutcome::Replaced);
         let mut before = None;
         for (n, word) in words.into_iter().enumerate() {
             let mut watch = Watch::new(self.watches.next_id(), tgid, word, 0, tid);
-            (watch.is_gauge, watch.no_turns) = (true, true);
+            (watch.measures_trap, watch.no_turns) = (true, true);
             watch.follows = before.filter(|_| n == 2);
             before = Some(Followed { id: watch.id, word });
             // The others stay armed, for disarming would take time in between.
@@ -171,14 +176,14 @@ impl Capture {
         let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= most_ns) else { return false };
         tracing::trace!(gap_ns, cpu = header.cpu, "gauge");
         let (_, believed_ns) = self.trap_prices(header.time_ns);
-        self.gauge.note(header.time_ns, gap_ns, believed_ns);
-        let scatter_ns = self.gauge.scatter_ns().unwrap_or(0);
-        self.costs.gauge_scatter_ns.store(scatter_ns, Ordering::Relaxed);
+        self.trap_cost.note(header.time_ns, gap_ns, believed_ns);
+        let scatter_ns = self.trap_cost.scatter_ns().unwrap_or(0);
+        self.costs.trap_scatter_ns.store(scatter_ns, Ordering::Relaxed);
         true
     }
 
     /// A touch of a gauge's word.
-    pub(super) fn on_gauge(&mut self, trap: Box<Trap>, ours: Ours) {
+    pub(super) fn on_trap_measurement(&mut self, trap: Box<Trap>, ours: TracerTime) {
         let id = trap.record.watch;
         match trap.record.role {
             touch::USE => {
@@ -195,7 +200,7 @@ impl Capture {
                     && used.record.regs != trap.record.regs
                 {
                     let told = self.note_gap(&trap, ours.gap_since(&trap, *before));
-                    add(&self.costs.gauges, u64::from(told));
+                    add(&self.costs.trap_measurements, u64::from(told));
                 }
                 if watch.follows.is_some() {
                     self.end_companions(watch.tgid, || EndOutcome::Replaced);
@@ -213,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_a_gauge_are_new_and_follow_one_another() {
+    fn words_whose_traps_are_measured_are_new_and_follow_one_another() {
         // 0 for a basic block.
         let event = |value: &u64| {
             let kind = if *value == 0 { Kind::BLOCK } else { Kind::LOAD };
@@ -230,24 +235,24 @@ mod tests {
 
     #[test]
     fn the_price_is_the_least_of_the_latest() {
-        let mut gauge = Gauge::default();
+        let mut trap_cost = TrapCost::default();
         for (gap_ns, price) in [(9, None), (5, None), (7, Some(5)), (8, Some(5)), (9, Some(7))] {
-            gauge.note(1_000, gap_ns, 8);
-            assert_eq!(gauge.gap_ns(1_000), price, "{:?}", gauge.latest);
+            trap_cost.note(1_000, gap_ns, 8);
+            assert_eq!(trap_cost.gap_ns(1_000), price, "{:?}", trap_cost.latest);
         }
-        assert_eq!(gauge.scatter_ns(), None, "of five");
-        assert_eq!(gauge.gap_ns(1_000 + OLD_NS), Some(7));
-        assert_eq!(gauge.gap_ns(1_001 + OLD_NS), None);
+        assert_eq!(trap_cost.scatter_ns(), None, "of five");
+        assert_eq!(trap_cost.gap_ns(1_000 + OLD_NS), Some(7));
+        assert_eq!(trap_cost.gap_ns(1_001 + OLD_NS), None);
     }
 
     /// Around what was believed: the calibrated price (40) before there are three, then the least of three.
     #[test]
     fn readings_scatter_around_what_was_believed() {
-        let mut gauge = Gauge::default();
+        let mut trap_cost = TrapCost::default();
         for gap_ns in [20, 22, 30, 23, 26, 20, 23, 23, 23, 29, 26] {
-            gauge.note(1_000, gap_ns, gauge.gap_ns(1_000).unwrap_or(40));
+            trap_cost.note(1_000, gap_ns, trap_cost.gap_ns(1_000).unwrap_or(40));
         }
-        assert_eq!(gauge.off_ns, [3, 6, 3, 3, 3, 3, 4, 3, 10, 18, 20]);
-        assert_eq!(gauge.scatter_ns(), Some(3));
+        assert_eq!(trap_cost.off_ns, [3, 6, 3, 3, 3, 3, 4, 3, 10, 18, 20]);
+        assert_eq!(trap_cost.scatter_ns(), Some(3));
     }
 }

@@ -6,8 +6,8 @@
 //! shares no lock, file or terminal with the tracer.
 //!
 //! The watchdog is this program, started anew, so another one can follow it at any moment. `watch`
-//! is its life, `cgroup_placement` the cgroups that it leaves, so that nobody freezes or throttles it together
-//! with the tracer.
+//! is its life, `cgroup_placement` the cgroups that it leaves, so that nobody freezes or throttles
+//! it together with the tracer.
 //!
 //! Limits: who kills or stops the watchdog and the tracer at the same moment stops a held thread until then.
 

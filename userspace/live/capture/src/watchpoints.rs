@@ -13,7 +13,7 @@ use locality_common::{
 
 use super::{
     events::{Reuse, Trap},
-    ring_events::Ours,
+    ring_events::TracerTime,
 };
 use locality_kernel::perf::Event as PerfEvent;
 
@@ -55,8 +55,8 @@ pub struct Watch {
     pub passed_ns: u64,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
     pub follows: Option<Followed>,
-    /// It tells what a trap costs (`gauge`), and nothing of the program.
-    pub is_gauge: bool,
+    /// It tells what a trap costs (`trap_cost`), and nothing of the program.
+    pub measures_trap: bool,
     /// Monotonic clock.
     pub armed_ns: u64,
     /// Chance of being armed.
@@ -68,11 +68,11 @@ pub struct Watch {
     /// Threads in which it was ever armed.
     pub threads_armed: u32,
     /// The use, once it trapped, and what we had taken of the thread then.
-    pub used: Option<(Box<Trap>, Ours)>,
+    pub used: Option<(Box<Trap>, TracerTime)>,
     /// The reuse, where touches behind it are waited for, and the same.
-    pub reused: Option<(Reuse, Ours)>,
+    pub reused: Option<(Reuse, TracerTime)>,
     /// Behind that, the next touch by the instruction of the use, where it is not that of the reuse.
-    pub used_again: Option<(Box<Trap>, Ours)>,
+    pub used_again: Option<(Box<Trap>, TracerTime)>,
     events: Vec<(u32, PerfEvent)>,
 }
 
@@ -89,7 +89,7 @@ impl Watch {
             user_only: false,
             passed_ns: 0,
             follows: None,
-            is_gauge: false,
+            measures_trap: false,
             armed_ns: 0,
             p_arm: 1.0,
             process_cpu_ns: 0,
@@ -187,7 +187,7 @@ impl Watches {
 
     /// The companions of a process' watches, and its gauge.
     pub fn companions(&self, tgid: u32) -> Vec<u64> {
-        let is_one = |watch: &&Watch| watch.tgid == tgid && (watch.follows.is_some() || watch.is_gauge);
+        let is_one = |watch: &&Watch| watch.tgid == tgid && (watch.follows.is_some() || watch.measures_trap);
         let companions = self.live.values().filter(is_one);
         companions.map(|watch| watch.id).collect()
     }

@@ -76,7 +76,7 @@ impl Taken<'_> {
     }
 
     /// Words that a gauge may take.
-    pub(super) fn gauge_words(&self) -> Option<[u64; 3]> {
+    pub(super) fn trap_cost_words(&self) -> Option<[u64; 3]> {
         trap_cost::words(self.window.as_ref().ok()?.events())
     }
 
@@ -145,12 +145,12 @@ impl Windows {
     }
 
     /// From now on windows execute what files have where their text is probed.
-    pub fn heed(&mut self, probed: Arc<Probed>) {
+    pub fn subscribe(&mut self, probed: Arc<Probed>) {
         self.probed = Some(probed);
     }
 
     /// Tells the window process what is probed, if that has changed. Not in a stop.
-    pub fn hear(&mut self, now_ns: u64) {
+    pub fn receive(&mut self, now_ns: u64) {
         let Some(probed) = self.probed.clone() else { return };
         let Some(version) = probed.news() else { return };
         let pids: Vec<u32> = self.known.keys().copied().collect();
@@ -226,7 +226,7 @@ impl Windows {
     }
 
     /// What the windows of a process need now that nobody waits.
-    pub fn tend(&mut self, pid: u32, window: &WindowTaken, now_ns: u64) {
+    pub fn observe(&mut self, pid: u32, window: &WindowTaken, now_ns: u64) {
         self.is_down |= window.end == End::Helper;
         if window.gone {
             // It ends, or becomes another program, which will be met anew.

@@ -2,10 +2,10 @@
 //!
 //! Allocation functions of the targets are probed (`kernel::uprobe`, `ebpf/src/heap.rs`). Files:
 //! `allocators` which functions and where in them, `modules` what a process executes, `copied_code`
-//! whether it executes copies of probed code, `probed_sites` which bytes windows must put back, `block_map` the
-//! blocks in time, `block_table` ring records to blocks, `probe_budget` what it may cost, `probe_cost` what it costs,
-//! `tracker` the thread that drives all this. Not here: unwinding and naming the sites (the
-//! assembler).
+//! whether it executes copies of probed code, `probed_sites` which bytes windows must put back,
+//! `block_map` the blocks in time, `block_table` ring records to blocks, `probe_budget` what it may
+//! cost, `probe_cost` what it costs, `tracker` the thread that drives all this. Not here: unwinding
+//! and naming the sites (the assembler).
 //!
 //! The only thing that writes to a traced program: breakpoints into its text, and in functions
 //! whose return is followed the return address. They go with our descriptors, so also when we are

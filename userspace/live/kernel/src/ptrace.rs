@@ -34,7 +34,7 @@ pub fn seize(tid: u32) -> io::Result<()> {
 }
 
 /// From now on, new threads of a stopped thread are neither seized nor announced.
-pub fn ignore_births(tid: u32) -> io::Result<()> {
+pub fn ignore_clones(tid: u32) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, libc::PTRACE_O_TRACEEXEC as usize)
 }
 

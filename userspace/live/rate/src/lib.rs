@@ -7,12 +7,12 @@
 //! samples in order, says which words to read from now on, and gives each sample's rate with its
 //! interval and [`Source`], at once and better at the end ([`Rates::rates`]).
 //!
-//! Modules in the order in which data flows: `types`, `window_digest` a window sorted with the help of
-//! `table`, `steps` a quantity in one window, `induction` in all windows, `memory_counters` and `register_counters`
-//! where quantities are found, `speed_fit` a quantity over the readings, `string_ops` and `pmu`
-//! accesses that need no window, `combine` many tracks to a rate, `prior` what is known without them
-//! (`core_limits` and `core_model`: a timing model), `rates`; `counted_reuses` and `counted_distance` what registers tell
-//! of two touches.
+//! Modules in the order in which data flows: `types`, `window_digest` a window sorted with the help
+//! of `table`, `steps` a quantity in one window, `induction` in all windows, `memory_counters` and
+//! `register_counters` where quantities are found, `speed_fit` a quantity over the readings,
+//! `string_ops` and `pmu` accesses that need no window, `combine` many tracks to a rate, `prior`
+//! what is known without them (`core_limits` and `core_model`: a timing model), `rates`;
+//! `counted_reuses` and `counted_distance` what registers tell of two touches.
 //!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
 //!

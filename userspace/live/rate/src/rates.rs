@@ -152,7 +152,7 @@ pub struct Rates {
     shapes: BTreeMap<u64, Shape>,
     /// Readings of each place's samples: at the work that their window shows, and all.
     seen: BTreeMap<u64, Seen>,
-    learnt: Learnt,
+    learnt: LearnedRates,
     /// Number of samples at which all are looked at again.
     revise_at: usize,
     digester: Digester,
@@ -160,7 +160,7 @@ pub struct Rates {
 
 /// What samples with rates of their own tell of others.
 #[derive(Debug, Clone, Default)]
-struct Learnt {
+struct LearnedRates {
     scale: Scale,
     regions: Regions,
     /// Rates on which the readings of a place's samples agree together, by place.
@@ -205,7 +205,7 @@ impl Rates {
             samples: Vec::new(),
             shapes: BTreeMap::new(),
             seen: BTreeMap::new(),
-            learnt: Learnt::default(),
+            learnt: LearnedRates::default(),
             revise_at: FIRST_REVISION,
             digester: Digester::new(machine),
         }
@@ -287,8 +287,8 @@ impl Rates {
     }
 
     /// The rates that samples have of their own, with all that is known by now, and what they tell of others.
-    fn learn_again(&self) -> (Vec<Own>, Learnt) {
-        let mut learnt = Learnt::default();
+    fn learn_again(&self) -> (Vec<Own>, LearnedRates) {
+        let mut learnt = LearnedRates::default();
         let mut told: Vec<Telling<'_>> = Vec::new();
         for (kept, number) in self.samples.iter().zip(0..) {
             told.push(Telling { number, kept, is_elsewhere: false, rate: None });
@@ -302,7 +302,7 @@ impl Rates {
                 telling.rate = self.own(telling.number, telling.kept, &learnt);
             }
             self.forget_chance_fits(&mut told, &learnt.common);
-            learnt = Learnt::default();
+            learnt = LearnedRates::default();
             self.samples.iter().for_each(|kept| learnt.scale.count(kept.shape));
             for telling in &told {
                 if let Some((rate, _)) = telling.rate {
@@ -505,7 +505,7 @@ impl Rates {
     }
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
-    fn own(&self, number: u32, kept: &Kept, learnt: &Learnt) -> Own {
+    fn own(&self, number: u32, kept: &Kept, learnt: &LearnedRates) -> Own {
         // It needs no window to say what a step is worth, and fills go faster than any other code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
@@ -547,7 +547,7 @@ impl Rates {
     }
 }
 
-impl Learnt {
+impl LearnedRates {
     /// Takes the rate that a sample has of its own.
     fn learn(&mut self, number: u32, kept: &Kept, rate: Estimate) {
         self.scale.learn(kept.shape, rate, kept.steady);
@@ -753,7 +753,7 @@ mod tests {
     /// place 1 that were read in place 2 must not make place 1 slow.
     #[test]
     fn a_rate_is_that_of_the_place_where_it_was_read() {
-        let mut learnt = Learnt::default();
+        let mut learnt = LearnedRates::default();
         for (number, (steady, rate)) in
             [(true, 4.0), (false, 1.0), (false, 1.1), (true, 4.1), (false, 1.0), (true, 3.9)]
                 .into_iter()

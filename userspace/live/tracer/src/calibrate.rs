@@ -24,7 +24,7 @@ use locality_common::{
     rules::phase,
 };
 
-use super::{governor::Prices, sampling_clock::Clock};
+use super::{governor::UnitCosts, sampling_clock::Clock};
 use locality_kernel::{
     object::{Object, Ring},
     perf::Event,
@@ -63,7 +63,7 @@ const REST_NS: u64 = 1_000_000;
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual
 /// machines, so that the budget holds.
-const GUESS: Prices = Prices {
+const GUESS: UnitCosts = UnitCosts {
     tick_ns: 30_000,
     trap_ns: 20_000,
     gap_ns: 15_000,
@@ -292,14 +292,14 @@ fn copy() -> u64 {
 #[derive(Debug, Clone)]
 pub struct Calibration {
     /// Measured, or [`GUESS`].
-    pub prices: Prices,
+    pub prices: UnitCosts,
     /// A sentence for the reader where they are a guess.
     pub guessed: Option<String>,
 }
 
 /// Whether no price is a wait for a CPU.
-pub fn are_plausible(prices: &Prices) -> bool {
-    let Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns } = *prices;
+pub fn are_plausible(prices: &UnitCosts) -> bool {
+    let UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns } = *prices;
     let [free_ns, armed_ns] = copies_ns;
     [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
         && tick_ns > 0
@@ -326,14 +326,14 @@ pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
 }
 
 /// The prices of this machine. Must be called while the process has one thread; leaves the ring empty.
-pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
+pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<UnitCosts> {
     let mut child = Child::start().context("cannot start the calibration child")?;
     object.add_target(child.pid)?;
     let measured = ticks(&mut child, object, ring, (SPIN, PERIOD_NS)).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
         let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
         let (wake_ns, copies_ns) = (wakings(&mut child)?, copies(&mut child, object)?);
-        Ok(Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns })
+        Ok(UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -343,7 +343,7 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<Prices> {
 
 /// Whether a tick still costs about what it cost when these prices were measured: a look of some
 /// milliseconds. Must be called while the process has one thread; leaves the ring empty.
-pub fn probe(object: &mut Object, ring: &mut Ring, prices: &Prices) -> Result<bool> {
+pub fn probe(object: &mut Object, ring: &mut Ring, prices: &UnitCosts) -> Result<bool> {
     let mut child = Child::start().context("cannot start the calibration child")?;
     object.add_target(child.pid)?;
     let tick_ns = ticks(&mut child, object, ring, (PROBE, PERIOD_NS / 4));

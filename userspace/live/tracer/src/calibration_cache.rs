@@ -19,7 +19,7 @@ use std::{
 
 use locality_rate::{Level, Machine};
 
-use super::{calibrate::are_plausible, governor::Prices};
+use super::{calibrate::are_plausible, governor::UnitCosts};
 use locality_kernel::sys;
 
 /// Where the folder lies.
@@ -38,7 +38,7 @@ const AGE_NS: u64 = 24 * 3600 * 1_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Remembered {
     /// What a tick, a trap and the like cost.
-    pub prices: Prices,
+    pub prices: UnitCosts,
     /// What the processor can do.
     pub machine: Machine,
 }
@@ -105,8 +105,15 @@ const NAMES: [&str; 32] = [
 
 impl Remembered {
     fn numbers(&self) -> Vec<f64> {
-        let Prices { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns: [free_ns, armed_ns] } =
-            self.prices;
+        let UnitCosts {
+            tick_ns,
+            trap_ns,
+            gap_ns,
+            disarm_ns,
+            meter_ns,
+            wake_ns,
+            copies_ns: [free_ns, armed_ns],
+        } = self.prices;
         let prices = [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, free_ns, armed_ns];
         let Machine {
             clock,
@@ -157,7 +164,7 @@ impl Remembered {
             })
             .collect();
         let ns = |number: &f64| *number as u64;
-        let prices = Prices {
+        let prices = UnitCosts {
             tick_ns: ns(tick),
             trap_ns: ns(trap),
             gap_ns: ns(gap),
@@ -310,7 +317,7 @@ mod tests {
     use super::*;
 
     fn some() -> Remembered {
-        let prices = Prices {
+        let prices = UnitCosts {
             tick_ns: 9_000,
             trap_ns: 7_000,
             gap_ns: 5_000,

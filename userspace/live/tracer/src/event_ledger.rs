@@ -3,12 +3,12 @@
 use locality_common::counter;
 use locality_model::Ledger;
 
-use super::recorder::Tally;
+use super::recorder::RecorderStats;
 use locality_capture::events::{Costs, get};
 use locality_kernel::object::EventCounts;
 
 /// The ledger of a run whose counters stood at `before` when it began.
-pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &Tally) -> Ledger {
+pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &RecorderStats) -> Ledger {
     let since = |index: u32| after[index as usize].saturating_sub(before[index as usize]);
     let fates = |wanted: fn(&str) -> bool| -> Vec<(String, u64)> {
         let all = counter::FATE.iter().filter(|(index, name)| *index != counter::SUBMITTED && wanted(name));
@@ -31,14 +31,14 @@ pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &T
         ("imposed by the program's own signals", get(&costs.foreign_stops)),
         ("for a trap whose cause the machine lost", get(&costs.stray_traps)),
         ("watch ended by a trap of a word watched before", tally.stale_traps),
-        ("imposed by births of threads", get(&costs.birth_stops)),
+        ("imposed by births of threads", get(&costs.clone_stops)),
         ("not watched because the thread was not held", get(&costs.unguarded)),
         ("word watched already", get(&costs.watched_already)),
         ("with a window", get(&costs.windows)),
         ("without a window: no time left", get(&costs.windows_late)),
         ("without a window: vector registers could not be read", get(&costs.windows_unread)),
-        ("without a window: mappings not known", get(&costs.windows_unmet)),
-        ("told what a trap costs", get(&costs.gauges)),
+        ("without a window: mappings not known", get(&costs.windows_without_mappings)),
+        ("told what a trap costs", get(&costs.trap_measurements)),
     ];
     let mut ends: Vec<_> = tally.windows.iter().collect();
     ends.sort();
@@ -83,7 +83,7 @@ mod tests {
         for counter in [&costs.trapped, &costs.censored, &costs.refused] {
             add(counter, 1);
         }
-        let tally = Tally::default();
+        let tally = RecorderStats::default();
         let ledger = close(&before, &after, &costs, &tally);
         assert_eq!(ledger.imbalance(), None);
         assert_eq!(ledger.lost, [("ring full".to_owned(), 1)]);

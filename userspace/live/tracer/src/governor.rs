@@ -27,7 +27,7 @@ const HORIZON_S: f64 = 2.0;
 
 /// Counters that the cost follows from, all cumulative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spending {
+pub struct CostTotals {
     /// Time from the samples to our resuming of the stopped threads.
     pub stop_ns: u64,
     /// Stops at samples.
@@ -56,7 +56,7 @@ pub struct Spending {
 
 /// Calibrated costs of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prices {
+pub struct UnitCosts {
     /// One trap of a watchpoint that stays armed, in the thread that trapped.
     pub trap_ns: u64,
     /// What of it lies outside of the program that records it.
@@ -73,7 +73,7 @@ pub struct Prices {
     pub copies_ns: [u64; 2],
 }
 
-impl Prices {
+impl UnitCosts {
     /// What of the time in a string instruction is lost while a watch is armed.
     pub fn string_lost(&self) -> f64 {
         let [free, armed] = self.copies_ns.map(|ns| ns.max(1) as f64);
@@ -86,26 +86,26 @@ impl Prices {
     }
 }
 
-impl Spending {
+impl CostTotals {
     /// Time that the targets stood still.
-    pub fn still_ns(&self, prices: Prices) -> u64 {
+    pub fn still_ns(&self, prices: UnitCosts) -> u64 {
         self.stop_ns + self.stops * prices.wake_ns + self.imposed_ns
     }
 
     /// What traps took.
-    pub fn traps_ns(&self, prices: Prices) -> u64 {
+    pub fn traps_ns(&self, prices: UnitCosts) -> u64 {
         self.traps * prices.trap_ns + self.passed * prices.gap_ns + self.last_traps * prices.disarm_ns
     }
 
     /// What ticks and readings took.
-    pub fn interrupts_ns(&self, prices: Prices) -> u64 {
+    pub fn interrupts_ns(&self, prices: UnitCosts) -> u64 {
         self.ticks * prices.tick_ns
             + self.readings * prices.meter_ns
             + last_readings(self.readings) * prices.disarm_ns
     }
 
     /// What the targets paid.
-    pub fn cost_ns(&self, prices: Prices) -> u64 {
+    pub fn cost_ns(&self, prices: UnitCosts) -> u64 {
         self.still_ns(prices)
             + self.traps_ns(prices)
             + self.interrupts_ns(prices)
@@ -114,7 +114,7 @@ impl Spending {
     }
 
     /// The cost as a share of CPU time and stopped time.
-    pub fn share(&self, prices: Prices) -> f64 {
+    pub fn share(&self, prices: UnitCosts) -> f64 {
         let base_ns = self.cpu_ns + self.still_ns(prices);
         if base_ns == 0 { 0.0 } else { self.cost_ns(prices) as f64 / base_ns as f64 }
     }
@@ -129,18 +129,18 @@ fn last_readings(readings: u64) -> u64 {
 #[derive(Debug, Clone)]
 pub struct Governor {
     budget: f64,
-    prices: Prices,
-    before: Spending,
+    prices: UnitCosts,
+    before: CostTotals,
     sample_cost_ns: f64,
     rate: f64,
 }
 
 impl Governor {
     /// With a budget as a share (0.01 is 1 %). `user_only`: what the kernel touches is passed over.
-    pub fn new(budget: f64, prices: Prices, user_only: bool) -> Self {
+    pub fn new(budget: f64, prices: UnitCosts, user_only: bool) -> Self {
         // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess
         // until the first ones are measured.
-        let one = Spending {
+        let one = CostTotals {
             stop_ns: 300_000,
             stops: 1,
             traps: 2,
@@ -148,11 +148,11 @@ impl Governor {
             ticks: 1,
             readings: READINGS.into(),
             passed: if user_only { PASSED } else { 0 },
-            ..Spending::default()
+            ..CostTotals::default()
         };
         let guess = one.cost_ns(prices);
         let rate = FIRST_RATE.min(AIM * budget * 1e9 / guess as f64).max(*RATES.start());
-        Self { budget, prices, before: Spending::default(), sample_cost_ns: guess as f64, rate }
+        Self { budget, prices, before: CostTotals::default(), sample_cost_ns: guess as f64, rate }
     }
 
     /// The rate in force, in samples per second of CPU time.
@@ -161,7 +161,7 @@ impl Governor {
     }
 
     /// Chooses the rate for the next while from what was spent up to `now`.
-    pub fn steer(&mut self, now: Spending) -> f64 {
+    pub fn steer(&mut self, now: CostTotals) -> f64 {
         let samples = now.samples.saturating_sub(self.before.samples);
         let cost_ns = now.cost_ns(self.prices).saturating_sub(self.before.cost_ns(self.prices));
         if samples > 0 {
@@ -197,7 +197,7 @@ fn unit(entropy: u64) -> f64 {
 mod tests {
     use super::*;
 
-    const PRICES: Prices = Prices {
+    const PRICES: UnitCosts = UnitCosts {
         trap_ns: 9_000,
         gap_ns: 8_000,
         disarm_ns: 10_000,
@@ -210,7 +210,7 @@ mod tests {
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {
         let mut governor = Governor::new(budget, PRICES, false);
-        let mut spent = Spending::default();
+        let mut spent = CostTotals::default();
         let mut owed = 0.0;
         for _ in 0..seconds * 10 {
             owed += governor.rate() * 0.1;
@@ -246,12 +246,12 @@ mod tests {
             "passed traps are paid for"
         );
         let before = governor.rate();
-        let dear = Spending {
+        let dear = CostTotals {
             stop_ns: 40_000_000,
             samples: 10,
             ticks: 10,
             cpu_ns: 100_000_000,
-            ..Spending::default()
+            ..CostTotals::default()
         };
         assert!(governor.steer(dear) < before / 5.0);
     }

@@ -1,10 +1,11 @@
 //! The controller: what happens around the capture thread. `session` runs a trace from start to
 //! report, `recorder_thread` is the thread in which `recorder` turns events into rows of the model,
-//! `profile_sink` writes them, `governor` keeps the cost within the budget, `run_summary` and `event_ledger` sum up,
-//! `cpu_times` reads what the targets used, `calibrate` measures what a tick and a trap cost here,
-//! `core_microbench` what its core can do, `launch` starts a command, in the state that `inherited` read
-//! at the start, `object_thread` finds the data objects of addresses, `object_types` the types of those
-//! without a name, `shared_memory` who shares watched memory, `host` describes the machine.
+//! `profile_sink` writes them, `governor` keeps the cost within the budget, `run_summary` and
+//! `event_ledger` sum up, `cpu_times` reads what the targets used, `calibrate` measures what a tick
+//! and a trap cost here, `core_microbench` what its core can do, `launch` starts a command, in the
+//! state that `inherited` read at the start, `object_thread` finds the data objects of addresses,
+//! `object_types` the types of those without a name, `shared_memory` who shares watched memory,
+//! `host` describes the machine.
 
 pub mod calibrate;
 mod calibration_cache;

@@ -74,7 +74,7 @@ struct Process {
 }
 
 /// All processes.
-pub struct Pace {
+pub struct RateTracker {
     reading_cost_ns: f64,
     disarm_cost_ns: u64,
     trap_cost_ns: u64,
@@ -96,13 +96,13 @@ pub struct Pace {
     counted: HashMap<WatchId, u64>,
 }
 
-impl std::fmt::Debug for Pace {
+impl std::fmt::Debug for RateTracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pace").field("windows", &self.windows).finish_non_exhaustive()
     }
 }
 
-impl Pace {
+impl RateTracker {
     /// With what a reading costs the thread, how much more the last one of a clock, and what a trap costs.
     pub fn new(
         (reading_cost_ns, disarm_cost_ns, trap_cost_ns): (u64, u64, u64),
@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_window_waits_for_its_readings_or_for_the_next_one_of_its_thread() {
-        let mut pace = Pace::new(
+        let mut pace = RateTracker::new(
             (5_000, 0, 0),
             Machine::default(),
             Arc::default(),

@@ -19,7 +19,7 @@ use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
     object_thread::Told,
     profile_sink::Store,
-    rate_tracking::{Known, Pace},
+    rate_tracking::{Known, RateTracker},
     sample_weights::Paced,
     sampling_clock::Periods,
     shared_memory::{SharedUses, Sharing},
@@ -35,7 +35,7 @@ use data::{Data, Stop};
 
 /// What the controller must know of what passed through.
 #[derive(Debug, Default, Clone)]
-pub struct Tally {
+pub struct RecorderStats {
     /// Uses that could not be reached, by reason.
     pub unreachable: HashMap<&'static str, u64>,
     /// Uses that were found in a stop.
@@ -59,17 +59,17 @@ pub struct Tally {
 
 /// A watch that has not ended.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct PendingWatch {
     id: SampleId,
     of_use: Option<UseId>,
     use_touch: Touch,
     use_ip: u64,
-    left_alone: LeftAlone,
+    left_alone: UntouchedSpan,
 }
 
 /// A used word, and accesses behind the use that its window showed not to touch it.
 #[derive(Debug, Clone, Copy, Default)]
-struct LeftAlone {
+struct UntouchedSpan {
     word: u64,
     accesses: u64,
 }
@@ -81,7 +81,7 @@ pub struct Assembler {
     symbolizer: Symbolizer,
     processes: Processes,
     origin_ns: u64,
-    tally: Tally,
+    tally: RecorderStats,
     threads: Vec<Thread>,
     by_tid: HashMap<u32, ThreadId>,
     alive: HashMap<u32, HashSet<u32>>,
@@ -95,8 +95,8 @@ pub struct Assembler {
     uses: u32,
     loads: u32,
     /// By number of the watch.
-    waiting: HashMap<u64, Waiting>,
-    pace: Pace,
+    waiting: HashMap<u64, PendingWatch>,
+    pace: RateTracker,
     paced: Paced,
     data: Data,
     sharing: Sharing,
@@ -122,7 +122,7 @@ impl std::fmt::Debug for Assembler {
 impl Assembler {
     /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
     /// blocks where allocations are followed. Must be used in the thread that made it.
-    pub fn new(store: Store, origin_ns: u64, pace: Pace, clock: Periods, heap: Option<Heap>) -> Self {
+    pub fn new(store: Store, origin_ns: u64, pace: RateTracker, clock: Periods, heap: Option<Heap>) -> Self {
         let processes = Processes::new();
         Self {
             store,
@@ -130,7 +130,7 @@ impl Assembler {
             symbolizer: Symbolizer::new(processes.clone()),
             processes,
             origin_ns,
-            tally: Tally::default(),
+            tally: RecorderStats::default(),
             threads: Vec::new(),
             by_tid: HashMap::new(),
             alive: HashMap::new(),
@@ -153,7 +153,7 @@ impl Assembler {
     }
 
     /// What passed so far.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &RecorderStats {
         &self.tally
     }
 
@@ -216,7 +216,7 @@ impl Assembler {
             }
             Event::Sample(sample) => self.sample(*sample),
             Event::WatchEnded(end) => self.watch_ended(&end),
-            Event::Gauged(pid, word) => self.note_word(pid, word),
+            Event::TrapCostMeasured(pid, word) => self.note_word(pid, word),
             Event::Meter(record) => {
                 let mut ready = Vec::new();
                 self.pace.reading(&record, &mut ready);
@@ -321,12 +321,18 @@ impl Assembler {
                     let waiting = match of_use.map(|index| uses.get(index)) {
                         None => {
                             let use_touch = touch(stack, access.kind);
-                            let (use_ip, left_alone) = (access.ip, LeftAlone::default());
-                            Waiting { id, of_use: None, use_touch, use_ip, left_alone }
+                            let (use_ip, left_alone) = (access.ip, UntouchedSpan::default());
+                            PendingWatch { id, of_use: None, use_touch, use_ip, left_alone }
                         }
                         Some(Some((of_use, stack, access, left_alone))) => {
                             let (use_touch, left_alone) = (touch(*stack, access.kind), *left_alone);
-                            Waiting { id, of_use: Some(*of_use), use_touch, use_ip: access.ip, left_alone }
+                            PendingWatch {
+                                id,
+                                of_use: Some(*of_use),
+                                use_touch,
+                                use_ip: access.ip,
+                                left_alone,
+                            }
                         }
                         // A window lists all its uses.
                         Some(None) => continue,
@@ -352,7 +358,7 @@ impl Assembler {
         sample: SampleId,
         stop: &Stop<'_>,
         mut taken: Box<WindowTaken>,
-    ) -> Vec<(UseId, StackId, Access, LeftAlone)> {
+    ) -> Vec<(UseId, StackId, Access, UntouchedSpan)> {
         let (record, walk) = (stop.record, stop.walk);
         let (pid, tid) = (record.header.tgid, record.header.tid);
         let found = std::mem::take(&mut taken.found);
@@ -391,7 +397,7 @@ impl Assembler {
                 Some(window_sampling::Seen::Open(accesses)) => *accesses,
                 _ => 0,
             };
-            uses.push((id, stack, access, LeftAlone { word: address & !7, accesses }));
+            uses.push((id, stack, access, UntouchedSpan { word: address & !7, accesses }));
         }
         for first in &found.loads {
             let Access { ip, .. } = first.point.access;
@@ -535,13 +541,13 @@ impl Assembler {
     }
 
     /// Where hardware counts no accesses, registers may.
-    fn count(&mut self, id: WatchId, waiting: &Waiting, end: &WatchEnd) {
+    fn count(&mut self, id: WatchId, waiting: &PendingWatch, end: &WatchEnd) {
         if let EndOutcome::Reused(Reuse { trap, distance }) = &end.outcome
             && let Distance { ns, until_ns, accesses: None, between: Some(between) } = distance
             && end.held
         {
             // Neither of other words of the line nor of what lies behind the reuse.
-            let LeftAlone { word, accesses } = waiting.left_alone;
+            let UntouchedSpan { word, accesses } = waiting.left_alone;
             let is_direct = end.ended_ns == trap.record.header.time_ns;
             let without = if is_direct && word == end.address { accesses } else { 0 };
             self.pace.touched(end.tgid, (id, waiting.id), between.clone(), (*ns, *until_ns, without));

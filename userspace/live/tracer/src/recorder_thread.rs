@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use super::{
     profile_sink::{Store, Summary},
-    rate_tracking::Pace,
-    recorder::{Assembler, Tally},
+    rate_tracking::RateTracker,
+    recorder::{Assembler, RecorderStats},
     sampling_clock::Periods,
 };
 use locality_capture::events::Event;
@@ -23,7 +23,7 @@ use locality_kernel::{lock::lock, sys};
 #[derive(Debug, Default)]
 pub struct Shown {
     /// What passed so far.
-    pub tally: Tally,
+    pub tally: RecorderStats,
     /// Why the profile cannot be written any more, if so.
     pub failed: Option<String>,
     /// Processes that were met.
@@ -81,7 +81,7 @@ pub fn start(
     mut queue: mpsc::Receiver<Event>,
     store: Store,
     origin_ns: u64,
-    (pace, clock): (Pace, Periods),
+    (pace, clock): (RateTracker, Periods),
     heap: Option<Heap>,
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {

@@ -16,15 +16,15 @@ use locality_rate::Machine;
 use super::{
     calibrate::Calibration,
     cpu_times::CpuTimes,
-    governor::Spending,
+    governor::CostTotals,
     plan::{Following, Plan, Targets},
-    recorder::Tally,
+    recorder::RecorderStats,
 };
 use locality_capture::watchdog;
 use locality_capture::{
     self as capture,
     events::{Costs, get},
-    exclusions::Spared,
+    exclusions::Exclusions,
 };
 use locality_heap as heap;
 use locality_kernel::{
@@ -87,7 +87,7 @@ pub fn starved() -> Option<Duration> {
 
 /// What the books are kept from.
 #[derive(Debug)]
-pub struct Books<'a> {
+pub struct RunSummary<'a> {
     /// What was asked for.
     pub plan: &'a Plan,
     /// What starts samples.
@@ -101,7 +101,7 @@ pub struct Books<'a> {
     /// Watchdogs that were started in the place of one that was killed or hung.
     pub watchdogs_lost: u32,
     /// Who is never traced.
-    pub spared: Spared,
+    pub spared: Exclusions,
     /// Processes of the traced cgroups that are not traced.
     pub left_out: u32,
     /// Why the command is not launched with the recorder of allocations, if that was meant.
@@ -118,19 +118,19 @@ pub struct Books<'a> {
     pub started: Started,
 }
 
-impl Books<'_> {
+impl RunSummary<'_> {
     /// What was spent up to now.
-    pub fn spending(&self, cpu: &mut CpuTimes) -> Spending {
+    pub fn spending(&self, cpu: &mut CpuTimes) -> CostTotals {
         let costs = &self.costs;
         std::mem::take(&mut *lock(&costs.ended)).into_iter().for_each(|ended| cpu.end(ended));
         let samples = costs.told_samples();
-        Spending {
+        CostTotals {
             stop_ns: get(&costs.stop_ns),
             stops: get(&costs.stops),
             imposed_ns: get(&costs.imposed_ns),
             traps: get(&costs.traps) + get(&costs.silent_traps),
             passed: get(&costs.passed),
-            last_traps: get(&costs.trapped) + get(&costs.gauges),
+            last_traps: get(&costs.trapped) + get(&costs.trap_measurements),
             ticks: get(&costs.samples) + get(&costs.kernel_ticks),
             heap_ns: get(&costs.heap_ns),
             string_ns: get(&costs.string_ns),
@@ -141,7 +141,7 @@ impl Books<'_> {
     }
 
     /// The costs for the report.
-    pub fn overhead(&self, spending: &Spending) -> Overhead {
+    pub fn overhead(&self, spending: &CostTotals) -> Overhead {
         let prices = self.calibration.prices;
         Overhead {
             budget_percent: self.plan.overhead_percent,
@@ -163,8 +163,8 @@ impl Books<'_> {
     pub fn run(
         &self,
         pids: &[u32],
-        spending: &Spending,
-        tally: &Tally,
+        spending: &CostTotals,
+        tally: &RecorderStats,
         ended_by: &str,
         (rate, accesses): (f64, u64),
     ) -> Run {
@@ -194,7 +194,7 @@ impl Books<'_> {
             ended_by: ended_by.to_owned(),
             policy: self.plan.policy.to_string(),
             distance_resolution_ns: self.calibration.prices.trap_ns,
-            distance_scatter_ns: Some(get(&self.costs.gauge_scatter_ns)).filter(|scatter_ns| *scatter_ns > 0),
+            distance_scatter_ns: Some(get(&self.costs.trap_scatter_ns)).filter(|scatter_ns| *scatter_ns > 0),
             user_only: self.plan.user_only,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -204,7 +204,7 @@ impl Books<'_> {
     /// when it began.
     pub fn notices(
         &self,
-        tally: &Tally,
+        tally: &RecorderStats,
         heap: Option<&heap::Summary>,
         before: &EventCounts,
         after: &EventCounts,
@@ -347,7 +347,7 @@ impl Books<'_> {
     }
 
     /// One line for a person who waits.
-    pub fn progress(&self, spending: &Spending, precision: &str) -> String {
+    pub fn progress(&self, spending: &CostTotals, precision: &str) -> String {
         let costs = &self.costs;
         format!(
             "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse{precision}, cost {:.2} % of {} % allowed (Ctrl-C ends)",
@@ -367,7 +367,7 @@ fn times(n: u32) -> String {
 }
 
 /// Where the addresses of uses come from; `hardware` samples accesses in place of the clock.
-fn address_source(tally: &Tally, hardware: Option<&str>, user_only: bool) -> String {
+fn address_source(tally: &RecorderStats, hardware: Option<&str>, user_only: bool) -> String {
     let (stop, sampled) = match hardware {
         Some(name) => (format!("zero-skid stop after {name} samples"), format!("{name} address")),
         None => ("zero-skid stop".to_owned(), "sampled registers".to_owned()),
@@ -458,7 +458,7 @@ fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
 }
 
 /// Where the rates of windows come from, the most frequent first; `None` where none is known.
-fn rate_sources(tally: &Tally) -> Option<String> {
+fn rate_sources(tally: &RecorderStats) -> Option<String> {
     let all: u64 = tally.windows.values().sum();
     let mut sources: Vec<_> = tally.rates.iter().collect();
     sources.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn the_source_of_addresses_names_what_chose_them() {
         let of = |uses_held, uses_not_held, hardware| {
-            let tally = Tally { uses_held, uses_not_held, ..Tally::default() };
+            let tally = RecorderStats { uses_held, uses_not_held, ..RecorderStats::default() };
             address_source(&tally, hardware, false)
         };
         assert_eq!(of(0, 0, None), "none");
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(of(5, 1, None), "zero-skid stop, sampled registers");
         assert_eq!(of(5, 0, Some("Intel PEBS")), "zero-skid stop after Intel PEBS samples");
         assert_eq!(of(0, 5, Some("AMD IBS")), "AMD IBS address");
-        let tally = Tally { uses_held: 5, ..Tally::default() };
+        let tally = RecorderStats { uses_held: 5, ..RecorderStats::default() };
         assert_eq!(address_source(&tally, None, true), "zero-skid stop, touches by the kernel passed over");
     }
 }

@@ -24,13 +24,13 @@ use super::{
     core_microbench,
     cpu_times::CpuTimes,
     event_ledger,
-    governor::{self, Governor, Prices, Spending},
+    governor::{self, CostTotals, Governor, UnitCosts},
     plan::{Following, Plan, Targets},
     profile_sink::{Store, Summary, unwritable},
     progress::Progress,
-    rate_tracking::Pace,
+    rate_tracking::RateTracker,
     recorder_thread::{self, AssemblerThread, Notable, Shown},
-    run_summary::{self, Books, Started, starved},
+    run_summary::{self, RunSummary, Started, starved},
     sampling_clock::Clock,
     skid::{self, Skid},
 };
@@ -38,7 +38,7 @@ use locality_capture::watchdog;
 use locality_capture::{
     Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows,
     events::{Event, get},
-    exclusions::Spared,
+    exclusions::Exclusions,
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
 use locality_kernel::{
@@ -86,7 +86,7 @@ pub struct Outcome {
 
 /// Measures the prices, the skid and the processor of this machine alone. Must be called while the
 /// process has one thread.
-pub fn calibrate() -> Result<(Prices, Skid, Machine)> {
+pub fn calibrate() -> Result<(UnitCosts, Skid, Machine)> {
     check_rights()?;
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
     let prices = calibrate::measure(&mut object, &mut ring)?;
@@ -212,7 +212,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         ending::listen(&file).context("cannot listen to signals")?;
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
-        let spared = Spared::of_this_process();
+        let spared = Exclusions::of_this_process();
         spared.announce(&mut object, launched.as_ref().map(|launched| launched.pid))?;
         object.attach_lifecycle()?;
         let (windows, no_windows) = match windows {
@@ -234,7 +234,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         if let (Some(warning), false) = (standing.warning(), plan.quiet) {
             eprintln!("locality-bpf: {warning}");
         }
-        let books = Books {
+        let summary = RunSummary {
             heap: heap.as_ref().map(|heap| match heap {
                 Allocations::Probed(_) => run_summary::PROBES,
                 Allocations::Recorded(_) => run_summary::RECORDER,
@@ -253,7 +253,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
             costs: Arc::default(),
             started: Started::now(plan),
         };
-        let mut trace = Trace::start(books, object, ring, heap, heartbeat, windows, store)?;
+        let mut trace = Trace::start(summary, object, ring, heap, heartbeat, windows, store)?;
         trace.attach(launched.as_ref()).await?;
         trace.follow_allocations(launched.as_ref())?;
         trace.clock.start()?;
@@ -284,7 +284,7 @@ enum Allocations {
 
 /// A running trace.
 struct Trace<'a> {
-    books: Books<'a>,
+    summary: RunSummary<'a>,
     heartbeat: Arc<watchdog::Heartbeat>,
     clock: Clock,
     governor: Governor,
@@ -305,7 +305,7 @@ struct Trace<'a> {
 impl<'a> Trace<'a> {
     /// Starts the threads; nothing is measured yet.
     fn start(
-        books: Books<'a>,
+        summary: RunSummary<'a>,
         object: Object,
         ring: Ring,
         heap: Option<Allocations>,
@@ -313,17 +313,17 @@ impl<'a> Trace<'a> {
         windows: Option<Windows>,
         store: Store,
     ) -> Result<Self> {
-        let (plan, prices) = (books.plan, books.calibration.prices);
+        let (plan, prices) = (summary.plan, summary.calibration.prices);
         let progress = Progress::new(plan.quiet);
         let wanted = plan.until_ci.is_some() || progress.is_wanted();
         let precision = (wanted && windows.is_some())
             .then(|| Precision::new(store.path(), plan.estimator, plan.until_ci));
         let wanted = Wanted::default();
         let code = SharedCode::default();
-        let pace = Pace::new(
+        let pace = RateTracker::new(
             (prices.meter_ns, prices.disarm_ns, prices.trap_ns),
-            books.machine,
-            Arc::clone(&books.costs),
+            summary.machine,
+            Arc::clone(&summary.costs),
             Arc::clone(&wanted),
             Arc::clone(&code),
         );
@@ -331,7 +331,7 @@ impl<'a> Trace<'a> {
         let governor = Governor::new(plan.overhead_percent / 100.0, prices, plan.user_only);
         let (rate, now) = (governor.rate(), sys::monotonic_ns());
         let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
-        let clock = Clock::open_with(&object, &books.selected, first)?;
+        let clock = Clock::open_with(&object, &summary.selected, first)?;
         let (events, queue) = mpsc::channel(QUEUE);
         let heap = heap.map(|source| {
             let settings = heap::Settings {
@@ -339,7 +339,7 @@ impl<'a> Trace<'a> {
                 min_bytes: plan.heap_min,
                 copy_ns: prices.tick_ns,
             };
-            let cost_ns = Arc::clone(&books.costs.heap_ns);
+            let cost_ns = Arc::clone(&summary.costs.heap_ns);
             match source {
                 Allocations::Probed(object) => heap::start(*object, settings, cost_ns, events.clone()),
                 Allocations::Recorded(recorder) => {
@@ -355,8 +355,8 @@ impl<'a> Trace<'a> {
             max_stop_ns: plan.max_stop.as_nanos() as u64,
             registers: plan.registers,
             named: matches!(plan.targets, Targets::Processes(_) | Targets::Command(_)),
-            spared: books.spared.clone(),
-            no_stops: match books.standing {
+            spared: summary.spared.clone(),
+            no_stops: match summary.standing {
                 _ if !plan.may_stop => Some(NO_STOP),
                 watchdog::Standing::Absent => Some(UNGUARDED),
                 _ => None,
@@ -368,22 +368,22 @@ impl<'a> Trace<'a> {
             disarm_cost_ns: prices.disarm_ns,
             tick_cost_ns: prices.tick_ns,
             meter_cost_ns: prices.meter_ns,
-            counting: books.counting,
+            counting: summary.counting,
             wanted,
             code,
             budget: plan.overhead_percent / 100.0,
             string_lost: prices.string_lost(),
         };
-        let (costs, beats) = (Arc::clone(&books.costs), Arc::clone(&heartbeat));
+        let (costs, beats) = (Arc::clone(&summary.costs), Arc::clone(&heartbeat));
         let capture = Capture::new(object, ring, settings, costs, beats, windows, events.clone())?.start()?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let pace = (pace, clock.periods());
         let (assembler, notables) =
-            recorder_thread::start(queue, store, books.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
+            recorder_thread::start(queue, store, summary.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
         Ok(Self {
             precision,
             progress,
-            books,
+            summary,
             heartbeat,
             clock,
             governor,
@@ -401,14 +401,14 @@ impl<'a> Trace<'a> {
 
     /// Attaches to the targets.
     async fn attach(&mut self, launched: Option<&launch::Launched>) -> Result<()> {
-        self.pids = match (&self.books.plan.targets, launched) {
+        self.pids = match (&self.summary.plan.targets, launched) {
             (Targets::Processes(pids), _) => pids.clone(),
             (Targets::Cgroups(_, folders), _) => {
                 // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
                 for pid in folders.iter().flat_map(|folder| cgroup::processes(folder)) {
-                    if let Some(why) = self.books.spared.why(pid) {
+                    if let Some(why) = self.summary.spared.why(pid) {
                         tracing::debug!("process {pid} is not traced: {why}");
-                        self.books.left_out += 1;
+                        self.summary.left_out += 1;
                         continue;
                     }
                     if self.attach_to(&self.capture, pid).await?.is_ok()
@@ -441,7 +441,7 @@ impl<'a> Trace<'a> {
     /// Has the launched command's program probed before its first instruction.
     fn follow_allocations(&self, launched: Option<&launch::Launched>) -> Result<()> {
         if let (Some(thread), Some(launched), Targets::Command(words)) =
-            (&self.heap, launched, &self.books.plan.targets)
+            (&self.heap, launched, &self.summary.plan.targets)
         {
             thread.heap().launched(launched.pid, launch::find(words)?);
         }
@@ -459,7 +459,7 @@ impl<'a> Trace<'a> {
     async fn follow(&mut self, signals: &mut Signals) -> Result<String> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let until = self.books.plan.duration.map(|duration| Instant::now() + duration);
+        let until = self.summary.plan.duration.map(|duration| Instant::now() + duration);
         let mut summary_due = Instant::now();
         loop {
             let ended_by = tokio::select! {
@@ -480,7 +480,7 @@ impl<'a> Trace<'a> {
                         launch::end_of_command(status)
                     }
                     Some(Notable::Unguarded) => {
-                        self.books.watchdogs_lost += 1;
+                        self.summary.watchdogs_lost += 1;
                         self.start_afresh(false).await?;
                         continue;
                     }
@@ -495,7 +495,7 @@ impl<'a> Trace<'a> {
                     }
                     let failed = lock(&self.shown).failed.clone();
                     match (over, failed) {
-                        (true, _) if self.books.plan.until_ci.is_some() => {
+                        (true, _) if self.summary.plan.until_ci.is_some() => {
                             "the asked duration, before the asked precision".to_owned()
                         }
                         (true, _) => "the asked duration".to_owned(),
@@ -516,28 +516,28 @@ impl<'a> Trace<'a> {
     }
 
     /// Sets the sampling rate by what was spent.
-    fn steer(&mut self) -> Spending {
+    fn steer(&mut self) -> CostTotals {
         for pid in &lock(&self.shown).pids {
-            self.cpu.meet(*pid, self.books.started.ticks);
+            self.cpu.meet(*pid, self.summary.started.ticks);
         }
-        let spending = self.books.spending(&mut self.cpu);
-        self.books.costs.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
+        let spending = self.summary.spending(&mut self.cpu);
+        self.summary.costs.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
         let rate = self.governor.steer(spending);
         let now = sys::monotonic_ns();
-        let sampled = get(&self.books.costs.sampled_accesses);
+        let sampled = get(&self.summary.costs.sampled_accesses);
         let period_ns = |cpu: u32| governor::period_ns(rate, now.wrapping_add(cpu.into()));
         self.clock.steer(period_ns, now, (sampled, spending.cpu_ns));
         let precision = self.precision.as_ref().map(Precision::words).unwrap_or_default();
-        self.progress.show(&self.books.progress(&spending, &precision));
+        self.progress.show(&self.summary.progress(&spending, &precision));
         spending
     }
 
     /// Has the file hold, twice a second, all that a killed tracer could not write any more.
-    fn write_summary(&self, spending: &Spending) {
+    fn write_summary(&self, spending: &CostTotals) {
         let mut state = lock(&self.shown);
         let summary = Summary {
-            run: self.books.run(&self.pids, spending, &state.tally, "", self.pacing()),
-            overhead: self.books.overhead(spending),
+            run: self.summary.run(&self.pids, spending, &state.tally, "", self.pacing()),
+            overhead: self.summary.overhead(spending),
             ..Summary::default()
         };
         state.summary = Some(summary);
@@ -554,15 +554,15 @@ impl<'a> Trace<'a> {
     /// Starts another watchdog, unless whoever ends them is at it again and again.
     fn guard_again(&mut self) -> Result<()> {
         loop {
-            anyhow::ensure!(self.books.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
+            anyhow::ensure!(self.summary.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
             self.heartbeat.start_watchdog()?;
             match self.heartbeat.standing() {
                 Ok(standing) => {
-                    self.books.standing = standing;
+                    self.summary.standing = standing;
                     return Ok(());
                 }
                 // It was lost before it stood anywhere.
-                Err(_) => self.books.watchdogs_lost += 1,
+                Err(_) => self.summary.watchdogs_lost += 1,
             }
         }
     }
@@ -574,7 +574,7 @@ impl<'a> Trace<'a> {
         if !stop {
             let guarded = self.guard_again();
             tracing::debug!(?guarded, "the watchdog was lost");
-            let may_stop = self.books.plan.may_stop;
+            let may_stop = self.summary.plan.may_stop;
             capture.set_no_stops(match guarded {
                 Ok(()) if may_stop => None,
                 Ok(()) => Some(NO_STOP),
@@ -626,7 +626,7 @@ impl<'a> Trace<'a> {
         if let Some(heap) = &mut self.heap {
             heap.finish();
         }
-        let (spending, pacing) = (self.books.spending(&mut self.cpu), self.pacing());
+        let (spending, pacing) = (self.summary.spending(&mut self.cpu), self.pacing());
         let ended_ns = sys::monotonic_ns();
         // Without senders the queue is closed, and the assembler ends when it has read it.
         drop((capture, self.events));
@@ -643,19 +643,19 @@ impl<'a> Trace<'a> {
         let tally = lock(&self.shown).tally.clone();
         let heap = self.heap.as_ref().map(|thread| thread.heap().summary());
         if heap.as_ref().is_some_and(heap::Summary::is_idle) {
-            self.books.heap = None;
+            self.summary.heap = None;
         }
-        let run = self.books.run(&self.pids, &spending, &tally, ended_by, pacing);
-        let mut notices = self.books.notices(&tally, heap.as_ref(), before, &after);
+        let run = self.summary.run(&self.pids, &spending, &tally, ended_by, pacing);
+        let mut notices = self.summary.notices(&tally, heap.as_ref(), before, &after);
         let signal = self.command_status.and_then(|status| ExitStatus::from_raw(status).signal());
-        if let (Some(signal), Some(run_summary::PROBES)) = (signal, self.books.heap) {
+        if let (Some(signal), Some(run_summary::PROBES)) = (signal, self.summary.heap) {
             notices.splice(0..0, run_summary::ended_by_a_trap(signal));
         }
         store.summary(&Summary {
             // What was read of debug information since then is not part of the trace.
             run: Run { wall_ns: ended_ns.saturating_sub(run.started_mono_ns), ..run },
-            ledger: event_ledger::close(before, &after, &self.books.costs, &tally),
-            overhead: self.books.overhead(&spending),
+            ledger: event_ledger::close(before, &after, &self.summary.costs, &tally),
+            overhead: self.summary.overhead(&spending),
             notices,
         });
         let (mut profile, unwritten) = store.finish()?;

@@ -175,7 +175,7 @@ fn rows_have_the_fields_of_the_exact_report() {
 }
 
 #[test]
-fn nobody_looked_for_objects_and_books_do_not_balance() {
+fn objects_were_not_looked_for_and_the_ledger_does_not_balance() {
     let (profile, contexts, mut cache_use) = example();
     cache_use.levels[0].by_object.clear();
     cache_use.levels[0].balanced = false;

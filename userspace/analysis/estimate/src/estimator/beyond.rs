@@ -8,7 +8,7 @@
 //! Sources of error: those of module `survival`; uses of one context differ in nothing but what
 //! their windows showed.
 
-use super::{Draw, Study};
+use super::{BootstrapReplicate, Study};
 use crate::kaplan_meier::bin;
 
 /// Products of (1 − hazard) up to each bin, by group, in logarithms.
@@ -54,7 +54,7 @@ impl Study<'_> {
     /// By subject, one after the other, and by limit: its weight that is reused at the limit's bin
     /// or beyond, or never. `limits[limit][stretch]` are bins that are equally likely; a stretch
     /// without any gives 0.
-    pub fn beyond(&self, draw: Draw<'_>, limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
+    pub fn beyond(&self, draw: BootstrapReplicate<'_>, limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
         let (curves, _) = self.curves(draw);
         let left: Vec<Left> = (0..self.groups).map(|group| Left::of(curves.hazards(group))).collect();
         let mut found = Vec::with_capacity(self.subjects.len() * limits.len());
@@ -126,9 +126,9 @@ mod tests {
             let subjects = subjects(seed);
             let stretch_of: Vec<usize> = (0..subjects.len()).map(|index| index % 2).collect();
             let study = Study::new(&subjects, stretch_of, vec![None, Some(60.0)]);
-            let masses = study.estimate(Estimator::KaplanMeier, Draw::SEEN);
+            let masses = study.estimate(Estimator::KaplanMeier, BootstrapReplicate::SEEN);
             for limit in [0, 1, 7, 29, 30, 61, 100, 200, usize::MAX] {
-                let found = study.beyond(Draw::SEEN, &[vec![vec![limit], vec![limit]]]);
+                let found = study.beyond(BootstrapReplicate::SEEN, &[vec![vec![limit], vec![limit]]]);
                 let sum: f64 = found.iter().sum();
                 let truth: f64 =
                     masses.iter().map(|mass| mass.beyond + mass.reused.iter().skip(limit).sum::<f64>()).sum();
@@ -141,7 +141,7 @@ mod tests {
     fn equally_likely_limits_are_averaged() {
         let subjects = subjects(3);
         let study = Study::new(&subjects, vec![0; subjects.len()], vec![None]);
-        let at = |bins: Vec<usize>| study.beyond(Draw::SEEN, &[vec![bins]]);
+        let at = |bins: Vec<usize>| study.beyond(BootstrapReplicate::SEEN, &[vec![bins]]);
         let both = at(vec![5, 90]);
         for ((both, a), b) in both.iter().zip(at(vec![5])).zip(at(vec![90])) {
             assert!((both - (a + b) / 2.0).abs() < 1e-9);

@@ -34,9 +34,9 @@ fn follow(subject: &mut Subject, at: u64, reused: bool, p: f64) {
     });
 }
 
-fn estimate(subjects: &[Subject], estimator: Estimator) -> Mass {
+fn estimate(subjects: &[Subject], estimator: Estimator) -> WeightedHistogram {
     let study = Study::new(subjects, vec![0; subjects.len()], vec![None]);
-    study.estimate(estimator, Draw::SEEN).remove(0)
+    study.estimate(estimator, BootstrapReplicate::SEEN).remove(0)
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn names_round_trip() {
 #[test]
 fn the_mean_over_choices_is_the_truth() {
     for estimator in [Estimator::KaplanMeier, Estimator::HorvitzThompson] {
-        let mut mean = Mass::default();
+        let mut mean = WeightedHistogram::default();
         for chosen in 0..3 {
             let mut subjects = vec![subject(0, 10, true)];
             for (index, after) in [Some(50), Some(60), None].into_iter().enumerate() {
@@ -83,8 +83,12 @@ fn what_was_counted_is_not_doubted_with_the_clock() {
         open.followed.iter_mut().for_each(|followed| followed.counted = counted);
         let open = [open];
         let study = Study::new(&open, vec![0], vec![None]);
-        let mass =
-            study.estimate(Estimator::HorvitzThompson, Draw { clocks: &[2.0], ..Draw::SEEN }).remove(0);
+        let mass = study
+            .estimate(
+                Estimator::HorvitzThompson,
+                BootstrapReplicate { clocks: &[2.0], ..BootstrapReplicate::SEEN },
+            )
+            .remove(0);
         assert!(mass.reused.get(bin(expected)).is_some_and(|weight| *weight > 0.0), "{counted}: {mass:?}");
     }
 }
@@ -139,7 +143,7 @@ fn nothing_is_reused_beyond_the_end() {
     follow(&mut one, 90, true, 1.0);
     let subjects = [one, subject(1, 5, false)];
     let study = Study::new(&subjects, vec![0, 1], vec![None, Some(50.0)]);
-    let masses = study.estimate(Estimator::KaplanMeier, Draw::SEEN);
+    let masses = study.estimate(Estimator::KaplanMeier, BootstrapReplicate::SEEN);
     assert!((masses[0].reused.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     assert!((masses[1].beyond - 1.0).abs() < 1e-9);
 }

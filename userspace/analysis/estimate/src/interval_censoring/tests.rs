@@ -36,8 +36,8 @@ fn log_likelihood(all: &[Known], masses: &[f64]) -> f64 {
 }
 
 /// The masses that follow from spreads: the curve through exact, censored and spread spells.
-fn masses(exact: &[Spell], unsure: &[(usize, Unsure)]) -> Vec<f64> {
-    let found = Spreads::find(exact, &[], unsure, 1);
+fn masses(exact: &[Spell], unsure: &[(usize, IntervalCensored)]) -> Vec<f64> {
+    let found = DistanceDistributions::find(exact, &[], unsure, 1);
     let parts = unsure.iter().flat_map(|(key, one)| {
         let spread = found.get(*key).unwrap();
         spread.shares.iter().map(|(exit, share)| Spell {
@@ -85,11 +85,11 @@ proptest! {
         // What was watched from the start, without a window: reused after 0. Known from bin `low`
         // on: two-sided intervals are spells that entered at low - 1, which for one curve without
         // truncation is only the same from the start.
-        let unsure: Vec<(usize, Unsure)> = all
+        let unsure: Vec<(usize, IntervalCensored)> = all
             .iter()
             .enumerate()
             .filter_map(|(key, one)| match one.high {
-                Some(high) if high > one.low => Some((key, Unsure { spell: spell(one, None, 0, true), last: high, measured: None })),
+                Some(high) if high > one.low => Some((key, IntervalCensored { spell: spell(one, None, 0, true), last: high, measured: None })),
                 _ => None,
             })
             .collect();
@@ -112,8 +112,8 @@ fn shown(group: usize, exit: usize, reused: bool) -> Spell {
     Spell { group, weight: 1.0, entry: None, exit, reused }
 }
 
-fn unsure(group: usize, entry: usize, last: usize) -> Unsure {
-    Unsure {
+fn unsure(group: usize, entry: usize, last: usize) -> IntervalCensored {
+    IntervalCensored {
         spell: Spell { group, weight: 4.0, entry: Some(entry), exit: 0, reused: true },
         last,
         measured: None,
@@ -125,7 +125,8 @@ fn unsure(group: usize, entry: usize, last: usize) -> Unsure {
 fn the_context_s_own_windows_decide() {
     let mut windows = vec![shown(1, 200, true); 5];
     windows.extend(vec![shown(2, 300, true); 50]);
-    let found = Spreads::find(&windows, &[], &[(7, unsure(1, 120, 640)), (9, unsure(3, 120, 640))], 4);
+    let found =
+        DistanceDistributions::find(&windows, &[], &[(7, unsure(1, 120, 640)), (9, unsure(3, 120, 640))], 4);
     let own = found.get(7).unwrap();
     assert_eq!((own.quantile(0.02), own.quantile(0.98), own.guess), (200, 200, false));
     // A context without windows follows them all.
@@ -137,7 +138,7 @@ fn the_context_s_own_windows_decide() {
 #[test]
 fn without_windows_it_is_log_uniform() {
     let windows = vec![shown(0, 120, false); 5];
-    let found = Spreads::find(&windows, &[], &[(0, unsure(0, 120, 632))], 1);
+    let found = DistanceDistributions::find(&windows, &[], &[(0, unsure(0, 120, 632))], 1);
     let spread = found.get(0).unwrap();
     let middle = (scale::low(121) as f64 * scale::low(633) as f64).sqrt();
     let found = scale::low(spread.quantile(0.5)) as f64;
@@ -148,7 +149,7 @@ fn without_windows_it_is_log_uniform() {
 #[test]
 fn long_windows_without_a_reuse_say_that_it_comes_later() {
     let windows = vec![shown(0, 400, false); 500];
-    let found = Spreads::find(&windows, &[], &[(0, unsure(0, 120, 632))], 1);
+    let found = DistanceDistributions::find(&windows, &[], &[(0, unsure(0, 120, 632))], 1);
     let spread = found.get(0).unwrap();
     let early: f64 = spread.shares.iter().filter(|share| share.0 <= 400).map(|share| share.1).sum();
     assert!(early < 0.05, "{early}");
@@ -161,23 +162,23 @@ fn measured_distances_sharpen_each_other() {
     let true_distance = 30_000.0;
     let resolution = 40_000.0;
     let late = [0.0, 2_000.0, 5_000.0, 8_000.0, 9_000.0, 12_000.0, 60_000.0];
-    let measured: Vec<(usize, Unsure)> = late
+    let measured: Vec<(usize, IntervalCensored)> = late
         .iter()
         .enumerate()
         .map(|(key, late)| {
             let measured =
                 Measured { at: true_distance + late, resolution, scatter: 0.0, is_warm: false, code: 0.0 };
             let last = scale::index(measured.longest() as u64);
-            (key, Unsure { measured: Some(measured), ..unsure(0, 120, last) })
+            (key, IntervalCensored { measured: Some(measured), ..unsure(0, 120, last) })
         })
         .collect();
-    let found = Spreads::find(&windows, &[], &measured, 1);
+    let found = DistanceDistributions::find(&windows, &[], &measured, 1);
     let middle = |key| scale::low(found.get(key).unwrap().quantile(0.5)) as f64;
     for (key, late) in late.iter().enumerate() {
         assert!((middle(key) / true_distance - 1.0).abs() < 0.25, "{} late by {late}", middle(key));
     }
     // Alone, the last would be believed.
-    let alone = Spreads::find(&windows, &[], &measured[6..], 1);
+    let alone = DistanceDistributions::find(&windows, &[], &measured[6..], 1);
     assert!(scale::low(alone.get(6).unwrap().quantile(0.5)) > 50_000);
 }
 
@@ -187,7 +188,7 @@ fn measured_distances_sharpen_each_other() {
 fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
     let windows = vec![shown(0, 300, false); 50];
     for (truth, expected) in [(4_430.0, 4_097.0..4_700.0), (3_750.0, 3_400.0..4_096.0)] {
-        let measured: Vec<(usize, Unsure)> = [0.93, 0.96, 0.99, 1.0, 1.02, 1.08, 1.44]
+        let measured: Vec<(usize, IntervalCensored)> = [0.93, 0.96, 0.99, 1.0, 1.02, 1.08, 1.44]
             .into_iter()
             .enumerate()
             .map(|(key, off)| {
@@ -199,10 +200,10 @@ fn warm_touches_tell_on_which_side_of_an_edge_a_distance_lies() {
                     code: 0.0,
                 };
                 let last = scale::index(measured.longest() as u64);
-                (key, Unsure { measured: Some(measured), ..unsure(0, 300, last) })
+                (key, IntervalCensored { measured: Some(measured), ..unsure(0, 300, last) })
             })
             .collect();
-        let found = Spreads::find(&windows, &[], &measured, 1);
+        let found = DistanceDistributions::find(&windows, &[], &measured, 1);
         let middle = |key| scale::low(found.get(key).unwrap().quantile(0.5)) as f64;
         for (key, _) in &measured {
             assert!(expected.contains(&middle(*key)), "{truth}, {key}: {}", middle(*key));

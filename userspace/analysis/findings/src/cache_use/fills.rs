@@ -12,7 +12,7 @@
 //! and the distances that are held against them wrong alike, so they are left out; of distances
 //! that are counted that is not so.
 
-use locality_estimate::estimator::{Draw, Estimator, Mass, Study};
+use locality_estimate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
 use locality_estimate::reuse::Case;
 use locality_estimate::run_segments::Stretches;
 use locality_mrc::scale;
@@ -48,7 +48,7 @@ impl<'a> Fills<'a> {
     pub fn of(
         case: &'a Case<'_>,
         estimator: Estimator,
-        masses: &[Mass],
+        masses: &[WeightedHistogram],
         bytes: impl Iterator<Item = u64>,
     ) -> Self {
         let (few, study) = case.few_stretches();
@@ -61,7 +61,7 @@ impl<'a> Fills<'a> {
         }
         let of_middle = |part: Vec<usize>| part.get(part.len() / 2).copied().unwrap_or_default();
         let within = parts.into_iter().map(of_middle).collect();
-        let of_few = study.estimate(estimator, Draw::SEEN);
+        let of_few = study.estimate(estimator, BootstrapReplicate::SEEN);
         let cache = |(index, bytes): (usize, u64)| {
             let lines = bytes as f64 / LINE;
             let (seen, of_few) = (fills(all, masses, lines), fills(few, &of_few, lines));
@@ -79,7 +79,8 @@ impl<'a> Fills<'a> {
     /// As they would be, by cache, had each sample been there so many times, and with the model's
     /// error `deviations` standard deviations large.
     pub fn drawn(&self, weights: &[f64], deviations: f64) -> Vec<Vec<u64>> {
-        let masses = self.study.estimate(self.estimator, Draw { weights, ..Draw::SEEN });
+        let masses =
+            self.study.estimate(self.estimator, BootstrapReplicate { weights, ..BootstrapReplicate::SEEN });
         let of_cache = |cache: &Cache| {
             let now = fills(self.few, &masses, cache.lines * (cache.model * deviations).exp());
             let of_stretch = |(seen, within): (&u64, &usize)| {
@@ -102,7 +103,7 @@ fn varied(seen: u64, before: u64, now: u64) -> u64 {
     }
 }
 
-fn fills(stretches: &Stretches, masses: &[Mass], lines: f64) -> Vec<u64> {
+fn fills(stretches: &Stretches, masses: &[WeightedHistogram], lines: f64) -> Vec<u64> {
     stretches.fill_times(masses, lines).into_iter().map(middle).collect()
 }
 
