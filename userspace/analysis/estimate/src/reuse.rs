@@ -39,7 +39,7 @@ use basis::Basis;
 use edges::Edges;
 
 /// Bootstrap draws; few in tests, which are built to be slow.
-pub const REPLICATES: usize = if cfg!(test) { 8 } else { 80 };
+pub const REPLICATES: usize = 80;
 /// Stretches in a bootstrap draw: fewer, to be quick. The spread between draws hardly depends on it.
 const FEW_STRETCHES: usize = 12;
 /// Samples in a block, and blocks in a run at least.

@@ -54,9 +54,9 @@ const CONTEXTS: usize = 4;
 /// Rows that load less than a line are left out.
 const FEWEST: f64 = 1.0;
 /// Bootstrap draws.
-const DRAWS: usize = if cfg!(test) { 10 } else { 60 };
+const DRAWS: usize = 60;
 /// Fewer tell little of how much they differ.
-const FEWEST_DRAWS: usize = if cfg!(test) { 2 } else { 16 };
+const FEWEST_DRAWS: usize = 16;
 /// Draws are made for so many first touches and uses in all where that leaves enough of them, so
 /// that a long trace is reported quickly.
 const DRAWN: usize = 400_000;

@@ -107,7 +107,7 @@ pub struct Windowed {
 const GRANULES: [u32; 2] = [8, 64];
 /// Threads that are reported apart, and bootstrap draws for each.
 const THREADS: usize = 8;
-const THREAD_DRAWS: usize = if cfg!(test) { 4 } else { 24 };
+const THREAD_DRAWS: usize = 24;
 
 impl Findings {
     /// Runs every analysis, with the default estimator.

@@ -52,9 +52,9 @@ pub(crate) use uses::reuse_kind;
 pub use uses::{DataUse, LEVELS, Locations};
 
 /// Bootstrap draws for the intervals of misses.
-pub const DRAWS: usize = if cfg!(test) { 6 } else { 40 };
+pub const DRAWS: usize = 40;
 /// Fewer tell little of how much they differ.
-const FEWEST_DRAWS: usize = if cfg!(test) { 6 } else { 16 };
+const FEWEST_DRAWS: usize = 16;
 /// Draws are made for this many uses in all where that leaves enough of them, so that a long trace
 /// is reported quickly.
 const DRAWN_USES: usize = 2_000_000;
