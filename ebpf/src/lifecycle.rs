@@ -16,6 +16,7 @@ use locality_common::{
 };
 
 use crate::{
+    log::log,
     maps::{self, HELD, SPARED, TARGETS},
     ring::{Wake, count, submit_small},
     target,
@@ -39,21 +40,21 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
             count(counter::TARGETS_FULL);
         }
     }
-    record(lifecycle::FORK, other_tid, other_tgid, 0);
+    record(&ctx, lifecycle::FORK, other_tid, other_tgid, 0);
     0
 }
 
 /// `sched_process_exec(task, old_pid, bprm)`: runs in the thread that goes on, which is now the leader.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(ctx: RawTracePointContext) -> i32 {
-    record(lifecycle::EXEC, ctx.arg::<u32>(1), 0, 0);
+    record(&ctx, lifecycle::EXEC, ctx.arg::<u32>(1), 0, 0);
     0
 }
 
 /// `sched_process_exit(task)`: runs in the dying thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
-pub fn thread_exit(_ctx: RawTracePointContext) -> i32 {
-    record(lifecycle::EXIT, 0, 0, Task::current().cpu_ns());
+pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
+    record(&ctx, lifecycle::EXIT, 0, 0, Task::current().cpu_ns());
     // SAFETY: a helper call without arguments.
     let tid = unsafe { bpf_get_current_pid_tgid() } as u32;
     // Absent for a thread that was never held.
@@ -72,7 +73,7 @@ fn current_tgid() -> u32 {
 }
 
 #[inline(always)]
-fn record(event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
+fn record(ctx: &RawTracePointContext, event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
     count(counter::SEEN);
     // SAFETY: helper calls without arguments.
     let (pid_tgid, cpu, now) =
@@ -82,6 +83,14 @@ fn record(event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
         count(counter::FILTERED_LIFECYCLE);
         return;
     }
+    log!(
+        ctx,
+        "lifecycle event {} of thread {} of process {}, other thread {}",
+        event,
+        pid_tgid as u32,
+        tgid,
+        other_tid
+    );
     let mut record = LifecycleRecord {
         header: Header {
             kind: kind::LIFECYCLE,

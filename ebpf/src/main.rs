@@ -3,7 +3,7 @@
 //!
 //! One file per program; `ring` is the only one that writes the ring buffers and it counts every
 //! fate of an event; `task` is the only one that reads kernel structures. Not here: any decision
-//! that the host could test (`locality_common::rules`), any logging. Limits: x86-64, Linux 5.15 or
+//! that the host could test (`locality_common::rules`). Limits: x86-64, Linux 5.15 or
 //! newer with BTF.
 #![no_std]
 #![no_main]
@@ -16,6 +16,7 @@ mod copy;
 mod heap;
 mod heap_site;
 mod lifecycle;
+mod log;
 mod maps;
 mod meter;
 mod ring;

@@ -70,6 +70,12 @@ pub fn embed_object(root: &Path, out_dir: &Path) -> Result<Embedded, String> {
     embed(root, out_dir, given, Toolchain::find)
 }
 
+/// Puts an object that logs into `out_dir`: always a new one.
+pub fn embed_logging_object(root: &Path, out_dir: &Path) -> Result<Embedded, String> {
+    let object = Toolchain::find()?.build_with(root, &out_dir.join("ebpf"), &["ebpf-log"])?;
+    embed(root, out_dir, Some(object), Toolchain::find)
+}
+
 fn embed(
     root: &Path,
     out_dir: &Path,
@@ -189,6 +195,11 @@ impl Toolchain {
 
     /// Compiles the eBPF crate of `root` below `target_dir` and returns the object.
     pub fn build(&self, root: &Path, target_dir: &Path) -> Result<PathBuf, String> {
+        self.build_with(root, target_dir, &[])
+    }
+
+    /// The same with features of the crate.
+    pub fn build_with(&self, root: &Path, target_dir: &Path, features: &[&str]) -> Result<PathBuf, String> {
         let mut command = Command::new(&self.cargo);
         command.args([
             "build",
@@ -201,6 +212,9 @@ impl Toolchain {
             "--manifest-path",
         ]);
         command.arg(root.join("ebpf/Cargo.toml")).arg("--target-dir").arg(target_dir);
+        if !features.is_empty() {
+            command.arg("--features").arg(features.join(","));
+        }
         // An outer cargo or clippy speaks to its children through these; none of it is meant for this build.
         for (name, _) in std::env::vars_os() {
             let name_text = name.to_string_lossy();

@@ -4,6 +4,8 @@
 
 pub mod btf;
 pub mod cgroup;
+#[cfg(feature = "ebpf-log")]
+mod ebpf_log;
 pub mod ending;
 pub mod inherited;
 pub mod launch;

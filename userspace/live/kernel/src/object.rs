@@ -268,6 +268,8 @@ impl Object {
             .map_max_entries("COUNTED", COUNTED_MAX)
             .load(OBJECT)
             .context("the kernel refused the eBPF object")?;
+        #[cfg(feature = "ebpf-log")]
+        super::ebpf_log::start(&mut ebpf)?;
         let access_events =
             ebpf.map("ACCESS_EVENTS").and_then(map_data).context("map ACCESS_EVENTS missing")?;
         widen(access_events).context("cannot make the map of counters")?;
