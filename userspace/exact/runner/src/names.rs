@@ -119,7 +119,8 @@ fn generated(address: u64) -> Frame {
 
 impl File {
     fn open(path: &Path) -> Option<Self> {
-        let bytes = fs::read(path).ok()?;
+        // To open a pipe that has taken the file's place might take for ever.
+        let bytes = fs::metadata(path).ok()?.is_file().then(|| fs::read(path))?.ok()?;
         let elf = object::File::parse(&*bytes).ok()?;
         let build_id = elf.build_id().ok().flatten().unwrap_or_default();
         let build_id = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
