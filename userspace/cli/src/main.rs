@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     // The process in which shadow windows are executed is this program too.
     locality_shadow::helper::become_helper_if_asked();
     watchdog::become_guard_if_asked();
+    locality_symbols::become_symboliser_if_asked();
     let cli = match order::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(page) => return show(&page),

@@ -81,6 +81,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
             "runner",
             "shadow",
             "stream",
+            "symbols",
             "tracer",
             "units",
         ],

@@ -188,6 +188,7 @@ fn collect(folder: &Folder, mut names: Names, told: &mpsc::Receiver<()>) -> Tota
         let left = take_finished(folder, &mut total, &mut names);
         if until.is_some_and(|until| left.is_empty() || Instant::now() >= until) {
             finish_the_rest(left, &mut total, &mut names);
+            total.notices.extend(locality_symbols::missing_names());
             total.notices.sort();
             total.notices.dedup();
             return total;

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
-use locality_symbols::{ModuleInfo, Processes, Symbolizer, Unknown};
+use locality_symbols::{Isolation, ModuleInfo, Processes, Symbolizer, Unknown};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ impl Names {
     /// For any number of images. `by_start`: functions that no symbol table names are named by
     /// where they start.
     pub fn new(by_start: bool) -> Self {
-        let symbolizer = Symbolizer::new(Processes::new());
+        let symbolizer = Symbolizer::new(Processes::isolated(Isolation::default()));
         Self { symbolizer, files: HashMap::new(), places: HashMap::new(), by_start }
     }
 
@@ -59,6 +59,28 @@ impl Names {
         frames
     }
 
+    /// Finds out about many instructions at once: one request each to the symboliser process
+    /// would take longer.
+    pub fn ahead(&mut self, image: &Image, instructions: impl IntoIterator<Item = u32>) {
+        let mut wanted: HashMap<&str, Vec<u64>> = HashMap::new();
+        for instruction in instructions {
+            if let Some(record) = image.records.get(instruction as usize)
+                && let Some(mapping) = image.mapping(instruction)
+            {
+                wanted
+                    .entry(&mapping.path)
+                    .or_default()
+                    .push(record.address - mapping.start + mapping.offset);
+            }
+        }
+        for (path, offsets) in wanted {
+            let Some(file) = self.file(path) else { continue };
+            let (info, inside) = (file.info.clone(), offsets.iter().filter_map(|at| file.address(*at)));
+            let inside = inside.collect();
+            self.symbolizer.prepare_in_file(&info, inside);
+        }
+    }
+
     /// Whether an instruction is a stub of a procedure linkage table.
     pub fn is_linkage(&mut self, image: &Image, instruction: u32) -> bool {
         let Some(record) = image.records.get(instruction as usize) else { return false };
@@ -76,11 +98,7 @@ impl Names {
     }
 
     fn look_up(&mut self, path: &str, offset: u64, address: u64) -> Vec<Frame> {
-        let found = self.file(path).and_then(|file| {
-            let (start, _, virtual_address) =
-                file.segments.iter().find(|(start, size, _)| (*start..start + size).contains(&offset))?;
-            Some((file.info.clone(), offset - start + virtual_address))
-        });
+        let found = self.file(path).and_then(|file| Some((file.info.clone(), file.address(offset)?)));
         let Some((info, inside)) = found else {
             return vec![Arc::new(json!({
                 "function": null, "file": null, "line": null, "module": path, "address": address,
@@ -118,6 +136,13 @@ fn generated(address: u64) -> Frame {
 }
 
 impl File {
+    /// The address of what lies there in the file.
+    fn address(&self, offset: u64) -> Option<u64> {
+        let (start, _, virtual_address) =
+            self.segments.iter().find(|(start, size, _)| (*start..start + size).contains(&offset))?;
+        Some(offset - start + virtual_address)
+    }
+
     fn open(path: &Path) -> Option<Self> {
         // To open a pipe that has taken the file's place might take for ever.
         let bytes = fs::metadata(path).ok()?.is_file().then(|| fs::read(path))?.ok()?;

@@ -146,6 +146,7 @@ impl Pairs {
         }
         let mut ranked: Vec<((u32, u32), Weight)> = weights.into_iter().collect();
         let chosen = choose(&mut ranked, NAMED);
+        names.ahead(image, ranked.iter().take(chosen).flat_map(|((by, again), _)| [*by, *again]));
         // Places by instruction; pairs of places by number.
         let mut places: HashMap<u32, u32> = HashMap::new();
         let mut texts: Vec<Arc<str>> = Vec::new();

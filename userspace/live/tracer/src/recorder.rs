@@ -3,6 +3,7 @@
 //! Runs in a thread of its own, because reading a program's debug information for the first time
 //! may take long. Each address is symbolised once. Not here: anything that stops or watches.
 
+mod ahead;
 mod data;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,7 +14,9 @@ use locality_model::{
     Seen, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use locality_shadow::End;
-use locality_symbols::{CodeAddress, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer, Unknown};
+use locality_symbols::{
+    CodeAddress, Isolation, ModuleInfo, Processes, SourceFrame, StackFrame, Symbolizer, Unknown,
+};
 
 use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
@@ -123,7 +126,7 @@ impl Assembler {
     /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
     /// blocks where allocations are followed. Must be used in the thread that made it.
     pub fn new(store: Store, origin_ns: u64, pace: RateTracker, clock: Periods, heap: Option<Heap>) -> Self {
-        let processes = Processes::new();
+        let processes = Processes::isolated(Isolation::default());
         Self {
             store,
             sites: Sites::new(processes.clone()),
@@ -299,6 +302,7 @@ impl Assembler {
         let header = &record.header;
         let thread = self.thread(header.tgid, header.tid);
         let walk = self.sites.walk(header.tgid, &record.regs, &stack);
+        self.ask_ahead(header.tgid, &walk, access.as_ref().ok(), window.as_deref());
         let stack = self.stack(header.tgid, &walk);
         let id = SampleId(self.samples);
         self.samples += 1;
@@ -584,6 +588,7 @@ impl Assembler {
         if self.generations.insert(pid, generation).is_some_and(|before| before != generation) {
             self.resolved.retain(|(of, _), _| *of != pid);
         }
+        self.prepare(pid, walk.addresses.iter().copied());
         for address in &walk.addresses {
             if let Some(known) = self.resolved.get(&(pid, *address)) {
                 frames.extend(known);

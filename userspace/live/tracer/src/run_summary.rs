@@ -151,7 +151,9 @@ impl RunSummary<'_> {
             bpf_ns: spending.interrupts_ns(prices),
             heap_ns: (self.plan.heap != Following::Off).then_some(spending.heap_ns),
             string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
-            controller_ns: sys::own_cpu_ns() + get(&self.costs.helpers_cpu_ns),
+            controller_ns: sys::own_cpu_ns()
+                + get(&self.costs.helpers_cpu_ns)
+                + locality_symbols::symbolisers_cpu_ns(),
             stops: spending.stops,
             longest_stop_ns: get(&self.costs.longest_stop_ns),
             max_stop_ns: self.plan.max_stop.as_nanos() as u64,
@@ -329,6 +331,7 @@ impl RunSummary<'_> {
                 files.join(", ")
             ));
         }
+        notices.extend(locality_symbols::missing_names());
         let gone = locality_symbols::truncated_pages();
         if gone > 0 {
             notices.push(format!(

@@ -88,5 +88,5 @@ fn if_right(file: File, binary: &Elf) -> Option<File> {
     } else {
         debug.build_id == binary.build_id
     };
-    (right && (debug.has_debug_info || debug.has_symbol_table)).then_some(file)
+    (right && (debug.has_debug_info() || debug.has_symbol_table)).then_some(file)
 }

@@ -10,6 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
+use std::sync::OnceLock;
 
 use gimli::{BaseAddresses, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
 use object::elf::{self, FileHeader64};
@@ -84,9 +85,9 @@ pub(crate) struct Elf {
     /// Lower-case hexadecimal, empty when there is none.
     pub(crate) build_id: String,
     pub(crate) unwind_tables: Option<UnwindTables>,
-    pub(crate) has_debug_info: bool,
-    /// It has debug information, which is not read: it claims to be larger than it can be.
-    pub(crate) is_refused: bool,
+    claims_debug_info: bool,
+    /// Whether its compressed sections may be unpacked, once somebody asked.
+    is_bounded: OnceLock<bool>,
     pub(crate) has_symbol_table: bool,
     /// File name and CRC of `.gnu_debuglink`.
     pub(crate) debug_link: Option<(String, u32)>,
@@ -119,8 +120,8 @@ impl Elf {
             segments,
             build_id: String::new(),
             unwind_tables: None,
-            has_debug_info: false,
-            is_refused: false,
+            claims_debug_info: false,
+            is_bounded: OnceLock::new(),
             has_symbol_table: false,
             debug_link: None,
             bytes,
@@ -169,7 +170,7 @@ impl Elf {
                 section.sh_type(endian) != elf::SHT_NOBITS && section.sh_size(endian) > 0
             })
         };
-        let has_debug_info = has(b".debug_info");
+        let claims_debug_info = has(b".debug_info");
         let has_symbol_table = has(b".symtab");
         let build_id = file.build_id().ok().flatten().map(hexadecimal).unwrap_or_default();
         let debug_link = file
@@ -177,11 +178,20 @@ impl Elf {
             .ok()
             .flatten()
             .map(|(name, crc)| (String::from_utf8_lossy(name).into_owned(), crc));
-        self.is_refused = has_debug_info && !is_bounded(&self.bytes);
-        self.has_debug_info = has_debug_info && !self.is_refused;
+        self.claims_debug_info = claims_debug_info;
         self.has_symbol_table = has_symbol_table;
         self.build_id = build_id;
         self.debug_link = debug_link;
+    }
+
+    /// Whether it has debug information that may be read. The first answer may take long.
+    pub(crate) fn has_debug_info(&self) -> bool {
+        self.claims_debug_info && *self.is_bounded.get_or_init(|| is_bounded(&self.bytes))
+    }
+
+    /// Whether it has debug information that is not read: it claims to be larger than it can be.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.claims_debug_info && !self.has_debug_info()
     }
 
     /// Address in the file's own address space of what is mapped executable from this file offset,

@@ -54,7 +54,7 @@ impl SourceFrame {
 }
 
 /// Why something about a frame is not known. `Display` is a short text for the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Unknown {
     /// The symbol table gave a name, but there are no lines.
     NoDebugInfo,
@@ -68,6 +68,8 @@ pub enum Unknown {
     BadDebugInfo,
     /// The debug information claims to be larger than it can be, or leads to a file that is no regular one.
     DebugInfoRefused,
+    /// The symboliser process ended or hung while it read the file.
+    SymboliserEnded,
     /// Nothing executable is mapped there, or the process was never seen.
     Unmapped,
     /// The mapped file could not be opened any more.
@@ -106,6 +108,7 @@ impl Unknown {
             Self::DebugInfoRefused => {
                 "debug info refused: it claims more than it can hold, or leads to no regular file"
             }
+            Self::SymboliserEnded => "no names: the process that read the file ended or hung",
             Self::Unmapped => "unmapped",
             Self::FileGone => "file gone",
             Self::FileReplaced => "file replaced",

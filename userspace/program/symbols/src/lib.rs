@@ -6,6 +6,9 @@
 //! here, and nothing is lost when one ends: files that an address fell in stay open. Unknown is a
 //! value with a reason, not an error.
 //!
+//! [`Processes::isolated`] leaves debug information and symbol tables, which a stranger may have
+//! written, to a process whose death costs names alone.
+//!
 //! Not here: taking stacks, kernel symbols, other architectures than x86-64.
 
 mod cfi;
@@ -14,6 +17,7 @@ mod debug_file;
 mod demangle;
 mod elf;
 mod frame;
+mod isolated;
 mod jit;
 mod maps;
 mod module;
@@ -21,16 +25,19 @@ mod opening;
 mod process;
 mod symbolize;
 mod truncated;
+mod unnamed;
 mod unsplit;
 mod unwind;
 
 pub use compressed::{claims_are_bounded, unpacked};
 pub use demangle::demangle;
 pub use frame::{ModuleInfo, SourceFrame, Unknown};
+pub use isolated::{Isolation, Unnamed, become_symboliser_if_asked, symbolisers_cpu_ns, unnamed};
 pub use maps::{Mapping, Mappings};
 pub use module::ModuleFile;
 pub use process::Processes;
 pub use symbolize::Symbolizer;
 pub use truncated::{survive_truncation, truncated_pages};
+pub use unnamed::missing_names;
 pub use unsplit::unsplit;
 pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackFrame, StackSlice, Unwinder};

@@ -2,8 +2,9 @@
 //!
 //! Modules are shared among processes. The bytes are a private mapping of the file that the process
 //! really runs, so a file that is deleted or replaced, and a process that ends, take nothing away
-//! from us. A file descriptor is kept only where there is debug information, because blazesym opens
-//! files by path and `/proc/self/fd/N` is the only path that stays true.
+//! from us. A file descriptor is kept for the symboliser process, and because blazesym opens files
+//! by path and `/proc/self/fd/N` is the only path that stays true. Debug information is opened with
+//! the module, or by the symboliser process (`isolated`).
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::debug_file::{self, links_are_harmless};
 use crate::elf::{Bytes, Elf, Symbols};
 use crate::frame::{ModuleInfo, Unknown};
+use crate::isolated::Client;
 use crate::maps::Mapping;
 use crate::opening::{Links, open_below, open_regular};
 use crate::unsplit::unsplit;
@@ -42,11 +44,23 @@ impl FileKey {
 pub(crate) struct Module {
     pub(crate) info: Arc<ModuleInfo>,
     pub(crate) elf: Elf,
+    /// The mapped file; `None` for the vdso.
+    pub(crate) file: Option<File>,
+    /// Root directory of the process that it was met in.
+    pub(crate) root: PathBuf,
+    debug: OnceLock<Debug>,
+}
+
+/// What is known of a module beside its headers and unwind tables.
+#[derive(Debug)]
+pub(crate) struct Debug {
     /// The separate debug file, for names that were stripped from the module; or split debug
     /// information, put together.
-    debug_elf: Option<Elf>,
-    /// The file that has the DWARF: the module's own or the separate one.
-    pub(crate) dwarf_file: Option<File>,
+    elf: Option<Elf>,
+    /// The separate file that has the DWARF.
+    dwarf_file: Option<File>,
+    /// The module's own file has it.
+    dwarf_is_own: bool,
     /// There is debug information that is not read, because it could harm the reader.
     pub(crate) is_refused: bool,
     symbols: OnceLock<(Symbols, Symbols)>,
@@ -55,41 +69,67 @@ pub(crate) struct Module {
 impl Module {
     pub(crate) fn new(path: &str, bytes: Bytes, file: Option<File>, root: &Path) -> Option<Self> {
         let elf = Elf::parse(bytes)?;
-        let mut debug_elf = None;
-        let mut dwarf_file = None;
-        if elf.has_debug_info {
-            dwarf_file = file;
-        } else if let Some(debug) = debug_file::find(&elf, root, path) {
-            debug_elf = Bytes::map(&debug).ok().and_then(Elf::parse);
-            dwarf_file = debug_elf.as_ref().is_some_and(|elf| elf.has_debug_info).then_some(debug);
-        }
-        if dwarf_file.is_some()
-            && let Some(whole) = unsplit(&debug_elf.as_ref().unwrap_or(&elf).bytes, root, path)
-            && let Some(whole_elf) = Bytes::map(&whole).ok().and_then(Elf::parse)
-        {
-            (debug_elf, dwarf_file) = (Some(whole_elf), Some(whole));
-        }
-        let mut is_refused = elf.is_refused || debug_elf.as_ref().is_some_and(|elf| elf.is_refused);
-        if let Some(file) = &dwarf_file
-            && !links_are_harmless(&debug_elf.as_ref().unwrap_or(&elf).bytes, file)
-        {
-            (dwarf_file, is_refused) = (None, true);
-        }
         let info = Arc::new(ModuleInfo { path: path.to_owned(), build_id: elf.build_id.clone() });
-        Some(Self { info, elf, debug_elf, dwarf_file, is_refused, symbols: OnceLock::new() })
+        Some(Self { info, elf, file, root: root.to_owned(), debug: OnceLock::new() })
+    }
+
+    /// Opens the debug information, unless that was done: reads what a stranger may have written.
+    pub(crate) fn debug(&self) -> &Debug {
+        self.debug.get_or_init(|| Debug::of(self))
+    }
+
+    /// The file that has the DWARF.
+    pub(crate) fn dwarf_file(&self) -> Option<&File> {
+        let debug = self.debug();
+        debug.dwarf_file.as_ref().or_else(|| self.file.as_ref().filter(|_| debug.dwarf_is_own))
+    }
+
+    /// Opens the debug information, and keeps no descriptor that only another process would need.
+    fn read_here(&mut self) {
+        if !self.debug().dwarf_is_own {
+            self.file = None;
+        }
     }
 
     /// Start and mangled name of the function around an address of the module, and whether the name
     /// comes from a full symbol table.
     pub(crate) fn function(&self, address: u64) -> Option<(u64, &str, bool)> {
-        let (own, separate) = self.symbols.get_or_init(|| {
-            let separate = self.debug_elf.as_ref().map(Elf::symbols).unwrap_or_default();
+        let debug = self.debug();
+        let (own, separate) = debug.symbols.get_or_init(|| {
+            let separate = debug.elf.as_ref().map(Elf::symbols).unwrap_or_default();
             (self.elf.symbols(), separate)
         });
-        let found = self.debug_elf.as_ref().and_then(|elf| separate.find(elf, address));
+        let found = debug.elf.as_ref().and_then(|elf| separate.find(elf, address));
         let full = found.is_some() || own.full;
         let (start, name) = found.or_else(|| own.find(&self.elf, address))?;
         Some((start, name, full))
+    }
+}
+
+impl Debug {
+    fn of(module: &Module) -> Self {
+        let Module { info, elf, file, root, .. } = module;
+        let (path, mut debug_elf, mut dwarf_file) = (&info.path, None, None);
+        let mut dwarf_is_own = elf.has_debug_info() && file.is_some();
+        if !elf.has_debug_info()
+            && let Some(debug) = debug_file::find(elf, root, path)
+        {
+            debug_elf = Bytes::map(&debug).ok().and_then(Elf::parse);
+            dwarf_file = debug_elf.as_ref().is_some_and(Elf::has_debug_info).then_some(debug);
+        }
+        if (dwarf_is_own || dwarf_file.is_some())
+            && let Some(whole) = unsplit(&debug_elf.as_ref().unwrap_or(elf).bytes, root, path)
+            && let Some(whole_elf) = Bytes::map(&whole).ok().and_then(Elf::parse)
+        {
+            (debug_elf, dwarf_file, dwarf_is_own) = (Some(whole_elf), Some(whole), false);
+        }
+        let mut is_refused = elf.is_refused() || debug_elf.as_ref().is_some_and(Elf::is_refused);
+        if let Some(file) = file.as_ref().filter(|_| dwarf_is_own).or(dwarf_file.as_ref())
+            && !links_are_harmless(&debug_elf.as_ref().unwrap_or(elf).bytes, file)
+        {
+            (dwarf_file, dwarf_is_own, is_refused) = (None, false, true);
+        }
+        Self { elf: debug_elf, dwarf_file, dwarf_is_own, is_refused, symbols: OnceLock::new() }
     }
 }
 
@@ -116,7 +156,7 @@ impl ModuleFile {
     /// The separate debug file, where one was found by build id or debug link, or what split debug
     /// information was put together to; `None` as well when the file has its own debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {
-        self.0.debug_elf.as_ref().map(|elf| &*elf.bytes)
+        self.0.debug().elf.as_ref().map(|elf| &*elf.bytes)
     }
 }
 
@@ -124,6 +164,8 @@ impl ModuleFile {
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     open: Mutex<HashMap<FileKey, Arc<Module>>>,
+    /// Who reads names and debug information, where this process does not.
+    pub(crate) reader: Option<Mutex<Client>>,
 }
 
 impl Modules {
@@ -152,9 +194,19 @@ impl Modules {
         if let Some(module) = modules.get(&key) {
             return Ok(Arc::clone(module));
         }
-        let module = Arc::new(open().ok_or(Unknown::NotElf)?);
+        let mut module = open().ok_or(Unknown::NotElf)?;
+        if self.reader.is_none() {
+            // At once: the debug file may be gone with the process.
+            module.read_here();
+        }
+        let module = Arc::new(module);
         modules.insert(key, Arc::clone(&module));
         Ok(module)
+    }
+
+    /// The same, where another process reads names.
+    pub(crate) fn isolated(reader: Client) -> Self {
+        Self { open: Mutex::default(), reader: Some(Mutex::new(reader)) }
     }
 
     /// Closes what no process and no symbolizer holds any more.

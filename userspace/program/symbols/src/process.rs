@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::cfi;
 use crate::frame::Unknown;
+use crate::isolated::{Client, Isolation};
 use crate::jit::PerfMap;
 use crate::maps::{Mapping, Mappings};
 use crate::module::{Module, ModuleFile, Modules};
@@ -49,6 +50,19 @@ impl Processes {
     /// Knows no process yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Knows no process yet. Names and debug information of files are read by a process of its own,
+    /// whose death costs nothing but the names in the file that it read. The thread that first asks
+    /// for a name must outlive all asking.
+    pub fn isolated(settings: Isolation) -> Self {
+        let modules = Arc::new(Modules::isolated(Client::new(settings)));
+        Self { processes: Arc::default(), modules }
+    }
+
+    /// Who reads names, if that is another process.
+    pub(crate) fn reader(&self) -> Option<MutexGuard<'_, Client>> {
+        Some(self.modules.reader.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes a snapshot of the mappings. What was known under this process id before is forgotten,
@@ -130,10 +144,11 @@ impl Processes {
     pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {
         let Code::Module { module, bias } = self.code_at(pid, address) else { return None };
         let inside = address.wrapping_sub(bias);
-        let start = match module.function(inside) {
-            Some((start, _, _)) => start,
-            None => cfi::entry_start(&module.elf, inside)?,
+        let symbol = match self.reader() {
+            Some(mut reader) => reader.function_start(&module, inside),
+            None => module.function(inside).map(|(start, _, _)| start),
         };
+        let start = symbol.or_else(|| cfi::entry_start(&module.elf, inside))?;
         Some(start.wrapping_add(bias))
     }
 

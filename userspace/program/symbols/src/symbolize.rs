@@ -21,6 +21,7 @@ use crate::cfi;
 use crate::demangle::{demangle, is_mangled};
 use crate::elf::Bytes;
 use crate::frame::{ModuleInfo, SourceFrame, Unknown};
+use crate::isolated::Question;
 use crate::module::{Module, unknown};
 use crate::opening::open_regular;
 use crate::process::{Code, Processes, lock};
@@ -39,9 +40,9 @@ pub struct Symbolizer {
 }
 
 /// What is known of one module's addresses.
-struct Resolved {
+pub(crate) struct Resolved {
     module: Arc<Module>,
-    /// `None` when there is no DWARF or it cannot be read.
+    /// `None` when there is no DWARF or it cannot be read, and where another process reads it.
     dwarf: Option<ElfResolver>,
     frames: HashMap<u64, Rc<[SourceFrame]>>,
 }
@@ -83,31 +84,92 @@ impl Symbolizer {
     /// were not written. `module_address` as in [`SourceFrame::module_address`]. The file must
     /// still have the build id; one that was recorded without build id cannot be checked.
     pub fn symbolize_in_file(&mut self, module: &ModuleInfo, module_address: u64) -> Vec<SourceFrame> {
-        if !self.files.contains_key(module) {
-            self.files.insert(module.clone(), open_by_path(module));
-        }
-        match &self.files[module] {
-            Ok(opened) => {
-                let opened = Arc::clone(opened);
-                self.in_module(&opened, module_address, module_address)
-            }
+        match self.file(module) {
+            Ok(opened) => self.in_module(&opened, module_address, module_address),
             Err(reason) => vec![SourceFrame {
                 module: Some(Arc::new(module.clone())),
                 module_address: Some(module_address),
                 address: module_address,
-                unknown: Some(*reason),
+                unknown: Some(reason),
                 ..Default::default()
             }],
         }
     }
 
+    /// Finds out about many addresses at once, where another process is asked: as many questions
+    /// would take longer.
+    pub fn prepare(&mut self, pid: u32, addresses: impl IntoIterator<Item = CodeAddress>) {
+        if self.processes.reader().is_none() {
+            return;
+        }
+        let mut wanted: Vec<Question> = Vec::new();
+        for at in addresses {
+            let Code::Module { module, bias } = self.processes.code_at(pid, at.lookup()) else { continue };
+            let inside = at.lookup().wrapping_sub(bias);
+            match wanted.iter_mut().find(|question| Arc::ptr_eq(&question.module, &module)) {
+                Some(question) => question.addresses.push(inside),
+                None => wanted.push(Question { module, addresses: vec![inside] }),
+            }
+        }
+        self.ask(wanted);
+    }
+
+    /// The same for addresses of a file, as [`Symbolizer::symbolize_in_file`] takes them.
+    pub fn prepare_in_file(&mut self, module: &ModuleInfo, addresses: Vec<u64>) {
+        if self.processes.reader().is_none() {
+            return;
+        }
+        if let Ok(module) = self.file(module) {
+            self.ask(vec![Question { module, addresses }]);
+        }
+    }
+
+    fn ask(&mut self, mut wanted: Vec<Question>) {
+        let Some(mut reader) = self.processes.reader() else { return };
+        for question in &mut wanted {
+            question.addresses.sort_unstable();
+            question.addresses.dedup();
+            if let Some(known) = self.modules.get(&Arc::as_ptr(&question.module)) {
+                question.addresses.retain(|inside| !known.frames.contains_key(inside));
+            }
+        }
+        wanted.retain(|question| !question.addresses.is_empty());
+        let answers = reader.frames(&wanted);
+        drop(reader);
+        for (Question { module, addresses }, answer) in wanted.into_iter().zip(answers) {
+            let resolved =
+                self.modules.entry(Arc::as_ptr(&module)).or_insert_with(|| Resolved::unread(module));
+            resolved.frames.extend(addresses.into_iter().zip(answer));
+        }
+    }
+
+    /// The module of a profile, opened.
+    fn file(&mut self, module: &ModuleInfo) -> Result<Arc<Module>, Unknown> {
+        if let Some(known) = self.files.get(module) {
+            return known.clone();
+        }
+        let opened = open_by_path(module);
+        self.files.insert(module.clone(), opened.clone());
+        opened
+    }
+
     fn in_module(&mut self, module: &Arc<Module>, inside: u64, address: u64) -> Vec<SourceFrame> {
-        let resolved = self.modules.entry(Arc::as_ptr(module)).or_insert_with(|| Resolved {
-            module: Arc::clone(module),
-            dwarf: module.dwarf_file.as_ref().and_then(open_dwarf),
-            frames: HashMap::new(),
+        let reader = self.processes.reader();
+        let resolved = self.modules.entry(Arc::as_ptr(module)).or_insert_with(|| match &reader {
+            None => Resolved::new(Arc::clone(module)),
+            Some(_) => Resolved::unread(Arc::clone(module)),
         });
-        let mut frames = resolved.frames(inside).to_vec();
+        let known = resolved.frames.get(&inside).map(Rc::clone);
+        let frames = match (known, reader) {
+            (Some(frames), _) => frames,
+            (None, None) => resolved.frames(inside),
+            (None, Some(mut reader)) => {
+                let frames = reader.frames_at(module, inside);
+                resolved.frames.insert(inside, Rc::clone(&frames));
+                frames
+            }
+        };
+        let mut frames = frames.to_vec();
         for frame in &mut frames {
             frame.address = address;
         }
@@ -141,6 +203,16 @@ impl Symbolizer {
 }
 
 impl Resolved {
+    /// Opens the debug information.
+    pub(crate) fn new(module: Arc<Module>) -> Self {
+        let dwarf = module.dwarf_file().and_then(open_dwarf);
+        Self { dwarf, ..Self::unread(module) }
+    }
+
+    fn unread(module: Arc<Module>) -> Self {
+        Self { module, dwarf: None, frames: HashMap::new() }
+    }
+
     fn frames(&mut self, inside: u64) -> Rc<[SourceFrame]> {
         if let Some(frames) = self.frames.get(&inside) {
             return Rc::clone(frames);
@@ -150,13 +222,13 @@ impl Resolved {
         frames
     }
 
-    fn resolve(&mut self, inside: u64) -> Vec<SourceFrame> {
+    pub(crate) fn resolve(&mut self, inside: u64) -> Vec<SourceFrame> {
         let blank = SourceFrame {
             module: Some(Arc::clone(&self.module.info)),
             module_address: Some(inside),
             ..Default::default()
         };
-        let mut broken = self.module.dwarf_file.is_some() && self.dwarf.is_none();
+        let mut broken = self.module.dwarf_file().is_some() && self.dwarf.is_none();
         if let Some(dwarf) = &self.dwarf {
             match guarded(|| self.resolve_by_dwarf(dwarf, &blank, inside)) {
                 Some(Ok(Some(frames))) => return frames,
@@ -174,7 +246,7 @@ impl Resolved {
         let function = symbol.map(|(_, name, _)| demangle(name)).or_else(by_start);
         let unknown = match symbol {
             None if function.is_some() => Unknown::OnlyStart,
-            _ if self.module.is_refused => Unknown::DebugInfoRefused,
+            _ if self.module.debug().is_refused => Unknown::DebugInfoRefused,
             _ if broken => Unknown::BadDebugInfo,
             None => Unknown::NoSymbols,
             Some((_, _, true)) => Unknown::NoDebugInfo,

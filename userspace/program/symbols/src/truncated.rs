@@ -17,6 +17,11 @@ pub fn truncated_pages() -> u64 {
     PAGES.load(Ordering::Relaxed)
 }
 
+/// Counts pages that were gone when another process read them for this one.
+pub(crate) fn add_truncated_pages(pages: u64) {
+    PAGES.fetch_add(pages, Ordering::Relaxed);
+}
+
 /// From now on, reads behind the end of a mapped file find zeros in all threads of this process.
 pub fn survive_truncation() {
     static INSTALLED: Once = Once::new();

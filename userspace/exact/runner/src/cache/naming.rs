@@ -64,6 +64,10 @@ impl Simulated {
         self.unbalanced += u64::from(!totals.balances());
         image.objects.charge(&totals.objects, &mut self.objects);
         let mut totals = totals.clone();
+        let costs = totals.self_costs.iter().map(|cost| cost.instruction);
+        let functions = totals.functions.iter().map(|function| function.instruction);
+        let arcs = totals.arcs.iter().map(|arc| arc.instruction);
+        names.ahead(image, costs.chain(functions).chain(arcs));
         let homes: Vec<(u32, u64)> =
             totals.functions.iter().map(|function| (function.instruction, function.entry)).collect();
         let home = |function: u32| homes.get(function as usize).copied().filter(|home| home.1 != 0);
