@@ -12,8 +12,9 @@ use std::io;
 use locality_common::record::SampleRecord;
 
 use super::{
+    counters::add,
     event_loop::Capture,
-    events::{Event, add},
+    events::Event,
     exclusions::ANCESTOR,
     tracees::{SecondSample, Thread},
 };
@@ -256,7 +257,11 @@ impl Capture {
         }
         let thread = self.tracees.threads.get_mut(&record.header.tid);
         let first = thread.and_then(|thread| thread.again.take());
-        let count = if first.is_some() { &self.costs.replaced_samples } else { &self.costs.surplus_samples };
+        let count = if first.is_some() {
+            &self.costs.sampling.replaced_samples
+        } else {
+            &self.costs.sampling.surplus_samples
+        };
         add(count, 1);
         first.is_some()
     }

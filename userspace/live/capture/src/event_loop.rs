@@ -15,8 +15,9 @@ use tokio::sync::mpsc as async_mpsc;
 use super::{
     access_counters::Places,
     code_tables::SharedCode,
+    counters::{Costs, add},
     cpu_affinity::Place,
-    events::{Costs, EndOutcome, Ended, Event, WatchEnd, add},
+    events::{EndOutcome, Ended, Event, WatchEnd},
     exclusions::Exclusions,
     pending_tracees::{PendingTracees, YOUTH},
     string_op_cost::Strings,
@@ -304,11 +305,11 @@ impl Capture {
         ];
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         let in_kernel = since(counter::FILTERED_KERNEL);
-        self.costs.in_kernel.store(in_kernel, relaxed);
-        self.costs.kernel_ticks.store(in_kernel + since(counter::FILTERED_NO_ADDRESS), relaxed);
-        self.costs.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
+        self.costs.sampling.in_kernel.store(in_kernel, relaxed);
+        self.costs.sampling.kernel_ticks.store(in_kernel + since(counter::FILTERED_NO_ADDRESS), relaxed);
+        self.costs.trap.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);
         let windows_ns = self.windows.as_ref().map_or(0, Windows::cpu_ns);
-        self.costs.helpers_cpu_ns.store(windows_ns + self.heartbeat.watchdog_cpu_ns(), relaxed);
+        self.costs.cpu.helpers_cpu_ns.store(windows_ns + self.heartbeat.watchdog_cpu_ns(), relaxed);
     }
 
     fn run(
@@ -382,7 +383,7 @@ impl Capture {
             let Some(item) = self.ring.next() else { return read };
             let record = records::decode(&item);
             drop(item);
-            add(&self.costs.received, 1);
+            add(&self.costs.loss.received, 1);
             self.on_record(record);
         }
         most
@@ -397,7 +398,7 @@ impl Capture {
                 self.unheard.borrow_mut().push(event);
             }
             Err(error) => {
-                add(&self.costs.controller_behind, 1);
+                add(&self.costs.loss.controller_behind, 1);
                 tracing::debug!("event not sent: {error}");
             }
         }
@@ -428,9 +429,9 @@ impl Capture {
             });
         }
         let counter = match outcome {
-            EndOutcome::Reused(..) => &self.costs.trapped,
-            EndOutcome::Replaced | EndOutcome::StillArmed | EndOutcome::Gone => &self.costs.censored,
-            EndOutcome::Refused => &self.costs.refused,
+            EndOutcome::Reused(..) => &self.costs.watch.trapped,
+            EndOutcome::Replaced | EndOutcome::StillArmed | EndOutcome::Gone => &self.costs.watch.censored,
+            EndOutcome::Refused => &self.costs.watch.refused,
         };
         add(counter, 1);
         let end = WatchEnd {
@@ -501,7 +502,7 @@ impl Capture {
             self.end_companions(tgid, || EndOutcome::StillArmed);
         }
         self.flush_awaited();
-        locality_kernel::lock::lock(&self.costs.ended).append(&mut self.ended);
+        locality_kernel::lock::lock(&self.costs.cpu.ended).append(&mut self.ended);
         // The kernel lets the threads go when this one ends.
         let tids: Vec<u32> = self.tracees.threads.keys().copied().collect();
         for tid in tids {

@@ -7,12 +7,13 @@
 //! what the ring reports, `windows` shadow windows, `window_sampling` uses drawn in them,
 //! `watchpoints` armed watchpoints, `trap_cost` what traps cost now, `watchdog` the watchdog,
 //! `tracees` who is traced, `pending_tracees` who is too young, `cpu_affinity` where the thread
-//! waits, `events` what it tells.
+//! waits, `events` what it sends, `counters` what it counts.
 
 pub mod access;
 mod access_counters;
 mod attach;
 mod code_tables;
+pub mod counters;
 mod cpu_affinity;
 mod event_loop;
 pub mod events;

@@ -9,7 +9,7 @@ use std::{
 
 use locality_common::record::LifecycleRecord;
 
-use super::{event_loop::Capture, events::add};
+use super::{counters::add, event_loop::Capture};
 use locality_kernel::{proc, sys};
 
 /// Age at which they are met.
@@ -133,7 +133,7 @@ impl Capture {
     /// The end of one that nobody has met; false if it is none.
     pub(super) fn end_newborn(&mut self, tid: u32, cpu_ns: u64) -> bool {
         let Some((Newborn { tgid, .. }, is_last)) = self.pending.remove(tid) else { return false };
-        add(&self.costs.brief, 1);
+        add(&self.costs.stop.brief, 1);
         if is_last && self.tracees.is_empty(tgid) {
             self.end_process(tgid, cpu_ns);
         }

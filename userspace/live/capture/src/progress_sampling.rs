@@ -4,8 +4,9 @@ use locality_common::record::{Meter, MeterRecord, SampleRecord};
 use locality_shadow::ThreadState;
 
 use super::{
+    counters::add,
     event_loop::Capture,
-    events::{Event, WindowTaken, add},
+    events::{Event, WindowTaken},
     ptrace_stops::{ArmOutcome, registers},
     windows::{Taken, Windows},
 };
@@ -45,7 +46,7 @@ impl Capture {
         regs: &libc::user_regs_struct,
     ) -> Option<Taken<'a>> {
         let Some(left_ns) = self.left_of_stop(record).checked_sub(RESERVE_NS) else {
-            add(&self.costs.windows_late, 1);
+            add(&self.costs.window.windows_late, 1);
             return None;
         };
         let time_ns = left_ns.min(self.settings.max_stop_ns / SHARE_OF_STOP);
@@ -59,10 +60,10 @@ impl Capture {
                 None
             }
         };
-        add(&self.costs.windows_unread, u64::from(read.is_err()));
-        add(&self.costs.windows_without_mappings, u64::from(read.is_ok() && taken.is_none()));
+        add(&self.costs.window.windows_unread, u64::from(read.is_err()));
+        add(&self.costs.window.windows_without_mappings, u64::from(read.is_ok() && taken.is_none()));
         self.extended_state = state.extended;
-        add(&self.costs.windows, u64::from(taken.is_some()));
+        add(&self.costs.window.windows, u64::from(taken.is_some()));
         taken
     }
 
@@ -132,7 +133,7 @@ impl Capture {
     }
 
     pub(super) fn on_meter(&mut self, record: Box<MeterRecord>) {
-        add(&self.costs.meter_ticks, 1);
+        add(&self.costs.window.meter_ticks, 1);
         if let Some(thread) = self.tracees.threads.get_mut(&record.header.tid) {
             thread.readings += 1;
             let is_last = thread.readings > READINGS - METER_CLOCKS as u32;

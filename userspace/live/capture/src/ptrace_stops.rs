@@ -11,8 +11,9 @@ use locality_model::Access;
 use super::{
     access::kind,
     attach::Holding,
+    counters::{add, get},
     event_loop::Capture,
-    events::{EndOutcome, Ended, Event, SampleEvent, add, get},
+    events::{EndOutcome, Ended, Event, SampleEvent},
     watchpoints::{Followed, Watch},
     window_sampling::{COMPANIONS, Candidate},
 };
@@ -101,7 +102,7 @@ impl Capture {
             Status::Signal(signal) => match self.our_stop(tid, signal) {
                 Some(sequence) => self.on_our_stop(tid, sequence),
                 None if signal == libc::SIGTRAP && is_stray_trap(tid) => {
-                    add(&self.costs.stray_traps, 1);
+                    add(&self.costs.stop.stray_traps, 1);
                     self.resume(tid, 0);
                 }
                 None => self.on_foreign_signal(tid, signal),
@@ -141,10 +142,10 @@ impl Capture {
         let woken_ns = self.stopped_for(&record);
         let regs = ptrace::registers(tid);
         if let Ok(regs) = &regs {
-            add(&self.costs.skidded_stops, u64::from(regs.rip != record.regs.rip));
+            add(&self.costs.stop.skidded_stops, u64::from(regs.rip != record.regs.rip));
         }
         let in_time = self.left_of_stop(&record) > 0;
-        add(&self.costs.late_stops, u64::from(!in_time));
+        add(&self.costs.stop.late_stops, u64::from(!in_time));
         // Taken out, so that the window can be read while everything else is used.
         let mut windows = self.windows.take();
         let taken = match (&regs, &mut windows) {
@@ -198,9 +199,9 @@ impl Capture {
         });
         self.place = place;
         tracing::trace!(cpu = record.header.cpu, woken_ns, looked_ns, armed_ns, stopped_ns, "stop");
-        add(&self.costs.stop_ns, stopped_ns);
-        add(&self.costs.stops, 1);
-        self.costs.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
+        add(&self.costs.stop.stop_ns, stopped_ns);
+        add(&self.costs.stop.stops, 1);
+        self.costs.stop.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
         let window = taken.map(|taken| Box::new(taken.finish(wanted, &self.settings.code)));
         if let (Some(window), Some(windows)) = (&window, &mut windows) {
             tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");
@@ -297,17 +298,17 @@ impl Capture {
         let tgid = record.header.tgid;
         self.end_companions(tgid, || EndOutcome::Replaced);
         if !self.may_watch(owner) {
-            add(&self.costs.unguarded, 1);
+            add(&self.costs.watch.unguarded, 1);
             return None;
         }
         self.end_waiting(tgid);
         if !self.may_slow_strings() {
-            add(&self.costs.unaffordable, 1);
+            add(&self.costs.trap.unaffordable, 1);
             return None;
         }
         let process = self.tracees.processes.get_mut(&tgid)?;
         if process.watched.contains_key(&address) {
-            add(&self.costs.watched_already, 1);
+            add(&self.costs.watch.watched_already, 1);
             return None;
         }
         let id = self.watches.next_id();
@@ -322,7 +323,7 @@ impl Capture {
         if !decision.arm {
             return None;
         }
-        add(&self.costs.armed, 1);
+        add(&self.costs.watch.armed, 1);
         let mut watch =
             // Only a thread that stands still is known to make the next use.
             Watch::new(id, tgid, address, earlier, if record.signal != 0 { owner } else { 0 });
@@ -343,7 +344,7 @@ impl Capture {
             });
             if is_gone {
                 // It was killed in the stop: no register was refused.
-                self.costs.armed.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                self.costs.watch.armed.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
                 self.kernel.remove_watch(&watch.key());
                 return None;
             }
@@ -390,7 +391,7 @@ impl Capture {
             if !self.arm_beside(watch, 1, starter) {
                 break;
             }
-            add(&self.costs.armed, 1);
+            add(&self.costs.watch.armed, 1);
             armed.push(id);
         }
         armed
@@ -448,7 +449,7 @@ impl Capture {
     /// A signal of the program: deliver it. Where they are so many that the stops cost too much,
     /// let the thread go.
     fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
-        add(&self.costs.foreign_stops, 1);
+        add(&self.costs.stop.foreign_stops, 1);
         if !self.tracees.threads.contains_key(&tid) {
             // Not in our books: a thread that was born while we were about to end.
             let _ = ptrace::detach(tid, signal);
@@ -495,7 +496,7 @@ impl Capture {
     /// read from the ring from now on, and the newborn are seized while they run, if they live for
     /// long enough.
     fn on_parent_of_clone(&mut self, tid: u32) {
-        add(&self.costs.clone_stops, 1);
+        add(&self.costs.stop.clone_stops, 1);
         if self.imposes_too_much(tid)
             && ptrace::ignore_clones(tid).is_ok()
             && let Some(thread) = self.tracees.threads.get_mut(&tid)
@@ -508,10 +509,10 @@ impl Capture {
     /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have
     /// a start time.
     fn charge_imposed_stop(&self) -> u64 {
-        let stops = get(&self.costs.stops).max(1);
+        let stops = get(&self.costs.stop.stops).max(1);
         let cost_ns =
-            (get(&self.costs.stop_ns) / stops).clamp(IMPOSED_STOP_MIN_NS, self.settings.max_stop_ns);
-        add(&self.costs.imposed_ns, cost_ns);
+            (get(&self.costs.stop.stop_ns) / stops).clamp(IMPOSED_STOP_MIN_NS, self.settings.max_stop_ns);
+        add(&self.costs.stop.imposed_ns, cost_ns);
         cost_ns
     }
 
@@ -532,7 +533,7 @@ impl Capture {
             && let Ok(status) = proc::status(tid)
         {
             self.charge_imposed_stop();
-            add(&self.costs.clone_stops, 1);
+            add(&self.costs.stop.clone_stops, 1);
             self.adopt(status.tgid, tid, Holding::Held);
             let is_shared = |watch: &&mut Watch| watch.tgid == status.tgid && !watch.measures_trap;
             for watch in self.watches.iter_mut().filter(is_shared) {
@@ -578,7 +579,7 @@ impl Capture {
         let Some(thread) = self.tracees.remove(tid) else { return };
         self.kernel.unhold(tid);
         if let Some(awaited) = thread.awaited {
-            add(&self.costs.missed_stops, 1);
+            add(&self.costs.stop.missed_stops, 1);
             self.send_unseized_sample(*awaited, "thread ended before its stop");
         }
         for watch in self.watches.iter_mut() {
@@ -615,7 +616,7 @@ impl Capture {
         let cpu_ns = known_ns.max(sys::process_cpu_ns(pid).unwrap_or(0));
         self.ended.push(Ended { pid, cpu_ns, is_newborn });
         // Whoever holds it may be without a CPU: then with the next one.
-        if let Ok(mut ended) = self.costs.ended.try_lock() {
+        if let Ok(mut ended) = self.costs.cpu.ended.try_lock() {
             ended.append(&mut self.ended);
         }
     }
@@ -646,7 +647,7 @@ impl Capture {
         let awaited: Vec<_> =
             self.tracees.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
         for sample in awaited {
-            add(&self.costs.missed_stops, 1);
+            add(&self.costs.stop.missed_stops, 1);
             self.send_unseized_sample(*sample, "trace ended before its stop");
         }
     }

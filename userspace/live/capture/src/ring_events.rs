@@ -10,8 +10,9 @@ use locality_rate::Moment;
 
 use super::{
     access::registers,
+    counters::add,
     event_loop::{Capture, Settings},
-    events::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, add},
+    events::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap},
     ptrace_stops::{ArmOutcome, ArmRequest, find_use, model_access, sampled_access},
     watchpoints::Watch,
     window_sampling::WORD,
@@ -30,20 +31,20 @@ impl Capture {
             Record::Meter(record) => self.on_meter(record),
             Record::Heap(_) | Record::HeapSite(..) => {
                 tracing::debug!("a record of the heap in the wrong ring");
-                add(&self.costs.unknown_records, 1);
+                add(&self.costs.loss.unknown_records, 1);
             }
             Record::Unknown(kind) => {
                 tracing::debug!("record of unknown kind {kind}");
-                add(&self.costs.unknown_records, 1);
+                add(&self.costs.loss.unknown_records, 1);
             }
         }
     }
 
     fn on_sample(&mut self, record: SampleRecord, stack: Vec<u8>) {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
-        add(&self.costs.samples, 1);
+        add(&self.costs.sampling.samples, 1);
         if record.address != 0 {
-            add(&self.costs.sampled_accesses, record.period);
+            add(&self.costs.sampling.sampled_accesses, record.period);
         }
         // Not announced by ptrace: a thread of a process that is not held, or one in a traced cgroup.
         self.meet(tgid, tid);
@@ -52,9 +53,9 @@ impl Capture {
         thread.last_seen_ns = record.header.time_ns;
         let nested_traps = u64::from(record.header.nested_traps);
         thread.disturbance_ns += tick_cost_ns + nested_traps * trap_cost_ns;
-        add(&self.costs.traps, nested_traps);
+        add(&self.costs.trap.traps, nested_traps);
         if let Some(unserved) = thread.awaited.take() {
-            add(&self.costs.missed_stops, 1);
+            add(&self.costs.stop.missed_stops, 1);
             self.send_unseized_sample(*unserved, "stop did not come");
         }
         if !self.end_again(&record) {
@@ -110,8 +111,8 @@ impl Capture {
         let TouchRecord { header, watch: id, role, .. } = trap.record;
         let nested_traps = u64::from(header.nested_traps);
         let is_passed = role == touch::PASSED;
-        add(if is_passed { &self.costs.passed } else { &self.costs.traps }, 1);
-        add(&self.costs.traps, nested_traps);
+        add(if is_passed { &self.costs.trap.passed } else { &self.costs.trap.traps }, 1);
+        add(&self.costs.trap.traps, nested_traps);
         let (trap_cost_ns, gap_cost_ns) = self.trap_prices(header.time_ns);
         let disarm_cost_ns = self.settings.disarm_cost_ns;
         let stays_armed = is_passed || matches!(role, touch::USE | touch::NEAR_REUSE | touch::USE_AGAIN);
@@ -149,14 +150,14 @@ impl Capture {
             }
             match self.watches.get_mut(id) {
                 Some(watch) => watch.used = Some((trap, ours)),
-                None => add(&self.costs.orphan_touches, 1),
+                None => add(&self.costs.loss.orphan_touches, 1),
             }
             return;
         }
         if role == touch::NEAR_REUSE {
             match self.watches.get_mut(id) {
                 Some(watch) => watch.reused = Some((reuse(watch, trap, ours), ours)),
-                None => add(&self.costs.orphan_touches, 1),
+                None => add(&self.costs.loss.orphan_touches, 1),
             }
             return;
         }
@@ -169,12 +170,12 @@ impl Capture {
             }
             match self.watches.get_mut(id) {
                 Some(watch) => watch.used_again = Some((trap, ours)),
-                None => add(&self.costs.orphan_touches, 1),
+                None => add(&self.costs.loss.orphan_touches, 1),
             }
             return;
         }
         let Some(mut watch) = self.watches.remove(id) else {
-            add(&self.costs.orphan_touches, 1);
+            add(&self.costs.loss.orphan_touches, 1);
             return;
         };
         if watch.follows.is_some() && watch.used.is_none() {

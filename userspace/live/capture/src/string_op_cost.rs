@@ -19,8 +19,8 @@ use std::{collections::HashMap, time::Duration};
 use locality_common::{counter, rules};
 
 use super::{
+    counters::{add, get},
     event_loop::Capture,
-    events::{add, get},
 };
 use locality_kernel::sys;
 
@@ -183,7 +183,7 @@ impl Capture {
 
     /// For the governor.
     fn publish_string_cost(&self) {
-        self.costs.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
+        self.costs.trap.string_ns.store(self.strings.cost_ns(), std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Whether string instructions leave room for a watch.
@@ -191,7 +191,7 @@ impl Capture {
         if !self.strings.is_needed() {
             return true;
         }
-        let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
+        let (cpu_ns, random) = (get(&self.costs.cpu.target_cpu_ns), self.random.f64());
         self.strings.may_arm(cpu_ns, random)
     }
 
@@ -220,7 +220,7 @@ impl Capture {
         });
         self.publish_string_cost();
         tracing::trace!(ticks = ?self.strings.ticks, armed_ns = self.strings.armed_ns, cost_ns = self.strings.cost_ns(), overdraft_ns = ?self.strings.overdraft_ns, "strings");
-        let (cpu_ns, random) = (get(&self.costs.target_cpu_ns), self.random.f64());
+        let (cpu_ns, random) = (get(&self.costs.cpu.target_cpu_ns), self.random.f64());
         if !self.strings.may_arm(cpu_ns, random) {
             armed.iter().for_each(|tgid| self.withdraw(*tgid));
         }
@@ -245,7 +245,7 @@ impl Capture {
             let is_cut = self.watches.get_mut(id).is_some_and(|watch| {
                 watch.follows.is_none() && !watch.measures_trap && watch.reused.is_none()
             });
-            add(&self.costs.withdrawn, u64::from(is_cut));
+            add(&self.costs.trap.withdrawn, u64::from(is_cut));
             self.end_unseen(id, sys::monotonic_ns());
         }
         // Also where its last watch went with a thread.

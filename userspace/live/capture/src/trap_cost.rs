@@ -18,7 +18,8 @@ use locality_stream::Event;
 
 use super::{
     Capture,
-    events::{EndOutcome, Trap, add},
+    counters::add,
+    events::{EndOutcome, Trap},
     ring_events::TracerTime,
     watchpoints::{Followed, Watch},
     window_sampling::{WORD, touches},
@@ -178,7 +179,7 @@ impl Capture {
         let (_, believed_ns) = self.trap_prices(header.time_ns);
         self.trap_cost.note(header.time_ns, gap_ns, believed_ns);
         let scatter_ns = self.trap_cost.scatter_ns().unwrap_or(0);
-        self.costs.trap_scatter_ns.store(scatter_ns, Ordering::Relaxed);
+        self.costs.trap.trap_scatter_ns.store(scatter_ns, Ordering::Relaxed);
         true
     }
 
@@ -200,7 +201,7 @@ impl Capture {
                     && used.record.regs != trap.record.regs
                 {
                     let told = self.note_gap(&trap, ours.gap_since(&trap, *before));
-                    add(&self.costs.trap_measurements, u64::from(told));
+                    add(&self.costs.trap.trap_measurements, u64::from(told));
                 }
                 if watch.follows.is_some() {
                     self.end_companions(watch.tgid, || EndOutcome::Replaced);

@@ -4,7 +4,8 @@ use locality_common::counter;
 use locality_model::Ledger;
 
 use super::recorder::RecorderStats;
-use locality_capture::events::{Costs, get};
+use locality_capture::counters::{Costs, get};
+
 use locality_kernel::object::EventCounts;
 
 /// The ledger of a run whose counters stood at `before` when it began.
@@ -22,23 +23,23 @@ pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &R
     unreachable.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let stops = [
         ("asked for", since(counter::STOP_SIGNALS)),
-        ("made", get(&costs.stops)),
-        ("too late to arm", get(&costs.late_stops)),
-        ("did not come", get(&costs.missed_stops)),
-        ("sampled again because the thread was not held yet", get(&costs.replaced_samples)),
-        ("sampled again once too often", get(&costs.surplus_samples)),
-        ("not at the sampled instruction", get(&costs.skidded_stops)),
-        ("imposed by the program's own signals", get(&costs.foreign_stops)),
-        ("for a trap whose cause the machine lost", get(&costs.stray_traps)),
+        ("made", get(&costs.stop.stops)),
+        ("too late to arm", get(&costs.stop.late_stops)),
+        ("did not come", get(&costs.stop.missed_stops)),
+        ("sampled again because the thread was not held yet", get(&costs.sampling.replaced_samples)),
+        ("sampled again once too often", get(&costs.sampling.surplus_samples)),
+        ("not at the sampled instruction", get(&costs.stop.skidded_stops)),
+        ("imposed by the program's own signals", get(&costs.stop.foreign_stops)),
+        ("for a trap whose cause the machine lost", get(&costs.stop.stray_traps)),
         ("watch ended by a trap of a word watched before", tally.stale_traps),
-        ("imposed by births of threads", get(&costs.clone_stops)),
-        ("not watched because the thread was not held", get(&costs.unguarded)),
-        ("word watched already", get(&costs.watched_already)),
-        ("with a window", get(&costs.windows)),
-        ("without a window: no time left", get(&costs.windows_late)),
-        ("without a window: vector registers could not be read", get(&costs.windows_unread)),
-        ("without a window: mappings not known", get(&costs.windows_without_mappings)),
-        ("told what a trap costs", get(&costs.trap_measurements)),
+        ("imposed by births of threads", get(&costs.stop.clone_stops)),
+        ("not watched because the thread was not held", get(&costs.watch.unguarded)),
+        ("word watched already", get(&costs.watch.watched_already)),
+        ("with a window", get(&costs.window.windows)),
+        ("without a window: no time left", get(&costs.window.windows_late)),
+        ("without a window: vector registers could not be read", get(&costs.window.windows_unread)),
+        ("without a window: mappings not known", get(&costs.window.windows_without_mappings)),
+        ("told what a trap costs", get(&costs.trap.trap_measurements)),
     ];
     let mut ends: Vec<_> = tally.windows.iter().collect();
     ends.sort();
@@ -47,13 +48,13 @@ pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &R
         seen: since(counter::SEEN),
         filtered: filtered_by.iter().map(|(_, n)| n).sum(),
         submitted: since(counter::SUBMITTED),
-        received: get(&costs.received),
+        received: get(&costs.loss.received),
         lost,
         filtered_by,
-        armed: get(&costs.armed),
-        trapped: get(&costs.trapped).saturating_sub(tally.stale_traps),
-        censored: get(&costs.censored) + tally.stale_traps,
-        refused: get(&costs.refused),
+        armed: get(&costs.watch.armed),
+        trapped: get(&costs.watch.trapped).saturating_sub(tally.stale_traps),
+        censored: get(&costs.watch.censored) + tally.stale_traps,
+        refused: get(&costs.watch.refused),
         unreachable,
         stops: stops
             .into_iter()
@@ -67,7 +68,7 @@ pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use locality_capture::events::add;
+    use locality_capture::counters::add;
 
     #[test]
     fn a_balanced_run_balances_and_a_missing_record_shows() {
@@ -78,16 +79,16 @@ mod tests {
         after[counter::FILTERED_OTHER as usize] += 3;
         after[counter::LOST_RING_FULL as usize] += 1;
         let costs = Costs::default();
-        add(&costs.received, 6);
-        add(&costs.armed, 3);
-        for counter in [&costs.trapped, &costs.censored, &costs.refused] {
+        add(&costs.loss.received, 6);
+        add(&costs.watch.armed, 3);
+        for counter in [&costs.watch.trapped, &costs.watch.censored, &costs.watch.refused] {
             add(counter, 1);
         }
         let tally = RecorderStats::default();
         let ledger = close(&before, &after, &costs, &tally);
         assert_eq!(ledger.imbalance(), None);
         assert_eq!(ledger.lost, [("ring full".to_owned(), 1)]);
-        add(&costs.armed, 1);
+        add(&costs.watch.armed, 1);
         assert!(close(&before, &after, &costs, &tally).imbalance().is_some());
     }
 }

@@ -14,7 +14,8 @@ use locality_rate::{Machine, Moment, Rates, Reading, Sample, SampleRate, Source,
 
 use locality_capture::{
     CodeTables, READINGS, SharedCode, Wanted,
-    events::{Costs, WindowLog, WindowTaken},
+    counters::Costs,
+    events::{WindowLog, WindowTaken},
 };
 use locality_kernel::lock::lock;
 
@@ -324,7 +325,8 @@ fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {
 
 /// Share of the targets' clock ticks that met them in user mode, all processes together.
 fn user_share(costs: &Costs) -> f64 {
-    let [user, kernel] = [costs.told_samples(), costs.in_kernel.load(Relaxed)].map(|count| count as f64);
+    let [user, kernel] =
+        [costs.told_samples(), costs.sampling.in_kernel.load(Relaxed)].map(|count| count as f64);
     if user > 0.0 { user / (user + kernel) } else { 1.0 }
 }
 
@@ -418,8 +420,8 @@ mod tests {
     fn the_model_is_told_of_time_in_the_kernel() {
         let costs = Costs::default();
         assert_eq!(user_share(&costs), 1.0);
-        costs.samples.store(1, Relaxed);
-        costs.in_kernel.store(3, Relaxed);
+        costs.sampling.samples.store(1, Relaxed);
+        costs.sampling.in_kernel.store(3, Relaxed);
         let accesses_per_ns = Some(locality_rate::Estimate { value: 4.0, low: 2.0, high: 8.0 });
         let of = |source| {
             let rate = SampleRate { accesses_per_ns, instructions_per_ns: None, source };

@@ -23,7 +23,7 @@ use super::{
 use locality_capture::watchdog;
 use locality_capture::{
     self as capture,
-    events::{Costs, get},
+    counters::{Costs, get},
     exclusions::Exclusions,
 };
 use locality_heap as heap;
@@ -122,19 +122,19 @@ impl RunSummary<'_> {
     /// What was spent up to now.
     pub fn spending(&self, cpu: &mut CpuTimes) -> CostTotals {
         let costs = &self.costs;
-        std::mem::take(&mut *lock(&costs.ended)).into_iter().for_each(|ended| cpu.end(ended));
+        std::mem::take(&mut *lock(&costs.cpu.ended)).into_iter().for_each(|ended| cpu.end(ended));
         let samples = costs.told_samples();
         CostTotals {
-            stop_ns: get(&costs.stop_ns),
-            stops: get(&costs.stops),
-            imposed_ns: get(&costs.imposed_ns),
-            traps: get(&costs.traps) + get(&costs.silent_traps),
-            passed: get(&costs.passed),
-            last_traps: get(&costs.trapped) + get(&costs.trap_measurements),
-            ticks: get(&costs.samples) + get(&costs.kernel_ticks),
-            heap_ns: get(&costs.heap_ns),
-            string_ns: get(&costs.string_ns),
-            readings: get(&costs.meter_ticks),
+            stop_ns: get(&costs.stop.stop_ns),
+            stops: get(&costs.stop.stops),
+            imposed_ns: get(&costs.stop.imposed_ns),
+            traps: get(&costs.trap.traps) + get(&costs.trap.silent_traps),
+            passed: get(&costs.trap.passed),
+            last_traps: get(&costs.watch.trapped) + get(&costs.trap.trap_measurements),
+            ticks: get(&costs.sampling.samples) + get(&costs.sampling.kernel_ticks),
+            heap_ns: get(&costs.cpu.heap_ns),
+            string_ns: get(&costs.trap.string_ns),
+            readings: get(&costs.window.meter_ticks),
             samples,
             cpu_ns: cpu.read(),
         }
@@ -152,10 +152,10 @@ impl RunSummary<'_> {
             heap_ns: (self.plan.heap != Following::Off).then_some(spending.heap_ns),
             string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
             controller_ns: sys::own_cpu_ns()
-                + get(&self.costs.helpers_cpu_ns)
+                + get(&self.costs.cpu.helpers_cpu_ns)
                 + locality_symbols::symbolisers_cpu_ns(),
             stops: spending.stops,
-            longest_stop_ns: get(&self.costs.longest_stop_ns),
+            longest_stop_ns: get(&self.costs.stop.longest_stop_ns),
             max_stop_ns: self.plan.max_stop.as_nanos() as u64,
         }
     }
@@ -196,7 +196,8 @@ impl RunSummary<'_> {
             ended_by: ended_by.to_owned(),
             policy: self.plan.policy.to_string(),
             distance_resolution_ns: self.calibration.prices.trap_ns,
-            distance_scatter_ns: Some(get(&self.costs.trap_scatter_ns)).filter(|scatter_ns| *scatter_ns > 0),
+            distance_scatter_ns: Some(get(&self.costs.trap.trap_scatter_ns))
+                .filter(|scatter_ns| *scatter_ns > 0),
             user_only: self.plan.user_only,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -241,12 +242,12 @@ impl RunSummary<'_> {
                 format!("Distances are told in CPU time only, for lack of shadow windows: {why}.")
             }),
         );
-        let (unread, windows) = (get(&self.costs.windows_unread), get(&self.costs.windows));
+        let (unread, windows) = (get(&self.costs.window.windows_unread), get(&self.costs.window.windows));
         if unread > windows {
             notices.push(format!(
                 "Shadow windows are missing at {unread} stops of {}: the kernel did not give the vector registers of the \
                  stopped threads. Without any window, distances are told in CPU time only.",
-                get(&self.costs.stops)
+                get(&self.costs.stop.stops)
             ));
         }
         notices.extend(
@@ -280,17 +281,17 @@ impl RunSummary<'_> {
                 ),
             });
         }
-        let (late, longest_ns) = (get(&self.costs.late_stops), get(&self.costs.longest_stop_ns));
+        let (late, longest_ns) = (get(&self.costs.stop.late_stops), get(&self.costs.stop.longest_stop_ns));
         if late > 0 {
             notices.push(format!(
                 "{late} of {} stops took longer than --max-stop, the longest {:.1} ms, and armed nothing. On a busy machine that is \
                  time in which the thread, or this tool, waited for a CPU.",
-                get(&self.costs.stops),
+                get(&self.costs.stop.stops),
                 longest_ns as f64 / 1e6
             ));
         }
-        let (armed, refused) = (get(&self.costs.armed), get(&self.costs.refused));
-        if refused > 0 && refused == armed && get(&self.costs.windows) > 0 {
+        let (armed, refused) = (get(&self.costs.watch.armed), get(&self.costs.watch.refused));
+        if refused > 0 && refused == armed && get(&self.costs.window.windows) > 0 {
             notices.push(format!(
                 "Reuses beyond the windows are missing: the kernel refused all {refused} watchpoints, because the debug \
                  registers of the traced threads are taken. End the debugger or profiler that uses them, and trace again."
@@ -302,7 +303,7 @@ impl RunSummary<'_> {
                  debugger, or the program itself), so fewer words were watched at a time."
             ));
         }
-        let (withdrawn, unaffordable) = (get(&self.costs.withdrawn), get(&self.costs.unaffordable));
+        let (withdrawn, unaffordable) = (get(&self.costs.trap.withdrawn), get(&self.costs.trap.unaffordable));
         if withdrawn + unaffordable > 0 {
             notices.push(format!(
                 "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
@@ -311,14 +312,14 @@ impl RunSummary<'_> {
                 self.calibration.prices.string_factor()
             ));
         }
-        let brief = get(&self.costs.brief);
+        let brief = get(&self.costs.stop.brief);
         if brief > 0 {
             notices.push(format!(
                 "{brief} threads or processes were not followed: they ended within 5 ms, and births came too fast to stop at each."
             ));
         }
         notices.extend(tally.shared.notice());
-        let behind = get(&self.costs.controller_behind);
+        let behind = get(&self.costs.loss.controller_behind);
         if behind > 0 {
             notices
                 .push(format!("{behind} events were dropped because symbolisation was too slow for them."));
@@ -338,7 +339,7 @@ impl RunSummary<'_> {
                 "A file of a traced program was cut short while it was read ({gone} pages): names from it may be missing."
             ));
         }
-        let unknown = get(&self.costs.unknown_records);
+        let unknown = get(&self.costs.loss.unknown_records);
         if unknown > 0 {
             notices.push(format!("{unknown} records of an unknown kind were ignored."));
         }
@@ -356,8 +357,8 @@ impl RunSummary<'_> {
             "locality-bpf: {:.0} s, {} samples, {} reuses, {} watches without reuse{precision}, cost {:.2} % of {} % allowed (Ctrl-C ends)",
             (sys::monotonic_ns() - self.started.mono_ns) as f64 / 1e9,
             spending.samples,
-            get(&costs.trapped),
-            get(&costs.censored),
+            get(&costs.watch.trapped),
+            get(&costs.watch.censored),
             spending.share(self.calibration.prices) * 100.0,
             self.plan.overhead_percent
         )

@@ -36,8 +36,7 @@ use super::{
 };
 use locality_capture::watchdog;
 use locality_capture::{
-    Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows,
-    events::{Event, get},
+    Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows, counters::get, events::Event,
     exclusions::Exclusions,
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
@@ -339,7 +338,7 @@ impl<'a> Trace<'a> {
                 min_bytes: plan.heap_min,
                 copy_ns: prices.tick_ns,
             };
-            let cost_ns = Arc::clone(&summary.costs.heap_ns);
+            let cost_ns = Arc::clone(&summary.costs.cpu.heap_ns);
             match source {
                 Allocations::Probed(object) => heap::start(*object, settings, cost_ns, events.clone()),
                 Allocations::Recorded(recorder) => {
@@ -521,10 +520,10 @@ impl<'a> Trace<'a> {
             self.cpu.meet(*pid, self.summary.started.ticks);
         }
         let spending = self.summary.spending(&mut self.cpu);
-        self.summary.costs.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
+        self.summary.costs.cpu.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
         let rate = self.governor.steer(spending);
         let now = sys::monotonic_ns();
-        let sampled = get(&self.summary.costs.sampled_accesses);
+        let sampled = get(&self.summary.costs.sampling.sampled_accesses);
         let period_ns = |cpu: u32| governor::period_ns(rate, now.wrapping_add(cpu.into()));
         self.clock.steer(period_ns, now, (sampled, spending.cpu_ns));
         let precision = self.precision.as_ref().map(Precision::words).unwrap_or_default();

@@ -1,0 +1,169 @@
+//! What the capture thread counts, by owner: stops, samples, traps, watches, windows, CPU time,
+//! losses. One thread updates each counter, the governor and the summary of the run read all.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crate::events::Ended;
+
+/// All counters.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// Stops of threads, and what they cost.
+    pub stop: StopCounters,
+    /// Samples, and ticks of the clocks that start them.
+    pub sampling: SampleCounters,
+    /// Traps of watchpoints, and what they cost.
+    pub trap: TrapCounters,
+    /// Watches by how they began and ended.
+    pub watch: WatchCounters,
+    /// Shadow windows, and readings of progress after them.
+    pub window: WindowCounters,
+    /// CPU time of others than the capture thread.
+    pub cpu: CpuCounters,
+    /// Records and events that were read or lost.
+    pub loss: LossCounters,
+}
+
+/// Stops of threads, and what they cost.
+#[derive(Debug, Default)]
+pub struct StopCounters {
+    /// Time that target threads stood still because of us.
+    pub stop_ns: AtomicU64,
+    /// Estimated time of the stops that ptrace imposed: the program's signals, births.
+    pub imposed_ns: AtomicU64,
+    /// Stops made at samples.
+    pub stops: AtomicU64,
+    /// The longest of them.
+    pub longest_stop_ns: AtomicU64,
+    /// Stops that ptrace imposes for signals of the program itself.
+    pub foreign_stops: AtomicU64,
+    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
+    pub stray_traps: AtomicU64,
+    /// Stops at births of threads and processes.
+    pub clone_stops: AtomicU64,
+    /// Newborn threads and processes that ended before they were met.
+    pub brief: AtomicU64,
+    /// Stops whose instruction was not the sampled one.
+    pub skidded_stops: AtomicU64,
+    /// Stops that came too late to arm (`--max-stop`).
+    pub late_stops: AtomicU64,
+    /// Stops that were asked for and never came (the thread ended first).
+    pub missed_stops: AtomicU64,
+}
+
+/// Samples, and ticks of the clocks that start them.
+#[derive(Debug, Default)]
+pub struct SampleCounters {
+    /// Samples of targets.
+    pub samples: AtomicU64,
+    /// Accesses that the samples which accesses started stand for.
+    pub sampled_accesses: AtomicU64,
+    /// Samples whose place another took, because their threads were not held yet.
+    pub replaced_samples: AtomicU64,
+    /// Ticks of the clocks that start those others, beyond the first.
+    pub surplus_samples: AtomicU64,
+    /// Ticks that met a target in kernel mode, or at an operation without access, as last read.
+    pub kernel_ticks: AtomicU64,
+    /// Those of them in kernel mode.
+    pub in_kernel: AtomicU64,
+}
+
+/// Traps of watchpoints, and what they cost.
+#[derive(Debug, Default)]
+pub struct TrapCounters {
+    /// Traps of watchpoints that left a record.
+    pub traps: AtomicU64,
+    /// Traps of the kernel's touches that were passed over: nothing is copied for them.
+    pub passed: AtomicU64,
+    /// Traps that left none (and lost records, taken for traps), as last read from the kernel side.
+    pub silent_traps: AtomicU64,
+    /// Readings of what a trap costs.
+    pub trap_measurements: AtomicU64,
+    /// How far they lay from what was believed (`TrapCost::scatter_ns`); 0: not known.
+    pub trap_scatter_ns: AtomicU64,
+    /// What string instructions lost while words were watched.
+    pub string_ns: AtomicU64,
+    /// Watches that were withdrawn for it.
+    pub withdrawn: AtomicU64,
+    /// Uses that were not watched for it.
+    pub unaffordable: AtomicU64,
+}
+
+/// Watches by how they began and ended.
+#[derive(Debug, Default)]
+pub struct WatchCounters {
+    /// Watches asked of the kernel.
+    pub armed: AtomicU64,
+    /// Watches that ended by a reuse.
+    pub trapped: AtomicU64,
+    /// Watches that were withdrawn before one.
+    pub censored: AtomicU64,
+    /// Watches that the kernel refused.
+    pub refused: AtomicU64,
+    /// Uses that were not watched because the thread was not held.
+    pub unguarded: AtomicU64,
+    /// Uses whose word was watched already.
+    pub watched_already: AtomicU64,
+}
+
+/// Shadow windows, and readings of progress after them.
+#[derive(Debug, Default)]
+pub struct WindowCounters {
+    /// Windows taken.
+    pub windows: AtomicU64,
+    /// Windows not taken because the stop had no time left for one.
+    pub windows_late: AtomicU64,
+    /// Windows not taken because the thread's vector registers could not be read.
+    pub windows_unread: AtomicU64,
+    /// Windows not taken because the mappings of the process are not known.
+    pub windows_without_mappings: AtomicU64,
+    /// Readings of meters.
+    pub meter_ticks: AtomicU64,
+}
+
+/// CPU time of others than the capture thread.
+#[derive(Debug, Default)]
+pub struct CpuCounters {
+    /// Processes that ended and were not counted yet.
+    pub ended: Mutex<Vec<Ended>>,
+    /// CPU time of the process that executes windows and of the watchdog.
+    pub helpers_cpu_ns: AtomicU64,
+    /// CPU time of the targets, as the controller last read it.
+    pub target_cpu_ns: AtomicU64,
+    /// What the allocation probes cost, by their calibrated price.
+    pub heap_ns: Arc<AtomicU64>,
+}
+
+/// Records and events that were read or lost.
+#[derive(Debug, Default)]
+pub struct LossCounters {
+    /// Events that the controller was too slow for.
+    pub controller_behind: AtomicU64,
+    /// Ring records that user space read.
+    pub received: AtomicU64,
+    /// Ring records of a kind that is not known.
+    pub unknown_records: AtomicU64,
+    /// Touches whose watch had been withdrawn when they were read.
+    pub orphan_touches: AtomicU64,
+}
+
+impl Costs {
+    /// Samples, one a tick of the sampling clock.
+    pub fn told_samples(&self) -> u64 {
+        get(&self.sampling.samples)
+            .saturating_sub(get(&self.sampling.replaced_samples) + get(&self.sampling.surplus_samples))
+    }
+}
+
+/// Adds to a counter.
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// Reads a counter.
+pub fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
