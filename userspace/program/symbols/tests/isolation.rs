@@ -38,7 +38,7 @@ fn code(path: &Path, step: usize) -> Vec<u64> {
 
 /// A program whose debug information ends its reader.
 fn nested(workshop: &Workshop) -> PathBuf {
-    let source = "../../../../tests/programs/nested_inlines.c";
+    let source = "../../../../../tests/programs/nested_inlines.c";
     workshop.compile("nested", "gcc", source, "-O1 -Wl,--build-id=none")
 }
 

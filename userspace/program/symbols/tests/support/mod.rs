@@ -57,6 +57,8 @@ pub fn is_root(needed_for: &str) -> bool {
 }
 
 fn run(command: &mut Command) {
+    // What the runner of the tests sets changes the names that the compiler makes.
+    command.env_remove("RUSTC_BOOTSTRAP");
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
