@@ -46,7 +46,8 @@ fn traced_ones(tracer: u32) -> Vec<String> {
     let mut ours = vec![std::process::id(), tracer];
     let mut next = 1;
     while let Some(parent) = ours.get(next).copied() {
-        // The launched command is a child, too; so is the one that exists to be stopped, named `calibration`.
+        // The launched command is a child, too; so are those that exist to be stopped, named
+        // `calibration` and `doctor-probe`.
         ours.extend(children(parent).into_iter().filter(|child| name(*child).starts_with("locality-")));
         next += 1;
     }
@@ -55,9 +56,19 @@ fn traced_ones(tracer: u32) -> Vec<String> {
         .filter_map(|(pid, tid)| {
             let by = number(tid, "TracerPid:")?;
             let by_us = by != 0 && name(number(by, "Tgid:")?).starts_with("locality-bpf");
-            by_us.then(|| format!("thread {tid} of process {pid} ({}) was traced by {by}", name(pid)))
+            (by_us && is_still_ours(pid, tracer))
+                .then(|| format!("thread {tid} of process {pid} ({}) was traced by {by}", name(pid)))
         })
         .collect()
+}
+
+/// Whether a process has a name of ours for longer than a child that has not named itself yet.
+fn is_still_ours(pid: u32, tracer: u32) -> bool {
+    if pid == tracer || pid == std::process::id() {
+        return true;
+    }
+    thread::sleep(LOOK / 2);
+    name(pid).starts_with("locality-")
 }
 
 fn threads(pid: u32) -> Vec<u32> {

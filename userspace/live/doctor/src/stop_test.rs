@@ -114,6 +114,7 @@ impl Spinning {
                 // SAFETY: system calls with plain arguments. The default action of SIGALRM ends the process.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    libc::prctl(libc::PR_SET_NAME, c"doctor-probe".as_ptr());
                     libc::signal(libc::SIGALRM, libc::SIG_DFL);
                     libc::alarm(2);
                 }
