@@ -197,7 +197,7 @@ fn processes_that_hang_end_or_talk_nonsense() {
             "answered something else",
         ),
         ("half", r"printf '\005\000\000\000\001' >&0; exec sleep 100", "did not answer within 0.3 s"),
-        ("dies_talking", r"printf '\013\377\377\377' >&0; kill -ABRT $$", "SIGSEGV"),
+        ("dies_talking", r"head -c 4 >/dev/null; printf '\013\377\377\377' >&0; kill -ABRT $$", "SIGSEGV"),
     ];
     for (name, script, how) in scripts {
         let file = workshop.compile(&format!("of_{name}"), "gcc", "chain.c", "-g -O2 -Wl,--build-id=none");
