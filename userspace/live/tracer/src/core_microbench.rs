@@ -318,11 +318,8 @@ mod tests {
             second.latency < memory.latency && last.latency <= memory.latency,
             "{second:?} {last:?} {memory:?}"
         );
-        // Both are measured, beside whatever else runs.
         assert!(
-            [second, last, memory]
-                .iter()
-                .all(|level| level.stored >= level.between * 0.9 && level.stored < 200.0),
+            [second, last, memory].iter().all(|level| level.stored >= level.between && level.stored < 200.0),
             "{second:?} {last:?} {memory:?}"
         );
         assert_eq!([second.from, last.from, memory.from], USUAL_LINES);
