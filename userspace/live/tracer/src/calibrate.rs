@@ -63,7 +63,7 @@ const REST_NS: u64 = 1_000_000;
 
 /// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual
 /// machines, so that the budget holds.
-const GUESS: UnitCosts = UnitCosts {
+pub(super) const GUESS: UnitCosts = UnitCosts {
     tick_ns: 30_000,
     trap_ns: 20_000,
     gap_ns: 15_000,

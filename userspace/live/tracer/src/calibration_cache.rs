@@ -19,7 +19,10 @@ use std::{
 
 use locality_rate::{Level, Machine};
 
-use super::{calibrate::are_plausible, governor::UnitCosts};
+use super::{
+    calibrate::{GUESS, are_plausible},
+    governor::UnitCosts,
+};
 use locality_kernel::sys;
 
 /// Where the folder lies.
@@ -67,138 +70,62 @@ fn key() -> String {
     parts.join(" | ").replace('\n', " ")
 }
 
-/// Names of the numbers, in the order in which they are written.
-const NAMES: [&str; 32] = [
-    "tick_ns",
-    "trap_ns",
-    "gap_ns",
-    "disarm_ns",
-    "meter_ns",
-    "wake_ns",
-    "copy_ns",
-    "watched_copy_ns",
-    "clock",
-    "width",
-    "loads",
-    "wide_loads",
-    "stores",
-    "floats",
-    "load",
-    "forward",
-    "add",
-    "multiply",
-    "pause",
-    "timestamp",
-    "second_from",
-    "second_latency",
-    "second_between",
-    "second_stored",
-    "last_from",
-    "last_latency",
-    "last_between",
-    "last_stored",
-    "memory_from",
-    "memory_latency",
-    "memory_between",
-    "memory_stored",
-];
-
 impl Remembered {
-    fn numbers(&self) -> Vec<f64> {
-        let UnitCosts {
-            tick_ns,
-            trap_ns,
-            gap_ns,
-            disarm_ns,
-            meter_ns,
-            wake_ns,
-            copies_ns: [free_ns, armed_ns],
-        } = self.prices;
-        let prices = [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, free_ns, armed_ns];
-        let Machine {
-            clock,
-            width,
-            loads,
-            wide_loads,
-            stores,
-            floats,
-            load,
-            forward,
-            add,
-            multiply,
-            pause,
-            timestamp,
-            levels,
-        } = self.machine;
-        let core =
-            [clock, width, loads, wide_loads, stores, floats, load, forward, add, multiply, pause, timestamp];
-        let levels = levels.map(|Level { from, latency, between, stored }| [from, latency, between, stored]);
-        prices.map(|price| price as f64).into_iter().chain(core).chain(levels.into_iter().flatten()).collect()
-    }
-
-    fn from_numbers(numbers: &[f64]) -> Option<Self> {
-        let [tick, trap, gap, disarm, meter, wake, free, armed, rest @ ..] = numbers else { return None };
-        let [
-            clock,
-            width,
-            loads,
-            wide_loads,
-            stores,
-            floats,
-            load,
-            forward,
-            add,
-            multiply,
-            pause,
-            timestamp,
-            rest @ ..,
-        ] = rest
-        else {
-            return None;
-        };
-        let levels: Vec<Level> = rest
-            .chunks(4)
-            .filter_map(|level| match *level {
-                [from, latency, between, stored] => Some(Level { from, latency, between, stored }),
-                _ => None,
-            })
-            .collect();
-        let ns = |number: &f64| *number as u64;
-        let prices = UnitCosts {
-            tick_ns: ns(tick),
-            trap_ns: ns(trap),
-            gap_ns: ns(gap),
-            disarm_ns: ns(disarm),
-            meter_ns: ns(meter),
-            wake_ns: ns(wake),
-            copies_ns: [ns(free), ns(armed)],
-        };
-        let machine = Machine {
-            clock: *clock,
-            width: *width,
-            loads: *loads,
-            wide_loads: *wide_loads,
-            stores: *stores,
-            floats: *floats,
-            load: *load,
-            forward: *forward,
-            add: *add,
-            multiply: *multiply,
-            pause: *pause,
-            timestamp: *timestamp,
-            levels: levels.try_into().ok()?,
-        };
-        let is_whole = numbers.iter().take(8).all(|number| *number >= 0.0 && number.fract() == 0.0);
-        (is_whole && are_plausible(&prices) && machine == machine.plausible())
-            .then_some(Self { prices, machine })
+    /// Hands each number with its name to `visit`, in the order in which they are written, and takes
+    /// over what that makes of it. False where a price became no whole number.
+    fn visit(&mut self, mut visit: impl FnMut(&str, &mut f64)) -> bool {
+        let Self { prices, machine } = self;
+        let [free_ns, armed_ns] = &mut prices.copies_ns;
+        let mut is_whole = true;
+        for (name, price) in [
+            ("tick_ns", &mut prices.tick_ns),
+            ("trap_ns", &mut prices.trap_ns),
+            ("gap_ns", &mut prices.gap_ns),
+            ("disarm_ns", &mut prices.disarm_ns),
+            ("meter_ns", &mut prices.meter_ns),
+            ("wake_ns", &mut prices.wake_ns),
+            ("copy_ns", free_ns),
+            ("watched_copy_ns", armed_ns),
+        ] {
+            let mut number = *price as f64;
+            visit(name, &mut number);
+            *price = number as u64;
+            is_whole &= *price as f64 == number;
+        }
+        for (name, number) in [
+            ("clock", &mut machine.clock),
+            ("width", &mut machine.width),
+            ("loads", &mut machine.loads),
+            ("wide_loads", &mut machine.wide_loads),
+            ("stores", &mut machine.stores),
+            ("floats", &mut machine.floats),
+            ("load", &mut machine.load),
+            ("forward", &mut machine.forward),
+            ("add", &mut machine.add),
+            ("multiply", &mut machine.multiply),
+            ("pause", &mut machine.pause),
+            ("timestamp", &mut machine.timestamp),
+        ] {
+            visit(name, number);
+        }
+        for (level, of) in ["second", "last", "memory"].iter().zip(&mut machine.levels) {
+            let Level { from, latency, between, stored } = of;
+            for (name, number) in
+                [("from", from), ("latency", latency), ("between", between), ("stored", stored)]
+            {
+                visit(&format!("{level}_{name}"), number);
+            }
+        }
+        is_whole
     }
 
     fn text(&self, key: &str, now_ns: u64) -> String {
         let mut text = format!("locality-calibration 1\nkey {key}\nmeasured_ns {now_ns}\n");
-        for (name, number) in NAMES.iter().zip(self.numbers()) {
+        let mut copy = *self;
+        copy.visit(|name, number| {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{name} {number}");
-        }
+        });
         text
     }
 
@@ -217,15 +144,23 @@ impl Remembered {
         if age_ns.ok_or("its time cannot be")? > AGE_NS {
             return Err("it is older than a day");
         }
-        let mut numbers = Vec::with_capacity(NAMES.len());
-        for name in NAMES {
-            let number = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            numbers.push(number.and_then(|number| number.parse().ok()).ok_or("a number is missing")?);
+        let mut read = Self { prices: GUESS, machine: Machine::default() };
+        let mut is_complete = true;
+        let is_whole = read.visit(|name, number| {
+            let text = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            match text.and_then(|text| text.parse().ok()) {
+                Some(read) => *number = read,
+                None => is_complete = false,
+            }
+        });
+        if !is_complete {
+            return Err("a number is missing");
         }
         if lines.next().is_some() {
             return Err("there is more than belongs there");
         }
-        Self::from_numbers(&numbers).ok_or("a number is out of its range")
+        let is_possible = is_whole && are_plausible(&read.prices) && read.machine == read.machine.plausible();
+        is_possible.then_some(read).ok_or("a number is out of its range")
     }
 }
 
