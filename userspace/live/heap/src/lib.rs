@@ -17,6 +17,7 @@ pub mod block_map;
 mod block_table;
 mod copied_code;
 pub mod eligible;
+mod follower;
 pub mod modules;
 mod preloaded;
 pub mod probe_budget;

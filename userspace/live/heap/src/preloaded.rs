@@ -9,7 +9,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -21,9 +20,10 @@ use tokio::sync::mpsc as async_mpsc;
 
 use super::{
     block_table::{Heap, HeapSite, Notice, Source},
+    follower::{Follower, Fork, settled},
     probe_budget::{Counted, Decision, Duty, Prices},
     recorder::Recorder,
-    tracker::{HeapThread, KEPT_BYTES, SETTLE_NS, Settings, send_last_sites, send_sites},
+    tracker::{HeapThread, KEPT_BYTES, Settings, send_last_sites, send_sites},
 };
 use locality_kernel::sys;
 
@@ -92,7 +92,7 @@ struct Reader<E> {
     processes: HashMap<u32, (u64, u64)>,
     past_cpu_ns: u64,
     /// Forks that may yet become other programs.
-    forks: Vec<(u32, u32, u64)>,
+    forks: Vec<Fork>,
     /// Programs that traced processes began.
     execs: u64,
     /// Processes that live, and when they began their last program.
@@ -101,32 +101,7 @@ struct Reader<E> {
     held: bool,
 }
 
-impl<E: From<Box<HeapSite>>> Reader<E> {
-    fn run(mut self, notices: &mpsc::Receiver<Notice>) {
-        let mut wait = Duration::ZERO;
-        loop {
-            let first = notices.recv_timeout(wait);
-            if matches!(first, Err(mpsc::RecvTimeoutError::Disconnected)) {
-                break;
-            }
-            let more = std::iter::from_fn(|| notices.try_recv().ok());
-            let mut over = false;
-            for notice in first.ok().into_iter().chain(more) {
-                over |= self.on_notice(notice);
-            }
-            if over {
-                break;
-            }
-            wait = self.turn();
-        }
-        self.heap.lock().finish();
-        self.stop();
-        self.turn();
-        self.summarise();
-        send_last_sites(&self.heap, &self.events);
-    }
-
-    /// True when the trace is over.
+impl<E: From<Box<HeapSite>>> Follower for Reader<E> {
     fn on_notice(&mut self, notice: Notice) -> bool {
         // What was recorded before comes first.
         self.heap.lock().drain(sys::monotonic_ns());
@@ -171,26 +146,11 @@ impl<E: From<Box<HeapSite>>> Reader<E> {
         false
     }
 
-    fn with(&self, act: impl FnOnce(&mut Recorder)) {
-        if let Some(recorder) = self.heap.lock().recorder() {
-            act(recorder);
-        }
-    }
-
-    fn meet(&mut self, pid: u32) {
-        self.with(|recorder| recorder.meet(pid));
-        let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
-        self.processes.entry(pid).or_insert((cpu_ns, cpu_ns));
-    }
-
-    /// One round; returns when the next one is due.
     fn turn(&mut self) -> Duration {
         let now_ns = sys::monotonic_ns();
         self.heap.lock().drain(now_ns);
         send_sites(&self.heap, &self.events);
-        let settled: Vec<_> =
-            self.forks.extract_if(.., |(_, _, at_ns)| now_ns.saturating_sub(*at_ns) > SETTLE_NS).collect();
-        for (parent, child, at_ns) in settled {
+        for (parent, child, at_ns) in settled(&mut self.forks, now_ns) {
             self.heap.lock().fork(parent, child, at_ns);
             self.meet(child);
         }
@@ -217,6 +177,28 @@ impl<E: From<Box<HeapSite>>> Reader<E> {
         let cost_ns = counted.cost_ns(&self.prices) + small * SMALL_PS / 1000;
         self.cost_ns.store(cost_ns, Ordering::Relaxed);
         self.duty.next_look(cpu_ns).clamp(LOOKS.0, LOOKS.1)
+    }
+
+    fn end(mut self) {
+        self.heap.lock().finish();
+        self.stop();
+        self.turn();
+        self.summarise();
+        send_last_sites(&self.heap, &self.events);
+    }
+}
+
+impl<E: From<Box<HeapSite>>> Reader<E> {
+    fn with(&self, act: impl FnOnce(&mut Recorder)) {
+        if let Some(recorder) = self.heap.lock().recorder() {
+            act(recorder);
+        }
+    }
+
+    fn meet(&mut self, pid: u32) {
+        self.with(|recorder| recorder.meet(pid));
+        let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
+        self.processes.entry(pid).or_insert((cpu_ns, cpu_ns));
     }
 
     /// CPU time of the targets since they were met.

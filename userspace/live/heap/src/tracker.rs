@@ -15,7 +15,6 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
-        mpsc,
     },
     thread::JoinHandle,
     time::Duration,
@@ -33,6 +32,7 @@ use tokio::sync::mpsc as async_mpsc;
 use super::{
     block_table::{Heap, HeapSite, Notice, Source},
     copied_code, eligible,
+    follower::{Follower, Fork, settled},
     modules::{self, Executed, FileId},
     probe_budget::{Counted, Decision, Duty, Prices},
     probe_cost,
@@ -143,7 +143,7 @@ struct Tracker<E> {
     events: async_mpsc::Sender<E>,
     processes: HashMap<u32, Process>,
     /// Forks that may yet become other programs.
-    forks: Vec<(u32, u32, u64)>,
+    forks: Vec<Fork>,
     /// Where to probe the files that were met.
     files: HashMap<FileId, Arc<[Probe]>>,
     /// CPU time of processes that ended.
@@ -162,66 +162,7 @@ fn close(links: impl Iterator<Item = Link>) -> Vec<JoinHandle<()>> {
     links.map(|link| std::thread::spawn(move || drop(link))).collect()
 }
 
-impl<E: From<Box<HeapSite>>> Tracker<E> {
-    fn new(
-        heap: Heap,
-        programs: Arc<Programs>,
-        settings: Settings,
-        cost_ns: Arc<AtomicU64>,
-        events: async_mpsc::Sender<E>,
-    ) -> Self {
-        let (mut prices, guessed) = probe_cost::measure(&heap);
-        prices.site_ns = prices.site_ns.max(settings.copy_ns);
-        tracing::debug!(?prices, ?guessed, "allocation probes");
-        let mut state = heap.lock();
-        let before = state.counters().unwrap_or([0; counter::COUNT as usize]);
-        state.set(HeapSettings { min_bytes: settings.min_bytes, epoch: 1, reserved: 0 });
-        drop(state);
-        Self {
-            heap,
-            programs,
-            prices,
-            duty: Duty::new(settings.share, prices, settings.min_bytes),
-            min_bytes: settings.min_bytes,
-            cost_ns,
-            events,
-            processes: HashMap::new(),
-            forks: Vec::new(),
-            // A command that is not yet one is a copy of us.
-            files: modules::own().into_iter().map(|own| (own, Arc::from([]))).collect(),
-            past_cpu_ns: 0,
-            before,
-            epoch: 1,
-            failures: HashSet::new(),
-            held: false,
-        }
-    }
-
-    fn run(mut self, notices: &mpsc::Receiver<Notice>) {
-        let mut wait = Duration::ZERO;
-        loop {
-            let first = notices.recv_timeout(wait);
-            if matches!(first, Err(mpsc::RecvTimeoutError::Disconnected)) {
-                break;
-            }
-            let more = std::iter::from_fn(|| notices.try_recv().ok());
-            let mut over = false;
-            for notice in first.ok().into_iter().chain(more) {
-                over |= self.on_notice(notice);
-            }
-            if over {
-                break;
-            }
-            wait = self.turn();
-        }
-        self.heap.lock().finish();
-        self.take_away();
-        self.turn();
-        self.summarise();
-        send_last_sites(&self.heap, &self.events);
-    }
-
-    /// True when the trace is over.
+impl<E: From<Box<HeapSite>>> Follower for Tracker<E> {
     fn on_notice(&mut self, notice: Notice) -> bool {
         let now_ns = sys::monotonic_ns();
         // What was recorded before comes first.
@@ -268,38 +209,11 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         false
     }
 
-    /// Looks a process through, after `wait_ns` and then a few times soon.
-    fn meet(&mut self, pid: u32, now_ns: u64, wait_ns: u64) {
-        let is_new = !self.processes.contains_key(&pid);
-        let process = self.processes.entry(pid).or_insert_with(|| Process {
-            links: HashMap::new(),
-            ahead: None,
-            became: false,
-            seen: copied_code::Seen::default(),
-            refused: false,
-            scan_due_ns: 0,
-            scan_after_ns: 0,
-            cpu_ns: (0, 0),
-        });
-        (process.scan_due_ns, process.scan_after_ns) = (now_ns + wait_ns, FIRST_SCAN_NS);
-        if wait_ns == 0 {
-            self.scan(pid, now_ns);
-        }
-        if let (true, Some(process)) = (is_new, self.processes.get_mut(&pid)) {
-            // Its time counts from here on, as it is watched from here on.
-            let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
-            process.cpu_ns = (cpu_ns, cpu_ns);
-        }
-    }
-
-    /// One round; returns when the next one is due.
     fn turn(&mut self) -> Duration {
         let now_ns = sys::monotonic_ns();
         self.heap.lock().drain(now_ns);
         send_sites(&self.heap, &self.events);
-        let settled: Vec<_> =
-            self.forks.extract_if(.., |(_, _, at_ns)| now_ns.saturating_sub(*at_ns) > SETTLE_NS).collect();
-        for (parent, child, at_ns) in settled {
+        for (parent, child, at_ns) in settled(&mut self.forks, now_ns) {
             self.heap.lock().fork(parent, child, at_ns);
             self.meet(child, now_ns, 0);
         }
@@ -333,6 +247,74 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             Duration::from_nanos(due_ns.saturating_sub(sys::monotonic_ns()).max(500_000))
         });
         self.duty.next_look(cpu_ns).min(until_scan)
+    }
+
+    fn end(mut self) {
+        self.heap.lock().finish();
+        self.take_away();
+        self.turn();
+        self.summarise();
+        send_last_sites(&self.heap, &self.events);
+    }
+}
+
+impl<E: From<Box<HeapSite>>> Tracker<E> {
+    fn new(
+        heap: Heap,
+        programs: Arc<Programs>,
+        settings: Settings,
+        cost_ns: Arc<AtomicU64>,
+        events: async_mpsc::Sender<E>,
+    ) -> Self {
+        let (mut prices, guessed) = probe_cost::measure(&heap);
+        prices.site_ns = prices.site_ns.max(settings.copy_ns);
+        tracing::debug!(?prices, ?guessed, "allocation probes");
+        let mut state = heap.lock();
+        let before = state.counters().unwrap_or([0; counter::COUNT as usize]);
+        state.set(HeapSettings { min_bytes: settings.min_bytes, epoch: 1, reserved: 0 });
+        drop(state);
+        Self {
+            heap,
+            programs,
+            prices,
+            duty: Duty::new(settings.share, prices, settings.min_bytes),
+            min_bytes: settings.min_bytes,
+            cost_ns,
+            events,
+            processes: HashMap::new(),
+            forks: Vec::new(),
+            // A command that is not yet one is a copy of us.
+            files: modules::own().into_iter().map(|own| (own, Arc::from([]))).collect(),
+            past_cpu_ns: 0,
+            before,
+            epoch: 1,
+            failures: HashSet::new(),
+            held: false,
+        }
+    }
+
+    /// Looks a process through, after `wait_ns` and then a few times soon.
+    fn meet(&mut self, pid: u32, now_ns: u64, wait_ns: u64) {
+        let is_new = !self.processes.contains_key(&pid);
+        let process = self.processes.entry(pid).or_insert_with(|| Process {
+            links: HashMap::new(),
+            ahead: None,
+            became: false,
+            seen: copied_code::Seen::default(),
+            refused: false,
+            scan_due_ns: 0,
+            scan_after_ns: 0,
+            cpu_ns: (0, 0),
+        });
+        (process.scan_due_ns, process.scan_after_ns) = (now_ns + wait_ns, FIRST_SCAN_NS);
+        if wait_ns == 0 {
+            self.scan(pid, now_ns);
+        }
+        if let (true, Some(process)) = (is_new, self.processes.get_mut(&pid)) {
+            // Its time counts from here on, as it is watched from here on.
+            let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
+            process.cpu_ns = (cpu_ns, cpu_ns);
+        }
     }
 
     /// CPU time of the targets since they were met.
