@@ -70,7 +70,9 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
     let launched = matches!(targets, Targets::Command(_));
     let heap = match args.heap {
         Some(HeapArg::Preload) if !launched => bail!(WrongUse(
-            "--heap=preload needs a command to launch: --heap=probes follows the allocations of a running program".to_owned()
+            "--heap=preload needs a command to launch: --heap=probes follows the allocations of a running \
+             program"
+                .to_owned()
         )),
         Some(HeapArg::Off) => Following::Off,
         Some(HeapArg::Probes) => Following::Probes,
@@ -83,9 +85,9 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
     let watch_unheld = args.watch_unheld || !machine::in_virtual_machine();
     if (args.no_stop || targets == Targets::All) && !watch_unheld {
         bail!(
-            "in a virtual machine a watchpoint can end a thread that is not held (about one trap in 36,000, on hosts \
-             before Linux 6.14): trace processes with -p or a cgroup, without --no-stop, or add --watch-unheld to \
-             take that risk"
+            "in a virtual machine a watchpoint can end a thread that is not held (about one trap in \
+             36,000, on hosts before Linux 6.14): trace processes with -p or a cgroup, without --no-stop, \
+             or add --watch-unheld to take that risk"
         );
     }
     Ok(Plan {
@@ -152,8 +154,8 @@ pub fn check_process(pid: u32) -> Result<()> {
     }
     if status.state == 'Z' && proc::threads(pid).is_ok_and(|threads| threads.len() > 1) {
         bail!(
-            "cannot trace process {pid} ({}): its first thread has ended while others run on, and what the process maps can \
-             no longer be read",
+            "cannot trace process {pid} ({}): its first thread has ended while others run on, and what \
+             the process maps can no longer be read",
             status.name
         );
     }
@@ -166,12 +168,14 @@ pub fn check_process(pid: u32) -> Result<()> {
     match proc::is_x86_64(pid) {
         Ok(true) => Ok(()),
         Ok(false) => bail!(
-            "cannot trace process {pid} ({}): it is not a 64-bit x86 program, the only kind that is supported",
+            "cannot trace process {pid} ({}): it is not a 64-bit x86 program, the only kind that is \
+             supported",
             status.name
         ),
         Err(error) => Err(error).with_context(|| {
             format!(
-                "cannot trace process {pid} ({}): its program file cannot be read, which takes root with CAP_SYS_PTRACE, here and in its container",
+                "cannot trace process {pid} ({}): its program file cannot be read, which takes root with \
+                 CAP_SYS_PTRACE, here and in its container",
                 status.name
             )
         }),

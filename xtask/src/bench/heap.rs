@@ -149,7 +149,8 @@ fn recorded(profile: &Path) -> Result<(f64, f64)> {
 
 fn two_numbers(profile: &Path, first: &str, second: &str) -> Result<(f64, f64)> {
     let script = "import sqlite3, sys\n\
-                  get = lambda query: (sqlite3.connect(sys.argv[1]).execute(query).fetchone() or [0])[0] or 0\n\
+                  database = sqlite3.connect(sys.argv[1])\n\
+                  get = lambda query: (database.execute(query).fetchone() or [0])[0] or 0\n\
                   print(get(sys.argv[2]), get(sys.argv[3]))";
     let said = Command::new("python3").args(["-c", script]).arg(profile).args([first, second]).output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -74,14 +74,16 @@ impl Options {
         let restriction = restrictions.iter().find(|(given, _)| *given);
         if let Some((_, option)) = restriction.filter(|_| self.callgrind) {
             return Err(WrongUse(format!(
-                "--format callgrind tells of simulated caches, which see all accesses to data: leave out {option}, or print text or json"
+                "--format callgrind tells of simulated caches, which see all accesses to data: leave out \
+                 {option}, or print text or json"
             )));
         }
         let of_reuse = [(self.sets.is_some(), "--sets"), (self.optimal, "--optimal"), (self.fine, "--fine")];
         let asked = of_reuse.iter().find(|(given, _)| *given);
         if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
             return Err(WrongUse(format!(
-                "{option} tells of reuse, which is not counted beside simulated caches unless asked for: add --granularity 64"
+                "{option} tells of reuse, which is not counted beside simulated caches unless asked for: \
+                 add --granularity 64"
             )));
         }
         if self.granularity.len() > MAX_GRANULARITIES {

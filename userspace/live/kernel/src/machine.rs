@@ -126,8 +126,8 @@ pub fn check_rights() -> Result<()> {
     }
     if proc::pid_namespace().is_some_and(|inode| inode != proc::FIRST_PID_NAMESPACE) {
         bail!(
-            "in a PID namespace of its own the tracer cannot tell which processes the kernel means: start its container \
-             with the host's, as in `docker run --privileged --pid=host IMAGE`"
+            "in a PID namespace of its own the tracer cannot tell which processes the kernel means: start \
+             its container with the host's, as in `docker run --privileged --pid=host IMAGE`"
         );
     }
     if !Path::new(btf::KERNEL_BTF).exists() {

@@ -448,8 +448,9 @@ fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
     if recorded.processes > 0 && unrecorded > 0 {
         let (programs, were) = if unrecorded == 1 { ("program", "was") } else { ("programs", "were") };
         notices.push(format!(
-            "Allocations of {unrecorded} {programs} that the command started {were} not recorded: started by system, popen, execl, fexecve \
-             or a system call of its own, set-uid, linked statically or not with glibc, or ended before the recorder was loaded."
+            "Allocations of {unrecorded} {programs} that the command started {were} not recorded: started \
+             by system, popen, execl, fexecve or a system call of its own, set-uid, linked statically or \
+             not with glibc, or ended before the recorder was loaded."
         ));
     }
     if recorded.closed > 0 {

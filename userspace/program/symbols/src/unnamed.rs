@@ -27,7 +27,10 @@ fn sentences(unnamed: Vec<Unnamed>) -> Vec<String> {
     };
     let mut sentences: Vec<String> = files.into_iter().map(sentence).collect();
     sentences.extend(last.map(|how| {
-        format!("Names are missing for code that was met later: the symboliser process {how}, and no other was started.")
+        format!(
+            "Names are missing for code that was met later: the symboliser process {how}, and no other \
+             was started."
+        )
     }));
     sentences
 }

@@ -89,7 +89,10 @@ proptest! {
             .iter()
             .enumerate()
             .filter_map(|(key, one)| match one.high {
-                Some(high) if high > one.low => Some((key, IntervalCensored { spell: spell(one, None, 0, true), last: high, measured: None })),
+                Some(high) if high > one.low => {
+                    let spell = spell(one, None, 0, true);
+                    Some((key, IntervalCensored { spell, last: high, measured: None }))
+                }
                 _ => None,
             })
             .collect();
