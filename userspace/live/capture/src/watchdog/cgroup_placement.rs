@@ -89,16 +89,18 @@ impl fmt::Display for Standing {
     }
 }
 
-/// What takes a process out of a freezer of version 1.
-#[derive(Debug)]
-pub(super) struct Thaw(File);
+/// The roots of the hierarchies in which a process could be frozen or throttled.
+#[derive(Debug, Default)]
+pub(super) struct Roots(Vec<File>);
 
-impl Thaw {
-    /// Moves a process to the root of that hierarchy, which wakes it (`freezer_attach` in the kernel's
-    /// kernel/cgroup/legacy_freezer.c).
-    pub(super) fn take_out(&self, pid: u32) {
-        // It has ended where this fails.
-        let _ = (&self.0).write_all(pid.to_string().as_bytes());
+impl Roots {
+    /// Moves a process to these roots. A frozen process wakes (`freezer_attach` in the kernel's
+    /// kernel/cgroup/legacy_freezer.c), and one whose CPU quota is used up runs at once.
+    pub(super) fn take_in(&self, pid: u32) {
+        for mut root in &self.0 {
+            // The process has ended where this fails.
+            let _ = root.write_all(pid.to_string().as_bytes());
+        }
     }
 }
 
@@ -188,10 +190,10 @@ fn unescaped(path: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Leaves every cgroup in which the calling process could be frozen. Where it stands then, and what
-/// frees the tracer.
-pub(super) fn leave() -> (Standing, Option<Thaw>) {
-    let (mut standing, mut thaw) = (Standing::Apart, None);
+/// Leaves every cgroup in which the calling process could be frozen. Where it stands then, and the
+/// roots to which a killed tracer is moved.
+pub(super) fn leave() -> (Standing, Roots) {
+    let (mut standing, mut roots) = (Standing::Apart, Roots::default());
     let is_first =
         fs::read_link("/proc/self/ns/cgroup").is_ok_and(|link| link == Path::new(FIRST_CGROUP_NAMESPACE));
     let cgroups = fs::read("/proc/self/cgroup").unwrap_or_default();
@@ -201,11 +203,9 @@ pub(super) fn leave() -> (Standing, Option<Thaw>) {
         if let (Err(error), true) = (left, freezes) {
             standing = Standing::Together(hierarchy.version(), error.raw_os_error().unwrap_or(0));
         }
-        if hierarchy == Hierarchy::Old("freezer") {
-            thaw = procs.map(Thaw);
-        }
+        roots.0.extend(procs);
     }
-    (standing, thaw)
+    (standing, roots)
 }
 
 /// Goes to the root of a hierarchy, unless we are there. The file of that root's processes, too.

@@ -50,7 +50,7 @@ pub(super) fn watch(heartbeat: &Heartbeat) -> ! {
         std::process::exit(0);
     }
     shared.watchdog_beat_ns.store(sys::monotonic_ns(), Ordering::Relaxed);
-    let (standing, thaw) = cgroup_placement::leave();
+    let (standing, roots) = cgroup_placement::leave();
     // Some cgroups of version 1 have no real-time priority to give.
     let _ = sys::make_urgent(0, sys::MOST_URGENT);
     shared.standing.store(standing.number(), Ordering::Release);
@@ -68,7 +68,7 @@ pub(super) fn watch(heartbeat: &Heartbeat) -> ! {
         let holds = is_silent && heartbeat.watched().into_iter().any(|pid| holds_a_thread(tracer, pid));
         last_beat = beat;
         if silence.is_hang(holds, || heartbeat.could_beat()) {
-            end_tracer(tracer, thaw.as_ref(), now.saturating_sub(beat));
+            end_tracer(tracer, &roots, now.saturating_sub(beat));
         }
         std::thread::sleep(LOOK);
     }
@@ -99,17 +99,16 @@ fn settle() {
     let _ = sys::make_urgent(0, sys::MOST_URGENT);
 }
 
-fn end_tracer(tracer: u32, thaw: Option<&cgroup_placement::Thaw>, silent_ns: u64) -> ! {
+fn end_tracer(tracer: u32, roots: &cgroup_placement::Roots, silent_ns: u64) -> ! {
     // SAFETY: system calls with plain arguments; the parent is alive, so its id is not recycled.
     // Its death must not end us before we have said why.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, 0);
         libc::kill(tracer as i32, libc::SIGKILL);
     }
-    // A process that a freezer of version 1 holds does not die until it is out of there.
-    if let Some(thaw) = thaw {
-        thaw.take_out(tracer);
-    }
+    // A process that is frozen, or whose cgroup has used up its CPU quota, does not die until it is
+    // out of there.
+    roots.take_in(tracer);
     // A killed thread must run once more to let go of what it holds, however busy the machine is.
     for tid in proc::threads(tracer).unwrap_or_default() {
         let _ = sys::make_urgent(tid, sys::MOST_URGENT);
