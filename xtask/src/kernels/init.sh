@@ -46,13 +46,14 @@ target() {
 
 end() { kill -9 "$pid" 2>/dev/null; wait "$pid" 2>/dev/null; }
 
-# tracer: traces the target in the background, until its profile can be read. Its id is $tracer.
+# tracer: traces the target in the background, until its profile has samples. Its id is $tracer.
 tracer() {
     locality-bpf -p "$pid" -q -o "/tmp/$check.locality" >"$d/tracer" 2>&1 </dev/null &
     tracer=$!
     for tick in $(seq 30); do
         sleep 2
-        locality-bpf report "/tmp/$check.locality" --format json >/dev/null 2>&1 && break
+        # The report of a trace under way exits with 1, since the profile is not complete.
+        locality-bpf report "/tmp/$check.locality" --format json 2>/dev/null | grep -q '"samples": [1-9]' && break
     done
 }
 

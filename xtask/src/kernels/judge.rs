@@ -228,7 +228,8 @@ fn storm(result: &Result<'_>) -> Verdict {
 /// The target of a killed tracer runs on; its profile does not claim that the ledger balances.
 fn killed(result: &Result<'_>) -> Verdict {
     result.target_is_free()?;
-    result.ended(0)?;
+    // The report says what is missing, and its exit status says that the profile is not complete.
+    result.ended(1)?;
     let report = result.json("out")?;
     match report["ledger"]["balanced"].is_null() {
         true => Ok(format!("the target runs on; {} watches in the profile", report["run"]["watches"])),
