@@ -2,11 +2,11 @@
 //!
 //! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status
 //! 0, a profile that gives the same books as the report, books that balance, each unnamed frame
-//! with its reason. What only this or that program promises is the tests' business. One trace at a
-//! time, as each test binary and helper has but two cores to share: [`alone`].
+//! with its reason. What only this or that program promises is the tests' business. A test whose
+//! result depends on times traces [`alone`], another one [`beside`] others.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use locality_model::{Outcome, Profile, StackId};
 use serde_json::Value;
@@ -26,11 +26,23 @@ pub struct Live {
 
 /// Waits until no other test traces, in this process or another; the trace is over when the file is dropped.
 pub fn alone() -> File {
-    let path = std::env::temp_dir().join("locality-tests.lock");
-    let file = File::options().create(true).append(true).open(&path);
-    let file = file.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let (file, path) = lock_file();
     file.lock().unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
     file
+}
+
+/// Waits until no other test traces [`alone`]. The test runner starts as many tests as there are
+/// processors, so each traced program has a processor of its own.
+pub fn beside() -> File {
+    let (file, path) = lock_file();
+    file.lock_shared().unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
+    file
+}
+
+fn lock_file() -> (File, PathBuf) {
+    let path = std::env::temp_dir().join("locality-tests.lock");
+    let file = File::options().create(true).append(true).open(&path);
+    (file.unwrap_or_else(|e| panic!("{}: {e}", path.display())), path)
 }
 
 impl Live {
@@ -145,9 +157,14 @@ mod tests {
     fn two_do_not_trace_at_once() {
         let first = alone();
         let second = std::thread::spawn(|| drop(alone()));
+        let third = std::thread::spawn(|| drop(beside()));
         std::thread::sleep(std::time::Duration::from_millis(30));
-        assert!(!second.is_finished());
+        assert!(!second.is_finished() && !third.is_finished());
         drop(first);
         second.join().unwrap();
+        third.join().unwrap();
+        // Others may trace meanwhile, but none alone.
+        let _beside = beside();
+        drop(beside());
     }
 }

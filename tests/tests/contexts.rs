@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use locality_model::{Outcome, Profile};
-use locality_tests::live::{Live, alone};
+use locality_tests::live::{Live, alone, beside};
 use locality_tests::{Finished, Target, Traced, Tracer, build, requires};
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ fn sampled_processes(profile: &Profile) -> BTreeSet<u32> {
 #[test]
 fn a_launched_command_owns_stdout_and_the_exit_status() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let dir = tempfile::tempdir().unwrap();
     let reference = untraced("deterministic_output", &["2"]);
     let traced = launch(dir.path(), &[], "deterministic_output", &["2"]).run();
@@ -70,7 +70,7 @@ fn a_launched_command_owns_stdout_and_the_exit_status() {
 #[test]
 fn a_launched_command_is_traced_from_its_first_instruction() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let dir = tempfile::tempdir().unwrap();
     // Many short lives, so that a good part of the samples falls on beginnings.
     let script =
@@ -93,7 +93,7 @@ fn a_launched_command_is_traced_from_its_first_instruction() {
 #[test]
 fn a_command_that_dies_of_a_signal_or_cannot_be_run() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("t.locality");
     let tracer = || Tracer::new().args(["-o".as_ref(), profile.as_os_str()]);
@@ -107,7 +107,7 @@ fn a_command_that_dies_of_a_signal_or_cannot_be_run() {
 #[test]
 fn children_and_the_programs_that_they_become_are_followed() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let target = Target::start("fork_exec", &["6"]);
     let live = Live::trace(target.pid(), "5", &["--overhead", "5"]);
     let (profile, parent) = (&live.profile, target.pid());
@@ -209,7 +209,7 @@ fn without_stops_the_report_says_what_that_costs() {
 #[test]
 fn a_report_from_the_profile_is_the_first_report() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let dir = tempfile::tempdir().unwrap();
     let (profile, first) = (dir.path().join("t.locality"), dir.path().join("first.json"));
     let target = Target::start("column_walk", &[]);

@@ -4,7 +4,7 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 
-use locality_tests::live::{Live, alone};
+use locality_tests::live::{Live, beside};
 use locality_tests::{Target, known, markers, requires};
 
 /// Enough budget for some thirty samples a second with their windows, so that six seconds tell
@@ -24,7 +24,7 @@ fn top_pair(program: &str, arguments: &[&str], name: &str) -> Live {
 
 /// The same with these options of the tracer.
 fn top_pair_with(options: &[&str], program: &str, arguments: &[&str], name: &str) -> Live {
-    let _alone = alone();
+    let _beside = beside();
     let target = Target::start(program, arguments);
     let on_top = |live: &Live| known::top_is(&live.report, &markers(program)[name]).is_ok();
     let live = Live::trace_until(target.pid(), SECONDS, options, |live| has_enough(live) && on_top(live));
@@ -119,7 +119,7 @@ fn generated_code_with_a_perf_map() {
 #[test]
 fn generated_code_without_a_map_has_a_reason_for_each_name() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let target = Target::start("jit_loop", &[]);
     let live = Live::trace_until(target.pid(), SECONDS, &BUDGET, has_enough);
     sound(&live);

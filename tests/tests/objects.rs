@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use locality_model::Profile;
-use locality_tests::live::{Live, alone};
+use locality_tests::live::{Live, beside};
 use locality_tests::{Target, Tracer, programs, requires};
 use serde_json::{Value, json};
 
@@ -131,7 +131,7 @@ fn assert_fields(report: &Value, name: &str, truth: &[(&str, f64)]) {
 #[test]
 fn globals() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["globals", "60"]);
     assert_shares(&live, &[("hot_table", 0.6), ("warm_table", 0.3), ("cold_table", 0.1)]);
     let hot = row(&live.report, "hot_table");
@@ -149,7 +149,7 @@ fn globals() {
 #[test]
 fn fields_of_nested_structures() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["nested", "60"]);
     assert_shares(&live, &[("world", 1.0)]);
     let truth = [(".bodies[].pos.x", 0.5), (".bodies[].vel.y", 0.25), (".bodies[].id", 0.25)];
@@ -180,7 +180,7 @@ fn fields_of_nested_structures() {
 #[test]
 fn aliases_of_an_array() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["aliases", "60"]);
     assert_shares(&live, &[("field", 4.0 / 7.0)]);
     let n = whole(&live.report["objects_summary"]["n"]);
@@ -190,7 +190,7 @@ fn aliases_of_an_array() {
 #[test]
 fn arrays_of_a_frame() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["stack", "60"]);
     assert_shares(&live, &[("ring", 0.75), ("sums", 0.25)]);
     let ring = row(&live.report, "ring");
@@ -202,7 +202,7 @@ fn arrays_of_a_frame() {
 #[test]
 fn heap_arrays_by_the_pointers_that_hold_them() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["heap", "60"]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
@@ -216,7 +216,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
 #[test]
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = launch(&programs::build("objects"), &["heap", LONGER], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
@@ -252,7 +252,7 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
 #[test]
 fn small_blocks_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = launch(&programs::build("objects"), &["nodes", SECONDS], &["--heap-min", "16"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -285,7 +285,7 @@ fn small_blocks_by_their_allocation() {
 #[test]
 fn library_tables_of_short_lived_processes() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = launch(&programs::build("short_lived"), &["0.6"], &["--heap=off"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -298,7 +298,7 @@ fn library_tables_of_short_lived_processes() {
 #[test]
 fn a_block_is_not_named_after_another_one_at_its_place() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = launch(&programs::build("objects"), &["taken", "12"], &[]);
     let of = |function: &str| {
         let made_by = |row: &&Value| row["site"]["place"]["function"] == function;
@@ -317,7 +317,7 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
 #[test]
 fn heap_arrays_of_a_child() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = launch(&programs::build("objects"), &["forked", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
@@ -335,7 +335,7 @@ fn heap_arrays_of_a_child() {
 #[test]
 fn files_stacks_and_stores_are_no_blocks() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     // Not the temporary folder, which may lie in memory.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mapped = directory.path().join("mapped.data");
@@ -379,7 +379,7 @@ fn words_of_mixed(program: &Path) -> Value {
 #[test]
 fn debug_information_in_other_places() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let truth = words_of_mixed(&programs::build("objects"));
     let declared = |name: &str| {
         let text = std::fs::read_to_string(programs::source("objects")).unwrap();
@@ -414,7 +414,7 @@ fn debug_information_in_other_places() {
 #[test]
 fn nodes_of_a_list() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["list", "60"]);
     let heap: Vec<&Value> = objects(&live.report).iter().filter(|row| row["kind"] == "heap").collect();
     let share: f64 = heap.iter().filter_map(|row| row["access_share"].as_f64()).sum();
@@ -426,7 +426,7 @@ fn nodes_of_a_list() {
 #[test]
 fn a_hash_table() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["hash", "60"]);
     let n = live.report["objects_summary"]["n"].as_u64().unwrap();
     assert_near("slots", share_of(&live.report, "slots"), 0.25, n, &live.report);
@@ -439,7 +439,7 @@ fn a_hash_table() {
 #[test]
 fn blocks_by_the_type_that_accesses_reveal() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["hidden", "60"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -462,7 +462,7 @@ fn blocks_by_the_type_that_accesses_reveal() {
 #[test]
 fn two_threads_and_their_own_variables() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects", &["threads", "60"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -477,7 +477,7 @@ fn two_threads_and_their_own_variables() {
 #[test]
 fn cpp_containers() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects_containers", &["60"]);
     assert_shares(&live, &[("sim::particles", 0.6), ("sim::values", 0.4)]);
     assert_fields(&live.report, "sim::particles", &[("[].x", 2.0 / 3.0), ("[].mass", 1.0 / 3.0)]);
@@ -486,7 +486,7 @@ fn cpp_containers() {
 #[test]
 fn a_rust_vector_of_structures() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects_rust", &["60"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -503,7 +503,7 @@ fn a_rust_vector_of_structures() {
 #[test]
 fn a_program_in_another_root() {
     requires!(root, btf, watchpoints(4), command("unshare"), command("chroot"));
-    let _alone = alone();
+    let _beside = beside();
     let root = tempfile::tempdir().unwrap();
     let program = programs::build("objects");
     let copy = |from: &Path, to: &Path| {
@@ -533,7 +533,7 @@ fn a_program_in_another_root() {
 #[test]
 fn a_fortran_common_block() {
     requires!(root, btf, watchpoints(4), command("gfortran"));
-    let _alone = alone();
+    let _beside = beside();
     let live = trace("objects_fortran", &["60"]);
     assert_shares(&live, &[("shared", 0.75), ("world::field", 0.25)]);
     assert_fields(&live.report, "shared", &[(".pos[]", 2.0 / 3.0), (".vel[]", 1.0 / 3.0)]);
@@ -544,7 +544,7 @@ fn a_fortran_common_block() {
 #[test]
 fn go_package_variables() {
     requires!(root, btf, watchpoints(4), command("go"));
-    let _alone = alone();
+    let _beside = beside();
     let target = Target::start("objects_go", &["60"]);
     let live = Live::trace(target.pid(), SECONDS, &["--overhead", "5"]);
     let (table, counts) = (row(&live.report, "main.table"), row(&live.report, "main.counts"));
@@ -562,7 +562,7 @@ fn go_package_variables() {
 #[test]
 fn both_methods_on_one_profile() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
     // A copy, to be replaced when it was traced.
@@ -618,7 +618,7 @@ fn both_methods_on_one_profile() {
 #[test]
 fn a_stripped_program_is_told_by_sections_and_how_to_mend_it() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let target = Target::start("stripped", &["60"]);
     let live = Live::trace(target.pid(), "3", &["--overhead", "5"]);
     let rows = objects(&live.report);

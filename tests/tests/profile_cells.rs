@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use locality_tests::{Target, Tracer, requires};
@@ -76,41 +77,60 @@ fn traced(folder: &Path) -> PathBuf {
     profile
 }
 
-#[test]
-fn one_odd_cell_is_an_answer_or_a_refusal() {
-    requires!(root, btf, watchpoints(4));
-    let folder = tempfile::tempdir().unwrap();
-    let (whole, damaged) = (traced(folder.path()), folder.path().join("damaged.locality"));
+/// Sets cells of one column to all values, and runs commands on each profile; how many runs there were.
+fn sweep(index: usize, (table, column): &(String, String), whole: &Path, damaged: &Path) -> usize {
     let commands: [&[&str]; 4] = [
         &["report", "--format", "json"],
         &["report"],
         &["objects", "--format", "json"],
         &["report", "--first", "500ms"],
     ];
-    let columns = columns(&whole);
-    assert!(columns.len() > 60, "{columns:?}");
     let mut tried = 0;
-    for (index, (table, column)) in columns.iter().enumerate() {
-        for (turn, value) in VALUES.iter().enumerate() {
-            let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
-            // Probabilities and costs meet all values; other cells each third one, so that the
-            // sweep stays short.
-            if !is_real && (index + turn) % 3 != 0 {
-                continue;
-            }
-            let whole_table = (index + turn) % 2 == 0;
-            if !set(&whole, &damaged, table, column, value, whole_table) {
-                continue;
-            }
-            let what = format!("{table}.{column} = {value} (all rows: {whole_table})");
-            for (number, words) in commands.iter().enumerate() {
-                // Each command has its turn.
-                if (index + turn / 3 + number) % commands.len() == 0 || (is_real && number < 2) {
-                    check(&damaged, words, &what);
-                    tried += 1;
-                }
+    for (turn, value) in VALUES.iter().enumerate() {
+        let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
+        // Probabilities and costs meet all values; other cells each third one, so that the sweep
+        // stays short.
+        if !is_real && (index + turn) % 3 != 0 {
+            continue;
+        }
+        let whole_table = (index + turn) % 2 == 0;
+        if !set(whole, damaged, table, column, value, whole_table) {
+            continue;
+        }
+        let what = format!("{table}.{column} = {value} (all rows: {whole_table})");
+        for (number, words) in commands.iter().enumerate() {
+            // Each command has its turn.
+            if (index + turn / 3 + number) % commands.len() == 0 || (is_real && number < 2) {
+                check(damaged, words, &what);
+                tried += 1;
             }
         }
     }
+    tried
+}
+
+#[test]
+fn one_odd_cell_is_an_answer_or_a_refusal() {
+    requires!(root, btf, watchpoints(4));
+    let folder = tempfile::tempdir().unwrap();
+    let whole = traced(folder.path());
+    let columns = columns(&whole);
+    assert!(columns.len() > 60, "{columns:?}");
+    let (next, tried) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = std::thread::available_parallelism().unwrap().get();
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            let damaged = folder.path().join(format!("damaged{worker}.locality"));
+            let (columns, whole, next, tried) = (&columns, &whole, &next, &tried);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(column) = columns.get(index) else { return };
+                    tried.fetch_add(sweep(index, column, whole, &damaged), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let tried = tried.into_inner();
     assert!(tried > 200, "{tried}");
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use locality_tests::live::{Live, alone};
+use locality_tests::live::{Live, alone, beside};
 use locality_tests::{Target, programs, requires};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -98,7 +98,7 @@ print('done')";
 #[test]
 fn xz_compresses() {
     requires!(root, btf, watchpoints(4), command("xz"));
-    let _alone = alone();
+    let _beside = beside();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("words");
     // Words of a small vocabulary in random order: xz finds matches everywhere and has to choose.
@@ -126,7 +126,7 @@ fn xz_compresses() {
 #[test]
 fn python_runs_a_script() {
     requires!(root, btf, watchpoints(4), command("python3"));
-    let _alone = alone();
+    let _beside = beside();
     let script = "
 class Node:
     def __init__(self, key):
@@ -157,7 +157,7 @@ print(total)
 #[test]
 fn sqlite_inserts_and_selects() {
     requires!(root, btf, watchpoints(4), command("sqlite3"));
-    let _alone = alone();
+    let _beside = beside();
     let mut script = "CREATE TABLE t(a INTEGER PRIMARY KEY, b INTEGER, c TEXT);
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
         INSERT INTO t SELECT i, i * 7919 % 1000003, 'row ' || (i * 31 % 997) FROM n;
@@ -183,7 +183,7 @@ fn sqlite_inserts_and_selects() {
 #[test]
 fn redis_serves() {
     requires!(root, btf, watchpoints(4), command("redis-benchmark"), command("redis-cli"));
-    let _alone = alone();
+    let _beside = beside();
     // Free a moment ago; nobody else here asks for it by number.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = programs::redis_server();

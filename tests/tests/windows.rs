@@ -306,9 +306,9 @@ fn the_time_of_a_round_is_measured() {
     let rounds =
         [["1500", "1"], ["4000", "1"], ["12000", "1"], ["12000", "0"], ["12000", "2"], ["40000", "2"]];
     for [words, how] in rounds {
-        let arguments = ["8", words, how];
+        let arguments = ["6", words, how];
         let target = Target::start("rounds", &arguments);
-        let live = Live::trace(target.pid(), "6", &["--overhead", "5"]);
+        let live = Live::trace(target.pid(), "4", &["--overhead", "8"]);
         let finished = target.finish(LIMIT);
         let told = finished.stdout.iter().find_map(|line| line.strip_prefix("ns a round "));
         let round_ns: f64 = told.unwrap_or_else(|| panic!("{finished:?}")).parse().unwrap();
@@ -363,8 +363,8 @@ fn the_time_of_a_round_is_measured_where_elements_are_smaller_than_a_word() {
     let _alone = alone();
     // Rounds of one instruction have to be far longer than two traps.
     for (words, how) in [("6000", "3"), ("24000", "4")] {
-        let target = Target::start("rounds", &["8", words, how]);
-        let live = Live::trace(target.pid(), "6", &["--overhead", "5"]);
+        let target = Target::start("rounds", &["6", words, how]);
+        let live = Live::trace(target.pid(), "4", &["--overhead", "8"]);
         let finished = target.finish(LIMIT);
         let told = finished.stdout.iter().find_map(|line| line.strip_prefix("ns a round "));
         let round_ns: f64 = told.unwrap_or_else(|| panic!("{finished:?}")).parse().unwrap();
