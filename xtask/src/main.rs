@@ -27,6 +27,9 @@ enum Command {
     Demo,
     /// Install what the tests need and run all of them, those on the kernel as root
     Test(test::Options),
+    /// Start a test program for cargo, if it belongs to a group
+    #[command(hide = true)]
+    RunTest(test::RunTest),
     /// Run a benchmark
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let done = match Command::parse() {
         Command::Demo => demo::run(),
         Command::Test(options) => test::run(&options),
+        Command::RunTest(asked) => test::run_test(&asked),
         Command::Bench(bench) => bench::run(&bench),
         Command::Lint => lint::run(),
         Command::Qemu(options) => qemu::run(&options),

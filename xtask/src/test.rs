@@ -2,13 +2,15 @@
 //! real kernel as root.
 //!
 //! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing
-//! line adds it up.
+//! line adds it up. All test programs come from one compilation: cargo selects the whole workspace
+//! each time, and starts each program through [`RunTest`], which leaves out those of the other group.
 //!
 //! Tests on live processes, which many packages have, share the machine with whatever else runs
 //! there, so one that fails is run a second time, alone: a fault of ours fails again. What passes
 //! only then is named in the closing lines.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -60,16 +62,21 @@ pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
     crate::qemu::need()?;
+    shell::run(shell::cargo().args(SELECTION).arg("--no-run"))?;
+    // The tracer of the tests on the kernel, compiled beside the other tests.
+    let tracer = if options.no_kernel { None } else { Some(background_build()?) };
     let mut sum = Sum::default();
-    let failures = sum.add(plain_tests().args(&options.arguments))?;
-    sum.again(&failures, plain_tests(), options)?;
+    let failures = sum.add(Group::Plain.tests()?.args(&options.arguments))?;
+    sum.again(&failures, Group::Plain.tests()?, options)?;
     if options.arguments.is_empty() {
         sum.add(shell::cargo().args(["test", "--workspace", "--doc"]))?;
     }
-    if !options.no_kernel {
-        shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
-        let failures = sum.add(&mut kernel_tests(options)?)?;
-        sum.again(&failures, as_root_with_tracer()?, options)?;
+    if let Some(mut tracer) = tracer {
+        if !tracer.wait()?.success() {
+            bail!("the tracer does not compile");
+        }
+        let failures = sum.add(Group::Kernel.tests()?.args(&options.arguments))?;
+        sum.again(&failures, Group::Kernel.tests()?, options)?;
     }
     crate::say(&sum.slowest());
     crate::say(&sum.closing_line());
@@ -92,52 +99,81 @@ const TIMES: [&str; 2] = ["-Zunstable-options", "--report-time"];
 /// For the test programs only: the compiler would build other code with this variable.
 const STABLE_TOO: &str = "RUSTC_BOOTSTRAP=1";
 
-/// `cargo test` of everything else, up to the arguments of the test programs.
-fn plain_tests() -> Command {
-    let mut command = shell::cargo();
-    command.env(RUNNER, format!("env {STABLE_TOO}"));
-    command.args(["test", "--no-fail-fast", "--workspace", "--exclude", "locality-tests"]);
-    command.args(["--lib", "--bins", "--tests", "--"]).args(TIMES);
-    command
+/// What all runs of `cargo test` select: equal selections have equal features, and share what is compiled.
+const SELECTION: [&str; 6] = ["test", "--no-fail-fast", "--workspace", "--lib", "--bins", "--tests"];
+
+/// The package of the tests on the kernel.
+const KERNEL_PACKAGE: &str = "locality-tests";
+
+/// Test programs that run together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Group {
+    /// All but those on the kernel.
+    Plain,
+    /// Those on the kernel, as root.
+    Kernel,
 }
 
-/// The tests on the kernel: those that pass the filter of the command line.
-///
-/// cargo compiles as the user; only the test programs themselves run as root, through cargo's
-/// `runner` setting.
-fn kernel_tests(options: &Options) -> Result<Command> {
-    let mut command = as_root_with_tracer()?;
-    command.args(&options.arguments);
-    Ok(command)
+impl Group {
+    /// Whether a package's test programs belong here.
+    fn has(self, package: &str) -> bool {
+        (package == KERNEL_PACKAGE) == (self == Self::Kernel)
+    }
+
+    /// `cargo test` of this group, up to the arguments of the test programs.
+    ///
+    /// cargo compiles as the user; only the test programs themselves run as root, through cargo's
+    /// `runner` setting.
+    fn tests(self) -> Result<Command> {
+        let mut command = shell::cargo();
+        let own = std::env::current_exe().context("the path of this program is not known")?;
+        let own = own.to_str().context("the path of this program is not text")?;
+        let name = if self == Self::Plain { "plain" } else { "kernel" };
+        let mut runner = format!("env {STABLE_TOO} {own} run-test {name}");
+        if self == Self::Kernel {
+            if !shell::is_root() {
+                let sudo = shell::words(&shell::as_root("env")?).replacen("sudo", "sudo --preserve-env", 1);
+                let path = std::env::var("PATH").context("PATH is not text")?;
+                runner = format!("{sudo} PATH={path} {STABLE_TOO} {own} run-test {name}");
+            }
+            command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));
+            if std::env::var_os("CI").is_some() && std::env::var_os("LOCALITY_REQUIRE").is_none() {
+                // There, a test that cannot run is a fault of the machine and must not look like success.
+                command.env("LOCALITY_REQUIRE", "all");
+            }
+        }
+        command.env(RUNNER, runner).args(SELECTION).arg("--").args(TIMES);
+        Ok(command)
+    }
 }
 
-/// `cargo test` of the tests on the kernel, up to the arguments of the test programs.
-fn as_root_with_tracer() -> Result<Command> {
-    let mut command = shell::cargo();
-    let mut runner = format!("env {STABLE_TOO}");
-    if !shell::is_root() {
-        let sudo = shell::words(&shell::as_root("env")?);
-        let path = std::env::var("PATH").context("PATH is not text")?;
-        runner = format!("{} {STABLE_TOO} PATH={path}", sudo.replacen("sudo", "sudo --preserve-env", 1));
+/// What cargo starts in place of each test program.
+#[derive(clap::Args)]
+pub struct RunTest {
+    group: Group,
+    program: std::path::PathBuf,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<std::ffi::OsString>,
+}
+
+/// Becomes the test program, unless another group has it.
+pub fn run_test(asked: &RunTest) -> Result<()> {
+    let package = std::env::var("CARGO_PKG_NAME").context("this command is for cargo, as its runner")?;
+    if !asked.group.has(&package) {
+        return Ok(());
     }
-    command.env(RUNNER, runner);
-    command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));
-    if std::env::var_os("CI").is_some() && std::env::var_os("LOCALITY_REQUIRE").is_none() {
-        // There, a test that cannot run is a fault of the machine and must not look like success.
-        command.env("LOCALITY_REQUIRE", "all");
-    }
-    command.args([
-        "test",
-        "--no-fail-fast",
-        "--package",
-        "locality-tests",
-        "--lib",
-        "--bins",
-        "--tests",
-        "--",
-    ]);
-    command.args(TIMES);
-    Ok(command)
+    let error = Command::new(&asked.program).args(&asked.arguments).exec();
+    Err(error).with_context(|| format!("cannot run {}", asked.program.display()))
+}
+
+/// Compiles the tracer while tests run, so that no test waits for a processor.
+fn background_build() -> Result<std::process::Child> {
+    let mut command = Command::new("nice");
+    let build = shell::cargo();
+    command.current_dir(shell::root()).args(["-n", "19"]).arg(build.get_program());
+    command.args(["build", "--quiet", "--release", "--package", "locality-bpf"]).stdin(Stdio::null());
+    eprintln!("$ {} &", shell::words(&command));
+    command.spawn().context("cannot run nice")
 }
 
 /// The closing lines of all test programs, added up.
@@ -304,6 +340,13 @@ mod tests {
         let lines = ["test a ... ok <0.010s>", "test b ... FAILED <12.500s>", "test c ... ignored", "a <3s>"];
         let sum = Sum { times: lines.iter().filter_map(|line| time_of(line)).collect(), ..Sum::default() };
         assert_eq!(sum.slowest(), "the slowest tests:\n    12.5 s  b\n     0.0 s  a");
+    }
+
+    #[test]
+    fn each_package_is_in_one_group() {
+        for package in ["locality-tests", "locality-shadow", "xtask"] {
+            assert_ne!(Group::Plain.has(package), Group::Kernel.has(package), "{package}");
+        }
     }
 
     #[test]
