@@ -90,17 +90,17 @@ fn sweep(index: usize, (table, column): &(String, String), whole: &Path, damaged
         let is_real = column.starts_with("p_") || table == "overhead" || column.starts_with("rate");
         // Probabilities and costs meet all values; other cells each third one, so that the sweep
         // stays short.
-        if !is_real && (index + turn) % 3 != 0 {
+        if !is_real && !(index + turn).is_multiple_of(3) {
             continue;
         }
-        let whole_table = (index + turn) % 2 == 0;
+        let whole_table = (index + turn).is_multiple_of(2);
         if !set(whole, damaged, table, column, value, whole_table) {
             continue;
         }
         let what = format!("{table}.{column} = {value} (all rows: {whole_table})");
         for (number, words) in commands.iter().enumerate() {
             // Each command has its turn.
-            if (index + turn / 3 + number) % commands.len() == 0 || (is_real && number < 2) {
+            if (index + turn / 3 + number).is_multiple_of(commands.len()) || (is_real && number < 2) {
                 check(damaged, words, &what);
                 tried += 1;
             }

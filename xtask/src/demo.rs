@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// Long enough that the workload outlives the trace, short enough that it ends when we are killed.
 const WORKLOAD_SECONDS: &str = "120";

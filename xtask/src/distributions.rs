@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// Suites that are tried.
 const SUITES: [&str; 2] = ["bookworm", "trixie"];

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, anyhow, bail};
 use locality_prebuilt::{self as prebuilt, MANIFEST, OBJECT, TOOLCHAIN_NOTE, Toolchain};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// bpf-linker's release, and the LLVM releases that it can be built with, newest first.
 const LINKER_VERSION: &str = "0.13.0";

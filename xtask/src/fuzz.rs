@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use crate::shell;
+use locality_shell as shell;
 
 /// What the driver is asked for.
 #[derive(clap::Args)]

@@ -20,7 +20,7 @@ use guest::Machine;
 use judge::Claims;
 use packages::{Kernel, Packages};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// What `cargo xtask kernels` can be asked for.
 #[derive(clap::Args)]

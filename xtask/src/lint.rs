@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-use crate::{shell, tidy};
+use crate::tidy;
+use locality_shell as shell;
 
 /// Runs all of them; the cheap ones first.
 pub fn run() -> Result<()> {

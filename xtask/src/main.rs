@@ -3,7 +3,6 @@
 //! This file is the table of contents; each command is a module. Not here: anything that the
 //! product needs at run time.
 
-mod bench;
 mod demo;
 mod distributions;
 mod ebpf;
@@ -11,13 +10,13 @@ mod fuzz;
 mod kernels;
 mod lint;
 mod qemu;
-mod shell;
 mod test;
 mod tidy;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use locality_shell as shell;
 
 /// Developer commands of locality-bpf
 #[derive(Parser)]
@@ -30,9 +29,13 @@ enum Command {
     /// Start a test program for cargo, if it belongs to a group
     #[command(hide = true)]
     RunTest(test::RunTest),
-    /// Run a benchmark
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    /// Run a benchmark; `cargo xtask bench help` names them
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// The benchmark and its options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Check format, lints and the house's conventions
     Lint,
     /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the
@@ -54,7 +57,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(),
         Command::Test(options) => test::run(&options),
         Command::RunTest(asked) => test::run_test(&asked),
-        Command::Bench(bench) => bench::run(&bench),
+        Command::Bench { arguments } => bench(&arguments),
         Command::Lint => lint::run(),
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),
@@ -70,6 +73,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Compiles the benchmarks and runs one.
+fn bench(arguments: &[std::ffi::OsString]) -> anyhow::Result<()> {
+    let run = ["run", "--quiet", "--release", "--package", "locality-bench", "--"];
+    shell::run(shell::cargo().args(run).args(arguments))
 }
 
 /// Prints a result; progress goes to stderr.

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// The emulator.
 const QEMU: &str = "qemu-x86_64";

@@ -16,7 +16,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server,
 /// which would start a service on this machine: the same binary is in redis-tools

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, process::Command};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 mod names;
 mod packages;

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// The first process of a guest.
 const INIT: &str = include_str!("init.sh");

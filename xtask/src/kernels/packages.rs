@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell;
+use locality_shell as shell;
 
 /// Suites that have kernels, those of security updates apart. A mirror need not have all of them.
 const SUITES: [&str; 8] = [
