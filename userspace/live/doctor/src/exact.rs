@@ -9,6 +9,23 @@ pub(super) fn check() -> Check {
         Ok(qemu) => check(format!("QEMU {} with plugins ({})", qemu.version, qemu.file.display())),
         Err(why) => check(format!("{why:#}"))
             .degraded("`locality-bpf exact` cannot run; live traces do not need it")
-            .mend("cargo xtask qemu"),
+            .mend(mend(find::qemu().is_ok())),
+    }
+}
+
+/// The command that mends an exact run. Where an emulator with plugins is there, the plugin is absent
+/// or of another version than this program.
+fn mend(has_emulator: bool) -> &'static str {
+    if has_emulator { "cargo build --release --package locality-plugin" } else { "cargo xtask qemu" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_is_not_mended_by_an_emulator() {
+        assert!(mend(true).contains("locality-plugin"));
+        assert_eq!(mend(false), "cargo xtask qemu");
     }
 }
