@@ -410,6 +410,21 @@ fn debug_information_in_other_places() {
     }
 }
 
+/// The clock finds a load that waits one instruction later, at which another array is accessed: the
+/// time is that of the array which the load misses.
+#[test]
+fn cpu_time_is_that_of_the_array_whose_load_waits() {
+    requires!(root, btf, watchpoints(4));
+    let _beside = beside();
+    for (program, waits, beside) in [("column", "matrix", "vector"), ("gather", "table", "running")] {
+        let live = trace("stalls", &[program, "60"]);
+        let share = |name: &str| row(&live.report, name)["cpu_share"].as_f64().unwrap();
+        // In an untraced run either array's misses take well over half of the time.
+        assert!(share(waits) > 0.5, "{program}: {} and {}", share(waits), share(beside));
+        assert!(share(beside) < 0.5, "{program}: {} and {}", share(waits), share(beside));
+    }
+}
+
 /// Blocks of one list are one kind of node, whichever pointer leads to each.
 #[test]
 fn nodes_of_a_list() {

@@ -102,6 +102,9 @@ pub struct Field {
 pub enum Accessed {
     /// A sample's own access.
     Sample(SampleId),
+    /// An access by the instruction that the thread had completed when the clock interrupted it: the
+    /// CPU time of the sample passed there, not at its own access.
+    Before(SampleId),
     /// A use drawn in a window.
     Use(UseId),
     /// The reuse that a window showed of a use's granule of so many bytes.

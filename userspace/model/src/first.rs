@@ -61,7 +61,7 @@ impl Profile {
             .into_iter()
             .filter_map(|located| {
                 let of = match located.of {
-                    Accessed::Sample(id) => is_kept(id.0).then_some(located.of),
+                    Accessed::Sample(id) | Accessed::Before(id) => is_kept(id.0).then_some(located.of),
                     Accessed::Use(id) | Accessed::Seen(id, _) => {
                         ((id.0 as usize) < uses).then_some(located.of)
                     }

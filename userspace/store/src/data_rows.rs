@@ -65,17 +65,19 @@ pub(crate) fn watch_row(id: WatchId) -> i64 {
 }
 
 pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite::Result<()> {
-    let (mut sample, mut of_use, mut granule, mut watch, mut reuse, mut of_load) = Default::default();
+    let (mut sample, mut of_use, mut granule, mut watch, mut reuse, mut of_load, mut before) =
+        Default::default();
     let row = |watch: WatchId| Some(watch_row(watch));
     match located.of {
         Accessed::Sample(id) => sample = Some(id.0),
+        Accessed::Before(id) => before = Some(id.0),
         Accessed::Use(id) => of_use = Some(id.0),
         Accessed::Seen(id, bytes) => (of_use, granule) = (Some(id.0), Some(bytes)),
         Accessed::Load(id) => of_load = Some(id.0),
         Accessed::WatchUse(id) => (watch, reuse) = (row(id), Some(false)),
         Accessed::WatchReuse(id) => (watch, reuse) = (row(id), Some(true)),
     }
-    to.prepare_cached("INSERT INTO located VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+    to.prepare_cached("INSERT INTO located VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute(params![
             sample,
             of_use,
@@ -85,7 +87,8 @@ pub(crate) fn write_located(to: &Transaction<'_>, located: &Located) -> rusqlite
             located.object.0,
             located.offset.map(signed),
             located.field.map(|field| field.0),
-            of_load
+            of_load,
+            before
         ])
         .map(drop)
 }

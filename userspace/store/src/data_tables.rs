@@ -78,8 +78,9 @@ fn field(row: &mut Columns<'_>) -> rusqlite::Result<Field> {
 fn located(row: &mut Columns<'_>) -> rusqlite::Result<Option<Located>> {
     let before = located_of(row)?;
     let load = row.get::<Option<i64>>()?.map(|id| Accessed::Load(LoadId(narrow(id))));
+    let completed = row.added::<i64>()?.map(|id| Accessed::Before(SampleId(narrow(id))));
     let (of, object, offset, field) = before;
-    Ok(of.or(load).map(|of| Located { of, object, offset, field }))
+    Ok(of.or(load).or(completed).map(|of| Located { of, object, offset, field }))
 }
 
 fn located_before_loads(row: &mut Columns<'_>) -> rusqlite::Result<Option<Located>> {

@@ -62,6 +62,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
         |id: WatchId| Some(WatchId(kept_watches.binary_search(&(i64::from(id.0) + 1)).ok()? as u32));
     settle_objects(&mut profile, |of| match of {
         Accessed::Sample(mut id) => find(&mut id).then_some(Accessed::Sample(id)),
+        Accessed::Before(mut id) => find(&mut id).then_some(Accessed::Before(id)),
         Accessed::Use(id) => use_of(id).map(Accessed::Use),
         Accessed::Seen(id, granule) => use_of(id).map(|id| Accessed::Seen(id, granule)),
         Accessed::Load(id) => Some(Accessed::Load(LoadId(kept_loads.binary_search(&id.0).ok()? as u32))),

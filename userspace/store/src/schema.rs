@@ -113,7 +113,7 @@ CREATE TABLE located (
     id INTEGER PRIMARY KEY,
     sample INTEGER, of_use INTEGER, granule INTEGER, watch INTEGER, reuse INTEGER,
     object INTEGER NOT NULL, object_offset INTEGER, field INTEGER,
-    of_load INTEGER
+    of_load INTEGER, before INTEGER
 );
 CREATE TABLE heap (
     id INTEGER PRIMARY KEY CHECK (id = 0),

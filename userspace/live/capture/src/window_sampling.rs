@@ -6,9 +6,11 @@
 //! leaves frames too many.
 
 use locality_model::{Access, AccessKind, Burst};
-use locality_stream::{Event, InstructionRecord, Kind};
+use locality_stream::{Code, Event, Kind};
 
 use super::line_fills::{self, Firsts};
+
+mod completed;
 
 /// A use lies within so many accesses of the stop, and within the first half of its window.
 pub const SKIP_RANGE: usize = 1000;
@@ -32,8 +34,8 @@ pub struct View<'a> {
     pub events: &'a [Event],
     /// The value moved by each access.
     pub values: &'a [u64],
-    /// The instructions that events refer to.
-    pub instructions: &'a [InstructionRecord],
+    /// The code that events refer to.
+    pub code: Code<'a>,
 }
 
 /// How the call stack differs from that at the stop.
@@ -233,7 +235,8 @@ impl Choice {
         let firsts = Firsts::draw(&accesses, self.loads, &mut self.random.clone());
         let uses = self.drafts.iter().map(|draft| draft.at);
         let first = firsts.drawn.iter().map(|draft| draft.at);
-        let mut wanted: Vec<usize> = uses.chain(reused).chain(first).collect();
+        let completed = completed::access(view);
+        let mut wanted: Vec<usize> = uses.chain(reused).chain(first).chain(completed).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let paths = paths(&accesses, &wanted);
@@ -264,6 +267,7 @@ impl Choice {
             })
         };
         Found {
+            completed: completed.and_then(point),
             loads: firsts
                 .drawn
                 .iter()
@@ -303,6 +307,8 @@ pub struct FirstTouch {
 /// What a window shows of the uses that were drawn in it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
+    /// An access by the instruction that the thread had completed at the stop, one round later.
+    pub completed: Option<Point>,
     /// Accesses that may load their lines.
     pub loads: Vec<FirstTouch>,
     /// The uses.
@@ -319,7 +325,7 @@ pub fn first_access(view: &View<'_>) -> Option<Access> {
 
 impl View<'_> {
     fn address_of(&self, event: &Event) -> u64 {
-        self.instructions.get(event.index as usize).map_or(0, |instruction| instruction.address)
+        self.code.instruction(event.index).map_or(0, |instruction| instruction.address)
     }
 }
 

@@ -89,8 +89,7 @@ impl Taken<'_> {
                 window.copy(&mut kept);
                 let (end, gone) = (window.end, window.gone);
                 let tables = window.code();
-                let view =
-                    View { events: &kept.events, values: &kept.values, instructions: tables.instructions };
+                let view = View { events: &kept.events, values: &kept.values, code: tables };
                 // Whoever holds it may be without a CPU: rather learn nothing from this window than wait.
                 let followed = code.try_lock().map(|mut code| code.follow(kept.generation, &tables));
                 (end, gone, self.choice.finish(&view), first_access(&view), followed.is_ok())

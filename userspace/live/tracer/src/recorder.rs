@@ -403,6 +403,11 @@ impl Assembler {
             };
             uses.push((id, stack, access, UntouchedSpan { word: address & !7, accesses }));
         }
+        if let Some(point) = &found.completed {
+            let Access { ip, address, .. } = point.access;
+            let frames = frames_at(walk, &point.path, ip, address).into();
+            self.locate(Accessed::Before(sample), stop, frames, ip, address);
+        }
         for first in &found.loads {
             let Access { ip, .. } = first.point.access;
             let row = Load {

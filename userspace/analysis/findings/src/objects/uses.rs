@@ -123,6 +123,12 @@ impl Locations {
     fn of_sample(&self, sample: u32) -> Option<At> {
         self.of.get(&Accessed::Sample(SampleId(sample))).copied()
     }
+
+    /// Where the CPU time of a sample passed: at the instruction that the thread had completed,
+    /// where that is known to access an object, else at the sample's own access.
+    fn of_time(&self, sample: u32) -> Option<At> {
+        self.of.get(&Accessed::Before(SampleId(sample))).copied().or_else(|| self.of_sample(sample))
+    }
 }
 
 /// What is predicted of subjects, so many levels each.
@@ -205,7 +211,7 @@ pub(super) fn all(
         });
     }
     for (position, (index, sample)) in (uses.len() as u32..).zip((0..).zip(&profile.samples)) {
-        let at = locations.of_sample(index);
+        let at = locations.of_time(index);
         uses.push(DataUse {
             position,
             sample: index,

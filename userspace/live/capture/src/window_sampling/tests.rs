@@ -1,6 +1,7 @@
 //! Against a brute-force reading of random windows, and by hand.
 
 use super::*;
+use locality_stream::InstructionRecord;
 use proptest::prelude::*;
 
 fn instructions() -> Vec<InstructionRecord> {
@@ -76,7 +77,8 @@ proptest! {
             })
             .collect();
         let (instructions, values) = (instructions(), vec![0; raw.len()]);
-        let view = View { events: &events, values: &values, instructions: &instructions };
+        let code = Code { instructions: &instructions, blocks: &[] };
+        let view = View { events: &events, values: &values, code };
         let choice = Choice::draw(events.iter().copied(), raw.len(), 8, &mut fastrand::Rng::with_seed(seed));
         let Found { uses, touches, .. } = choice.finish(&view);
         prop_assert_eq!(uses.is_empty(), raw.is_empty());
