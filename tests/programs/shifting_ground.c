@@ -8,14 +8,18 @@
  *   secret     its stack is memory that nobody else may read (memfd_secret); "absent" in the output where the kernel has none
  *   confined   seccomp forbids it nearly everything
  *   clocks     reads the processor's clock in each turn
+ *   times      reads the kernel's clocks in each turn, by the vDSO
+ *   elsewhere  the same in a time namespace of its own; "absent" in the output where it cannot have one
  *
  * The checksum does not depend on when it was interrupted, only on the number of rounds, the first argument (not seconds).
  */
 // build: gcc -O1 -g -pthread -o $BIN $SRC
 #include "target.h"
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -207,12 +211,44 @@ static APART uint64_t clocks(uint64_t *a) {
     return sum;
 }
 
+static APART uint64_t times(uint64_t *a) {
+    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_BOOTTIME, CLOCK_MONOTONIC_COARSE};
+    enum { CLOCKS = sizeof clocks / sizeof *clocks };
+    static uint64_t last[CLOCKS];
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < rounds * 100; i++) {
+        struct timespec t;
+        if (clock_gettime(clocks[i % CLOCKS], &t) != 0)
+            fail("clock_gettime");
+        uint64_t read = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+        /* Neither goes back nor, but for the real time, leaps by a day, so this adds nothing. */
+        uint64_t odd = read < last[i % CLOCKS] || (i >= CLOCKS && read - last[i % CLOCKS] > 86400ull * 1000000000);
+        sum = mix(sum + odd + a[i % 4096]);
+        last[i % CLOCKS] = read;
+    }
+    return sum;
+}
+
+static void enter_elsewhere(void) {
+    const char text[] = "monotonic 1000000 0\nboottime 1000000 0\n";
+    FILE *offsets = NULL;
+    int space = -1;
+    if (unshare(CLONE_NEWTIME) == 0 && (offsets = fopen("/proc/self/timens_offsets", "w")) != NULL &&
+        fputs(text, offsets) >= 0 && fclose(offsets) == 0)
+        space = open("/proc/self/ns/time_for_children", O_RDONLY);
+    if (space < 0 || setns(space, CLONE_NEWTIME) != 0)
+        printf("absent\n");
+}
+
 int main(int argc, char **argv) {
     rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const char *which = argc > 2 ? argv[2] : "rewrites";
     uint64_t *a = new_array(WORDS), sum = 0;
     for (size_t i = 0; i < WORDS; i++)
         a[i] = i * 7;
+    /* Before it is traced, as a container's program would be. */
+    if (!strcmp(which, "elsewhere"))
+        enter_elsewhere();
     ready();
     if (!strcmp(which, "rewrites"))
         sum = rewrites(a);
@@ -228,6 +264,8 @@ int main(int argc, char **argv) {
         sum = secret(a);
     else if (!strcmp(which, "confined"))
         sum = confined(a);
+    else if (!strcmp(which, "times") || !strcmp(which, "elsewhere"))
+        sum = times(a);
     else
         sum = clocks(a);
     return finish(sum);

@@ -113,3 +113,55 @@ fn what_is_lost_below_a_stack_that_is_cut_is_an_unknown_callers() {
     let page = Tracer::new().args(["report".as_ref(), file.as_os_str()]).run().stdout;
     assert!(page.contains(&format!("… [unknown caller]: {why}")), "{page}");
 }
+
+/// Sixteen lines of code sweep over parts of an array of doubles: each misses once in eight
+/// accesses, and no more by a single watch that stands for many; cache use and the miss ratio of
+/// the same cache say the same.
+#[test]
+fn no_line_of_code_misses_more_than_it_has_lines() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let target = Target::start("sequential_stores", &["90"]);
+    let enough = |live: &Live| live.profile.windows.len() >= 120;
+    let live = Live::trace_until(target.pid(), ["6", "25"], &["--overhead", "5"], enough);
+    assert!(enough(&live), "{} windows", live.profile.windows.len());
+    let report = &live.report;
+    let lines = &report["reuse"]["64"];
+    let sizes = lines["at_caches"].as_array().expect("sizes");
+    let of_level =
+        |level: u64| sizes.iter().find(|size| size["level"] == level).expect("a size of the level");
+    let objects = report["objects"].as_array().expect("objects");
+    // The array is larger than the second level, and nothing else is touched.
+    let array = objects.first().expect("an object");
+    assert!(number(array, "/access_share") > 0.98, "{array:#}");
+    let (mut sweeps, mut whole) = (0, 0.0);
+    for level in [1, 2] {
+        let ratio = number(of_level(level), "/ratio");
+        assert!((0.09..0.14).contains(&ratio), "{ratio} of the touches miss in level {level}");
+        for row in array["lines"].as_array().expect("lines of code") {
+            let accesses = number(row, "/access_share");
+            let misses = number(row, &format!("/miss_share/L{level}")) * ratio;
+            // Of few uses windows tell little.
+            if accesses < 0.02 {
+                continue;
+            }
+            let per_access = misses / accesses;
+            println!("{} L{level}: {per_access:.3} lines an access", row["function"]);
+            assert!((0.06..0.2).contains(&per_access), "{per_access} lines an access: {row:#}");
+            sweeps += 1;
+            whole += misses / ratio;
+        }
+    }
+    assert!(sweeps >= 24 && whole > 1.8, "{sweeps} rows with {whole} of the misses of two levels");
+    // In CPU time that was sampled, as the touches are.
+    let sampled: u64 = live.profile.samples.iter().map(|sample| sample.period_ns).sum();
+    let touches = number(lines, "/touches") * live.profile.run.cpu_ns as f64 / sampled as f64;
+    for level in report["cache_use"]["levels"].as_array().expect("levels") {
+        let size = sizes.iter().find(|size| size["bytes"] == level["bytes"]).expect("the same size");
+        let loaded = [0, 1].map(|end| number(level, &format!("/lines_loaded_ci95/{end}")) / touches);
+        let missed = [0, 1].map(|end| number(size, &format!("/ci95/{end}")));
+        println!("{}: {loaded:.3?} lines loaded a touch, {missed:.3?} misses", level["level"]);
+        assert!(missed[1] <= loaded[1] * 1.001 && loaded[0] <= missed[1] * 1.001, "{level:#} {size:#}");
+        assert!(missed[1] < 0.16, "{size:#}");
+    }
+}

@@ -185,9 +185,55 @@ fn a_process_that_may_do_nothing_is_windowed_as_any() {
     some_windows_end("60000", "confined", &["whole", "time limit"]);
 }
 
+/// Traces a `shifting_ground` that reads clocks: nearly all windows are as long as they may be.
+fn windows_go_through(rounds: &str, which: &str) -> Profile {
+    let profile = on_shifting_ground(rounds, which);
+    let good = ended(&profile, &["whole", "time limit"]);
+    assert!(good * 10 >= profile.windows.len() * 9, "{:?}", reasons(&profile));
+    // What follows a reading is foretold as well as anything.
+    let of_uses = profile.watches.iter().filter(|watch| watch.of_use.is_some());
+    let reused: Vec<_> = of_uses.filter(|watch| matches!(watch.outcome, Outcome::Reused { .. })).collect();
+    let confirmed = reused.iter().filter(|watch| watch.use_confirmed).count();
+    assert!(reused.len() >= 10 && confirmed * 10 >= reused.len() * 9, "{confirmed} of {}", reused.len());
+    profile
+}
+
 #[test]
-fn a_reading_of_the_clock_ends_the_window() {
-    some_windows_end("400000", "clocks", &["clock or random number"]);
+fn windows_go_through_readings_of_the_processors_clock() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    windows_go_through("400000", "clocks");
+}
+
+#[test]
+fn windows_go_through_readings_of_the_kernels_clocks() {
+    requires!(root, btf, watchpoints(4));
+    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    // Others are read by system calls.
+    let is_mapped =
+        source.is_ok_and(|source| ["tsc", "kvm-clock", "hyperv"].iter().any(|name| source.starts_with(name)));
+    let _alone = alone();
+    if is_mapped {
+        windows_go_through("1200000", "times");
+    } else {
+        on_shifting_ground("1200000", "times");
+    }
+}
+
+/// The page that the window process has tells other times than the program's: it is not used.
+#[test]
+fn the_clock_of_another_time_namespace_ends_the_window() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let untraced = Target::start("shifting_ground", &["1", "elsewhere"]).finish(LIMIT);
+    let expected = match untraced.stdout.iter().any(|line| line == "absent") {
+        // It reads the clocks of everybody.
+        true => "whole",
+        false => "clock of another time namespace",
+    };
+    let profile = on_shifting_ground("1200000", "elsewhere");
+    assert!(ended(&profile, &[expected]) > 0, "{:?}", reasons(&profile));
+    assert_eq!(ended(&profile, &["unreadable data"]), 0, "{:?}", reasons(&profile));
 }
 
 /// The window process of a tracer: its child by that name.

@@ -139,6 +139,17 @@ impl Reuse {
         self.curve.iter().find(|point| point.bytes == bytes)
     }
 
+    /// Holds the miss ratios of caches of so many bytes or more to what is known of the touches that
+    /// can miss there, as a share of all touches. Stack distances stay as they are.
+    pub fn hold_misses(&mut self, smallest: u64, most: Estimate) {
+        for point in self.curve.iter_mut().filter(|point| point.bytes >= smallest) {
+            let ratio = &mut point.ratio;
+            ratio.value = ratio.value.min(most.value);
+            ratio.low = ratio.low.min(ratio.value);
+            ratio.high = ratio.high.min(most.high).max(ratio.value);
+        }
+    }
+
     /// Widest half of an interval over the bins of the time histogram, as far as more samples make
     /// it narrower: what `--until-ci` is about.
     pub fn half_width(&self) -> Option<f64> {

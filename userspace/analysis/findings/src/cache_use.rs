@@ -39,7 +39,7 @@ use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::{ContextId, Contexts};
 use locality_estimate::estimator::{Estimator, WeightedHistogram};
 use locality_estimate::interval_estimate::Estimate;
-use locality_estimate::reuse::{Case, normal};
+use locality_estimate::reuse::{Case, Reuse, normal};
 use locality_model::{AccessKind, FieldId, FrameId, ObjectId, Profile};
 
 use crate::objects;
@@ -204,6 +204,38 @@ impl CacheUse {
         let touches = study.missed * masses.iter().map(WeightedHistogram::total).sum::<f64>();
         let left_out = study.left_out;
         Some(Self { levels: levels.iter().enumerate().map(of_level).collect(), touches, n, left_out })
+    }
+
+    /// Lines loaded and the miss ratio at the same size are the same number, estimated twice: from
+    /// windows, which show lines, and from reuses, most of which watches saw. Where no reuse was far
+    /// enough, draws of what was seen load nothing at all, and an interval from 0 to 0 would be
+    /// sure of that; the miss ratio's interval knows how few reuses could have been far. So the
+    /// upper end is the miss ratio's at least, and the lower end not above that. What further lines
+    /// would lose is not known: as much of each as of the others at most, all where there are none.
+    pub fn agree(&mut self, lines: &Reuse) {
+        for level in &mut self.levels {
+            let Some(point) = lines.at(level.bytes) else { continue };
+            let most = point.ratio.high * self.touches;
+            let before = level.costs.lines;
+            let costs = &mut level.costs;
+            if !most.is_finite() || before.low <= most && most <= before.high {
+                continue;
+            }
+            let none = before.value <= 0.0;
+            costs.lines.low = before.low.min(most);
+            costs.lines.high = before.high.max(most);
+            let (fewer, more) = (costs.lines.low / before.low, costs.lines.high - before.high);
+            let lost = if none { 1.0 } else { level.lost_share.high };
+            costs.lost.high += more * objects::LINE as f64 * lost;
+            costs.access_cost.high += more;
+            if fewer < 1.0 {
+                costs.lost.low *= fewer;
+                costs.access_cost.low *= fewer;
+            }
+            if none {
+                (level.lost_share.low, level.lost_share.high) = (0.0, 1.0);
+            }
+        }
     }
 }
 

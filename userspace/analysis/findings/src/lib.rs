@@ -151,7 +151,21 @@ impl Findings {
             found.cache_use = cache_use.finish();
             found.objects = objects.finish();
         });
+        found.agree(objects::first_touches::share(profile, &rates));
         Self { contexts, ..found }
+    }
+
+    /// Miss ratios and cache use say the same of the same cache, and neither more misses than lines.
+    fn agree(&mut self, first_touches: Option<Estimate>) {
+        let (Some(windowed), Some(cache_use)) = (self.windowed.as_mut(), self.cache_use.as_mut()) else {
+            return;
+        };
+        if let Some(lines) = windowed.whole.iter_mut().find(|reuse| u64::from(reuse.bytes) == objects::LINE) {
+            if let Some(most) = first_touches {
+                lines.hold_misses(objects::first_touches::SMALLEST, most);
+            }
+            cache_use.agree(lines);
+        }
     }
 
     /// Reuse at one size of granule.

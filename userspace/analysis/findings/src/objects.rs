@@ -16,8 +16,11 @@
 //! misses are shared out among the lines at which its seen reuses miss, each weighed by what it
 //! stands for (`Study::weights`); where none was seen, among those of its uses.
 //!
+//! An object at a line of code has no more misses than windows show it to have lines (module
+//! `first_touches`).
+//!
 //! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses`
-//! (observations), `shares` (the analysis, which merges), `conflicts`, `layout`.
+//! (observations), `first_touches`, `shares` (the analysis, which merges), `conflicts`, `layout`.
 //!
 //! Intervals are 95 %: linearised variance over samples (`shares`), for misses the deviation over
 //! [`DRAWS`] bootstrap draws where that is more.
@@ -29,6 +32,7 @@
 //! associative, private and LRU.
 
 mod conflicts;
+pub mod first_touches;
 mod layout;
 mod rows;
 mod shares;
@@ -43,6 +47,8 @@ use locality_estimate::reuse::{Case, FIXED_SIZES};
 use locality_model::{AccessKind, FieldId, ObjectId, Profile, RecordId, StackId};
 
 use crate::analysis_trait::Analysis;
+
+use first_touches::FirstTouches;
 
 pub use conflicts::{Conflict, NEAREST};
 pub use layout::{Change, HOT_SHARE, Layout, Piece};
@@ -194,12 +200,27 @@ impl Objects {
         let missed = study.missed(&weights, &limits);
         let predicted = uses::Predicted { misses: &misses, missed: &missed, levels: levels.len() };
         let uses = uses::all(profile, contexts, rates, &study.subjects, &locations, &predicted);
+        let first_touches = FirstTouches::of(profile, contexts, rates, &locations, &uses);
         let mut analysis = Shares::new(profile, &rows, &levels, rates.unit() == Unit::Accesses);
         uses.into_iter().for_each(|one| analysis.observe(one));
         let mut found = analysis.finish();
         let draws = (DRAWN_USES / study.subjects.len().max(1)).clamp(FEWEST_DRAWS, DRAWS);
         study.widen(&mut found, (case, &prepared, &limits), &locations, draws);
+        first_touches.hold(&mut found, |row| locations.row_of_object(row.object?));
         Some(found)
+    }
+
+    /// Rows, and the lines of code of each, heaviest first: by misses at the level that ranks them.
+    fn sort(&mut self) {
+        let weight = |misses: &[Estimate], accesses: f64| match self.ranked_by.and_then(|n| misses.get(n)) {
+            Some(misses) => (misses.value, accesses),
+            None => (accesses, accesses),
+        };
+        let heavier = |a: (f64, f64), b: (f64, f64)| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1));
+        let of_line = |line: &Line| weight(&line.miss_share, line.access_share.value);
+        let of_row = |row: &Row| weight(&row.miss_share, row.access_share.value);
+        self.rows.iter_mut().for_each(|row| row.lines.sort_by(|a, b| heavier(of_line(a), of_line(b))));
+        self.rows.sort_by(|a, b| heavier(of_row(a), of_row(b)));
     }
 }
 

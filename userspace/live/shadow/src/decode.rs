@@ -169,7 +169,7 @@ fn most_events(instruction: &Instruction) -> u8 {
 /// What needs no stub, or more than one.
 fn special(instruction: &Instruction, host: Host) -> Option<Do> {
     let masked = is_masked(instruction) && host.lists(instruction);
-    let avx = |yes| if yes { Do::Complex } else { Do::End(End::Unsupported) };
+    let only_if = |yes| if yes { Do::Complex } else { Do::End(End::Unsupported) };
     Some(match instruction.mnemonic() {
         M::Nop
         | M::Reservednop
@@ -195,7 +195,7 @@ fn special(instruction: &Instruction, host: Host) -> Option<Do> {
         | M::Serialize
         | M::Rdsspd
         | M::Rdsspq => Do::Nothing,
-        M::Rdtsc | M::Rdtscp | M::Rdrand | M::Rdseed | M::Rdpid | M::Rdpmc => Do::End(End::Unrepeatable),
+        M::Rdrand | M::Rdseed | M::Rdpid | M::Rdpmc => Do::End(End::Unrepeatable),
         M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd => Do::End(End::Unsupported),
         M::Cpuid
         | M::Xgetbv
@@ -204,6 +204,7 @@ fn special(instruction: &Instruction, host: Host) -> Option<Do> {
         | M::Xlatb
         | M::Rdfsbase
         | M::Rdgsbase
+        | M::Rdtsc
         | M::Ldmxcsr
         | M::Stmxcsr
         | M::Maskmovq
@@ -220,14 +221,15 @@ fn special(instruction: &Instruction, host: Host) -> Option<Do> {
         | M::Xsaveopt64
         | M::Xrstor
         | M::Xrstor64 => Do::Complex,
-        M::Vldmxcsr | M::Vstmxcsr | M::Vmaskmovdqu | M::Vzeroupper | M::Vzeroall => avx(host.avx),
+        M::Rdtscp => only_if(host.rdtscp),
+        M::Vldmxcsr | M::Vstmxcsr | M::Vmaskmovdqu | M::Vzeroupper | M::Vzeroall => only_if(host.avx),
         M::Bt | M::Bts | M::Btr | M::Btc
             if is_memory(instruction, 0) && instruction.op1_kind() == OpKind::Register =>
         {
             Do::Complex
         }
         _ if instruction.is_string_instruction() => Do::Complex,
-        _ if instruction.is_vsib() => avx(crate::gather::is_known(instruction, host)),
+        _ if instruction.is_vsib() => only_if(crate::gather::is_known(instruction, host)),
         _ if masked => Do::Complex,
         _ => return None,
     })

@@ -125,6 +125,7 @@ impl Executor {
             record: Record::new(log),
             limits: *limits,
             executed: 0,
+            first_tick: None,
             next: state.registers.rip,
             end: (End::Instructions, 0),
             started,

@@ -21,6 +21,7 @@
 //! windows are wanted (`PR_SET_PDEATHSIG` is about threads). A process of the same user as a tracer
 //! without root can kill it.
 
+mod clock_pages;
 mod confine;
 mod death;
 mod layout;
@@ -43,7 +44,7 @@ use std::time::Duration;
 use locality_stream::{BlockRecord, Code, InstructionRecord};
 
 pub use layout::Room;
-pub use ranges::{TextRange, What, ranges};
+pub use ranges::{Clock, TextRange, What, ranges};
 pub use remote::ProcessMemory;
 pub use serve::become_helper_if_asked;
 pub use window::{Kept, Window};
@@ -113,6 +114,7 @@ pub enum Error {
 /// What it told of a target: kept to hand it to the next window process.
 #[derive(Debug)]
 struct Known {
+    pid: u32,
     memory: File,
     ranges: Vec<TextRange>,
 }
@@ -181,7 +183,8 @@ impl Helper {
     /// anew, under the same key if need be.
     pub fn add_process(&mut self, key: u64, pid: u32, maps: &[TextRange]) -> Result<(), Error> {
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(|e| Error::Memory(pid, e))?;
-        self.known.insert(key, Known { memory, ranges: maps.to_vec() });
+        let ranges = ranges::in_namespace(maps, clock_pages::is_same_time(pid));
+        self.known.insert(key, Known { pid, memory, ranges });
         if self.process.as_ref().is_none_or(|process| !process.is_up()) {
             // It is handed over when there is a process again.
             return Ok(());
@@ -196,12 +199,13 @@ impl Helper {
     /// The process' ranges are these now.
     pub fn update_maps(&mut self, key: u64, maps: &[TextRange]) -> Result<(), Error> {
         let Some(known) = self.known.get_mut(&key) else { return Ok(()) };
-        let forget = ranges::text_lost(&known.ranges, maps);
-        known.ranges = maps.to_vec();
+        let ranges = ranges::in_namespace(maps, clock_pages::is_same_time(known.pid));
+        let forget = ranges::text_lost(&known.ranges, &ranges);
+        let packed = ranges::packed(&ranges);
+        known.ranges = ranges;
         if self.process.as_ref().is_none_or(|process| !process.is_up()) {
             return Ok(());
         }
-        let packed = ranges::packed(maps);
         self.command(key, Ask::Ranges, &packed, forget)
     }
 

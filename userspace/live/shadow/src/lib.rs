@@ -14,7 +14,8 @@
 //! address of the target is ever dereferenced.
 //!
 //! Sources of error: what other threads write during the window is not seen; a window ends before a
-//! system call, a clock or a random number; flags that the architecture leaves undefined are
+//! system call or a random number; its clocks are the kernel's and the processor's, but go by
+//! instructions; flags that the architecture leaves undefined are
 //! Intel's; of saved states (xsavec) only the registers count, not which of them the processor
 //! takes for unused; 32-bit code and shadow stacks are not executed.
 

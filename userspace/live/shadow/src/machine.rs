@@ -40,6 +40,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) record: Record<'a>,
     pub(crate) limits: Limits,
     pub(crate) executed: u64,
+    /// The processor's clock at the window's first instruction, once the program has read the clock.
+    pub(crate) first_tick: Option<u64>,
     /// Where control goes after the last instruction of a block.
     pub(crate) next: u64,
     /// Why it ended.

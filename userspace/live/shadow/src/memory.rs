@@ -1,5 +1,7 @@
 //! Where a window reads the target's memory. Not here: the private copy that it writes to.
 
+use crate::window::End;
+
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
@@ -23,4 +25,9 @@ pub trait Memory {
 
     /// What may be kept of the page at this address.
     fn trust(&self, page: u64) -> Trust;
+
+    /// How a window ends at data of a page that could not be read.
+    fn refusal(&self, _page: u64) -> End {
+        End::Unreadable
+    }
 }

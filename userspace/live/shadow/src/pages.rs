@@ -134,7 +134,7 @@ impl Pages {
         let slot = self.slot(address & !(PAGE - 1), memory)?;
         let Some(found) = self.slots.get_mut(slot) else { return Err((End::Unreadable, address)) };
         found.used = true;
-        if found.found { Ok((slot, *found)) } else { Err((End::Unreadable, address)) }
+        if found.found { Ok((slot, *found)) } else { Err((memory.refusal(found.address), address)) }
     }
 
     fn host(&self, slot: usize) -> usize {

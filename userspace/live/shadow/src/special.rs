@@ -1,6 +1,6 @@
 //! Instructions that are neither common nor can run as a stub.
 
-use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::arch::x86_64::{__cpuid_count, __rdtscp, _rdtsc, _xgetbv};
 
 use iced_x86::{Instruction, Mnemonic as M};
 use locality_stream::Kind;
@@ -35,6 +35,7 @@ impl Machine<'_> {
                 self.context.set_part(to.number() as u8 & 15, to.size() as u8, value);
             }
             M::Cpuid => return self.cpuid(op),
+            M::Rdtsc | M::Rdtscp => self.read_clock(instruction.mnemonic() == M::Rdtscp),
             M::Xgetbv => {
                 if self.context.gpr[1] & 0xffff_ffff != 0 {
                     return self.stop(End::Unrepeatable, op.ip);
@@ -93,6 +94,25 @@ impl Machine<'_> {
             self.context.set_part(register, 4, value.into());
         }
         Ok(())
+    }
+
+    /// The processor's clock as the program would read it: from now on, one tick an instruction. A
+    /// window takes some ten times as long as the program would, so that the true clock would end
+    /// waits for a deadline too soon. The first reading decides when the window began, so no
+    /// reading is older than a clock page that the window has read before it.
+    fn read_clock(&mut self, with_processor: bool) {
+        let executed = self.executed;
+        // SAFETY: the instruction has no precondition; the kernel enables it for all programs.
+        let first = *self.first_tick.get_or_insert_with(|| unsafe { _rdtsc() }.wrapping_sub(executed));
+        let ticks = first.wrapping_add(executed);
+        self.context.set_part(0, 4, ticks & 0xffff_ffff);
+        self.context.set_part(2, 4, ticks >> 32);
+        if with_processor {
+            let mut processor = 0;
+            // SAFETY: the program's own processor has the instruction, and the destination is live.
+            unsafe { __rdtscp(&raw mut processor) };
+            self.context.set_part(1, 4, processor.into());
+        }
     }
 
     /// bt, bts, btr, btc with a register as the bit's number, which may lie far beyond the operand.

@@ -5,7 +5,7 @@
 //! counts only where this processor has it. Control flow, stack and string instructions and what
 //! [`crate::decode`] emulates need not be here.
 
-use std::arch::is_x86_feature_detected as host_has;
+use std::arch::{is_x86_feature_detected as host_has, x86_64::__cpuid};
 
 use iced_x86::{CpuidFeature as F, EncodingKind, Instruction, Mnemonic, Mnemonic as M};
 
@@ -15,6 +15,7 @@ pub(crate) struct Host {
     pub(crate) avx: bool,
     /// With the parts F, BW, DQ and VL, without which AVX-512 is left alone.
     pub(crate) avx512: bool,
+    pub(crate) rdtscp: bool,
 }
 
 impl Host {
@@ -25,6 +26,8 @@ impl Host {
                 && host_has!("avx512bw")
                 && host_has!("avx512dq")
                 && host_has!("avx512vl"),
+            // CPUID leaf 0x8000_0001, EDX.
+            rdtscp: __cpuid(0x8000_0000).eax > 0x8000_0000 && __cpuid(0x8000_0001).edx >> 27 & 1 == 1,
         }
     }
 
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_feature_that_the_processor_lacks_is_not_listed() {
-        let host = Host { avx: false, avx512: false };
+        let host = Host { avx: false, avx512: false, rdtscp: false };
         let vaddps = decoded(&[0xc5, 0xfc, 0x58, 0xc1]);
         let vaddps_512 = decoded(&[0x62, 0xf1, 0x7c, 0x48, 0x58, 0xc1]);
         assert!(!host.lists(&vaddps) && !host.lists(&vaddps_512));

@@ -47,7 +47,7 @@ pub enum End {
     Breakpoint = 10,
     /// The instruction would fault (division by zero, misaligned vector, …). `detail`: address.
     Fault = 11,
-    /// A fresh reading of a clock, a random number or the processor's number comes next. `detail`: address.
+    /// A random number, a performance counter or the processor's number comes next. `detail`: address.
     Unrepeatable = 12,
     /// The thread stood in a system call that the kernel wants to start again.
     Restart = 13,
@@ -55,11 +55,14 @@ pub enum End {
     NotLongMode = 14,
     /// The process that executes windows died or hung.
     Helper = 15,
+    /// The kernel's clock page, of a process in another time namespace than the tracer's children:
+    /// the page cannot be read there, and ours tells other times. `detail`: address.
+    OtherTime = 16,
 }
 
 impl End {
     /// All of them, in order of their numbers.
-    pub const ALL: [End; 16] = [
+    pub const ALL: [End; 17] = [
         End::Instructions,
         End::Pages,
         End::Time,
@@ -76,6 +79,7 @@ impl End {
         End::Restart,
         End::NotLongMode,
         End::Helper,
+        End::OtherTime,
     ];
 
     /// The reason with this number.
@@ -98,10 +102,11 @@ impl End {
             End::CodeWritten => "code was written",
             End::Breakpoint => "breakpoint",
             End::Fault => "fault",
-            End::Unrepeatable => "clock or random number",
+            End::Unrepeatable => "random number or processor number",
             End::Restart => "system call to be restarted",
             End::NotLongMode => "32-bit code",
             End::Helper => "window process did not answer",
+            End::OtherTime => "clock of another time namespace",
         }
     }
 }

@@ -303,3 +303,72 @@ fn fill_times_of_draws_vary_with_the_size_in_effect() {
         );
     }
 }
+
+/// Where nothing was seen to load, nobody is sure that nothing does: as many lines may as may miss.
+#[test]
+fn cache_use_and_miss_ratio_agree() {
+    let estimate = |value, low, high| Estimate { value, low, high, n: 5 };
+    let lines = |ratio| {
+        let mut lines = Reuse::default();
+        lines.curve.push(locality_estimate::reuse::Point { bytes: 1 << 20, level: Some(2), ratio });
+        lines
+    };
+    let used = |lines, lost| {
+        let costs = Costs { lines, lost, access_cost: Estimate::default() };
+        let level =
+            LevelUse { bytes: 1 << 20, costs, lost_share: estimate(0.5, 0.4, 0.6), ..LevelUse::default() };
+        let other = LevelUse { bytes: 1 << 25, ..level.clone() };
+        CacheUse { levels: vec![level, other], touches: 1000.0, ..CacheUse::default() }
+    };
+    let none = || used(estimate(0.0, 0.0, 0.0), estimate(0.0, 0.0, 0.0));
+    let mut found = none();
+    found.agree(&lines(estimate(0.0, 0.0, 0.39)));
+    let level = &found.levels[0];
+    assert_eq!(level.costs.lines, estimate(0.0, 0.0, 390.0));
+    assert_eq!(level.costs.lost, estimate(0.0, 0.0, 390.0 * 64.0));
+    assert_eq!((level.lost_share.low, level.lost_share.high), (0.0, 1.0));
+    // A size that the curve lacks.
+    assert_eq!(found.levels[1], none().levels[1]);
+    // Fewer than windows show, and within.
+    let some = || used(estimate(200.0, 100.0, 300.0), estimate(6400.0, 3200.0, 9600.0));
+    let mut found = some();
+    found.agree(&lines(estimate(0.04, 0.02, 0.05)));
+    assert_eq!(found.levels[0].costs.lines, estimate(200.0, 50.0, 300.0));
+    assert_eq!(found.levels[0].costs.lost.low, 1600.0);
+    found = some();
+    found.agree(&lines(estimate(0.2, 0.1, 0.25)));
+    assert_eq!(found, some());
+}
+
+/// Miss ratios are those of a simulated cache, of which windows show every candidate.
+#[test]
+fn no_cache_misses_more_than_first_touches() {
+    let trace = trace(300_000);
+    let profile = profile(&trace, 200, 4_000);
+    let found = crate::Findings::of(&profile);
+    let first = objects::first_touches::share(&profile, &Rates::of(&profile)).unwrap();
+    let cache_use = found.cache_use.unwrap();
+    // Counted in the trace itself.
+    let mut last: HashMap<u64, usize> = HashMap::new();
+    let firsts = trace
+        .iter()
+        .enumerate()
+        .filter(|(at, (_, address))| last.insert(address / 64, *at).is_none_or(|before| at - before >= 256));
+    let truth = firsts.count() as f64 / trace.len() as f64;
+    assert!(
+        first.low < truth && truth < first.high && (first.value - truth).abs() < 0.05,
+        "{truth} {first:?}"
+    );
+    let lines = found.windowed.unwrap().whole.into_iter().find(|reuse| reuse.bytes == 64).unwrap();
+    for level in &cache_use.levels {
+        let ratio = lines.at(level.bytes).unwrap().ratio;
+        assert!(
+            ratio.value <= first.value && ratio.high <= first.high.max(ratio.value),
+            "{ratio:?} {first:?}"
+        );
+        let loaded = level.costs.lines;
+        assert!(
+            loaded.low <= ratio.high * cache_use.touches && ratio.high * cache_use.touches <= loaded.high
+        );
+    }
+}

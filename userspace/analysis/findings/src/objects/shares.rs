@@ -383,29 +383,16 @@ impl Analysis for Shares<'_> {
         let unknown = unknown.get(&true).copied().unwrap_or_default();
 
         let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
-        let weight = |misses: &[Estimate], accesses: f64| match ranked_by.and_then(|level| misses.get(level))
-        {
-            Some(misses) => (misses.value, accesses),
-            None => (accesses, accesses),
-        };
-        let heavier = |a: (f64, f64), b: (f64, f64)| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1));
         for row in &mut rows {
-            row.lines.sort_by(|a, b| {
-                heavier(
-                    weight(&a.miss_share, a.access_share.value),
-                    weight(&b.miss_share, b.access_share.value),
-                )
-            });
             let records: std::collections::BTreeSet<RecordId> =
                 row.fields.iter().filter_map(|field| field.record).collect();
             row.layouts =
                 records.into_iter().filter_map(|id| layout::of(self.profile, id, &row.fields)).collect();
         }
-        rows.sort_by(|a, b| {
-            heavier(weight(&a.miss_share, a.access_share.value), weight(&b.miss_share, b.access_share.value))
-        });
         let n = uses.iter().filter(|one| one.accesses > 0.0).count() as u64;
-        Objects { levels, ranked_by, rows, unknown, conflicts, stacks: stacks(&uses), n }
+        let mut found = Objects { levels, ranked_by, rows, unknown, conflicts, stacks: stacks(&uses), n };
+        found.sort();
+        found
     }
 }
 

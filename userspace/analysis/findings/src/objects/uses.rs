@@ -89,6 +89,11 @@ impl Locations {
         Self::of(profile, &Rows::of(profile, contexts))
     }
 
+    /// Where an access lies.
+    pub(super) fn of_access(&self, of: Accessed) -> Option<At> {
+        self.of.get(&of).copied()
+    }
+
     /// The object that stands for a row.
     pub fn object(&self, at: At) -> Option<ObjectId> {
         self.rows.object(at.row)

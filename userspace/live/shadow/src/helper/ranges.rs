@@ -21,10 +21,23 @@ pub enum What {
     },
     /// A device's registers or memory: reading them may change them, so a window ends there.
     Closed,
+    /// Pages of the kernel's clock, which cannot be read there: the window process has the same.
+    Clock(Clock),
+    /// The same of a process in another time namespace: a window ends there. Never in [`ranges`].
+    OtherClock,
     /// One byte of text where memory shows a breakpoint that the kernel has put there (a uprobe),
     /// and what the file has. Never in
     /// [`ranges`]: nothing in `/proc` tells it. Its `end` is not looked at.
     Probed(u8),
+}
+
+/// Which mapping of the kernel's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Clock {
+    /// `[vvar]`: the kernel's times; before Linux 6.13 also the hypervisors'.
+    Kernel,
+    /// `[vvar_vclock]`: the hypervisors' times.
+    Hypervisor,
 }
 
 /// A range of addresses that is not ordinary data.
@@ -54,7 +67,9 @@ fn range(line: &str) -> Option<TextRange> {
     let device = u64::from_str_radix(major, 16).ok()? << 32 | u64::from_str_radix(minor, 16).ok()?;
     let inode: u64 = words.next()?.parse().ok()?;
     let path = words.next().unwrap_or_default().trim_start();
-    let what = if is_device(path) {
+    let what = if let Some(clock) = clock_of(path).filter(|_| inode == 0) {
+        What::Clock(clock)
+    } else if is_device(path) {
         What::Closed
     } else if matches!(mode, [_, b'-', b'x', b'p']) && inode != 0 {
         What::Text { file: inode ^ device.rotate_left(24), offset }
@@ -68,12 +83,37 @@ fn range(line: &str) -> Option<TextRange> {
     })
 }
 
+/// The clock mappings in the text of `/proc/PID/maps`: which, first byte, byte behind the last.
+pub(super) fn clock_mappings(maps: &str) -> impl Iterator<Item = (Clock, u64, u64)> {
+    maps.lines().filter_map(range).filter_map(|range| match range.what {
+        What::Clock(clock) => Some((clock, range.start, range.end)),
+        _ => None,
+    })
+}
+
+fn clock_of(path: &str) -> Option<Clock> {
+    match path {
+        "[vvar]" => Some(Clock::Kernel),
+        "[vvar_vclock]" => Some(Clock::Hypervisor),
+        _ => None,
+    }
+}
+
 /// Whether this is mapped by a driver rather than a file system: PCI resources, `/dev/mem`, graphics, vfio.
 fn is_device(path: &str) -> bool {
     const MEMORY: [&str; 5] =
         ["/dev/zero", "/dev/shm/", "/dev/hugepages", "anon_inode:[io_uring]", "anon_inode:[perf_event]"];
     ["/dev/", "/sys/", "/proc/", "anon_inode:", "socket:"].iter().any(|start| path.starts_with(start))
         && !MEMORY.iter().any(|start| path.starts_with(start))
+}
+
+/// The ranges of a process, as they are to be treated in the time namespace that it is in.
+pub(super) fn in_namespace(ranges: &[TextRange], is_same_time: bool) -> Vec<TextRange> {
+    let seen = |range: &TextRange| match range.what {
+        What::Clock(_) if !is_same_time => TextRange { what: What::OtherClock, ..*range },
+        _ => *range,
+    };
+    ranges.iter().map(seen).collect()
 }
 
 /// Whether something remembered from text of `old` may be wrong with `new`: a range is gone, or is
@@ -89,20 +129,47 @@ const PROBED: u64 = 1 << 63;
 /// What the kernel writes over an instruction's first byte (`int3`).
 const BREAKPOINT: u8 = 0xcc;
 
-/// The list as the window process gets it: by address, first byte with bit 0 set for closed ranges,
+/// Kinds of packed ranges, in the bits of the first byte's address that are 0.
+const KINDS: u64 = PAGE - 1;
+const TEXT: u64 = 0;
+const CLOSED: u64 = 1;
+const KERNEL_CLOCK: u64 = 2;
+const HYPERVISOR_CLOCK: u64 = 3;
+const OTHER_CLOCK: u64 = 4;
+
+/// The list as the window process gets it: by address, first byte with the kind in its low bits,
 /// byte behind the last; then addresses of probed bytes, marked, and what stood there. Too many:
 /// text is left out, which is always right, as it is then read anew.
 pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     let mut sorted: Vec<&TextRange> = ranges.iter().collect();
-    sorted.sort_unstable_by_key(|range| (range.what != What::Closed, range.start));
+    let may_be_left_out = |what: What| matches!(what, What::Text { .. } | What::Probed(_));
+    sorted.sort_unstable_by_key(|range| (may_be_left_out(range.what), range.start));
     sorted.truncate(MOST_RANGES);
     sorted.sort_unstable_by_key(|range| (matches!(range.what, What::Probed(_)), range.start));
     let entry = |range: &&TextRange| match range.what {
-        What::Closed => [range.start | 1, range.end],
-        What::Text { .. } => [range.start, range.end],
+        What::Closed => [range.start | CLOSED, range.end],
+        What::Clock(Clock::Kernel) => [range.start | KERNEL_CLOCK, range.end],
+        What::Clock(Clock::Hypervisor) => [range.start | HYPERVISOR_CLOCK, range.end],
+        What::OtherClock => [range.start | OTHER_CLOCK, range.end],
+        What::Text { .. } => [range.start | TEXT, range.end],
         What::Probed(byte) => [range.start | PROBED, byte.into()],
     };
     sorted.iter().map(entry).collect()
+}
+
+/// What lies at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// What may be read, and changes.
+    Data,
+    /// Text of a file.
+    Text,
+    /// What must not be read.
+    Closed,
+    /// The clock, of another time namespace.
+    OtherClock,
+    /// Which page of how many of which clock mapping.
+    Clock(Clock, u64, u64),
 }
 
 /// A packed list, looked up by address.
@@ -135,11 +202,20 @@ impl Lookup {
         }
     }
 
-    /// `None` for ordinary data, else whether the range is closed.
-    pub(super) fn closed(&self, address: u64) -> Option<bool> {
-        let behind = self.ranges.partition_point(|[start, _]| start & !1 <= address);
-        let [start, end] = self.ranges.get(behind.checked_sub(1)?)?;
-        (address < *end).then_some(start & 1 == 1)
+    /// What lies there.
+    pub(super) fn at(&self, address: u64) -> At {
+        let behind = self.ranges.partition_point(|[start, _]| start & !KINDS <= address);
+        let found = behind.checked_sub(1).and_then(|n| self.ranges.get(n));
+        let Some([start, end]) = found.filter(|[_, end]| address < *end) else { return At::Data };
+        let first = start & !KINDS;
+        let clock = |clock| At::Clock(clock, (address - first) / PAGE, (end - first) / PAGE);
+        match start & KINDS {
+            TEXT => At::Text,
+            KERNEL_CLOCK => clock(Clock::Kernel),
+            HYPERVISOR_CLOCK => clock(Clock::Hypervisor),
+            OTHER_CLOCK => At::OtherClock,
+            _ => At::Closed,
+        }
     }
 }
 
@@ -170,20 +246,43 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let starts: Vec<_> = found.iter().map(|range| (range.start, range.what == What::Closed)).collect();
         assert_eq!(starts, [(0x55d0_0000_1000, false), (0x7f00_0000_1000, true), (0x7f00_0000_4000, true)]);
         let lookup = Lookup::new(packed(&found));
-        assert_eq!(lookup.closed(0x55d0_0000_0fff), None);
-        assert_eq!(lookup.closed(0x55d0_0000_1000), Some(false));
-        assert_eq!(lookup.closed(0x55d0_0000_2fff), Some(false));
-        assert_eq!(lookup.closed(0x55d0_0000_3000), None);
-        assert_eq!(lookup.closed(0x7f00_0000_1000), Some(true));
-        assert_eq!((lookup.closed(0), lookup.closed(u64::MAX)), (None, None));
+        assert_eq!(lookup.at(0x55d0_0000_0fff), At::Data);
+        assert_eq!(lookup.at(0x55d0_0000_1000), At::Text);
+        assert_eq!(lookup.at(0x55d0_0000_2fff), At::Text);
+        assert_eq!(lookup.at(0x55d0_0000_3000), At::Data);
+        assert_eq!(lookup.at(0x7f00_0000_1000), At::Closed);
+        assert_eq!((lookup.at(0), lookup.at(u64::MAX)), (At::Data, At::Data));
+    }
+
+    #[test]
+    fn clock_pages_are_found_and_those_of_another_namespace_are_not_read() {
+        let clocks = "\
+7ffff1000000-7ffff1004000 r--p 00000000 00:00 0                          [vvar]
+7ffff1004000-7ffff1006000 r--p 00000000 00:00 0                          [vvar_vclock]
+7ffff2000000-7ffff2001000 r--p 00000000 fe:00 9                          [vvar]
+";
+        let found = ranges(&format!("{MAPS}{clocks}"));
+        let lookup = Lookup::new(packed(&found));
+        let clock = |clock, page, count| At::Clock(clock, page, count);
+        assert_eq!(lookup.at(0x7fff_f100_0000), clock(Clock::Kernel, 0, 4));
+        assert_eq!(lookup.at(0x7fff_f100_3fff), clock(Clock::Kernel, 3, 4));
+        assert_eq!(lookup.at(0x7fff_f100_5000), clock(Clock::Hypervisor, 1, 2));
+        // The vDSO itself, and a file by that name.
+        assert_eq!((lookup.at(0x7fff_f000_0000), lookup.at(0x7fff_f200_0000)), (At::Data, At::Data));
+        assert_eq!(in_namespace(&found, true), found);
+        let other = in_namespace(&found, false);
+        let lookup = Lookup::new(packed(&other));
+        assert_eq!([0x7fff_f100_0000, 0x7fff_f100_5000].map(|at| lookup.at(at)), [At::OtherClock; 2]);
+        assert_eq!(lookup.at(0x55d0_0000_1000), At::Text);
+        assert!(!text_lost(&found, &other));
     }
 
     #[test]
     fn our_own_text_is_found() {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let lookup = Lookup::new(packed(&ranges(&maps)));
-        assert_eq!(lookup.closed(our_own_text_is_found as *const () as u64), Some(false));
-        assert_eq!(lookup.closed(&raw const maps as u64), None);
+        assert_eq!(lookup.at(our_own_text_is_found as *const () as u64), At::Text);
+        assert_eq!(lookup.at(&raw const maps as u64), At::Data);
     }
 
     #[test]
@@ -206,7 +305,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             probed(0x55d0_0000_1003, 0x55),
         ]);
         let lookup = Lookup::new(packed(&list));
-        assert_eq!(lookup.closed(0x55d0_0000_1003), Some(false));
+        assert_eq!(lookup.at(0x55d0_0000_1003), At::Text);
         let mut page = [0x90; PAGE as usize];
         (page[3], page[4], page[0xfff]) = (BREAKPOINT, BREAKPOINT, BREAKPOINT);
         lookup.unprobe(0x55d0_0000_1000, &mut page);
@@ -239,8 +338,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             let expected = list
                 .iter()
                 .find(|range| (range.start..range.end).contains(&address))
-                .map(|range| range.what == What::Closed);
-            prop_assert_eq!(Lookup::new(packed(&list)).closed(address), expected);
+                .map_or(At::Data, |range| if range.what == What::Closed { At::Closed } else { At::Text });
+            prop_assert_eq!(Lookup::new(packed(&list)).at(address), expected);
         }
     }
 }

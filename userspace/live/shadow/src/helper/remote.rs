@@ -9,6 +9,8 @@
 //! A page that waits for a `userfaultfd(2)` handler is not there for this file, which is just as
 //! well: nobody waits.
 //!
+//! Pages of the kernel's clock are ours (`clock_pages`).
+//!
 //! Limits: this file shows memory that the program itself may not read (`PROT_NONE`), where its own
 //! load would fault. A page that is swapped out or of a slow file system is waited for, with the
 //! target's map locked for reading, so that its other threads cannot change their mappings
@@ -18,9 +20,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
 
-use super::ranges::{Lookup, TextRange, packed};
+use super::clock_pages::{self, ClockPages};
+use super::ranges::{At, Lookup, TextRange, in_namespace, packed};
 use crate::memory::{Memory, PAGE, Page, Trust};
+use crate::window::End;
 
 /// Most pages of one call; the kernel takes at most 1,024 (`IOV_MAX`).
 const RUN: usize = 512;
@@ -31,6 +36,7 @@ pub struct ProcessMemory {
     file: OwnedFd,
     /// Text, and what must not be read.
     pub(super) ranges: Lookup,
+    clocks: Arc<ClockPages>,
     /// The address space is gone: the process has ended or executed another program.
     pub(super) gone: bool,
     /// Pages asked for since this was last set to 0.
@@ -46,12 +52,13 @@ impl ProcessMemory {
     /// The memory of a process that we may trace, whose ranges are these.
     pub fn open(pid: u32, maps: &[TextRange]) -> io::Result<ProcessMemory> {
         let file = File::open(format!("/proc/{pid}/mem"))?;
-        Ok(ProcessMemory::with(file.into(), Lookup::new(packed(maps))))
+        let maps = in_namespace(maps, clock_pages::is_same_time(pid));
+        Ok(ProcessMemory::with(file.into(), Lookup::new(packed(&maps)), Arc::new(ClockPages::find())))
     }
 
     /// The memory behind this descriptor.
-    pub(super) fn with(file: OwnedFd, ranges: Lookup) -> ProcessMemory {
-        ProcessMemory { file, ranges, gone: false, asked: 0, order: Vec::new(), parts: Vec::new() }
+    pub(super) fn with(file: OwnedFd, ranges: Lookup, clocks: Arc<ClockPages>) -> ProcessMemory {
+        ProcessMemory { file, ranges, clocks, gone: false, asked: 0, order: Vec::new(), parts: Vec::new() }
     }
 
     /// Whether the address space is still there, found out by reading this page.
@@ -90,7 +97,16 @@ impl Memory for ProcessMemory {
             order.sort_unstable_by_key(|n| page(*n));
         }
         found.fill(false);
-        order.retain(|n| self.ranges.closed(page(*n)) != Some(true));
+        order.retain(|n| match self.ranges.at(page(*n)) {
+            At::Data | At::Text => true,
+            At::Closed | At::OtherClock => false,
+            At::Clock(clock, number, count) => {
+                if let (Some(into), Some(found)) = (into.get_mut(*n as usize), found.get_mut(*n as usize)) {
+                    *found = self.clocks.copy(clock, number, count, into);
+                }
+                false
+            }
+        });
         let mut rest = order.as_slice();
         while let Some(first) = rest.first().copied() {
             let follows = |(at, n): (usize, &u32)| page(*n) == page(first).wrapping_add(at as u64 * PAGE);
@@ -121,7 +137,11 @@ impl Memory for ProcessMemory {
     }
 
     fn trust(&self, page: u64) -> Trust {
-        if self.ranges.closed(page) == Some(false) { Trust::Text } else { Trust::Nothing }
+        if self.ranges.at(page) == At::Text { Trust::Text } else { Trust::Nothing }
+    }
+
+    fn refusal(&self, page: u64) -> End {
+        if self.ranges.at(page) == At::OtherClock { End::OtherTime } else { End::Unreadable }
     }
 }
 
@@ -146,7 +166,7 @@ mod tests {
             base as u64
         };
         let file = std::fs::File::open("/proc/self/mem").unwrap();
-        (base, ProcessMemory::with(file.into(), Lookup::default()))
+        (base, ProcessMemory::with(file.into(), Lookup::default(), Arc::default()))
     }
 
     fn read(target: &mut ProcessMemory, wanted: &[u64]) -> Vec<Option<u8>> {
@@ -201,7 +221,7 @@ mod tests {
         let file = std::fs::File::open(format!("/proc/{}/mem", child.id())).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let mut target = ProcessMemory::with(file.into(), Lookup::default());
+        let mut target = ProcessMemory::with(file.into(), Lookup::default(), Arc::default());
         target.probe(0x40_0123);
         assert!(target.gone);
     }

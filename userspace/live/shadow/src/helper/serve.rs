@@ -6,8 +6,10 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::process::exit;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::clock_pages::ClockPages;
 use super::confine::{self, Refused};
 use super::layout::{Answer, Ask, MOST_EXTENDED, Request, Room, flat, unflat};
 use super::ranges::Lookup;
@@ -125,6 +127,7 @@ struct Server {
     executor: Executor,
     code: &'static TableCounts,
     targets: HashMap<u64, ProcessMemory>,
+    clocks: Arc<ClockPages>,
     state: ThreadState,
 }
 
@@ -144,6 +147,7 @@ impl Server {
         let code: &'static TableCounts = Box::leak(Box::default());
         let executor =
             Executor::new(tables(shared, code)).map_err(|e| Refused("make ready to execute", e))?;
+        let clocks = Arc::new(ClockPages::find());
         confine::settle(i32::try_from(start.real_time).ok().filter(|priority| *priority > 0));
         confine::drop_rights(start.tracer)?;
         death::tell(shared.answered(), shared.alive()).map_err(|e| Refused("announce its death", e))?;
@@ -151,7 +155,8 @@ impl Server {
         confine::set_limits(start.real_time_us.into())?;
         drop(memory);
         confine::close_above(SOCKET)?;
-        Ok(Server { shared, executor, code, targets: HashMap::new(), state: ThreadState::default() })
+        let (targets, state) = (HashMap::new(), ThreadState::default());
+        Ok(Server { shared, executor, code, targets, clocks, state })
     }
 
     /// One answer to each question; the end of the process is the end of it.
@@ -204,7 +209,8 @@ impl Server {
         let mut key = [0; 8];
         match sys::receive(socket, &mut key, false) {
             Ok((8, Some(file))) if u64::from_le_bytes(key) == request.key => {
-                self.targets.insert(request.key, ProcessMemory::with(file, self.ranges(request)));
+                let memory = ProcessMemory::with(file, self.ranges(request), self.clocks.clone());
+                self.targets.insert(request.key, memory);
                 0
             }
             // The kernel cuts a descriptor off when no more may be open.

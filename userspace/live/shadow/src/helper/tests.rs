@@ -28,7 +28,7 @@ fn pair(child: &std::process::Child) -> (Helper, Shared) {
     let mut helper = Helper::without_process(settings);
     helper.process = Some(process);
     let memory = File::open("/proc/self/mem").unwrap();
-    helper.known.insert(KEY, Known { memory, ranges: Vec::new() });
+    helper.known.insert(KEY, Known { pid: child.id(), memory, ranges: Vec::new() });
     (helper, map())
 }
 
@@ -45,7 +45,7 @@ prop_compose! {
     fn answer()(
         events in number(ROOM.events), accesses in number(ROOM.values), blocks in number(ROOM.registers),
         accesses_high in prop_oneof![9 => Just(0), 1 => any::<u32>()],
-        end in number(15), extended in number(MOST_EXTENDED as u32), instructions in number(ROOM.instructions),
+        end in number(16), extended in number(MOST_EXTENDED as u32), instructions in number(ROOM.instructions),
         code_blocks in number(ROOM.blocks), error in prop_oneof![6 => Just(0), 1 => any::<u32>()],
         epoch in 0_u64..2, gone in any::<u32>(), rest in any::<[u64; 20]>(), detail in any::<u64>(),
     ) -> Answer {

@@ -108,6 +108,52 @@ impl Target {
         target
     }
 
+    /// A process that reads a clock again and again, into memory at this address; the seconds by
+    /// which its monotonic clock is ahead, in a time namespace of its own. `None` where the kernel
+    /// has no such namespaces.
+    pub fn with_a_clock(ahead: u64) -> Option<(Target, u64)> {
+        const NEW_TIME: i32 = 0x80;
+        let (mut ready, tell) = std::io::pipe().unwrap();
+        let tell = tell.as_raw_fd();
+        let text = format!("monotonic {ahead} 0\n");
+        // SAFETY: the child makes system calls on live arguments only; it is a process of one thread.
+        let pid = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                let enter = || {
+                    let open = |path: &std::ffi::CStr, flags| libc::open(path.as_ptr(), flags);
+                    libc::unshare(NEW_TIME) == 0
+                        && libc::write(
+                            open(c"/proc/self/timens_offsets", libc::O_WRONLY),
+                            text.as_ptr().cast(),
+                            text.len(),
+                        ) > 0
+                        && libc::setns(open(c"/proc/self/ns/time_for_children", libc::O_RDONLY), NEW_TIME)
+                            == 0
+                };
+                let (protection, flags) =
+                    (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+                let page = libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0);
+                let told = if ahead > 0 && !enter() { 0 } else { page as u64 };
+                libc::write(tell, told.to_ne_bytes().as_ptr().cast(), 8);
+                loop {
+                    libc::clock_gettime(libc::CLOCK_MONOTONIC, page.cast());
+                }
+            }
+            pid as u32
+        };
+        let target = Target { pid };
+        let mut address = [0; 8];
+        ready.read_exact(&mut address).unwrap();
+        let address = u64::from_ne_bytes(address);
+        if address == 0 {
+            return None;
+        }
+        request(libc::PTRACE_SEIZE, target.pid, 0, 0);
+        Some((target, address))
+    }
+
     /// Stops it where it computes, not in a system call that it has just made.
     pub fn stop(&self) -> ThreadState {
         loop {

@@ -191,6 +191,87 @@ fn closed_ranges_end_a_window() {
     assert_eq!(helper.run(KEY, &state, &limits(2000)).end, End::Instructions);
 }
 
+/// Seconds and nanoseconds of the monotonic clock.
+fn monotonic() -> (u64, u64) {
+    // SAFETY: all-zero bytes are a valid value, and the destination is live.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
+        time
+    };
+    (time.tv_sec as u64, time.tv_nsec as u64)
+}
+
+/// What a window stores at this address and the next word, by turns.
+fn readings(kept: &Kept, address: u64) -> Vec<(u64, u64)> {
+    let accesses = kept.events.iter().filter(|event| event.kind.is_access()).zip(&kept.values);
+    let at = |at: u64| {
+        let stores =
+            accesses.clone().filter(move |(event, _)| event.kind == Kind::STORE && event.value == at);
+        stores.map(|(_, value)| *value)
+    };
+    at(address).zip(at(address + 8)).collect()
+}
+
+#[test]
+fn a_window_reads_the_kernels_clock_and_sees_plausible_times() {
+    needs_root!();
+    let (target, address) = Target::with_a_clock(0).unwrap();
+    let mut helper = helper();
+    add(&mut helper, &target);
+    let mut all = 0;
+    for _ in 0..5 {
+        let state = target.stop();
+        let before = monotonic();
+        let mut kept = Kept::default();
+        let window = helper.run(KEY, &state, &limits(20_000));
+        window.copy(&mut kept);
+        let end = window.end;
+        if end == End::SystemCall {
+            return skip("a clock that is read without system calls");
+        }
+        let after = monotonic();
+        assert_eq!((end, kept.counts.instructions), (End::Instructions, 20_000));
+        let times = readings(&kept, address);
+        assert!(times.len() >= 50 && times.is_sorted(), "{} {:?}", times.len(), times.first());
+        // The first may have been begun before the stop.
+        let later = times.get(1..).unwrap_or_default();
+        assert!(later.iter().all(|time| (before..after).contains(time)), "{before:?} {later:?} {after:?}");
+        all += times.len();
+        target.resume();
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    assert!(all > 500 && helper.deaths() == 0, "{all}");
+}
+
+#[test]
+fn the_clock_of_another_time_namespace_ends_a_window() {
+    needs_root!();
+    let Some((target, _)) = Target::with_a_clock(1_000_000) else { return skip("time namespaces") };
+    let mut helper = helper();
+    add(&mut helper, &target);
+    let mut ends = Vec::new();
+    for _ in 0..5 {
+        let state = target.stop();
+        let window = helper.run(KEY, &state, &limits(20_000));
+        ends.push(window.end);
+        if window.end == End::OtherTime {
+            let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid)).unwrap();
+            let line = maps.lines().find(|line| line.ends_with("[vvar]")).unwrap();
+            let (start, rest) = line.split_once('-').unwrap();
+            let [start, end] =
+                [start, rest.split(' ').next().unwrap()].map(|n| u64::from_str_radix(n, 16).unwrap());
+            assert!((start..end).contains(&window.counts.detail));
+        }
+        target.resume();
+        std::thread::sleep(Duration::from_millis(3));
+        // The same, told anew.
+        helper.update_maps(KEY, &target.ranges()).unwrap();
+    }
+    assert!(ends.iter().all(|end| matches!(end, End::OtherTime | End::SystemCall)), "{ends:?}");
+    assert!(ends.contains(&End::OtherTime) || ends.iter().all(|end| *end == End::SystemCall), "{ends:?}");
+}
+
 #[test]
 fn a_page_that_its_reader_would_wait_for_is_unreadable() {
     needs_root!();

@@ -46,6 +46,30 @@ fn code_ends_within_an_instruction() {
     assert_eq!(ran.state.registers.rip, at + 2);
 }
 
+/// The processor's clock is read in a window, and goes on with its instructions.
+#[test]
+fn a_window_has_the_processors_clock() {
+    // SAFETY: it has no precondition.
+    let now = || unsafe { std::arch::x86_64::_rdtsc() };
+    let before = now();
+    let ran = run(|a| {
+        a.mov(rax, -1_i64 as u64).unwrap();
+        a.mov(rdx, rax).unwrap();
+        a.rdtsc().unwrap();
+        a.mov(r8, rax).unwrap();
+        a.mov(r9, rdx).unwrap();
+        a.rdtscp().unwrap();
+        a.syscall().unwrap();
+    });
+    let after = now();
+    assert_eq!((ran.end(), ran.counts.instructions), (End::SystemCall, 6));
+    let registers = &ran.state.registers;
+    let (first, second) = (registers.r9 << 32 | registers.r8, registers.rdx << 32 | registers.rax);
+    assert!(registers.r8 >> 32 == 0 && registers.rax >> 32 == 0 && registers.rdx >> 32 == 0);
+    assert_eq!(second, first + 3);
+    assert!(first > before && second < after, "{before} {first} {second} {after}");
+}
+
 #[test]
 fn each_reason() {
     let nothing_more = |a: &mut CodeAssembler| a.nop().unwrap();
@@ -84,7 +108,7 @@ fn each_reason() {
         (|a| a.mov(ds, eax).unwrap(), End::Unsupported),
         (|a| a.sgdt(ptr(DATA)).unwrap(), End::Unsupported),
         (|a| a.iretq().unwrap(), End::Unsupported),
-        (|a| a.rdtsc().unwrap(), End::Unrepeatable),
+        (|a| a.rdpid(rax).unwrap(), End::Unrepeatable),
         (|a| a.rdrand(rax).unwrap(), End::Unrepeatable),
         (|a| a.db(&[0x06]).unwrap(), End::Invalid),
     ] {
