@@ -87,7 +87,9 @@ impl Scope {
         let mut name = None;
         let mut locals = Vec::new();
         if let (Some(function), Some(session)) = (function, &session) {
-            name = Described::read(session, function.die).full_name();
+            let described = Described::read(session, function.die);
+            let region = described.region(session, context.file, function);
+            name = region.or_else(|| described.full_name());
             let mut walk = Walk { session, pc, context, shared, frame_base: None, locals: &mut locals };
             walk.function(function.die, name.as_deref());
         }
@@ -182,7 +184,12 @@ impl<'a> Walk<'_, '_, 'a> {
                 Inside::Variable(pieces) => self.variable(child, &pieces, function, depth),
                 Inside::Block { inlined: false } => self.block(unit, child, function, depth + 1),
                 Inside::Block { inlined: true } => {
-                    let name = Described::read(self.session, child).full_name().map(Arc::from);
+                    let described = Described::read(self.session, child);
+                    // clang inlines a region into another function of the same region.
+                    let name = match function.filter(|_| described.is_region()) {
+                        Some(outer) => Some(Arc::clone(outer)),
+                        None => described.full_name().map(Arc::from),
+                    };
                     self.block(unit, child, name.as_ref(), depth + 1);
                 }
             }
