@@ -232,3 +232,24 @@ fn frames_of_parallel_regions() {
         assert!(names.iter().any(|name| *frame.name == format!("{name} [stack]")), "{frame:?}");
     }
 }
+
+/// Arrays that no variable but an argument of the hot function names, at the levels of optimisation
+/// at which arguments live in registers, in blocks and mappings of every kind.
+#[test]
+fn arrays_that_only_arguments_name() {
+    let workshop = Workshop::new();
+    for (compiler, flags) in [("gcc", "-g -O0"), ("gcc", "-g -O1"), ("gcc", "-g -O2"), ("clang", "-g -O2")] {
+        if !is_installed(compiler) {
+            continue;
+        }
+        let program = workshop.compile("arguments", compiler, &["arguments.c"], flags);
+        // How memory is made, and how much: blocks in the break, aligned ones, blocks with mappings of
+        // their own as neighbours, mappings as neighbours.
+        for arguments in [["0", "300"], ["1", "300"], ["0", "100000"], ["1", "100000"], ["2", "200"]] {
+            let target = Target::start_with(&program, &arguments);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let mut look = target.look();
+            assert_eq!(check(&target, &mut look, |_| true), 4, "{compiler} {flags} {arguments:?}");
+        }
+    }
+}

@@ -42,4 +42,6 @@ pub use symbolize::Symbolizer;
 pub use truncated::{survive_truncation, truncated_pages};
 pub use unnamed::missing_names;
 pub use unsplit::unsplit;
-pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackFrame, StackSlice, Unwinder};
+pub use unwind::{
+    CodeAddress, CutReason, MAX_FRAMES, RegisterFile, Registers, StackFrame, StackSlice, Unwinder,
+};
