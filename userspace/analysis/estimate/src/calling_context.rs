@@ -1,7 +1,8 @@
 //! Calling contexts and source places: which stacks mean the same thing to a reader.
 //!
 //! Two stacks are one context when their frames agree in function, file and line, whatever the
-//! instruction addresses, and both are whole, or cut for the same reason. The place of a context is
+//! instruction addresses, and both are whole, or cut for the same reason. A worker of a parallel loop
+//! has the callers of the loop's master (`thread_pools`). The place of a context is
 //! the innermost frame of the program's own source: an access inside `memcpy` or inside an inlined
 //! iterator counts for the line that asked for it.
 //!
@@ -12,6 +13,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use locality_model::{Frame, FrameId, Module, Profile, StackId};
+
+use crate::thread_pools::Pools;
 
 /// Index of a distinct context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,11 +75,22 @@ impl Contexts {
         let mut contexts = Interner::default();
         let mut places = Interner::default();
         let mut place_of = Vec::new();
-        let of_stack = profile.stacks.iter().map(|stack| {
+        let known = |stack: &locality_model::Stack| -> Vec<FrameId> {
             let known = stack.frames.iter().filter_map(|frame| canonical.get(frame.0 as usize));
-            let frames: Vec<FrameId> = known.copied().collect();
+            known.copied().collect()
+        };
+        let paths: Vec<Vec<FrameId>> = profile.stacks.iter().map(known).collect();
+        let whole = profile
+            .stacks
+            .iter()
+            .zip(&paths)
+            .filter(|(stack, path)| stack.cut.is_none() && stack.frames.len() == path.len());
+        let pools = Pools::new(profile, whole.map(|(_, path)| path.as_slice()));
+        let of_stack = profile.stacks.iter().zip(&paths).map(|(stack, frames)| {
             let lacking = frames.len() < stack.frames.len();
             let cut = stack.cut.clone().or_else(|| lacking.then(|| FRAMES_LACKING.to_owned()));
+            let joined = if cut.is_none() { pools.joined(frames) } else { None };
+            let (frames, cut) = joined.unwrap_or_else(|| (frames.clone(), cut));
             let place = place(profile, &frames);
             let context = contexts.id_of((frames, cut));
             if context as usize == place_of.len() {

@@ -10,6 +10,7 @@
 pub mod interval_estimate;
 
 pub mod calling_context;
+mod thread_pools;
 
 pub mod access_rates;
 pub mod censored_uses;

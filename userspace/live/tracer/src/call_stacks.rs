@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use locality_common::record::{Code as RawCode, Registers as RawRegisters, TouchRecord};
 use locality_isa as isa;
 use locality_model::AccessKind;
-use locality_symbols::{CodeAddress, Processes, Registers, StackFrame, StackSlice, Unwinder};
+use locality_symbols::{CodeAddress, Processes, RegisterFile, Registers, StackFrame, StackSlice, Unwinder};
 
 use locality_capture::{
     access::{kind, registers},
@@ -82,6 +82,7 @@ impl Sites {
         let registers = Registers { rip: regs.rip, rsp: regs.rsp, rbp: regs.rbp };
         let slice = StackSlice { base: regs.rsp, bytes };
         walk.cut = unwinder.unwind_frames(registers, &slice, &mut walk.frames).map(|reason| reason.as_str());
+        unwinder.restore(register_file(regs), &slice, &mut walk.frames);
         walk.addresses.extend(walk.frames.iter().map(|frame| frame.at));
         walk
     }
@@ -169,6 +170,13 @@ impl Sites {
     }
 }
 
+/// The general registers by the numbers of DWARF.
+fn register_file(regs: &RawRegisters) -> RegisterFile {
+    let RawRegisters { rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8, r9, r10, r11, r12, r13, r14, r15, .. } =
+        *regs;
+    RegisterFile::whole([rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8, r9, r10, r11, r12, r13, r14, r15])
+}
+
 /// Whether a thread of the kernel touched that works for the process and never runs its program:
 /// the kernel leaves no instruction and no stack in such a thread's user registers (`copy_thread`
 /// of Linux, `PF_USER_WORKER`).
@@ -217,14 +225,16 @@ pub fn frames_at(walk: &Walk, path: &Path, ip: u64, address: u64) -> Vec<StackFr
         let cfa = slot.wrapping_add(8);
         // The caller's frame ends where it called.
         let sp = frames.last().and_then(|inner: &StackFrame| inner.cfa).unwrap_or_else(|| below(*slot));
-        frames.push(StackFrame { at, sp, bp: cfa.wrapping_sub(16), cfa: Some(cfa) });
+        let (bp, registers) = (cfa.wrapping_sub(16), RegisterFile::default());
+        frames.push(StackFrame { at, sp, bp, cfa: Some(cfa), registers });
     }
     let inner = frames.last().and_then(|inner| inner.cfa);
     let mut outer = walk.frames.iter().skip(path.returned).copied();
     if let (Some(first), Some(at)) = (outer.next(), ats.next()) {
         // Since the stop it may have pushed more.
         let sp = inner.unwrap_or_else(|| below(first.sp));
-        frames.push(StackFrame { at, sp, ..first });
+        let registers = if at == first.at { first.registers } else { RegisterFile::default() };
+        frames.push(StackFrame { at, sp, registers, ..first });
     }
     frames.extend(outer);
     frames
@@ -235,7 +245,7 @@ mod tests {
     use super::*;
 
     fn walk() -> Walk {
-        let frame = |at, sp, cfa| StackFrame { at, sp, bp: 0, cfa };
+        let frame = |at, sp, cfa| StackFrame { at, sp, bp: 0, cfa, registers: RegisterFile::default() };
         Walk {
             frames: vec![
                 frame(CodeAddress::Exact(0x10), 0x7000, Some(0x7020)),

@@ -57,6 +57,8 @@ pub struct Question {
     pub ip: u64,
     /// The call stack, innermost first.
     pub frames: Arc<[StackFrame]>,
+    /// The call stack where the thread was stopped, from which the window went on; empty where none did.
+    pub stop: Arc<[StackFrame]>,
     /// The thread's stack pointer, 0 where it is not known.
     pub sp: u64,
     /// The thread's fs base, where it is known.
@@ -381,6 +383,7 @@ impl Known {
         let place = Place {
             ip: question.ip,
             frames: &question.frames,
+            stop: &question.stop,
             stack,
             stacks,
             fs_base: question.fs_base,

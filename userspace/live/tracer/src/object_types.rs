@@ -37,8 +37,17 @@ impl Revealing {
             self.known.insert(ip, found);
             self.spent += started.elapsed();
         }
-        let Some(Some((Revealed { entry, offset, .. }, line))) = self.known.get(&ip) else { return named };
-        let revealed = objects::Revealed { ip, entry: *entry, offset: *offset, line };
+        let Some(Some((found, line))) = self.known.get(&ip) else { return named };
+        let Revealed { entry, offset, through, element, .. } = found;
+        let element = element.map(|element| (element.bytes, element.is_float));
+        let revealed = objects::Revealed {
+            ip,
+            entry: *entry,
+            offset: *offset,
+            through: through.as_deref(),
+            element,
+            line,
+        };
         resolver.reveal(&named, &revealed).unwrap_or(named)
     }
 

@@ -308,7 +308,8 @@ impl Assembler {
         self.samples += 1;
         let time_ns = self.since_start(header.time_ns);
         let touch = |stack, kind| Touch { time_ns, thread, stack, kind, kernel: false };
-        let stop = Stop { record: &record, walk: &walk, fs_base };
+        let at_stop: Arc<[StackFrame]> = walk.frames.as_slice().into();
+        let stop = Stop { record: &record, walk: &walk, fs_base, frames: &at_stop };
         let uses = match window {
             Some(taken) => self.window(id, &stop, taken),
             None => Vec::new(),

@@ -61,6 +61,6 @@ pub use program::ModuleId;
 pub use rank::{Analyzer, Attribution, Frame, Options, Sample, SourceLine, VariableShare};
 pub use ranking::{RankComparison, RankRow, TOP, compare, kendall_tau_b};
 pub use reason::{Reason, Unreadable};
-pub use revealed::Revealed;
+pub use revealed::{Element, Revealed};
 pub use skid::{BadSkid, Gaussian, negate};
 pub use weights::{LoopWeights, Reads, THRESHOLD, loop_weights, raw};

@@ -5,6 +5,10 @@
 //! one instruction must agree. Source of error: a program that keeps something else there than the
 //! pointer's type says.
 
+use std::sync::Arc;
+
+use iced_x86::{Instruction, MemorySize};
+
 use crate::flow::Holder;
 use crate::names::{PathFrame, Resolver, To};
 use crate::object::Kind;
@@ -19,8 +23,38 @@ pub struct Revealed {
     pub entry: usize,
     /// Offset of the access in the value.
     pub offset: u64,
+    /// The variable that holds the pointer, where one does.
+    pub through: Option<Arc<str>>,
+    /// What the instruction itself says of the value, where it says something.
+    pub element: Option<Element>,
     /// The instruction's line.
     pub line: SourceLine,
+}
+
+/// A value as an instruction takes it from memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Element {
+    /// Its size.
+    pub bytes: u64,
+    /// It is a floating-point number.
+    pub is_float: bool,
+}
+
+impl Element {
+    /// Of an instruction. Vectors of bits and of single precision tell nothing: compilers move
+    /// everything with these.
+    fn of(instruction: &Instruction) -> Option<Self> {
+        let whole = instruction.memory_size().info();
+        let bytes = u64::try_from(whole.element_size()).ok()?;
+        match whole.element_type() {
+            MemorySize::Float64 => Some(Self { bytes, is_float: true }),
+            MemorySize::Float32 if !whole.is_packed() => Some(Self { bytes, is_float: true }),
+            _ if !whole.is_packed() && matches!(bytes, 1 | 2 | 4 | 8) => {
+                Some(Self { bytes, is_float: false })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Analyzer {
@@ -32,11 +66,16 @@ impl Analyzer {
         let line = source_line(&function, function.lines.get(index).copied().flatten())?;
         let path = vec![PathFrame { function: function.clone(), caller: None }];
         let mut resolver = Resolver::new(&mut self.program, path);
-        let mut found = None;
+        let mut found: Option<Revealed> = None;
+        let element = function.graph.instructions.get(index).and_then(Element::of);
         for access in function.flow.accesses.get(index)? {
             let mut types = Vec::new();
+            let mut through = None;
             match held_type(&function, access.address) {
-                Some(of) => types.push((of, access.address.offset, access.address.modulus)),
+                Some((name, of)) => {
+                    through = Some(name);
+                    types.push((of, access.address.offset, access.address.modulus));
+                }
                 None => {
                     for target in resolver.address(access.address) {
                         let To::Named(named) = target.to else { continue };
@@ -48,7 +87,8 @@ impl Analyzer {
             for (of, offset, modulus) in types {
                 let (offset, modulus) = of.within(offset, modulus);
                 let offset = u64::try_from(offset).ok().filter(|_| modulus == 0)?;
-                let this = Revealed { entry: of.entry()?, offset, line: line.clone() };
+                let (entry, through, line) = (of.entry()?, through.clone(), line.clone());
+                let this = Revealed { entry, offset, through, element, line };
                 if *found.get_or_insert_with(|| this.clone()) != this {
                     return None;
                 }
@@ -58,12 +98,16 @@ impl Analyzer {
     }
 }
 
-/// What the variable that holds an address's pointer points at.
-fn held_type(function: &Analysed, address: Value) -> Option<TypeRef> {
+/// The variable that holds an address's pointer, and what it points at.
+fn held_type(function: &Analysed, address: Value) -> Option<(Arc<str>, TypeRef)> {
     let base = address.base.filter(|_| address.minus.is_none())?;
     let holders = function.flow.holders.get(&base)?;
     holders.iter().find_map(|(elsewhere, _, holder)| match holder {
-        Holder::Variable(index) if !elsewhere => function.type_ref(function.variable(*index)?.of?).pointee(),
+        Holder::Variable(index) if !elsewhere => {
+            let variable = function.variable(*index)?;
+            let of = function.type_ref(variable.of?).pointee()?;
+            Some((Arc::clone(&variable.name), of))
+        }
         _ => None,
     })
 }

@@ -1,4 +1,4 @@
-//! Blocks of glibc's main heap, by walking its own bookkeeping: for blocks that neither a record
+//! Blocks of glibc's heaps, by walking its own bookkeeping: for blocks that neither a record
 //! nor a pointer names, so that they are at least told by their size.
 //!
 //! Source: glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: each block is preceded by its
@@ -25,51 +25,128 @@ const WINDOW: usize = 256 << 10;
 const WALKING_SHARE: u32 = 50;
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the last walk found.
+/// Alignment of the heaps of other arenas than the first (`HEAP_MAX_SIZE` of glibc's malloc/arena.c).
+const HEAP_ALIGN: u64 = 64 << 20;
+/// Bytes of `struct malloc_state`, behind which the first heap of such an arena has its chunks.
+const ARENA_BYTES: u64 = 0x898;
+/// Blocks with a mapping of their own that are followed from one to the next.
+const MAX_MAPPED: usize = 4096;
+const PAGE: u64 = 4096;
+
+/// What walks found.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    /// Starts of the chunks, ascending; the last one is where the walk ended.
-    starts: Vec<u64>,
+    /// By the start of the mapping.
+    walked: HashMap<u64, Walked>,
     next_walk: Option<Instant>,
     /// By usable bytes.
     objects: HashMap<u64, Arc<Object>>,
+    /// Of blocks with a mapping of their own, by start and usable bytes.
+    mapped: HashMap<(u64, u64), Arc<Object>>,
+}
+
+/// What one walk found.
+#[derive(Debug, Default)]
+struct Walked {
+    end: u64,
+    /// Starts of the chunks, ascending; the last one is where the walk ended.
+    starts: Vec<u64>,
+    /// Each chunk is a mapping of its own.
+    mapped: bool,
+}
+
+/// A block of the allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    /// It has a mapping of its own, so that it stands for as long as that does.
+    pub(crate) mapped: bool,
 }
 
 impl Resolver {
-    /// Names a place in the program's break by the size of the block around it.
+    /// Names a place by the size of the block around it.
     pub(crate) fn by_size(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Named> {
-        let (block, bytes) = self.chunk(address, memory, region)?;
+        let Bounds { start, bytes, mapped } = self.bounds(address, memory, region)?;
         let objects = &mut self.objects;
-        let object = self.chunks.objects.entry(bytes).or_insert_with(|| {
-            let name = format!("[malloc blocks of {bytes} bytes]").into();
+        let named = |name: String| {
             let unknown =
                 Some("no record and no pointer tells more than its size in the allocator's own list".into());
-            add(objects, Object { name, bytes, inferred: true, unknown, ..blank(Kind::Heap) })
-        });
+            Object { name: name.into(), bytes, inferred: true, unknown, ..blank(Kind::Heap) }
+        };
+        let object = if mapped {
+            let new = || add(objects, named(format!("[malloc block of {bytes} bytes]")));
+            self.chunks.mapped.entry((start, bytes)).or_insert_with(new)
+        } else {
+            let new = || add(objects, named(format!("[malloc blocks of {bytes} bytes]")));
+            self.chunks.objects.entry(bytes).or_insert_with(new)
+        };
         let object = Arc::clone(object);
         // A place in the header counts as the block's start.
-        Some(Named { object, offset: address.saturating_sub(block), field: None })
+        Some(Named { object, offset: address.saturating_sub(start), field: None })
     }
 
-    /// Start and usable bytes of the block around an address of the program's break.
-    fn chunk(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<(u64, u64)> {
+    /// The block of glibc's around an address, by the allocator's own bookkeeping.
+    pub(crate) fn bounds(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Bounds> {
         let region = self.space.region(region)?;
         let (start, end) = (region.mapping.start, region.mapping.end);
-        if &*region.mapping.path != "[heap]" || !self.space.maps_file_named("libc.so") {
+        let main = &*region.mapping.path == "[heap]";
+        if !main && !region.mapping.path.is_empty() || !self.space.maps_file_named("libc.so") {
             return None;
         }
         let now = Instant::now();
-        if self.chunks.next_walk.is_none_or(|next| next <= now) {
-            self.chunks.starts = walk(start, end, memory);
+        let known = self.chunks.walked.get(&start).is_some_and(|walked| walked.end == end);
+        if !known || self.chunks.next_walk.is_none_or(|next| next <= now) {
+            let first = if main { Some(start) } else { first_chunk(start, memory) };
+            let walked = match first {
+                Some(first) => Walked { end, starts: walk(first, end, memory), mapped: false },
+                None => Walked { end, starts: mapped_chunks(start, end, memory), mapped: true },
+            };
             let took = now.elapsed();
+            self.chunks.walked.insert(start, walked);
             self.chunks.next_walk = Some(Instant::now() + (took * WALKING_SHARE).max(MIN_INTERVAL));
         }
-        let starts = &self.chunks.starts;
+        let Walked { starts, mapped, .. } = self.chunks.walked.get(&start)?;
         let behind = starts.partition_point(|chunk| *chunk <= address);
         let (chunk, next) = (*starts.get(behind.checked_sub(1)?)?, *starts.get(behind)?);
-        // The block's last word is the next chunk's first.
-        Some((chunk + 16, next - chunk - 8))
+        // A block's last word is the next chunk's first, where there is one.
+        let tail = if *mapped { 16 } else { 8 };
+        Some(Bounds { start: chunk + 16, bytes: (next - chunk).checked_sub(tail)?, mapped: *mapped })
     }
+}
+
+/// The first chunk of a heap of another arena than the main one (`struct heap_info`, whose first
+/// word is the arena's address), where a mapping is such a heap.
+fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
+    let arena = if start.is_multiple_of(HEAP_ALIGN) { memory.word(start)? } else { return None };
+    let header = arena % HEAP_ALIGN;
+    if !(0x20..=0x40).contains(&header) || !header.is_multiple_of(16) {
+        return None;
+    }
+    let own = arena - header == start;
+    Some((start + header + if own { ARENA_BYTES } else { 0 }).next_multiple_of(16))
+}
+
+/// Starts of blocks that have a mapping of their own and lie one behind the other from the start of
+/// a mapping on: the kernel shows neighbours as one. The last is where they end.
+fn mapped_chunks(start: u64, end: u64, memory: &dyn Memory) -> Vec<u64> {
+    const MAPPED: u64 = 2;
+    let mut found = Vec::new();
+    let mut at = start;
+    while at < end && found.len() < MAX_MAPPED {
+        found.push(at);
+        let (Some(before), Some(word)) = (memory.word(at), memory.word(at + 8)) else { break };
+        let bytes = word & !7;
+        let sound = word & 7 == MAPPED && before == 0 && bytes >= PAGE && bytes.is_multiple_of(PAGE);
+        if !sound || bytes > end - at {
+            break;
+        }
+        at += bytes;
+    }
+    if at == end {
+        found.push(end);
+    }
+    found
 }
 
 /// Starts of the chunks from the start of a heap on.
@@ -125,6 +202,25 @@ mod tests {
                 None => false,
             }
         }
+    }
+
+    /// Blocks with mappings of their own that the kernel shows as one mapping.
+    #[test]
+    fn neighbouring_mapped_blocks_are_told_apart() {
+        let base = 0x7000_0000u64;
+        let mut bytes = vec![0; 64 << 10];
+        let mut at = 0;
+        for pages in [3u64, 1, 5] {
+            bytes[at + 8..at + 16].copy_from_slice(&(pages * PAGE | 2).to_le_bytes());
+            at += (pages * PAGE) as usize;
+        }
+        let end = base + bytes.len() as u64;
+        let starts = [0, 3, 4, 9].map(|page| base + page * PAGE);
+        assert_eq!(mapped_chunks(base, end, &Bytes(base, bytes.clone())), starts);
+        assert_eq!(mapped_chunks(base, base + 9 * PAGE, &Bytes(base, bytes.clone())), starts);
+        // Data that no allocator wrote, and a block that would reach behind the end.
+        assert_eq!(mapped_chunks(base, end, &Bytes(base, vec![7; 64 << 10])), [base]);
+        assert_eq!(mapped_chunks(base, base + 2 * PAGE, &Bytes(base, bytes)), [base]);
     }
 
     /// A made-up heap of a million chunks' worth of sizes is found whole; the walk stops at nonsense.

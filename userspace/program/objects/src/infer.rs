@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::module::add;
+use crate::chunks::Bounds;
+use crate::module::{add, replace};
 use crate::named::{Declared, Kind, Named, Object, TypeId};
 use crate::place::{HeapBlock, Memory, Place};
 use crate::pointers::Pointer;
@@ -21,8 +22,16 @@ use crate::resolver::Resolver;
 
 /// What was read is believed for this long after it could have been read again.
 const MAX_AGE: Duration = Duration::from_secs(1);
+/// Pointers behind one that are looked through for the next mapping.
+const MAX_NEIGHBOURS: usize = 4096;
+/// Where mappings begin.
+const PAGE: u64 = 4096;
 /// What `new T[n]` puts before elements that have a destructor (Itanium C++ ABI, §2.7).
 const COOKIE: u64 = 8;
+/// Bytes from a block's start at which a pointer leads to the block as a whole: headers of those who
+/// allocated it, or what aligning it to a page took.
+const HEADER: u64 = 64;
+const ALIGNED: u64 = 4096;
 /// Known pointers below an address that may lead to its block.
 const LOOK_BACK: usize = 8;
 
@@ -70,6 +79,8 @@ struct Block {
     target: u32,
     /// It is all of a mapping.
     is_mapping: bool,
+    /// It is all of what an allocator handed out, from where the pointer leads on.
+    is_whole: bool,
 }
 
 /// What is known of pointers.
@@ -84,23 +95,36 @@ pub(crate) struct Inferred {
     pub(crate) next_reading: Option<Instant>,
     pub(crate) of_types: HashMap<TypeId, Arc<[Pointer]>>,
     pub(crate) glibc: Option<bool>,
+    /// What led to blocks that stand for as long as their mapping, by start and bytes.
+    standing: HashMap<(u64, u64), (u64, u32)>,
 }
 
 impl Resolver {
     /// What leads to a recorded block, and how far behind its start the elements begin.
     pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<Lead> {
+        self.read_held(at);
         let find = |this: &Self| {
             let known = &this.inferred.known;
             let first = known.partition_point(|known| known.value < block.start);
-            let Known { value, target, .. } = *known.get(first)?;
+            let by_known = known.get(first).map(|known| (known.value, known.target));
+            let held = this.held.pointers.iter().map(|held| (held.value, held.target));
+            let held = held.filter(|(value, _)| *value >= block.start);
+            let (value, target) = by_known.into_iter().chain(held).min_by_key(|(value, _)| *value)?;
             let skipped = value - block.start;
             let to_start = skipped == 0 || skipped == COOKIE && this.has_cookie(block, target, at.memory);
             (skipped < block.bytes.max(1)).then_some(Lead { target, skipped, to_start })
         };
         let stood = |moment| at.heap.is_some_and(|heap| heap.stood_at(block, moment));
-        let found = find(self).filter(|_| self.inferred.read_at.is_some_and(stood));
+        // Registers were read when the block was accessed, memory before or after that.
+        let by_registers = |this: &Self, lead: &Lead| {
+            let value = block.start.saturating_add(lead.skipped);
+            this.held.pointers.iter().any(|held| (held.value, held.target) == (value, lead.target))
+        };
+        let holds =
+            |this: &Self, lead: &Lead| this.inferred.read_at.is_some_and(stood) || by_registers(this, lead);
+        let found = find(self).filter(|lead| holds(self, lead));
         if !found.is_some_and(|lead| lead.to_start) && stood(Instant::now()) && self.read_pointers(at) {
-            return find(self).filter(|_| self.inferred.read_at.is_some_and(stood)).or(found);
+            return find(self).filter(|lead| holds(self, lead)).or(found);
         }
         found
     }
@@ -119,17 +143,21 @@ impl Resolver {
     /// Names a place in a block that was never recorded.
     pub(crate) fn infer(&mut self, address: u64, at: &Place<'_>, region: usize) -> Option<Named> {
         let memory = at.memory?;
-        let mut found = self.block_below(address, memory, region);
+        self.read_held(at);
+        let mut found = self.block_around(address, memory, region);
         let reread = match &found {
             Some(_) => self.inferred.next_reading.is_some_and(|next| next.elapsed() > MAX_AGE),
             None => true,
         };
         if reread && self.read_pointers(at) {
-            found = self.block_below(address, memory, region);
+            found = self.block_around(address, memory, region);
         }
-        let Block { start, bytes, target, is_mapping } = found?;
+        let Block { start, bytes, target, is_mapping, is_whole } = found?;
         let target = self.inferred.targets.get_mut(target as usize)?;
         let objects = &mut self.objects;
+        if !is_mapping && is_whole && target.object.bytes < bytes {
+            target.object = replace(objects, Object { bytes, ..(*target.object).clone() });
+        }
         let object = match is_mapping {
             false => &target.object,
             true => target.mapping.get_or_insert_with(|| {
@@ -168,12 +196,91 @@ impl Resolver {
         object.inferred = true;
     }
 
+    /// The block around an address that a pointer leads to: by the allocator's bounds, else by the
+    /// nearest pointer below.
+    fn block_around(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
+        if let Some(bounds) = self.bounds(address, memory, region)
+            && let Some(block) = self.lead_to(bounds, address)
+        {
+            return Some(block);
+        }
+        let by_known = self.block_below(address, memory, region);
+        let by_held = self.held_below(address, region);
+        match (by_known, by_held) {
+            // A mapping may hold several arrays: the nearest start is told.
+            (Some(known), Some(held)) => Some(if held.start > known.start { held } else { known }),
+            (known, held) => known.or(held),
+        }
+    }
+
+    /// What leads to a block of an allocator.
+    fn lead_to(&mut self, bounds: Bounds, address: u64) -> Option<Block> {
+        let Bounds { start, bytes, mapped } = bounds;
+        let end = start.checked_add(bytes)?;
+        let to_whole = |value: u64| {
+            let skipped = value.checked_sub(start)?;
+            let aligned = value.is_multiple_of(64) && skipped <= ALIGNED;
+            (value <= address && value < end && (skipped <= HEADER || aligned)).then_some(value)
+        };
+        let known = &self.inferred.known;
+        let first = known.partition_point(|known| known.value < start);
+        let by_known = known.get(first).and_then(|known| Some((to_whole(known.value)?, known.target)));
+        let held = || self.held.pointers.iter();
+        let by_held = held().filter_map(|held| Some((to_whole(held.value)?, held.target)));
+        // Of several at one place the first: statics, then the outermost variables.
+        let mut lead = by_known.into_iter().chain(by_held).min_by_key(|(value, _)| *value);
+        if mapped {
+            let standing = &mut self.inferred.standing;
+            let before = standing.get(&(start, bytes)).copied();
+            lead = match (lead, before) {
+                (Some(new), Some(old)) => Some(if new.0 < old.0 { new } else { old }),
+                (new, old) => new.or(old),
+            };
+            if let Some(lead) = lead.filter(|_| lead != before) {
+                standing.insert((start, bytes), lead);
+            }
+        }
+        if let Some((value, target)) = lead {
+            return Some(Block {
+                start: value,
+                bytes: end - value,
+                target,
+                is_mapping: false,
+                is_whole: true,
+            });
+        }
+        // Parts of a block that nothing names as a whole are passed as arrays.
+        let arrays = || held().filter(|held| held.is_array && (start..end).contains(&held.value));
+        let part = arrays().filter(|held| held.value <= address).max_by_key(|held| held.value)?;
+        let (value, target) = (part.value, part.target);
+        let next = arrays().map(|held| held.value).filter(|other| *other > address).min().unwrap_or(end);
+        Some(Block { start: value, bytes: next - value, target, is_mapping: false, is_whole: false })
+    }
+
+    /// The nearest variable of the stop below an address of memory without bounds: an array lies
+    /// there, or the program's own mapping begins there.
+    fn held_below(&mut self, address: u64, region: usize) -> Option<Block> {
+        let glibc = self.is_glibc();
+        let mapping = &self.space.region(region)?.mapping;
+        let (first, end) = (mapping.start, mapping.end);
+        let nameless = mapping.path.is_empty() && glibc;
+        let inside = || self.held.pointers.iter().filter(|held| (first..end).contains(&held.value));
+        let held = *inside().filter(|held| held.value <= address).min_by_key(|held| address - held.value)?;
+        let ty = self.inferred.targets.get(held.target as usize).and_then(|target| target.ty);
+        let one = ty.and_then(|ty| self.types.bytes(ty)).unwrap_or(0);
+        let is_mapping = nameless && held.value.is_multiple_of(PAGE);
+        let next = inside().map(|held| held.value).filter(|other| *other > address).min().unwrap_or(end);
+        let bytes = if is_mapping || held.is_array { next - held.value } else { one };
+        let (start, target) = (held.value, held.target);
+        (address - start < bytes).then_some(Block { start, bytes, target, is_mapping, is_whole: false })
+    }
+
     fn block_below(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
+        let glibc = self.is_glibc();
         let region = self.space.region(region)?;
         let (first, end) = (region.mapping.start, region.mapping.end);
         let nameless = region.mapping.path.is_empty();
         let behind = self.inferred.known.partition_point(|known| known.value <= address);
-        let glibc = *self.inferred.glibc.get_or_insert_with(|| self.space.maps_file_named("libc.so"));
         for at in (behind.saturating_sub(LOOK_BACK)..behind).rev() {
             let known = *self.inferred.known.get(at)?;
             let Known { value: start, target, .. } = known;
@@ -190,15 +297,45 @@ impl Resolver {
                     asked
                 }
             };
-            let is_mapping = chunk.is_none() && start - first < 4096 && nameless;
-            let ty = self.inferred.targets.get(target as usize).and_then(|target| target.ty);
+            let target_is = self.inferred.targets.get(target as usize);
+            // The kernel shows neighbours as one mapping; a variable of its own tells where one begins.
+            let begins =
+                start - first < PAGE || glibc && start.is_multiple_of(PAGE) && self.is_variable(target);
+            let is_mapping = chunk.is_none() && begins && nameless;
+            let ty = target_is.and_then(|target| target.ty);
             let one = || ty.and_then(|ty| self.types.bytes(ty));
-            let bytes = chunk.or_else(|| if is_mapping { Some(end - start) } else { one() });
+            let bytes = chunk
+                .or_else(|| if is_mapping { Some(self.next_mapping(start, end) - start) } else { one() });
             if let Some(bytes) = bytes.filter(|bytes| address - start < *bytes) {
-                return Some(Block { start, bytes, target, is_mapping });
+                return Some(Block { start, bytes, target, is_mapping, is_whole: chunk.is_some() });
             }
         }
         None
+    }
+
+    /// Whether the process allocates by glibc, which gives large blocks and mappings a start of a
+    /// page each; other allocators put blocks of their own into mappings.
+    fn is_glibc(&mut self) -> bool {
+        let maps = |name| self.space.maps_file_named(name);
+        let found = *self.inferred.glibc.get_or_insert_with(|| {
+            maps("libc.so") && !["libjemalloc", "libtcmalloc", "libmimalloc"].iter().any(|other| maps(other))
+        });
+        found
+    }
+
+    /// Whether a variable itself leads there, not a pointer that another block holds.
+    fn is_variable(&self, target: u32) -> bool {
+        let target = self.inferred.targets.get(target as usize);
+        target.is_some_and(|target| target.hops == 0 && !target.object.name.contains(['[', '*']))
+    }
+
+    /// Where a variable leads to the start of the next mapping behind this one, at the latest the end.
+    fn next_mapping(&self, start: u64, end: u64) -> u64 {
+        let behind = self.inferred.known.partition_point(|known| known.value <= start);
+        let next = self.inferred.known.get(behind..).unwrap_or_default().iter().take(MAX_NEIGHBOURS);
+        let mut next = next.take_while(|known| known.value < end);
+        let next = next.find(|known| known.value.is_multiple_of(PAGE) && self.is_variable(known.target));
+        next.map_or(end, |known| known.value)
     }
 
     /// Usable bytes from a place on that is the start of a glibc block, or of the elements behind

@@ -21,6 +21,7 @@ mod chunks;
 mod debug;
 mod definitions;
 mod elf;
+mod held;
 mod infer;
 mod layout;
 mod module;
@@ -43,7 +44,7 @@ mod variable;
 
 pub use debug::DebugFaults;
 pub use layout::{Layout, LayoutField};
-pub use locality_symbols::{CodeAddress, StackFrame};
+pub use locality_symbols::{CodeAddress, RegisterFile, StackFrame};
 pub use named::{Declared, Field, Kind, Named, Object, ObjectId, TypeId};
 pub use place::{HeapBlock, HeapBlocks, Memory, Place, ProcessMemory};
 pub use resolver::Resolver;

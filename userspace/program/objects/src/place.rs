@@ -78,6 +78,9 @@ pub struct Place<'a> {
     pub ip: u64,
     /// The call stack, innermost first, from [`locality_symbols::Unwinder::unwind_frames`].
     pub frames: &'a [StackFrame],
+    /// The call stack with its registers where the thread was stopped, from which the access was
+    /// reached; empty where that is `frames`.
+    pub stop: &'a [StackFrame],
     /// Bounds of the thread's stack, where they are known otherwise than by the mapping named `[stack]`.
     pub stack: Option<(u64, u64)>,
     /// Bounds of stacks of the process's threads, as far as they are known.
@@ -91,6 +94,11 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// The call stack whose registers are known.
+    pub(crate) fn with_registers(&self) -> &[StackFrame] {
+        if self.stop.is_empty() { self.frames } else { self.stop }
+    }
+
     /// True when the stack's bounds say that the address is on it.
     pub(crate) fn on_stack(&self, address: u64) -> bool {
         self.stack.is_some_and(|(start, end)| Range { start, end }.contains(&address))
@@ -108,6 +116,7 @@ impl fmt::Debug for Place<'_> {
         f.debug_struct("Place")
             .field("ip", &self.ip)
             .field("frames", &self.frames)
+            .field("stop", &self.stop.len())
             .field("stack", &self.stack)
             .field("stacks", &self.stacks)
             .field("fs_base", &self.fs_base)

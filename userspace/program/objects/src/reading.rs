@@ -18,8 +18,10 @@ use crate::named::{Declared, Kind, Object, TypeId};
 use crate::place::{HeapBlocks, Memory, Place};
 use crate::pointers::{Pointer, pointers};
 use crate::resolver::Resolver;
+use crate::scope::Local;
 use crate::stack::place;
 use crate::type_reader::TypeReader;
+use crate::types::TypeDie;
 
 /// One part in this many of the time may go into reading pointers.
 const READING_SHARE: u32 = 20;
@@ -106,7 +108,9 @@ impl Resolver {
         // The outermost variable that has a pointer is more likely its owner than a parameter further in.
         for frame in frames.iter().rev() {
             let Some(scope) = self.scope(frame) else { continue };
-            for local in scope.locals.iter().filter(|local| local.skipped == 0) {
+            // Compilers name what they made so.
+            let own = |local: &&Local| !local.object.name.starts_with(['.', '?']);
+            for local in scope.locals.iter().filter(|local| local.skipped == 0).filter(own) {
                 if let (Some(address), Some(ty)) = (place(local, frame, None), local.object.ty)
                     && local.bytes >= self.types.bytes(ty).unwrap_or(u64::MAX)
                 {
@@ -202,12 +206,17 @@ impl Resolver {
 
     /// The type that a pointer points to.
     pub(crate) fn pointee(&mut self, pointer: &Pointer) -> Option<TypeId> {
-        if let Some(known) = self.types.known(pointer.to) {
+        self.pointed_type(pointer.to)
+    }
+
+    /// The type at an entry.
+    pub(crate) fn pointed_type(&mut self, to: TypeDie) -> Option<TypeId> {
+        if let Some(known) = self.types.known(to) {
             return Some(known);
         }
-        let module = self.space.modules.get(pointer.to.0 as usize)?;
+        let module = self.space.modules.get(to.0 as usize)?;
         let session = module.debug()?.session(&module.file);
-        TypeReader::new(&session, &mut self.types, pointer.to.0).read(pointer.to.1)
+        TypeReader::new(&session, &mut self.types, to.0).read(to.1)
     }
 
     fn target(
@@ -216,9 +225,23 @@ impl Resolver {
         root: &Arc<str>,
         pointer: &Pointer,
         hops: u8,
+        about: (Option<Declared>, Option<Arc<str>>),
+    ) -> u32 {
+        let ty = self.pointee(pointer);
+        self.target_of(name, root, ty, pointer.closed, hops, about)
+    }
+
+    /// What is called so and has elements of this type.
+    pub(crate) fn target_of(
+        &mut self,
+        name: &Arc<str>,
+        root: &Arc<str>,
+        ty: Option<TypeId>,
+        closed: bool,
+        hops: u8,
         (declared, module): (Option<Declared>, Option<Arc<str>>),
     ) -> u32 {
-        let ty = self.pointee(pointer).filter(|ty| self.types.bytes(*ty).is_some_and(|bytes| bytes > 0));
+        let ty = ty.filter(|ty| self.types.bytes(*ty).is_some_and(|bytes| bytes > 0));
         let whole = ty.filter(|ty| !self.is_node(*ty));
         let key = (Arc::clone(name), ty);
         if let Some(known) = self.inferred.by_name.get(&key) {
@@ -241,7 +264,7 @@ impl Resolver {
             object,
             mapping: None,
             ty,
-            closed: pointer.closed,
+            closed,
             root: Arc::clone(root),
             declared,
             module,

@@ -13,6 +13,7 @@ use locality_symbols::Processes;
 
 use crate::chunks::Chunks;
 use crate::debug::DebugFaults;
+use crate::held::HeldPointers;
 use crate::infer::Inferred;
 use crate::module::{add, blank, replace};
 use crate::named::{Field, Kind, Named, Object, TypeId};
@@ -47,6 +48,7 @@ pub struct Resolver {
     pub(crate) inferred: Inferred,
     pub(crate) chunks: Chunks,
     pub(crate) revealed: Blocks,
+    pub(crate) held: HeldPointers,
 }
 
 /// What is known of an allocation site.
@@ -83,6 +85,7 @@ impl Resolver {
             inferred: Inferred::default(),
             chunks: Chunks::default(),
             revealed: Blocks::default(),
+            held: HeldPointers::default(),
         };
         this.take_mappings();
         Ok(this)

@@ -1,8 +1,10 @@
 //! Names for heap blocks that no record and no pointer names: by the type that an access to them reveals.
 //!
 //! Whoever follows pointers through the machine code (`locality-approximate`) tells the type; here
-//! it becomes an object, one for each type and size of block, and a field. Marked as inferred: what
-//! was stored in the block may be something else.
+//! it becomes an object and a field. A structure is one object, whatever blocks it lies in; any other
+//! block has the type by which it is accessed most, a large one also the variable's name. An access
+//! that takes a value of another size or kind than the pointer's type tells nothing. Marked as
+//! inferred: what was stored in the block may be something else.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,10 +12,11 @@ use std::sync::Arc;
 
 use gimli::DebugInfoOffset;
 
-use crate::module::{add, blank};
-use crate::named::{Kind, Named, Object, TypeId};
+use crate::module::{add, blank, replace};
+use crate::named::{Field, Kind, Named, Object, ObjectId, TypeId};
 use crate::resolver::Resolver;
 use crate::type_reader::TypeReader;
+use crate::types::Shape;
 
 /// What an access reveals.
 #[derive(Debug, Clone, Copy)]
@@ -24,12 +27,40 @@ pub struct Revealed<'a> {
     pub entry: usize,
     /// Offset of the access in a value of the type.
     pub offset: u64,
+    /// The variable that holds the pointer of the access, where one does.
+    pub through: Option<&'a str>,
+    /// Bytes of the value as the instruction takes it, and whether it is a floating-point number.
+    pub element: Option<(u64, bool)>,
     /// The instruction's file and line.
     pub line: &'a str,
 }
 
-/// Objects by type and bytes of the block, 0 where those are not known, and by the mapping's own object.
-pub(crate) type Blocks = HashMap<(TypeId, u64, crate::ObjectId), Arc<Object>>;
+/// Bytes of a block that is an object by itself.
+const LARGE: u64 = 4096;
+
+/// What accesses revealed so far.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    /// Objects of structures, whatever block they lie in: by the structure's name and size.
+    structures: HashMap<(Arc<str>, u64), Arc<Object>>,
+    /// What accesses to a nameless object say that it is.
+    votes: HashMap<ObjectId, Votes>,
+}
+
+/// What accesses to one nameless object say that it is, most often first told.
+#[derive(Debug)]
+struct Votes {
+    object: Arc<Object>,
+    said: HashMap<Said, u32>,
+    most: u32,
+}
+
+/// What an access says of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Said {
+    ty: TypeId,
+    name: Arc<str>,
+}
 
 impl Resolver {
     /// True for an answer that is memory of an allocator, or may be, of which neither a record nor
@@ -67,28 +98,84 @@ impl Resolver {
         let block = if named.object.inferred { named.object.bytes } else { 0 };
         let fits = block == 0 || own <= block && named.offset >= revealed.offset;
         let field = self.fields.at(&self.types, ty, false, revealed.offset).filter(|_| fits)?;
-        let type_name = Arc::clone(&self.types.get(ty)?.name);
-        let objects = &mut self.objects;
-        let object = self.revealed.entry((ty, block, named.object.id)).or_insert_with(|| {
-            let line = revealed.line;
-            let name = match block {
-                0 => format!("{type_name} in {} ({line})", named.object.name),
-                bytes => format!("{type_name} in {bytes}-byte blocks ({line})"),
-            };
+        if !revealed.agrees(&field) {
+            return None;
+        }
+        let (type_name, line) = (Arc::clone(&self.types.get(ty)?.name), revealed.line);
+        let why = |unknown: &mut Object| {
             let why = format!(
                 "no record and no pointer leads to it; its type is inferred from the access at {line}"
             );
-            let object = Object {
-                name: name.into(),
-                type_name: Some(type_name),
-                ty: Some(ty),
-                bytes: block,
-                inferred: true,
-                unknown: Some(why.into()),
-                ..blank(named.object.kind)
+            unknown.unknown = Some(why.into());
+        };
+        let within = match block {
+            0 => format!("{type_name} in {} ({line})", named.object.name),
+            bytes => format!("{type_name} in {bytes}-byte blocks ({line})"),
+        };
+        let blank = Object {
+            name: within.into(),
+            type_name: Some(Arc::clone(&type_name)),
+            ty: Some(ty),
+            bytes: block,
+            inferred: true,
+            ..blank(named.object.kind)
+        };
+        let objects = &mut self.objects;
+        let is_structure = matches!(self.types.get(self.types.strip(ty))?.shape, Shape::Record { .. });
+        if is_structure {
+            // Units and blocks apart, a structure is one object.
+            let new = || {
+                let mut object = blank;
+                why(&mut object);
+                add(objects, object)
             };
-            add(objects, object)
+            let object = self.revealed.structures.entry((type_name, own)).or_insert_with(new);
+            return Some(Named { object: Arc::clone(object), offset: named.offset, field: Some(field) });
+        }
+        // A block of its own is called as the variable by which it is accessed most.
+        let name = match revealed.through {
+            Some(variable) if block >= LARGE && !variable.starts_with('.') => variable.into(),
+            _ => Arc::clone(&blank.name),
+        };
+        let said = Said { ty, name: Arc::clone(&name) };
+        let new = || {
+            let mut object = Object { name: Arc::clone(&name), ..blank.clone() };
+            why(&mut object);
+            Votes { object: add(objects, object), said: HashMap::new(), most: 0 }
+        };
+        let votes = self.revealed.votes.entry(named.object.id).or_insert_with(new);
+        let count = votes.said.entry(said).or_insert(0);
+        *count = count.saturating_add(1);
+        if *count > votes.most {
+            votes.most = *count;
+            if votes.object.ty != Some(ty) || votes.object.name != name {
+                let mut object = Object { id: votes.object.id, name, ..blank };
+                why(&mut object);
+                votes.object = replace(&mut self.objects, object);
+            }
+        }
+        let object = Arc::clone(&votes.object);
+        // Another type's field is none of the object's.
+        let field = Some(field).filter(|_| object.ty == Some(ty));
+        Some(Named { object, offset: named.offset, field })
+    }
+}
+
+impl Revealed<'_> {
+    /// Whether the value that the instruction takes can be this field.
+    fn agrees(&self, field: &Field) -> bool {
+        let Some((bytes, is_float)) = self.element else { return true };
+        let name = field.type_name.as_deref().unwrap_or_default();
+        let known = matches!(field.bytes, 1 | 2 | 4 | 8);
+        let integer = ["int", "long", "short", "char", "size_t"].iter().any(|word| {
+            name.split_whitespace().any(|part| {
+                part == *word
+                    || part
+                        .strip_suffix("_t")
+                        .is_some_and(|part| part.trim_start_matches('u').starts_with("int"))
+            })
         });
-        Some(Named { object: Arc::clone(object), offset: named.offset, field: Some(field) })
+        let integer = integer && !name.contains("double") && !name.contains("float");
+        !known || field.bytes == bytes && !(is_float && integer)
     }
 }

@@ -26,12 +26,25 @@ use crate::module::Context;
 use crate::named::{Kind, Object};
 use crate::session::{Session, at};
 use crate::type_reader::TypeReader;
+use crate::types::Shape;
 use crate::variable::Described;
 
 /// Nested blocks and inlined calls that are followed.
 const MAX_DEPTH: u16 = 64;
 /// Steps of an expression: tables may hold endless loops.
 const MAX_STEPS: u32 = 1000;
+
+/// Variables in registers, and parameters of a call, that are taken; bytes of an expression.
+const MAX_HELD: usize = 256;
+const MAX_EXPRESSION: usize = 256;
+
+/// The register that an expression names, if that is all.
+pub(crate) fn register_of(bytes: &[u8], encoding: gimli::Encoding) -> Option<u16> {
+    let expression = Expression(gimli::EndianSlice::new(bytes, gimli::LittleEndian));
+    let mut operations = expression.operations(encoding);
+    let Ok(Some(gimli::Operation::Register { register })) = operations.next() else { return None };
+    matches!(operations.next(), Ok(None)).then_some(register.0)
+}
 
 /// What a variable's place is counted from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +71,22 @@ pub(crate) struct Local {
     pub(crate) object: Arc<Object>,
 }
 
+/// A variable that lies in a register, or that only the registers lead to: its place is evaluated
+/// for each frame.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) expression: Code,
+    pub(crate) object: Arc<Object>,
+}
+
+/// A DWARF expression for itself, with what its evaluation asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Code {
+    pub(crate) bytes: Box<[u8]>,
+    pub(crate) encoding: gimli::Encoding,
+    pub(crate) frame_base: Option<(Anchor, i64)>,
+}
+
 /// A frame at one instruction.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
@@ -65,6 +94,10 @@ pub(crate) struct Scope {
     pub(crate) frame: Arc<Object>,
     /// The innermost first.
     pub(crate) locals: Vec<Local>,
+    /// As the entries come: parameters of the function before all.
+    pub(crate) held: Vec<Held>,
+    /// What the call at the instruction passes in registers, by their numbers.
+    pub(crate) passed: Vec<(u16, Code)>,
 }
 
 /// Objects that scopes share.
@@ -85,10 +118,21 @@ impl Scope {
         let function = debug.and_then(|debug| debug.function(pc));
         let session = debug.map(|debug| debug.session(context.file));
         let mut name = None;
-        let mut locals = Vec::new();
+        let (mut locals, mut held, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         if let (Some(function), Some(session)) = (function, &session) {
-            name = Described::read(session, function.die).full_name();
-            let mut walk = Walk { session, pc, context, shared, frame_base: None, locals: &mut locals };
+            let described = Described::read(session, function.die);
+            let region = described.region(session, context.file, function);
+            name = region.or_else(|| described.full_name());
+            let mut walk = Walk {
+                session,
+                pc,
+                context,
+                shared,
+                frame_base: None,
+                locals: &mut locals,
+                held: &mut held,
+                passed: &mut passed,
+            };
             walk.function(function.die, name.as_deref());
         }
         locals.sort_by_key(|local: &Local| std::cmp::Reverse(local.depth));
@@ -114,7 +158,7 @@ impl Scope {
                 frame
             }
         };
-        Self { frame, locals }
+        Self { frame, locals, held, passed }
     }
 }
 
@@ -126,6 +170,8 @@ struct Walk<'w, 'c, 'a> {
     /// As a marked address.
     frame_base: Option<u64>,
     locals: &'w mut Vec<Local>,
+    held: &'w mut Vec<Held>,
+    passed: &'w mut Vec<(u16, Code)>,
 }
 
 type Units<'a> = Unit<Slice<'a>>;
@@ -160,8 +206,16 @@ impl<'a> Walk<'_, '_, 'a> {
                         let Some(place) = entry.attr_value(dw::DW_AT_location) else { continue };
                         if let Some(expression) = self.expression(unit, place) {
                             let pieces = self.evaluate(unit, expression).unwrap_or_default();
-                            inside.push((child, Inside::Variable(pieces)));
+                            // A reference in the frame may lead out of it.
+                            let elsewhere =
+                                |piece: &Piece| piece.place().is_none_or(|(_, slot, _)| slot.is_some());
+                            let held = pieces.iter().all(elsewhere);
+                            let code = held.then(|| self.code(unit, expression)).flatten();
+                            inside.push((child, Inside::Variable(pieces, code)));
                         }
+                    }
+                    dw::DW_TAG_call_site | dw::DW_TAG_GNU_call_site if self.is_this_call(unit, entry) => {
+                        inside.push((child, Inside::Call));
                     }
                     dw::DW_TAG_lexical_block
                     | dw::DW_TAG_inlined_subroutine
@@ -179,10 +233,21 @@ impl<'a> Walk<'_, '_, 'a> {
         }
         for (child, what) in inside {
             match what {
-                Inside::Variable(pieces) => self.variable(child, &pieces, function, depth),
+                Inside::Variable(pieces, code) => {
+                    self.variable(child, &pieces, function, depth);
+                    if let Some(code) = code {
+                        self.held(child, code, function);
+                    }
+                }
+                Inside::Call => self.call(unit, child),
                 Inside::Block { inlined: false } => self.block(unit, child, function, depth + 1),
                 Inside::Block { inlined: true } => {
-                    let name = Described::read(self.session, child).full_name().map(Arc::from);
+                    let described = Described::read(self.session, child);
+                    // clang inlines a region into another function of the same region.
+                    let name = match function.filter(|_| described.is_region()) {
+                        Some(outer) => Some(Arc::clone(outer)),
+                        None => described.full_name().map(Arc::from),
+                    };
                     self.block(unit, child, name.as_ref(), depth + 1);
                 }
             }
@@ -211,9 +276,76 @@ impl<'a> Walk<'_, '_, 'a> {
         if placed.is_empty() {
             return;
         }
+        let object = self.object(die, function);
+        for ((anchor, slot, start), bytes, skipped) in placed {
+            // A single piece has the size of its type.
+            let bytes = if bytes > 0 { bytes } else { object.bytes };
+            let object = Arc::clone(&object);
+            self.locals.push(Local { anchor, slot, start, bytes, skipped, depth, object });
+        }
+    }
+
+    /// Takes a variable whose place only the registers of a frame tell, if it may lead to memory.
+    fn held(&mut self, die: Die, expression: Code, function: Option<&Arc<str>>) {
+        if self.held.len() >= MAX_HELD {
+            return;
+        }
+        let object = self.object(die, function);
+        // Compilers name what they made so.
+        let made = object.name.starts_with('.') || object.name.starts_with("__") || &*object.name == "?";
+        let ty = object.ty.and_then(|ty| self.context.types.get(self.context.types.strip(ty)));
+        let leads = ty.is_some_and(|ty| !matches!(ty.shape, Shape::Scalar));
+        if leads && !made {
+            self.held.push(Held { expression, object });
+        }
+    }
+
+    /// Whether the instruction is this call.
+    fn is_this_call(&self, unit: &Units<'a>, entry: &gimli::DebuggingInformationEntry<Slice<'a>>) -> bool {
+        let after = [dw::DW_AT_call_return_pc, dw::DW_AT_low_pc]
+            .into_iter()
+            .find_map(|name| self.session.dwarf.attr_address(unit, entry.attr_value(name)?).ok()?);
+        after.is_some_and(|after| after == self.pc.wrapping_add(1))
+    }
+
+    /// Takes what a call passes in registers.
+    fn call(&mut self, unit: &Units<'a>, die: Die) {
+        let Ok(mut tree) = unit.entries_tree(Some(at(die))) else { return };
+        let Ok(root) = tree.root() else { return };
+        let mut children = root.children();
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            let value = match entry.tag() {
+                dw::DW_TAG_call_site_parameter => dw::DW_AT_call_value,
+                dw::DW_TAG_GNU_call_site_parameter => dw::DW_AT_GNU_call_site_value,
+                _ => continue,
+            };
+            let expression = |name| match entry.attr_value(name) {
+                Some(AttributeValue::Exprloc(expression)) => Some(expression),
+                _ => None,
+            };
+            let register = expression(dw::DW_AT_location)
+                .and_then(|place| register_of(place.0.slice(), unit.encoding()));
+            let value = expression(value).and_then(|value| self.code(unit, value));
+            if let (Some(register), Some(value)) = (register, value)
+                && self.passed.len() < MAX_HELD
+            {
+                self.passed.push((register, value));
+            }
+        }
+    }
+
+    fn code(&self, unit: &Units<'a>, expression: Expression<Slice<'a>>) -> Option<Code> {
+        let bytes = expression.0.slice();
+        let frame_base = self.frame_base.and_then(unmark);
+        let short = !bytes.is_empty() && bytes.len() <= MAX_EXPRESSION;
+        short.then(|| Code { bytes: bytes.into(), encoding: unit.encoding(), frame_base })
+    }
+
+    fn object(&mut self, die: Die, function: Option<&Arc<str>>) -> Arc<Object> {
         let described = Described::read(self.session, die);
         let key = (self.context.module, described.origin.unwrap_or(die));
-        let object = match self.shared.variables.get(&key) {
+        match self.shared.variables.get(&key) {
             Some(object) => Arc::clone(object),
             None => {
                 let mut object = self.context.blank(Kind::Stack);
@@ -234,12 +366,6 @@ impl<'a> Walk<'_, '_, 'a> {
                 self.shared.variables.insert(key, Arc::clone(&object));
                 object
             }
-        };
-        for ((anchor, slot, start), bytes, skipped) in placed {
-            // A single piece has the size of its type.
-            let bytes = if bytes > 0 { bytes } else { object.bytes };
-            let object = Arc::clone(&object);
-            self.locals.push(Local { anchor, slot, start, bytes, skipped, depth, object });
         }
     }
 
@@ -307,7 +433,8 @@ impl<'a> Walk<'_, '_, 'a> {
 }
 
 enum Inside {
-    Variable(Vec<Piece>),
+    Variable(Vec<Piece>, Option<Code>),
+    Call,
     Block { inlined: bool },
 }
 

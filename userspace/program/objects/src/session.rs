@@ -13,13 +13,16 @@ use gimli::{
     constants as dw,
 };
 
-use crate::debug::{Debug, Die, UnitPlace};
+use crate::debug::{Debug, Die, Function, UnitPlace};
 use crate::definitions::Definitions;
 use crate::elf::Slice;
 use crate::named::Declared;
 
 /// Abbreviation tables that are kept parsed.
 const MAX_ABBREVIATIONS: usize = 64;
+
+/// Rows of a unit's line table that are looked through for one line.
+const MAX_ROWS: usize = 1 << 22;
 
 /// One reading of entries: units stay parsed for as long as it lives.
 pub(crate) struct Session<'a> {
@@ -112,6 +115,21 @@ impl<'a> Session<'a> {
             path = format!("{}/{path}", directory.to_string_lossy());
         }
         Some(Declared { file: path.into(), line: u32::try_from(line).ok()? })
+    }
+
+    /// The line that a function's code begins with.
+    pub(crate) fn line_at(&self, function: Function) -> Option<Declared> {
+        let unit = self.unit(function.die.unit)?;
+        let mut rows = unit.line_program.clone()?.rows();
+        for _ in 0..MAX_ROWS {
+            let (header, row) = rows.next_row().ok()??;
+            if row.address() == function.start && !row.end_sequence() {
+                let line = row.line()?.get();
+                let path = self.text(&unit, row.file(header)?.path_name())?;
+                return Some(Declared { file: path.into(), line: u32::try_from(line).ok()? });
+            }
+        }
+        None
     }
 
     /// The definition of a struct that is only declared where it is needed.

@@ -195,14 +195,6 @@ fn describe(
         (_, Some(_)) => object.unknown = Some(context.undescribed("the debug info does not describe it")),
         (_, None) => object.unknown = Some(context.undescribed("name from the symbol table, type unknown")),
     }
-    object.name = name.or(symbol_name).map(thread_local_name).unwrap_or_else(|| "?".to_owned()).into();
+    object.name = name.or(symbol_name).unwrap_or_else(|| "?".to_owned()).into();
     context.add(object)
-}
-
-/// `thread_local!` puts the variable into a closure of a constant of the name that the source has.
-fn thread_local_name(name: String) -> String {
-    match name.split_once("::{{constant}}") {
-        Some((name, rest)) if rest.contains("__RUST_STD_INTERNAL") => name.to_owned(),
-        _ => name,
-    }
 }

@@ -5,9 +5,9 @@
 //! (`DW_AT_abstract_origin`); DWARF 5, §2.13.2, §3.3.8.
 
 use gimli::constants as dw;
-use locality_symbols::demangle;
+use locality_symbols::{ModuleFile, demangle, parallel_region, region_name};
 
-use crate::debug::Die;
+use crate::debug::{Die, Function};
 use crate::named::{Declared, TypeId};
 use crate::session::{Session, at};
 use crate::type_reader::{TypeReader, udata};
@@ -53,14 +53,37 @@ impl Described {
         this
     }
 
+    /// Whether the compiler made the function out of a parallel region.
+    pub(crate) fn is_region(&self) -> bool {
+        self.name.as_deref().is_some_and(|name| parallel_region(name).is_some())
+    }
+
+    /// The name of a parallel region of a module, which the compiler made one: by its function and
+    /// first line. `None` for every other function.
+    pub(crate) fn region(&self, session: &Session<'_>, file: &ModuleFile, at: Function) -> Option<String> {
+        let function = self.name.as_deref().and_then(parallel_region)?;
+        let place = self.declared.clone().or_else(|| session.line_at(at));
+        let place = place.as_ref().map(|place| (&*place.file, place.line)).filter(|(_, line)| *line > 0);
+        let around = match place {
+            Some((path, line)) if function.is_empty() => file.function_around(at.start, path, line),
+            _ => None,
+        };
+        Some(region_name(around.as_deref().unwrap_or(function), place))
+    }
+
     /// The name for people: the demangled linkage name where there is one, because it is qualified.
     pub(crate) fn full_name(&self) -> Option<String> {
+        if let Some(function) = self.name.as_deref().and_then(parallel_region) {
+            let place = self.declared.as_ref().map(|at| (&*at.file, at.line)).filter(|(_, line)| *line > 0);
+            return Some(region_name(function, place));
+        }
         let linkage = self.linkage.as_deref().map(demangle).filter(|name| !name.starts_with("_Z"));
         // gfortran's mark of a module's variable or procedure.
         let fortran = linkage.as_deref().and_then(|name| name.strip_prefix("__")?.split_once("_MOD_"));
         match (fortran, &self.name) {
             (Some((module, _)), Some(name)) => Some(format!("{module}::{name}")),
-            _ => linkage.or_else(|| self.name.clone()),
+            // Of functions that the compiler made, the mangled name is the only one.
+            _ => linkage.or_else(|| self.name.as_deref().map(demangle)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use locality_objects::{HeapBlock, HeapBlocks, Place};
-use support::{Target, Workshop, check, line_of};
+use support::{Target, Workshop, check, is_installed, line_of};
 
 #[test]
 fn static_variables() {
@@ -210,4 +210,46 @@ fn a_second_thread() {
     let named = look.resolve(of_main.address);
     assert_eq!((named.object.kind.as_str(), &*named.object.name), ("stack", "[stack]"));
     assert_eq!(named.object.unknown.as_deref(), Some("on another thread's stack"));
+}
+
+/// The compiler makes a function of a parallel region; its frame is told by the function of the source.
+#[test]
+fn frames_of_parallel_regions() {
+    let workshop = Workshop::new();
+    for (compiler, flags) in [("gcc", "-g -O1 -fopenmp"), ("clang", "-g -O1 -fopenmp")] {
+        if !is_installed(compiler) {
+            continue;
+        }
+        let program = workshop.compile("regions", compiler, &["regions.c"], flags);
+        let target = Target::start(&program);
+        let mut look = target.look();
+        let first = line_of("regions.c", "region");
+        let names = [first, first + 1].map(|line| format!("relax (parallel loop, regions.c:{line})"));
+        assert_eq!(check(&target, &mut look, |_| true), 1);
+        let own = look.resolve(target.truths[0].address).object;
+        assert!(names.iter().any(|name| own.function.as_deref() == Some(name)), "{own:?}");
+        let frame = look.resolve(look.frames[0].cfa.unwrap() - 8).object;
+        assert!(names.iter().any(|name| *frame.name == format!("{name} [stack]")), "{frame:?}");
+    }
+}
+
+/// Arrays that no variable but an argument of the hot function names, at the levels of optimisation
+/// at which arguments live in registers, in blocks and mappings of every kind.
+#[test]
+fn arrays_that_only_arguments_name() {
+    let workshop = Workshop::new();
+    for (compiler, flags) in [("gcc", "-g -O0"), ("gcc", "-g -O1"), ("gcc", "-g -O2"), ("clang", "-g -O2")] {
+        if !is_installed(compiler) {
+            continue;
+        }
+        let program = workshop.compile("arguments", compiler, &["arguments.c"], flags);
+        // How memory is made, and how much: blocks in the break, aligned ones, blocks with mappings of
+        // their own as neighbours, mappings as neighbours.
+        for arguments in [["0", "300"], ["1", "300"], ["0", "100000"], ["1", "100000"], ["2", "200"]] {
+            let target = Target::start_with(&program, &arguments);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let mut look = target.look();
+            assert_eq!(check(&target, &mut look, |_| true), 4, "{compiler} {flags} {arguments:?}");
+        }
+    }
 }

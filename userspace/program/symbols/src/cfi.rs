@@ -10,7 +10,7 @@
 //! and it overflows on hostile offsets. What would be left for it to do is [`Rule::Offsets`]. It is
 //! the oracle of the tests instead.
 //!
-//! Limits: registers other than rip, rsp and rbp are not known, so the few rows that need one are refused;
+//! Limits: a walk knows no registers but rip, rsp and rbp, so the few rows that need another one are refused;
 //! `.debug_frame` is not read.
 
 use gimli::{
@@ -68,6 +68,35 @@ fn simple(cfa: &CfaRule<usize>, rbp: Option<RegisterRule<usize>>) -> Option<Rule
         _ => return None,
     };
     Some(Rule::Offsets { from_rbp, cfa: i32::try_from(offset).ok()?, rbp })
+}
+
+/// Registers that a function keeps for its caller, rbp and rsp aside: rbx, r12 to r15 (AMD64
+/// supplement, §3.2.1), by their numbers in DWARF.
+pub(crate) const KEPT: [u16; 5] = [3, 12, 13, 14, 15];
+
+/// Where a frame has its caller's register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Still in the register.
+    Unchanged,
+    /// At this offset from the canonical frame address.
+    Stored(i64),
+    /// Somewhere else, or nowhere.
+    Unknown,
+}
+
+/// Where the frame at an address has its caller's registers, in the order of [`KEPT`].
+pub(crate) fn kept(elf: &Elf, address: u64, context: &mut Context) -> Option<[Kept; 5]> {
+    let tables = elf.unwind_tables.as_ref()?;
+    let (frames, entry) = entry(elf, tables, address).ok()?;
+    let row = entry.unwind_info_for_address(&frames, &tables.bases, context, address).ok()?;
+    let of = |register| match row.register(Register(register)) {
+        None | Some(RegisterRule::SameValue) => Kept::Unchanged,
+        Some(RegisterRule::Offset(offset)) => Kept::Stored(offset),
+        Some(_) => Kept::Unknown,
+    };
+    // The code that ends a signal handler keeps what the kernel stored, not what is in registers.
+    if entry.is_signal_trampoline() { None } else { Some(KEPT.map(of)) }
 }
 
 /// Start of the table entry (in practice the function) around an address.

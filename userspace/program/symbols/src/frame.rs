@@ -64,6 +64,8 @@ pub enum Unknown {
     NoSymbols,
     /// No table has a name for the address, but the unwind table has the function's start.
     OnlyStart,
+    /// A stub that the linker made: no source has it.
+    LinkersStub,
     /// The debug information is there but cannot be read.
     BadDebugInfo,
     /// The debug information claims to be larger than it can be, or leads to a file that is no regular one.
@@ -104,6 +106,7 @@ impl Unknown {
             Self::Stripped => "stripped: name from dynamic symbols",
             Self::NoSymbols => "no symbols",
             Self::OnlyStart => "no symbols: named by where the function starts",
+            Self::LinkersStub => "the linker's stub that jumps to the function: no source has it",
             Self::BadDebugInfo => "debug info unreadable",
             Self::DebugInfoRefused => {
                 "debug info refused: it claims more than it can hold, or leads to no regular file"

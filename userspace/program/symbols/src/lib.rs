@@ -23,6 +23,8 @@ mod maps;
 mod module;
 mod opening;
 mod process;
+mod regions;
+mod stubs;
 mod symbolize;
 mod truncated;
 mod unnamed;
@@ -30,7 +32,7 @@ mod unsplit;
 mod unwind;
 
 pub use compressed::{claims_are_bounded, unpacked};
-pub use demangle::demangle;
+pub use demangle::{demangle, parallel_region, region_name};
 pub use frame::{ModuleInfo, SourceFrame, Unknown};
 pub use isolated::{Isolation, Unnamed, become_symboliser_if_asked, symbolisers_cpu_ns, unnamed};
 pub use maps::{Mapping, Mappings};
@@ -40,4 +42,6 @@ pub use symbolize::Symbolizer;
 pub use truncated::{survive_truncation, truncated_pages};
 pub use unnamed::missing_names;
 pub use unsplit::unsplit;
-pub use unwind::{CodeAddress, CutReason, MAX_FRAMES, Registers, StackFrame, StackSlice, Unwinder};
+pub use unwind::{
+    CodeAddress, CutReason, MAX_FRAMES, RegisterFile, Registers, StackFrame, StackSlice, Unwinder,
+};

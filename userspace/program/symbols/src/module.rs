@@ -9,16 +9,19 @@
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::debug_file::{self, links_are_harmless};
+use crate::demangle::demangle;
 use crate::elf::{Bytes, Elf, Symbols};
 use crate::frame::{ModuleInfo, Unknown};
 use crate::isolated::Client;
 use crate::maps::Mapping;
 use crate::opening::{Links, open_below, open_regular};
+use crate::regions::enclosing_function;
+use crate::stubs::Stubs;
 use crate::unsplit::unsplit;
 
 /// What makes a file on this machine the same file with the same contents.
@@ -64,6 +67,7 @@ pub(crate) struct Debug {
     /// There is debug information that is not read, because it could harm the reader.
     pub(crate) is_refused: bool,
     symbols: OnceLock<(Symbols, Symbols)>,
+    stubs: OnceLock<Stubs>,
 }
 
 impl Module {
@@ -84,6 +88,13 @@ impl Module {
         debug.dwarf_file.as_ref().or_else(|| self.file.as_ref().filter(|_| debug.dwarf_is_own))
     }
 
+    /// The bytes of the file that has the DWARF.
+    pub(crate) fn dwarf_bytes(&self) -> &[u8] {
+        let debug = self.debug();
+        let own = debug.dwarf_is_own || debug.elf.is_none();
+        if own { &self.elf.bytes } else { debug.elf.as_ref().map_or(&[], |elf| &elf.bytes) }
+    }
+
     /// Opens the debug information, and keeps no descriptor that only another process would need.
     fn read_here(&mut self) {
         if !self.debug().dwarf_is_own {
@@ -94,6 +105,19 @@ impl Module {
     /// Start and mangled name of the function around an address of the module, and whether the name
     /// comes from a full symbol table.
     pub(crate) fn function(&self, address: u64) -> Option<(u64, &str, bool)> {
+        if let Some((start, name)) = self.stub(address) {
+            return Some((start, name, false));
+        }
+        self.symbol(address)
+    }
+
+    /// Start and name of the linkage table's stub around an address.
+    pub(crate) fn stub(&self, address: u64) -> Option<(u64, &str)> {
+        let name = |address| self.symbol(address).map(|(_, name, _)| demangle(name));
+        self.debug().stubs.get_or_init(|| Stubs::read(&self.elf.bytes, &name)).find(address)
+    }
+
+    fn symbol(&self, address: u64) -> Option<(u64, &str, bool)> {
         let debug = self.debug();
         let (own, separate) = debug.symbols.get_or_init(|| {
             let separate = debug.elf.as_ref().map(Elf::symbols).unwrap_or_default();
@@ -129,7 +153,14 @@ impl Debug {
         {
             (dwarf_file, dwarf_is_own, is_refused) = (None, false, true);
         }
-        Self { elf: debug_elf, dwarf_file, dwarf_is_own, is_refused, symbols: OnceLock::new() }
+        Self {
+            elf: debug_elf,
+            dwarf_file,
+            dwarf_is_own,
+            is_refused,
+            symbols: OnceLock::new(),
+            stubs: OnceLock::new(),
+        }
     }
 }
 
@@ -153,6 +184,12 @@ impl ModuleFile {
         self.0.function(address).map(|(_, name, _)| name)
     }
 
+    /// Mangled name of the function that the source declares around a line, of the unit whose code
+    /// has the address: for code that the compiler took out of the function.
+    pub fn function_around(&self, address: u64, path: &str, line: u32) -> Option<String> {
+        enclosing_function(self.0.dwarf_bytes(), address, path, line)
+    }
+
     /// The separate debug file, where one was found by build id or debug link, or what split debug
     /// information was put together to; `None` as well when the file has its own debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {
@@ -163,7 +200,8 @@ impl ModuleFile {
 /// All opened modules, shared among processes.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    open: Mutex<HashMap<FileKey, Arc<Module>>>,
+    /// By file, and the path by which the process knows it.
+    open: Mutex<HashMap<(FileKey, String), Arc<Module>>>,
     /// Who reads names and debug information, where this process does not.
     pub(crate) reader: Option<Mutex<Client>>,
 }
@@ -175,19 +213,21 @@ impl Modules {
         if &*mapping.path == "[vdso]" {
             let bytes = vdso(pid, mapping).map_err(|error| unknown(&error))?;
             let key = FileKey::Vdso { bytes: bytes.clone() };
+            let key = (key, "[vdso]".to_owned());
             return self.get_or_open(key, || Module::new("[vdso]", Bytes::Copied(bytes), None, &root));
         }
         let (file, path) = open_mapped(pid, mapping)?;
         let metadata = file.metadata().map_err(|error| unknown(&error))?;
-        self.get_or_open(FileKey::of(&metadata), || {
+        let path = started_as(pid, path, &metadata).unwrap_or_else(|| path.to_owned());
+        self.get_or_open((FileKey::of(&metadata), path.clone()), || {
             let bytes = Bytes::map(&file).ok()?;
-            Module::new(path, bytes, Some(file), &root)
+            Module::new(&path, bytes, Some(file), &root)
         })
     }
 
     fn get_or_open(
         &self,
-        key: FileKey,
+        key: (FileKey, String),
         open: impl FnOnce() -> Option<Module>,
     ) -> Result<Arc<Module>, Unknown> {
         let mut modules = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -243,6 +283,55 @@ fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
         return Err(Unknown::FileReplaced);
     }
     Ok((file, path))
+}
+
+/// The path by which the process's own program was started, where that is a link to the mapped
+/// file: Debian's `redis-server` is one to `redis-check-rdb`, and does what the first name says.
+/// `None` for libraries, and where the mapped path is the one.
+fn started_as(pid: u32, mapped: &str, file: &Metadata) -> Option<String> {
+    let same = |metadata: &Metadata| (metadata.dev(), metadata.ino()) == (file.dev(), file.ino());
+    if !std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|program| same(&program)) {
+        return None;
+    }
+    let root = format!("/proc/{pid}/root");
+    let (directory, name) = mapped.rsplit_once('/')?;
+    let beside = |name: &str| format!("{directory}/{name}");
+    let told = executed_path(pid);
+    let last = told.as_deref().and_then(|told| told.rsplit('/').next()).map(beside);
+    // The kernel's name of the thread is that of the file until the program changes it.
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    let comm = comm.map(|comm| beside(comm.trim_end_matches('\n')));
+    let absolute = told.filter(|told| told.starts_with('/'));
+    let mut candidates = [last, absolute, comm].into_iter().flatten();
+    candidates.find(|candidate| {
+        // Another root directory shows the same file by another path, which is no other name.
+        let renamed = candidate.rsplit('/').next().is_some_and(|last| !last.is_empty() && last != name);
+        let leads_there = |root: &str| {
+            let opened = open_below(Path::new(root), Path::new(candidate), Links::All);
+            opened.and_then(|opened| opened.metadata()).is_ok_and(|metadata| same(&metadata))
+        };
+        renamed && (leads_there(&root) || leads_there("/"))
+    })
+}
+
+/// The path that the program was executed by, as the kernel left it on the program's stack
+/// (`AT_EXECFN`); the program may have overwritten the text since.
+fn executed_path(pid: u32) -> Option<String> {
+    const AT_EXECFN: u64 = 31;
+    const PATH_BYTES: usize = 4096;
+    let vector = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let word = |bytes: &[u8]| bytes.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
+    let mut entries = vector.chunks_exact(16).take(256);
+    let address = entries.find_map(|entry| {
+        let (kind, value) = entry.split_at(8);
+        (word(kind)? == AT_EXECFN).then(|| word(value)).flatten()
+    })?;
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut text = vec![0; PATH_BYTES];
+    // The text stands near the stack's end: fewer bytes are no error.
+    let got = memory.read_at(&mut text, address).ok()?;
+    let end = text.get(..got)?.iter().position(|byte| *byte == 0)?;
+    String::from_utf8(text.get(..end)?.to_vec()).ok().filter(|path| !path.is_empty())
 }
 
 pub(crate) fn unknown(error: &io::Error) -> Unknown {

@@ -18,13 +18,14 @@ use blazesym::helper::ElfResolver;
 use blazesym::symbolize::{CodeInfo, FindSymOpts, SrcLang, Symbolize};
 
 use crate::cfi;
-use crate::demangle::{demangle, is_mangled};
+use crate::demangle::{demangle, is_mangled, parallel_region, region_name};
 use crate::elf::Bytes;
 use crate::frame::{ModuleInfo, SourceFrame, Unknown};
 use crate::isolated::Question;
 use crate::module::{Module, unknown};
 use crate::opening::open_regular;
 use crate::process::{Code, Processes, lock};
+use crate::regions::enclosing_function;
 use crate::unwind::CodeAddress;
 
 /// Resolves addresses of all processes. Cannot be sent to another thread (blazesym shares its state
@@ -228,6 +229,13 @@ impl Resolved {
             module_address: Some(inside),
             ..Default::default()
         };
+        if let Some((_, name)) = self.module.stub(inside) {
+            return vec![SourceFrame {
+                function: Some(demangle(name)),
+                unknown: Some(Unknown::LinkersStub),
+                ..blank
+            }];
+        }
         let mut broken = self.module.dwarf_file().is_some() && self.dwarf.is_none();
         if let Some(dwarf) = &self.dwarf {
             match guarded(|| self.resolve_by_dwarf(dwarf, &blank, inside)) {
@@ -243,7 +251,11 @@ impl Resolved {
             let path = &self.module.info.path;
             Some(format!("{}+{start:#x}", path.rsplit('/').next().unwrap_or(path)))
         };
-        let function = symbol.map(|(_, name, _)| demangle(name)).or_else(by_start);
+        let plain = |name| match parallel_region(name) {
+            Some(function) => region_name(function, None),
+            None => demangle(name),
+        };
+        let function = symbol.map(|(_, name, _)| plain(name)).or_else(by_start);
         let unknown = match symbol {
             None if function.is_some() => Unknown::OnlyStart,
             _ if self.module.debug().is_refused => Unknown::DebugInfoRefused,
@@ -267,6 +279,7 @@ impl Resolved {
             .inlined
             .iter()
             .rev()
+            .filter(|call| parallel_region(&call.name).is_none() || parallel_region(found.name).is_none())
             .map(|call| with_line(blank, Some(demangle(&call.name)), call.code_info.as_ref(), true))
             .collect();
         // gcc gives templates over local types and closures only a short name; the symbol has the whole one.
@@ -274,8 +287,31 @@ impl Resolved {
         let symbol = (found.name.is_empty() || is_short).then(|| self.module.function(inside)).flatten();
         let name = symbol.map_or(found.name, |(_, name, _)| name);
         let name = Some(name).filter(|name| !name.is_empty());
-        frames.push(with_line(blank, name.map(demangle), found.code_info.as_deref(), false));
+        let named = |name| self.region(dwarf, name, found.addr).unwrap_or_else(|| demangle(name));
+        let inner = found.inlined.iter().find(|call| parallel_region(&call.name).is_some());
+        // clang's region with debug information is inlined into one without: one place, by the inner's line.
+        let line = match name.and_then(parallel_region).and(inner) {
+            Some(inner) => inner.code_info.as_ref(),
+            None => found.code_info.as_deref(),
+        };
+        frames.push(with_line(blank, name.map(named), line, false));
         Ok(Some(frames))
+    }
+
+    /// The name of a region that threads run, by its function and first line.
+    fn region(&self, dwarf: &ElfResolver, name: &str, start: u64) -> Option<String> {
+        let function = parallel_region(name)?;
+        let first = dwarf.find_sym(start, &FindSymOpts::CodeInfo).ok().and_then(Result::ok);
+        let first = first.and_then(|first| first.code_info);
+        let file = first.as_ref().map(|first| first.to_path().to_string_lossy().into_owned());
+        let place = file.as_deref().zip(first.as_ref().and_then(|first| first.line));
+        let around = match place {
+            Some((file, line)) if function.is_empty() => {
+                enclosing_function(self.module.dwarf_bytes(), start, file, line)
+            }
+            _ => None,
+        };
+        Some(region_name(around.as_deref().unwrap_or(function), place))
     }
 }
 

@@ -391,7 +391,7 @@ fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
 
 /// All sections of a name, unpacked where they are compressed; empty where there is none, or one
 /// that claims to be too large.
-fn section<'a>(elf: &'a [u8], name: &str) -> Result<Cow<'a, [u8]>, gimli::Error> {
+pub(crate) fn section<'a>(elf: &'a [u8], name: &str) -> Result<Cow<'a, [u8]>, gimli::Error> {
     let find = || {
         let file = ElfFile64::<Endianness>::parse(elf).ok()?;
         let mut found: Cow<'_, [u8]> = Cow::default();

@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use crate::cfi::{self, Context, Rule};
+use crate::cfi::{self, Context, Kept, Rule};
 use crate::module::Module;
 use crate::process::{Code, Process, Processes, lock};
 
@@ -24,6 +24,8 @@ use crate::process::{Code, Process, Processes, lock};
 pub const MAX_FRAMES: usize = 512;
 /// Rules that an unwinder remembers before it starts afresh (about 3 MB).
 const MAX_RULES: usize = 1 << 16;
+/// Frames whose registers are told.
+const MAX_RESTORED: usize = 64;
 /// A frame pointer this far above rsp is taken to point into the same stack (the default limit of a
 /// main thread).
 const STACK_REACH: u64 = 8 << 20;
@@ -120,6 +122,34 @@ impl fmt::Display for CutReason {
     }
 }
 
+/// What general registers hold, by the numbers of DWARF (AMD64 supplement, table 3.36), as far as
+/// that is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RegisterFile {
+    values: [u64; 16],
+    known: u16,
+}
+
+impl RegisterFile {
+    /// All of them.
+    pub fn whole(values: [u64; 16]) -> Self {
+        Self { values, known: u16::MAX }
+    }
+
+    /// One register; `None` where it is not known or no general one.
+    pub fn get(&self, register: u16) -> Option<u64> {
+        let is_known = register < 16 && self.known >> register & 1 != 0;
+        self.values.get(usize::from(register)).copied().filter(|_| is_known)
+    }
+
+    fn set(&mut self, register: u16, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(register)) {
+            *slot = value;
+            self.known |= 1 << register;
+        }
+    }
+}
+
 /// A frame of a call stack with what its variables' places are told from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackFrame {
@@ -133,12 +163,17 @@ pub struct StackFrame {
     /// the frame where the walk ended, and for one that a signal interrupted it from (its end is
     /// not known).
     pub cfa: Option<u64>,
+    /// What else is known of its registers: all of the innermost frame's, of callers those that
+    /// the functions in between had to keep ([`Unwinder::restore`]).
+    pub registers: RegisterFile,
 }
 
 /// Unwinds the stacks of one process. Can be sent to another thread.
 pub struct Unwinder {
     process: Arc<Mutex<Process>>,
     rules: HashMap<CodeAddress, (Rule, Option<Place>)>,
+    /// Where callers' registers are.
+    kept: HashMap<CodeAddress, [Kept; 5]>,
     generation: u64,
     context: Context,
 }
@@ -153,7 +188,13 @@ impl Unwinder {
             processes.attach(pid)?;
         }
         let process = processes.process(pid)?;
-        Ok(Self { process, rules: HashMap::new(), generation: 0, context: Context::new() })
+        Ok(Self {
+            process,
+            rules: HashMap::new(),
+            kept: HashMap::new(),
+            generation: 0,
+            context: Context::new(),
+        })
     }
 
     /// Appends the call stack to `out`, innermost first, beginning with rip itself. `None` when it
@@ -184,8 +225,45 @@ impl Unwinder {
             {
                 inner.cfa = Some(registers.rsp);
             }
-            out.push(StackFrame { at, sp: registers.rsp, bp: registers.rbp, cfa: None });
+            let (sp, bp) = (registers.rsp, registers.rbp);
+            out.push(StackFrame { at, sp, bp, cfa: None, registers: RegisterFile::default() });
         })
+    }
+
+    /// Tells the registers of frames that were just unwound from those of the innermost one. What
+    /// a function did not keep for its caller stays unknown, as does all behind a signal.
+    pub fn restore(&mut self, innermost: RegisterFile, stack: &StackSlice<'_>, frames: &mut [StackFrame]) {
+        let process = Arc::clone(&self.process);
+        let mut process = lock(&process);
+        let mut registers = innermost;
+        for frame in frames.iter_mut().take(MAX_RESTORED) {
+            frame.registers = registers;
+            let Some(cfa) = frame.cfa else { return };
+            let kept = match self.kept.get(&frame.at) {
+                Some(kept) => *kept,
+                None => {
+                    let Some(Code::Module { module, bias }) = process.code_at(frame.at.lookup()) else {
+                        return;
+                    };
+                    let inside = frame.at.lookup().wrapping_sub(bias);
+                    let Some(kept) = cfi::kept(&module.elf, inside, &mut self.context) else { return };
+                    self.kept.insert(frame.at, kept);
+                    kept
+                }
+            };
+            let mut caller = RegisterFile::default();
+            for (register, kept) in cfi::KEPT.iter().zip(kept) {
+                let value = match kept {
+                    Kept::Unchanged => registers.get(*register),
+                    Kept::Stored(offset) => stack.read(cfa.wrapping_add_signed(offset)).ok(),
+                    Kept::Unknown => None,
+                };
+                if let Some(value) = value {
+                    caller.set(*register, value);
+                }
+            }
+            registers = caller;
+        }
     }
 
     fn walk(
@@ -199,6 +277,7 @@ impl Unwinder {
         if self.generation != process.generation || self.rules.len() > MAX_RULES {
             self.generation = process.generation;
             self.rules.clear();
+            self.kept.clear();
         }
         let mut registers = registers;
         let mut at = CodeAddress::Exact(registers.rip);

@@ -272,3 +272,28 @@ fn perf_map_in_a_pid_namespace() {
     let walk = walk(&target);
     assert_eq!(walk.names()[1], "generated::function");
 }
+
+/// A program that was started by a link is called by the link, which may change its name and
+/// arguments meanwhile; another process of the same file keeps its own name.
+#[test]
+fn a_program_that_was_started_by_a_link_is_called_by_it() {
+    let workshop = Workshop::new();
+    let file = workshop.compile("check-tool", "gcc", "chain.c", "-O1 -g");
+    let link = workshop.path("server");
+    std::os::unix::fs::symlink("check-tool", &link).unwrap();
+    let module = |target: &Target| {
+        let frames = walk(target).frames();
+        let own = frames.iter().find(|frame| frame.function.as_deref() == Some("main")).unwrap();
+        own.module.clone().unwrap().path.clone()
+    };
+    let server = Target::start(&link, &[]);
+    assert_eq!(module(&server), link.to_str().unwrap());
+    let mut other = std::process::Command::new(&link);
+    // What the program is told as its name is no matter.
+    let other = Target::spawn(std::os::unix::process::CommandExt::arg0(&mut other, "something-else"));
+    assert_eq!(module(&other), link.to_str().unwrap());
+    let mut relative = std::process::Command::new("./server");
+    let relative = Target::spawn(relative.current_dir(link.parent().unwrap()));
+    assert_eq!(module(&relative), link.to_str().unwrap());
+    assert_eq!(module(&Target::start(&file, &[])), file.to_str().unwrap());
+}

@@ -28,6 +28,8 @@ pub(super) struct Stop<'a> {
     pub record: &'a SampleRecord,
     pub walk: &'a Walk,
     pub fs_base: Option<u64>,
+    /// The walk's frames, for those who keep them.
+    pub frames: &'a Arc<[StackFrame]>,
 }
 
 /// What is kept of data objects.
@@ -210,7 +212,8 @@ impl Assembler {
         let (pid, sp, fs_base) = (header.tgid, stop.record.regs.rsp, stop.fs_base);
         let block = self.data.block(pid, address, header.time_ns);
         let heap = block.map(|block| block.of_objects());
-        let question = Question { of, pid, address, ip, frames, sp, fs_base, heap };
+        let stop = Arc::clone(stop.frames);
+        let question = Question { of, pid, address, ip, frames, stop, sp, fs_base, heap };
         self.tell_locator(Told::Asked(Box::new(question)));
     }
 
@@ -233,6 +236,7 @@ impl Assembler {
             address: end.address,
             ip: walk.addresses.first().map_or(0, |at| at.address()),
             frames: walk.frames.into(),
+            stop: Arc::default(),
             sp: trap.record.regs.rsp,
             fs_base: None,
             heap: Some(block.of_objects()),

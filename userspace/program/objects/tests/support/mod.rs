@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use locality_objects::{Named, Place, ProcessMemory, Resolver, StackFrame};
+use locality_objects::{Named, Place, ProcessMemory, RegisterFile, Resolver, StackFrame};
 use locality_symbols::{Mappings, Processes, Registers, StackSlice, Unwinder};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -87,7 +87,12 @@ pub struct Target {
 
 impl Target {
     pub fn start(program: &Path) -> Self {
-        let start = || Command::new(program).stdout(Stdio::piped()).spawn();
+        Self::start_with(program, &[])
+    }
+
+    /// The same with arguments.
+    pub fn start_with(program: &Path, arguments: &[&str]) -> Self {
+        let start = || Command::new(program).args(arguments).stdout(Stdio::piped()).spawn();
         let mut started = start();
         for _ in 0..1000 {
             // What this test has just written is open for writing in what another test forks, until
@@ -132,7 +137,7 @@ impl Target {
     }
 
     /// Stops the thread for a moment and copies registers, fs base and stack.
-    pub fn capture(&self) -> (Registers, u64, Vec<u8>) {
+    pub fn capture(&self) -> (Registers, RegisterFile, u64, Vec<u8>) {
         let pid = Pid::from_raw(self.thread as i32);
         ptrace::seize(pid, ptrace::Options::empty()).unwrap();
         ptrace::interrupt(pid).unwrap();
@@ -143,17 +148,22 @@ impl Target {
         let memory = std::fs::File::open(format!("/proc/{}/mem", self.pid)).unwrap();
         memory.read_exact_at(&mut bytes, user.rsp).unwrap();
         ptrace::detach(pid, None).unwrap();
-        (Registers { rip: user.rip, rsp: user.rsp, rbp: user.rbp }, user.fs_base, bytes)
+        let all = RegisterFile::whole([
+            user.rax, user.rdx, user.rcx, user.rbx, user.rsi, user.rdi, user.rbp, user.rsp, user.r8, user.r9,
+            user.r10, user.r11, user.r12, user.r13, user.r14, user.r15,
+        ]);
+        (Registers { rip: user.rip, rsp: user.rsp, rbp: user.rbp }, all, user.fs_base, bytes)
     }
 
     /// Everything the tracer would know at this moment.
     pub fn look(&self) -> Look {
-        let (registers, fs_base, stack) = self.capture();
+        let (registers, all, fs_base, stack) = self.capture();
         let processes = Processes::new();
         let mut unwinder = Unwinder::for_process(&processes, self.pid).unwrap();
         let mut frames = Vec::new();
         let slice = StackSlice { base: registers.rsp, bytes: &stack };
         unwinder.unwind_frames(registers, &slice, &mut frames);
+        unwinder.restore(all, &slice, &mut frames);
         let resolver = Resolver::new(&processes, self.pid).unwrap();
         let memory = ProcessMemory::open(self.pid).unwrap();
         Look { resolver, frames, ip: registers.rip, fs_base, memory }
