@@ -1,6 +1,7 @@
 //! The outside contract, field by field, and a snapshot.
 
 use locality_model::testing::{Maker, demo};
+use serde_json::{Value, json};
 
 use super::*;
 
