@@ -11,6 +11,7 @@ mod fuzz;
 mod kernels;
 mod lint;
 mod qemu;
+mod reference;
 mod shell;
 mod test;
 mod tidy;
@@ -32,6 +33,8 @@ enum Command {
     Bench(bench::Bench),
     /// Check format, lints and the house's conventions
     Lint,
+    /// Write docs/reference/json.md from the types of the report
+    Reference,
     /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the
     /// distribution has none
     Qemu(qemu::Options),
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Bench(bench) => bench::run(&bench),
         Command::Lint => lint::run(),
+        Command::Reference => reference::run(),
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),
         Command::Ebpf(options) => ebpf::run(&options),

@@ -1,4 +1,4 @@
-//! The report for programs: one object, `"schema": "locality-report/1"` (`schema`, docs/json.md).
+//! The report for programs: one object, `"schema": "locality-report/1"` (`schema`).
 //!
 //! Fields are added, never changed in meaning. What is not measured is left out, not faked: no
 //! instruction mix, no cache use without a rate of accesses, no objects where nobody looked for

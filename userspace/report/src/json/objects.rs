@@ -1,4 +1,4 @@
-//! Data objects for programs: the report's `objects` and `objects_summary` (docs/json.md).
+//! Data objects for programs: the report's `objects` and `objects_summary` (`schema::objects`).
 
 use locality_estimate::interval_estimate::Estimate;
 use locality_findings::objects::{Change, FieldUse, LINE, Layout, Line, Objects, Piece, Row};

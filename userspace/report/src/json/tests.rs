@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Field paths of the contract in docs/json.md as far as they exist, with their types. `[]` goes through
-/// every element.
+/// Field paths of the contract in docs/reference/json.md as far as they exist, with their types. `[]`
+/// goes through every element.
 const CONTRACT: &[(&str, &str)] = &[
     ("schema", "string"),
     ("tool_version", "string"),

@@ -15,6 +15,7 @@ use super::{
 
 /// Cache use: tables have the smallest level first, and within a level the most bytes lost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CacheUse {
     /// Exact: what `access_cost` counts a whole access as.
@@ -70,6 +71,7 @@ pub struct CacheUse {
 
 /// Size and shape of a cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CacheShape {
     /// Capacity.
@@ -82,6 +84,7 @@ pub struct CacheShape {
 
 /// A level.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LevelUse {
     /// Live: the sum, over the lines loaded, of the reciprocals of the accesses to each while it was there.
@@ -121,6 +124,7 @@ pub struct LevelUse {
 /// A line of code that loads lines of cache. Of an exact run, what it loads and what it only stores are two
 /// rows, and the dynamic linker is one row, `[dynamic linker]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadingLine {
     /// `load` or `store`; `null` of the dynamic linker.
@@ -195,6 +199,7 @@ pub struct LoadingLine {
 
 /// A call path to a line of code, with the numbers of its row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadingContext {
     /// The sum, over the lines loaded, of the reciprocals of the accesses to each while it was there.
@@ -236,6 +241,7 @@ pub struct LoadingContext {
 
 /// An object whose lines a line of code loads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadedObject {
     /// Its part; `null` where none is known.
@@ -248,6 +254,7 @@ pub struct LoadedObject {
 
 /// A function. `inclusive` is what is lost below it, `self` by its own lines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FunctionLoss {
     /// Live: as in `by_loading_line`.
@@ -300,7 +307,7 @@ pub struct FunctionLoss {
 
 /// A number below a function, and by its own lines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Both<T> {
     /// Below it.
     pub inclusive: T,
@@ -311,6 +318,7 @@ pub struct Both<T> {
 
 /// A data object; `[unknown]` has what none is known of.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectLoss {
     /// Live: as in `by_loading_line`.
@@ -372,6 +380,7 @@ pub struct ObjectLoss {
 
 /// Sizes of the trees that remember who loaded which line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Tree {
     /// Calls charged to their caller, because the stack was too deep or the memory used up.
@@ -388,6 +397,7 @@ pub struct Tree {
 
 /// What no known root includes, by level.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct UnknownCaller {
     /// Exact: access costs, in `access_cost_unit`.

@@ -8,6 +8,7 @@ use super::number::Number;
 
 /// How alike two reports are.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Comparison {
     /// The first file.
@@ -24,6 +25,7 @@ pub struct Comparison {
 
 /// Two reports at one granularity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GranuleComparison {
     /// Miss ratios.
     pub miss_ratio: Part<MissRatios>,
@@ -35,6 +37,7 @@ pub struct GranuleComparison {
 
 /// A part of the comparison, or why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Part<T> {
     /// Compared.
@@ -48,6 +51,7 @@ pub enum Part<T> {
 
 /// How alike two histograms are: 1 is equal, 0 has nothing in common.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Similarity {
     /// Edges of log2 bins that a bar of either histogram crosses, so that they are dropped.
     pub dropped_edges: u64,
@@ -65,6 +69,7 @@ pub struct Similarity {
 
 /// How far two curves of miss ratios lie apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MissRatios {
     /// Mean of the differences over cache sizes of 1, 2, 4 … granules.
     pub mean_absolute_error: Number,
@@ -76,6 +81,7 @@ pub struct MissRatios {
 
 /// The largest difference of two curves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Worst {
     /// Size of the cache.
     pub bytes: u64,

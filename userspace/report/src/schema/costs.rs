@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Costs {
     /// Costs by call, none twice, ordered by caller, file, line and callee.
@@ -24,6 +25,7 @@ pub struct Costs {
 
 /// A column.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Event {
     /// For people.
     pub long: String,
@@ -33,6 +35,7 @@ pub struct Event {
 
 /// A function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
     /// Number of its file among [`Costs::files`].
     pub file: u32,
@@ -44,6 +47,7 @@ pub struct Function {
 
 /// Costs of a line by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Line {
     /// By event.
     pub costs: Vec<u64>,
@@ -57,6 +61,7 @@ pub struct Line {
 
 /// Calls from one line to one function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Call {
     /// Number of the called function.
     pub callee: u32,

@@ -10,6 +10,7 @@ use super::{
 
 /// Sampled accesses of a live trace, heaviest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Hot {
     /// By function.
@@ -20,6 +21,7 @@ pub struct Hot {
 
 /// Samples in a function.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HotFunction {
     /// Interval of `share`.
@@ -42,6 +44,7 @@ pub struct HotFunction {
 
 /// Samples at a line of code.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HotLine {
     /// Interval of `share`.
@@ -69,6 +72,7 @@ pub struct HotLine {
 
 /// Uses whose watch ended without a reuse.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotReused {
     /// By line of code, heaviest first.
@@ -83,6 +87,7 @@ pub struct NotReused {
 
 /// Uses of a line of code that were not touched again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotReusedLine {
     /// Their share of the line's uses.

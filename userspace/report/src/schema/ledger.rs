@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counts of a live trace. All numbers of a trace that was cut short are `null`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Ledger {
     /// Whether seen = filtered + submitted + lost, submitted = received and armed = trapped + censored +
@@ -36,6 +37,7 @@ pub struct Ledger {
 
 /// Watchpoints by their end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Watches {
     /// Watchpoints armed.

@@ -8,6 +8,7 @@ use super::number::Number;
 
 /// Instructions by what they do. Fractions are of instructions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Mix {
     /// Accesses.

@@ -42,9 +42,10 @@ use number::nullable;
 pub const SCHEMA: &str = "locality-report/1";
 
 /// A report. An estimate is an object `{value, ci95, n}`, or a number with an interval beside it: the
-/// interval covers 95 %, `n` is what was seen. Uses of one sample, up to 64 and much alike, count each in `n`, and
-/// intervals take them together.
+/// interval covers 95 %, `n` is what was seen. Uses of one sample, up to 64 and much alike, count each
+/// in `n`, and intervals take them together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Report {
     /// Which code loads lines of cache of which little is used. Live: absent where no rate of accesses is
@@ -98,8 +99,8 @@ pub struct Report {
     /// Distances and miss ratios by bytes of a granule: `8` and `64` of a live report, the granules asked for
     /// (six at most) of an exact one.
     pub reuse: reuse::ByGranule,
-    /// With `--top`: rows of each table (`pairs`, `hot.by_line`, …) that it left out; of tables by cache level
-    /// so many are left for each. Absent where none was left out.
+    /// With `--top`: rows of each table (`pairs`, `hot.by_line`, …) that it left out; of tables by cache
+    /// level so many are left for each. Absent where none was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_left_out: Option<BTreeMap<String, u64>>,
     /// What ran, on what, for how long.
@@ -120,6 +121,7 @@ pub struct Report {
 
 /// An estimate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Estimate {
     /// Its interval.

@@ -93,6 +93,21 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
+#[cfg(test)]
+impl schemars::JsonSchema for Number {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Number".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "number" })
+    }
+}
+
 /// Reads a field that some reports lack and that is `null` in others: absent is the default, `None`.
 pub(super) fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where

@@ -12,6 +12,7 @@ use super::{
 
 /// Data objects of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectList {
     /// What attribution without addresses makes of the same samples; absent without `--against`.
@@ -32,6 +33,7 @@ pub struct ObjectList {
 
 /// Two rankings of the same samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Against {
     /// Lines of code left out.
@@ -70,6 +72,7 @@ pub struct Against {
 
 /// Normal distribution of distances from the instruction that waits to the one that is sampled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Skid {
     /// Instructions.
@@ -80,6 +83,7 @@ pub struct Skid {
 
 /// A variable in both rankings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Ranked {
     /// By the approximate method.
@@ -92,6 +96,7 @@ pub struct Ranked {
 
 /// Rank and share; `rank` is `null` where a ranking lacks the variable.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Rank {
     /// From 1.
@@ -102,6 +107,7 @@ pub struct Rank {
 
 /// The same of the approximate side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RankedApproximate {
     /// What this side calls the object, where that is another name; else `null`.
@@ -114,6 +120,7 @@ pub struct RankedApproximate {
 
 /// A file that was not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Unread {
     /// Its path.
@@ -124,6 +131,7 @@ pub struct Unread {
 
 /// A variable as the approximate side has it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Variable {
     /// Other names of it.
@@ -149,6 +157,7 @@ pub struct Variable {
 
 /// A line of source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SourceLine {
     /// Source file.
@@ -159,6 +168,7 @@ pub struct SourceLine {
 
 /// A line that reads a variable.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ReadAt {
     /// Source file.
@@ -171,6 +181,7 @@ pub struct ReadAt {
 
 /// A call that returned a variable's value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct MadeBy {
     /// The call.

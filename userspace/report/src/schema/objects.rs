@@ -14,6 +14,7 @@ pub type ByLevel<T> = BTreeMap<String, T>;
 
 /// A data object; all blocks of one allocating call path are one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Object {
     /// Share of all accesses.
@@ -82,6 +83,7 @@ pub struct Object {
 
 /// A declaration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Declared {
     /// Source file.
@@ -92,6 +94,7 @@ pub struct Declared {
 
 /// A call path of allocations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Site {
     /// Why the outermost frames are missing; absent where the path is whole.
@@ -105,6 +108,7 @@ pub struct Site {
 
 /// Accesses to an object by a line of code. Shares are of the whole trace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectLine {
     /// Share of all accesses.
@@ -136,6 +140,7 @@ pub struct ObjectLine {
 
 /// A part of an object. Shares are of the object's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Field {
     /// Share of accesses.
@@ -161,6 +166,7 @@ pub struct Field {
 
 /// How a structure lies in lines of cache, and what another order would change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Layout {
     /// Size of the structure.
@@ -188,6 +194,7 @@ pub struct Layout {
 
 /// A member.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Member {
     /// Size.
@@ -200,6 +207,7 @@ pub struct Member {
 
 /// A member or a hole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Piece {
     /// Share of the accesses to the structure; absent of a hole.
@@ -228,6 +236,7 @@ pub struct Piece {
 
 /// What a change of layout does: each before and after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Change {
     /// Size of the structure in bytes.
@@ -240,6 +249,7 @@ pub struct Change {
 
 /// Data objects as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectsSummary {
     /// Which object displaces which, heaviest first: misses of an object shared out by what was fetched
@@ -262,6 +272,7 @@ pub struct ObjectsSummary {
 
 /// An object that displaces another from a cache.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Conflict {
     /// Name of the object that displaces.
@@ -282,6 +293,7 @@ pub struct Conflict {
 
 /// A level for which misses are predicted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectLevel {
     /// Size of the cache.
@@ -294,6 +306,7 @@ pub struct ObjectLevel {
 
 /// Recorded allocations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Heap {
     /// Allocations made in the trace, as far as they were counted.
@@ -319,6 +332,7 @@ pub struct Heap {
 
 /// Allocations that were not recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotRecorded {
     /// Records of allocations, of their ends and of call paths that found no room.
@@ -331,6 +345,7 @@ pub struct NotRecorded {
 
 /// Allocations of one call path.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HeapSite {
     /// Allocations recorded.

@@ -6,6 +6,7 @@ use super::number::Number;
 
 /// Cost of a live trace. Percentages are of the targets' CPU time and stopped time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Overhead {
     /// The budget (`--overhead`), in percent.
@@ -24,6 +25,7 @@ pub struct Overhead {
 
 /// Cost by cause, in percent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Causes {
     /// BPF programs in the targets' threads.

@@ -14,6 +14,7 @@ use super::{
 /// A pair of places. Where at least two data objects have a tenth of the weight each between two places,
 /// there is a pair for each of them and one for the rest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Pair {
     /// The innermost call that both paths have in common; `null` where they have none.
@@ -64,6 +65,7 @@ pub struct Pair {
 
 /// A pair of call paths.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PairContext {
     /// Exact: reuses that miss a fully associative cache, by its size in bytes.
@@ -90,6 +92,7 @@ pub struct PairContext {
 
 /// A data object of a pair.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PairObject {
     /// `static`, `stack`, `heap`, `mapped` or `file`.
@@ -102,6 +105,7 @@ pub struct PairObject {
 
 /// What the pairs of an exact report leave out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotNamed {
     /// Pairs of instructions in contexts.

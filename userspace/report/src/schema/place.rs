@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A frame of a call path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Frame {
     /// The address that `addr2line -e module` takes; `null` of a thread of the kernel, whose `function`
@@ -30,6 +31,7 @@ pub struct Frame {
 
 /// A frame without its address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Caller {
     /// Source file; `null` where it is not known.
@@ -44,6 +46,7 @@ pub struct Caller {
 
 /// A line of source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Place {
     /// Source file; `null` where it is not known.
@@ -59,6 +62,7 @@ pub struct Place {
 
 /// A call path.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Path {
     /// Why the outermost frames are missing; absent where the path is whole.

@@ -11,6 +11,7 @@ pub type ByGranule = BTreeMap<String, Reuse>;
 
 /// Reuse at one size of granule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reuse {
     /// Miss ratios at this machine's caches; absent where there are no stack distances.
@@ -66,6 +67,7 @@ pub struct Reuse {
 
 /// Distances in bins of log2 from 0. Fractions are of reuses and sum to 1.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Histogram {
     /// Bins, ascending.
@@ -89,6 +91,7 @@ pub struct Histogram {
 
 /// A bin.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Bin {
     /// Live: interval of `fraction`.
@@ -110,6 +113,7 @@ pub struct Bin {
 
 /// A distance. Of a live report with interval and n, of an exact one with the bounds of its bin.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Distance {
     /// Live: its interval.
@@ -132,6 +136,7 @@ pub struct Distance {
 
 /// A size of cache and its miss ratio.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Point {
     /// Size of the cache in bytes.
@@ -151,6 +156,7 @@ pub struct Point {
 
 /// What another estimator makes of the time distances.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CrossCheck {
     /// The estimator: Horvitz–Thompson, or the default one where that is the report's.
@@ -163,6 +169,7 @@ pub struct CrossCheck {
 
 /// Where two estimators differ most.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LargestDifference {
     /// The other fraction less the reported one.
@@ -177,6 +184,7 @@ pub struct LargestDifference {
 
 /// Reuse of data of one type. Distances are those among all accesses.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TypeReuse {
     /// First touches.
@@ -191,6 +199,7 @@ pub struct TypeReuse {
 
 /// A phase of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Phase {
     /// Accesses in it.
@@ -214,6 +223,7 @@ pub struct Phase {
 
 /// Distances in 32 bins for each power of two, one for each distance below 64.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Fine {
     /// Stack distances.
@@ -224,6 +234,7 @@ pub struct Fine {
 
 /// Bins that are not empty, as a table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FineHistogram {
     /// What the columns are: `low`, `high`, `count`, and of time distances `mean`.
@@ -236,6 +247,7 @@ pub struct FineHistogram {
 
 /// Misses of caches of some number of sets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SetAssociative {
     /// By number of ways.
@@ -248,6 +260,7 @@ pub struct SetAssociative {
 
 /// Misses of a set-associative cache.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SetPoint {
     /// Size of the cache in bytes.
@@ -262,6 +275,7 @@ pub struct SetPoint {
 
 /// Misses under optimal replacement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Optimal {
     /// By size of cache.

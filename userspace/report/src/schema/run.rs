@@ -6,6 +6,7 @@ use super::number::Number;
 
 /// The run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Run {
     /// The command line that was launched, or that of the first process.
@@ -74,6 +75,7 @@ pub struct Run {
 
 /// How accesses were seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Sampled on a running process.
@@ -85,6 +87,7 @@ pub enum Mode {
 
 /// The machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Host {
     /// Data and unified caches, the smallest level first.
@@ -99,6 +102,7 @@ pub struct Host {
 
 /// A cache of the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HostCache {
     /// Capacity in bytes.
@@ -113,6 +117,7 @@ pub struct HostCache {
 
 /// A program of an exact run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Program {
     /// Its file.
@@ -123,6 +128,7 @@ pub struct Program {
 
 /// Where numbers come from, in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Sources {
     /// Addresses of accesses.

@@ -1,5 +1,7 @@
 //! Reports print as sorted maps do, and read back as they were.
 
+mod page;
+
 use locality_findings::Findings;
 use locality_model::{
     Accessed, LoadId, Located, Object, ObjectId, ObjectKind, Profile, UseId,

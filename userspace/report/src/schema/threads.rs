@@ -6,6 +6,7 @@ use super::reuse::ByGranule;
 
 /// Threads of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Threads {
     /// Live.
@@ -16,6 +17,7 @@ pub enum Threads {
 
 /// Threads of a live trace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ThreadSummary {
     /// Threads that ended during the trace.
@@ -36,6 +38,7 @@ pub struct ThreadSummary {
 
 /// Reuse of one thread.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ThreadReuse {
     /// Its name.
@@ -50,6 +53,7 @@ pub struct ThreadReuse {
 
 /// Counts of a thread of an exact run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ThreadCounts {
     /// Accesses.

@@ -11,6 +11,7 @@ use super::{
 
 /// Shadow windows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Windows {
     /// Accesses in them.
