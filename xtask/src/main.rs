@@ -10,6 +10,7 @@ mod fuzz;
 mod kernels;
 mod lint;
 mod qemu;
+mod reference;
 mod test;
 mod tidy;
 
@@ -38,6 +39,8 @@ enum Command {
     },
     /// Check format, lints and the house's conventions
     Lint,
+    /// Write docs/reference/json.md from the types of the report
+    Reference,
     /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the
     /// distribution has none
     Qemu(qemu::Options),
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::RunTest(asked) => test::run_test(&asked),
         Command::Bench { arguments } => bench(&arguments),
         Command::Lint => lint::run(),
+        Command::Reference => reference::run(),
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),
         Command::Ebpf(options) => ebpf::run(&options),

@@ -12,8 +12,10 @@ use locality_compare::{
     reports::{self, Report, Unfit},
 };
 use locality_findings::Findings;
-use locality_report::json;
-use serde_json::Value;
+use locality_report::{
+    json,
+    schema::{self, Unreadable},
+};
 
 use crate::cli::Format;
 
@@ -36,7 +38,7 @@ pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
     })?;
     let (a, b) = (a.display().to_string(), b.display().to_string());
     Ok(match format {
-        Format::Json => format!("{:#}\n", print::json(&comparison, &a, &b)),
+        Format::Json => json::page(&print::value(&comparison, &a, &b)),
         Format::Text | Format::Callgrind => print::text(&comparison, &a, &b),
     })
 }
@@ -57,18 +59,22 @@ fn read(path: &Path) -> Result<Report> {
     reports::read(&report).map_err(|unfit: Unfit| anyhow!("{name} {unfit}"))
 }
 
-fn of_profile(path: &Path) -> Result<Value> {
+fn of_profile(path: &Path) -> Result<schema::Report> {
     let profile = locality_profile::read(path)?;
-    Ok(json::value(&profile, &Findings::of(&profile)))
+    Ok(json::report(&profile, &Findings::of(&profile)))
 }
 
-fn of_json(path: &Path, bytes: &[u8]) -> Result<Value> {
-    serde_json::from_slice(bytes).map_err(|error| {
+fn of_json(path: &Path, bytes: &[u8]) -> Result<schema::Report> {
+    schema::read(bytes).map_err(|unreadable: Unreadable| {
         let name = path.display();
-        if error.is_eof() {
-            anyhow!("{name} ends in the middle of a report ({error}): write it again, its writer was interrupted")
-        } else {
-            anyhow!("{name} is neither a profile nor a report in JSON ({error}): make one with --format json --report FILE")
+        match Unfit::of(unreadable) {
+            Ok(unfit) => anyhow!("{name} {unfit}"),
+            Err(error) if error.is_eof() => {
+                anyhow!("{name} ends in the middle of a report ({error}): write it again, its writer was interrupted")
+            }
+            Err(error) => {
+                anyhow!("{name} is neither a profile nor a report in JSON ({error}): make one with --format json --report FILE")
+            }
         }
     })
 }

@@ -19,7 +19,7 @@ use locality_kernel::{
 };
 use locality_model::{Profile, printable};
 use locality_report::{
-    json,
+    json, schema,
     text::{self, Style},
     top,
 };
@@ -192,7 +192,7 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     if let Some(how) = death.filter(|_| !quiet) {
         say(&format!("the command was ended by {how}"));
     }
-    let mut failed = !report["empty"].is_null();
+    let mut failed = report.empty.is_some();
     let mut is_stored = false;
     match file.map(|file| exact::store(&report, file)) {
         Some(Ok(file)) => {
@@ -218,12 +218,12 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
 }
 
-fn print_exact(report: &serde_json::Value, output: &OutputArgs, place: Place) -> Result<()> {
+fn print_exact(report: &schema::Report, output: &OutputArgs, place: Place) -> Result<()> {
     let page = match output.format {
         Format::Json => {
-            let mut report = exact::without_costs(report);
+            let mut report = exact::without_costs(report.clone());
             output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
-            format!("{report:#}\n")
+            json::page(&report)
         }
         Format::Text => exact::text::print(report, output.top.unwrap_or(text::TOP)),
         Format::Callgrind => exact::callgrind(report)?,
@@ -239,12 +239,12 @@ fn report(
     place: Place,
 ) -> Result<ExitCode> {
     keep_apart(output, file)?;
-    if let Some(stored) = exact::stored(file) {
+    if let Some(stored) = exact::stored(file)? {
         if first.is_some() {
             bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
         }
         print_exact(&stored, output, place)?;
-        return Ok(if stored["empty"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if stored.empty.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     not_callgrind(output)?;
     let mut profile = locality_profile::read(file)?;
@@ -392,9 +392,9 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Pl
             if let Some(why) = why_empty(profile) {
                 say(&why);
             }
-            let mut report = json::value(profile, &findings);
+            let mut report = json::report(profile, &findings);
             output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
-            format!("{report:#}")
+            json::page(&report)
         }
         Format::Text => {
             let style = if colour { Style::Ansi } else { Style::Plain };

@@ -11,10 +11,10 @@ use locality_estimate::estimator::Estimator;
 use locality_findings::Findings;
 use locality_report::{
     json,
+    schema::object_list::ObjectList,
     text::{self, Options},
     top,
 };
-use serde_json::json;
 
 pub use self::against::Against;
 use crate::cli::Format;
@@ -37,8 +37,8 @@ pub fn run(
             "data objects are told as text or json: a file for KCachegrind is made by `locality-bpf exact`"
         );
     }
-    if let Some(report) = exact::stored(file) {
-        if report.pointer("/cache_use/by_object").is_some_and(serde_json::Value::is_array) {
+    if let Some(report) = exact::stored(file)? {
+        if report.cache_use.is_some_and(|cache_use| cache_use.by_object.is_some()) {
             bail!(
                 "{name} is the report of an exact run, which tells its data objects with the caches: `locality-bpf report {name}`"
             );
@@ -65,18 +65,17 @@ pub fn run(
     let both = against.map(|against| against::compare(&profile, objects, against));
     Ok(match format {
         Format::Json => {
-            let report = json::value(&profile, &findings);
-            let mut page = json!({
-                "schema": "locality-objects/1",
-                "run": report["run"],
-                "objects": report["objects"],
-                "objects_summary": report["objects_summary"],
-            });
-            if let Some(both) = both {
-                page["against"] = both.json(objects);
-            }
-            options.top.into_iter().for_each(|rows| top::cut(&mut page, rows));
-            format!("{page:#}\n")
+            let report = json::report(&profile, &findings);
+            let mut list = ObjectList {
+                against: both.map(|both| both.value(objects)),
+                objects: report.objects.unwrap_or_default(),
+                objects_summary: report.objects_summary.unwrap_or_default(),
+                rows_left_out: None,
+                run: report.run,
+                schema: "locality-objects/1".to_owned(),
+            };
+            options.top.into_iter().for_each(|rows| top::cut_objects(&mut list, rows));
+            json::page(&list)
         }
         Format::Text | Format::Callgrind => {
             let mut page = text::objects(&profile, &findings, options);

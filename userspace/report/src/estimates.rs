@@ -2,7 +2,8 @@
 
 use locality_estimate::interval_estimate::Estimate;
 use locality_units::print::percent;
-use serde_json::{Value, json};
+
+use super::schema::{self, Interval, Number, reuse::Distance};
 
 /// "63.1 % [61–65]": the value and its 95 % interval. Intervals of small shares are lopsided, so
 /// "±" would lie.
@@ -13,14 +14,30 @@ pub(super) fn share(estimate: &Estimate) -> String {
     format!("{} [{low:.digits$}–{high:.digits$}]", percent(estimate.value))
 }
 
-/// A share for programs: value, interval and what was seen.
-pub(super) fn share_value(estimate: &Estimate) -> Value {
-    json!({ "value": estimate.value, "ci95": ci95(estimate), "n": estimate.n })
+/// An estimate for programs: value, interval and what was seen.
+pub(super) fn estimate(of: &Estimate) -> schema::Estimate {
+    schema::Estimate { ci95: ci95(of), n: of.n, value: of.value.into() }
 }
 
 /// The interval for programs.
-pub(super) fn ci95(estimate: &Estimate) -> Value {
-    json!([estimate.low, estimate.high])
+pub(super) fn ci95(estimate: &Estimate) -> Interval {
+    [estimate.low.into(), estimate.high.into()]
+}
+
+/// A distance for programs.
+pub(super) fn distance(of: &Estimate, unit: &str) -> Distance {
+    Distance {
+        ci95: Some(ci95(of)),
+        n: Some(of.n),
+        unit: unit.to_owned(),
+        value: of.value.into(),
+        ..Distance::default()
+    }
+}
+
+/// A number that may not be known.
+pub(super) fn known(of: Option<f64>) -> Number {
+    of.map_or_else(Number::default, Number::from)
 }
 
 #[cfg(test)]

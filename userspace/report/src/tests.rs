@@ -113,7 +113,7 @@ fn threads_left_out_and_uses_confirmed_are_counted() {
     }
     let profile = make.balanced();
     let findings = Findings::of(&profile);
-    let report = super::json::value(&profile, &findings);
+    let report = serde_json::to_value(super::json::report(&profile, &findings)).unwrap();
     assert_eq!(report["threads"]["reuse"].as_array().map(Vec::len), Some(8));
     assert_eq!(report["threads"]["reuse_left_out"], 2);
     let confirmed = &report["windows"]["uses_confirmed"];

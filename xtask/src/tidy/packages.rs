@@ -60,8 +60,8 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("analysis/mrc", &[]),
     ("analysis/estimate", &["model", "mrc"]),
     ("analysis/findings", &["estimate", "model", "mrc"]),
-    ("analysis/compare", &["mrc"]),
     ("report", &["estimate", "findings", "model", "units"]),
+    ("analysis/compare", &["mrc", "report"]),
     (
         "cli",
         &[

@@ -1,6 +1,8 @@
 //! A comparison for people and for programs. Not here: which reports, and where they lie.
 
-use serde_json::{Map, Value, json};
+use locality_report::schema::comparison::{
+    self as schema, GranuleComparison, MissRatios, Part as PartPage, Worst,
+};
 
 use super::Similarity;
 use super::reports::{Comparison, Part, Row};
@@ -67,48 +69,47 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The comparison as one object, `"schema": "locality-compare/1"`. Parts that cannot be compared
-/// are an object with the reason as `not_compared`.
-pub fn json(comparison: &Comparison, a: &str, b: &str) -> Value {
-    let mut granularity = Map::new();
-    for row in &comparison.rows {
-        let misses = |found: &super::curve::Difference| {
-            json!({
-                "mean_absolute_error": found.mean,
-                "worst": { "bytes": found.worst.1, "error": found.worst.0 },
-                "sizes": found.sizes,
-            })
+/// The comparison for programs, `"schema": "locality-compare/1"`.
+pub fn value(comparison: &Comparison, a: &str, b: &str) -> schema::Comparison {
+    let granule = |row: &Row| {
+        let found = GranuleComparison {
+            miss_ratio: part(&row.misses, miss_ratios),
+            stack: part(&row.stack, similarity),
+            time: part(&row.time, similarity),
         };
-        let value = json!({
-            "time": part(&row.time, similarity),
-            "stack": part(&row.stack, similarity),
-            "miss_ratio": part(&row.misses, misses),
-        });
-        granularity.insert(row.bytes.to_string(), value);
+        (row.bytes.to_string(), found)
+    };
+    schema::Comparison {
+        a: a.to_owned(),
+        b: b.to_owned(),
+        granularity: comparison.rows.iter().map(granule).collect(),
+        schema: "locality-compare/1".to_owned(),
+        unmatched_granularity: comparison.unmatched.clone(),
     }
-    json!({
-        "schema": "locality-compare/1",
-        "a": a,
-        "b": b,
-        "granularity": granularity,
-        "unmatched_granularity": comparison.unmatched,
-    })
 }
 
-fn part<T>(part: &Part<T>, print: impl Fn(&T) -> Value) -> Value {
+fn part<T, U>(part: &Part<T>, print: impl Fn(&T) -> U) -> PartPage<U> {
     match part {
-        Ok(found) => print(found),
-        Err(why) => json!({ "not_compared": why }),
+        Ok(found) => PartPage::Compared(print(found)),
+        Err(why) => PartPage::NotCompared { not_compared: why.clone() },
     }
 }
 
-fn similarity((alike, unit): &(Similarity, String)) -> Value {
-    json!({
-        "unit": unit,
-        "s": alike.s,
-        "s_hat": alike.s_hat,
-        "s_log2": alike.s_log2,
-        "s_long": alike.s_long,
-        "dropped_edges": alike.dropped_edges,
-    })
+fn miss_ratios(found: &super::curve::Difference) -> MissRatios {
+    MissRatios {
+        mean_absolute_error: found.mean.into(),
+        sizes: found.sizes as u64,
+        worst: Worst { bytes: found.worst.1, error: found.worst.0.into() },
+    }
+}
+
+fn similarity((alike, unit): &(Similarity, String)) -> schema::Similarity {
+    schema::Similarity {
+        dropped_edges: alike.dropped_edges as u64,
+        s: alike.s.into(),
+        s_hat: alike.s_hat.into(),
+        s_log2: alike.s_log2.into(),
+        s_long: alike.s_long.map(Into::into),
+        unit: unit.clone(),
+    }
 }

@@ -1,4 +1,4 @@
-//! Two reports of schema `locality-report/1`, granule by granule.
+//! Two reports (`locality_report::schema`), granule by granule.
 //!
 //! Reads only what is compared: granularities, their histograms, units and miss-ratio curves. A
 //! report is input from outside: whatever is wrong with it becomes one sentence. Curves that a
@@ -8,13 +8,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use locality_mrc::distances::{Bar, Distances};
-use serde_json::Value;
+use locality_report::schema::{self, SCHEMA, Unreadable};
 
 use super::curve::{self, Curve, Difference};
 use super::{Similarity, of};
 
-/// The schema that this reads.
-const SCHEMA: &str = "locality-report/1";
 /// Fractions may miss a sum of 1 by rounding, not by more than this.
 const SUM_TOLERANCE: f64 = 0.01;
 
@@ -115,59 +113,61 @@ pub struct Comparison {
     pub unmatched: Vec<u64>,
 }
 
-/// Reads a report.
+impl Unfit {
+    /// Why bytes are no report; `None` where they are no JSON at all.
+    pub fn of(unreadable: Unreadable) -> Result<Self, serde_json::Error> {
+        match unreadable {
+            Unreadable::NotJson(error) => Err(error),
+            Unreadable::Schema(schema) => Ok(Self::Schema(schema)),
+            Unreadable::Damaged { at, what } => Ok(Self::Damaged(at, what)),
+        }
+    }
+}
+
+/// What is compared of a report.
 ///
 /// # Errors
-/// Another schema, no reuses, or a part that is not as the schema has it.
-pub fn read(report: &Value) -> Result<Report, Unfit> {
-    match report.get("schema").map(|schema| schema.as_str().unwrap_or_default()) {
-        Some(SCHEMA) => {}
-        other => return Err(Unfit::Schema(other.map(str::to_owned))),
+/// No reuses, or a part that is not as the schema has it.
+pub fn read(report: &schema::Report) -> Result<Report, Unfit> {
+    if let Some(why) = &report.empty {
+        return Err(Unfit::Empty(Some(why.clone())));
     }
-    if let Some(why) = report.get("empty").and_then(Value::as_str) {
-        return Err(Unfit::Empty(Some(why.to_owned())));
-    }
-    let damaged = |place: &str, what: &str| Unfit::Damaged(place.to_owned(), what.to_owned());
-    let Some(grains) = report.get("reuse") else { return Err(Unfit::Empty(None)) };
-    let grains = grains.as_object().ok_or_else(|| damaged("reuse", "not an object"))?;
     let mut found = Report::default();
-    for (bytes, value) in grains {
+    for (bytes, reuse) in &report.reuse {
         let place = format!("reuse.{bytes}");
-        let bytes: u64 =
-            bytes.parse().ok().filter(|n| *n > 0).ok_or_else(|| damaged(&place, "not a number of bytes"))?;
-        found.grains.insert(bytes, grain(value, bytes, &place)?);
+        let damaged = || Unfit::Damaged(place.clone(), "not a number of bytes".to_owned());
+        let bytes: u64 = bytes.parse().ok().filter(|n| *n > 0).ok_or_else(damaged)?;
+        found.grains.insert(bytes, grain(reuse, bytes, &place)?);
     }
     let some = |grain: &Grain| grain.time.is_some() || grain.stack.is_some() || grain.curve.is_some();
     if found.grains.values().any(some) { Ok(found) } else { Err(Unfit::Empty(None)) }
 }
 
-fn grain(value: &Value, bytes: u64, place: &str) -> Result<Grain, Unfit> {
-    let cold = value.get("cold_fraction").and_then(Value::as_f64).filter(|cold| (0.0..=1.0).contains(cold));
-    let histogram = |name: &str| match value.get(name) {
-        None | Some(Value::Null) => Ok(None),
+fn grain(reuse: &schema::reuse::Reuse, bytes: u64, place: &str) -> Result<Grain, Unfit> {
+    let cold = reuse.cold_fraction.and_then(schema::Number::real);
+    let cold = cold.filter(|cold| (0.0..=1.0).contains(cold));
+    let histogram = |histogram: &Option<schema::reuse::Histogram>, name: &str| match histogram {
+        None => Ok(None),
         Some(histogram) => read_histogram(histogram, &format!("{place}.{name}")),
     };
-    let (time, stack) = (histogram("time")?, histogram("stack")?);
-    let curve = match value.get("miss_ratio_curve") {
-        Some(points @ Value::Array(list)) if !list.is_empty() => {
-            let place = format!("{place}.miss_ratio_curve");
-            Some(read_curve(points, &place)?)
-        }
+    let (time, stack) = (histogram(&reuse.time, "time")?, histogram(&reuse.stack, "stack")?);
+    let curve = match &reuse.miss_ratio_curve {
+        Some(points) if !points.is_empty() => Some(read_curve(points, &format!("{place}.miss_ratio_curve"))?),
         _ => stack.as_ref().zip(cold).and_then(|(stack, cold)| curve_of(stack, cold, bytes)),
     };
     Ok(Grain { time, stack, curve })
 }
 
 /// `None` for a histogram without reuses.
-fn read_histogram(value: &Value, place: &str) -> Result<Option<Histogram>, Unfit> {
+fn read_histogram(of: &schema::reuse::Histogram, place: &str) -> Result<Option<Histogram>, Unfit> {
     let damaged = |what: &str| Unfit::Damaged(place.to_owned(), what.to_owned());
-    let unit = value.get("unit").and_then(Value::as_str).ok_or_else(|| damaged("no unit"))?;
-    let bins = value.get("bins").and_then(Value::as_array).ok_or_else(|| damaged("no bins"))?;
+    if of.unit.is_empty() {
+        return Err(damaged("no unit"));
+    }
+    let bins = of.bins.as_ref().ok_or_else(|| damaged("no bins"))?;
     let mut bars = Vec::with_capacity(bins.len());
     for bin in bins {
-        let edge = |name: &str| bin.get(name).and_then(whole);
-        let fraction = bin.get("fraction").and_then(Value::as_f64);
-        match (edge("low"), edge("high"), fraction) {
+        match (bin.low.whole(), bin.high.whole(), bin.fraction.real()) {
             (Some(low), Some(high), Some(weight)) => bars.push(Bar { low, high, weight }),
             _ => return Err(damaged("a bin without low, high and fraction")),
         }
@@ -180,18 +180,12 @@ fn read_histogram(value: &Value, place: &str) -> Result<Option<Histogram>, Unfit
     if (sum - 1.0).abs() > SUM_TOLERANCE {
         return Err(damaged(&format!("its fractions sum to {sum:.3}, not 1")));
     }
-    Ok(Some(Histogram { unit: unit.to_owned(), distances }))
+    Ok(Some(Histogram { unit: of.unit.clone(), distances }))
 }
 
-/// Whole numbers, those beyond 2^53 that some writers print as floating point included.
-fn whole(value: &Value) -> Option<u64> {
-    let float = || value.as_f64().filter(|n| *n >= 0.0 && n.is_finite()).map(|n| n as u64);
-    value.as_u64().or_else(float)
-}
-
-fn read_curve(points: &Value, place: &str) -> Result<Curve, Unfit> {
-    let point = |point: &Value| Some((point.get("bytes")?.as_f64()?, point.get("ratio")?.as_f64()?));
-    let points: Option<Vec<(f64, f64)>> = points.as_array().into_iter().flatten().map(point).collect();
+fn read_curve(points: &[schema::reuse::Point], place: &str) -> Result<Curve, Unfit> {
+    let point = |point: &schema::reuse::Point| Some((point.bytes.real()?, point.ratio.real()?));
+    let points: Option<Vec<(f64, f64)>> = points.iter().map(point).collect();
     let damaged =
         || Unfit::Damaged(place.to_owned(), "a point without bytes and a ratio from 0 to 1".to_owned());
     points.and_then(Curve::new).ok_or_else(damaged)

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::curve::{Curve, difference};
-use super::reports::{Unfit, compare, read};
+use super::reports::{Report, Unfit, compare};
 use super::*;
 
 fn exact(counts: &[(u64, u32)]) -> Distances {
@@ -75,6 +75,12 @@ fn curves_differ_by_their_definition() {
     assert_eq!([8.0, 16.0, 32.0, 1e6].map(|bytes| (of.at(bytes) * 5.0).round()), [3.0, 2.0, 1.0, 1.0]);
 }
 
+/// A report as a file has it.
+fn read(report: &Value) -> Result<Report, Unfit> {
+    let read = locality_report::schema::read(report.to_string().as_bytes());
+    super::reports::read(&read.map_err(|why| Unfit::of(why).unwrap())?)
+}
+
 fn report(grains: Value) -> Value {
     json!({ "schema": "locality-report/1", "reuse": grains })
 }
@@ -109,7 +115,7 @@ fn reports_are_compared_by_granularity() {
     for said in ["64-byte stack", "0.7500", "at 128 bytes", "granularity of 8 bytes"] {
         assert!(page.contains(said), "{said} in {page}");
     }
-    let value = print::json(&found, "a.json", "b.json");
+    let value = serde_json::to_value(print::value(&found, "a.json", "b.json")).unwrap();
     assert_eq!(value["granularity"]["64"]["stack"]["s_log2"], 0.75);
     assert_eq!(value["granularity"]["64"]["time"]["s_long"], Value::Null);
 }
@@ -127,7 +133,7 @@ fn what_is_no_report_says_so() {
     let faults = [
         (json!({ "x": {} }), "reuse.x"),
         (json!({ "0": {} }), "reuse.0"),
-        (json!([]), "not an object"),
+        (json!([]), "expected a map"),
         (json!({ "8": { "time": { "bins": [] } } }), "no unit"),
         (json!({ "8": { "time": { "unit": "accesses" } } }), "no bins"),
         (json!({ "8": { "time": { "unit": "accesses", "bins": [{ "low": 1 }] } } }), "a bin without"),

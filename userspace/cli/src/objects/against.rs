@@ -20,7 +20,12 @@ use std::{
 use locality_approximate as approximate;
 use locality_findings::objects::{Objects, StackWeight};
 use locality_model::{Accessed, FrameId, Module, ModuleId, ObjectId, Profile, StackId};
-use serde_json::{Value, json};
+use locality_report::schema::{
+    Number,
+    object_list::{
+        Against as Page, MadeBy, Rank, Ranked, RankedApproximate, ReadAt, Skid, SourceLine, Unread, Variable,
+    },
+};
 
 /// Lines of code that the text names for each object.
 const LINES: usize = 3;
@@ -189,70 +194,47 @@ fn plain(name: &str) -> String {
 }
 
 impl Both<'_> {
-    pub(super) fn json(&self, objects: &Objects) -> Value {
-        let rows = self.ranks.rows.iter().map(|row| {
-            json!({
-                "name": row.key,
-                "direct": { "rank": row.left_rank, "share": row.left_share },
-                "approximate": {
-                    "rank": row.right_rank,
-                    "share": row.right_share,
-                    "names": self.known_as.get(&row.key),
-                },
-            })
-        });
-        let reasons: serde_json::Map<String, Value> = self
-            .found
-            .unattributed
-            .iter()
-            .map(|(reason, share)| (reason.to_string(), json!(share)))
-            .collect();
-        let at = |line: &approximate::SourceLine| json!({ "file": line.file, "line": line.line });
-        let variables = self.found.variables.iter().map(|variable| {
-            let read_at = variable
-                .read_at
-                .iter()
-                .map(|(line, share)| json!({ "file": line.file, "line": line.line, "share": share }));
-            let made_by = variable.made_by.as_ref();
-            json!({
-                "name": variable.name,
-                "kind": variable.kind.to_string(),
-                "type": variable.type_name,
-                "function": variable.function,
-                "declared": variable.declared.as_ref().map(at),
-                "aliases": variable.aliases,
-                "share": variable.share,
-                "read_at": read_at.collect::<Vec<_>>(),
-                "made_by": made_by.map(|(function, call)| json!({ "function": function, "call": call })),
-            })
-        });
-        let unread = self.unread.iter().map(|(path, why)| json!({ "file": path, "why": why.to_string() }));
-        let options = &self.against.options;
-        let ignored = options.ignore.iter().map(ToString::to_string);
-        let skid = |skid: &Option<approximate::Gaussian>| {
-            skid.map(|skid| json!({ "mean": skid.mean, "variance": skid.variance }))
-        };
-        json!({
-            "method": "approximate",
-            "level": match options.level {
-                approximate::Level::Line => "line",
-                approximate::Level::Instruction => "instruction",
+    /// The field for programs.
+    pub(super) fn value(&self, objects: &Objects) -> Page {
+        let rows = self.ranks.rows.iter().map(|row| Ranked {
+            approximate: RankedApproximate {
+                names: self.known_as.get(&row.key).cloned(),
+                rank: row.right_rank.map(|rank| rank as u64),
+                share: row.right_share.into(),
             },
-            "loop_compensation": options.loop_compensation,
-            "ignored_lines": ignored.collect::<Vec<_>>(),
-            "samples": self.found.samples,
-            "skid": skid(&self.against.options.skid),
-            "simulated_skid": skid(&self.against.displace),
-            "ranked_by": objects.ranked_by.and_then(|level| objects.levels.get(level)).map(|l| format!("L{}", l.level)),
-            "rows": rows.collect::<Vec<_>>(),
-            "kendall_tau_b": self.ranks.tau_b,
-            "kendall_tau_b_top": self.ranks.tau_b_top,
-            "top_overlap": self.ranks.top_overlap,
-            "top_possible": self.ranks.top_possible,
-            "variables": variables.collect::<Vec<_>>(),
-            "unattributed": reasons,
-            "unread": unread.collect::<Vec<_>>(),
-        })
+            direct: Rank { rank: row.left_rank.map(|rank| rank as u64), share: row.left_share.into() },
+            name: row.key.clone(),
+        });
+        let reasons = self.found.unattributed.iter();
+        let unread =
+            self.unread.iter().map(|(path, why)| Unread { file: path.clone(), why: why.to_string() });
+        let options = &self.against.options;
+        let skid = |skid: &Option<approximate::Gaussian>| {
+            skid.map(|skid| Skid { mean: skid.mean.into(), variance: skid.variance.into() })
+        };
+        let level = match options.level {
+            approximate::Level::Line => "line",
+            approximate::Level::Instruction => "instruction",
+        };
+        let ranked_by = objects.ranked_by.and_then(|level| objects.levels.get(level));
+        Page {
+            ignored_lines: options.ignore.iter().map(ToString::to_string).collect(),
+            kendall_tau_b: self.ranks.tau_b.map(Number::from),
+            kendall_tau_b_top: self.ranks.tau_b_top.map(Number::from),
+            level: level.to_owned(),
+            loop_compensation: options.loop_compensation,
+            method: "approximate".to_owned(),
+            ranked_by: ranked_by.map(|level| format!("L{}", level.level)),
+            rows: rows.collect(),
+            samples: self.found.samples.into(),
+            simulated_skid: skid(&self.against.displace),
+            skid: skid(&options.skid),
+            top_overlap: self.ranks.top_overlap as u64,
+            top_possible: self.ranks.top_possible as u64,
+            unattributed: reasons.map(|(reason, share)| (reason.to_string(), (*share).into())).collect(),
+            unread: unread.collect(),
+            variables: self.found.variables.iter().map(of_variable).collect(),
+        }
     }
 
     /// Where the approximate side has an object read, the heaviest lines.
@@ -320,6 +302,28 @@ impl Both<'_> {
             ));
         }
         page
+    }
+}
+
+fn of_variable(variable: &approximate::VariableShare) -> Variable {
+    let at = |line: &approximate::SourceLine| SourceLine { file: line.file.clone(), line: line.line.into() };
+    let read_at = |(line, share): &(approximate::SourceLine, f64)| ReadAt {
+        file: line.file.clone(),
+        line: line.line.into(),
+        share: (*share).into(),
+    };
+    let made_by =
+        |(function, call): &(String, String)| MadeBy { call: call.clone(), function: function.clone() };
+    Variable {
+        aliases: variable.aliases.clone(),
+        declared: variable.declared.as_ref().map(at),
+        function: variable.function.clone(),
+        kind: variable.kind.to_string(),
+        made_by: variable.made_by.as_ref().map(made_by),
+        name: variable.name.clone(),
+        read_at: variable.read_at.iter().map(read_at).collect(),
+        share: variable.share.into(),
+        type_name: variable.type_name.clone(),
     }
 }
 

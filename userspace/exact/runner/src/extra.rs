@@ -11,8 +11,8 @@ use locality_plugin::{
     extra::touches,
     region::{self, Region},
 };
+use locality_report::schema::reuse::{Optimal, Point, Reuse, SetAssociative, SetPoint};
 use locality_reuse::{OptMisses, SetStacks, SetSummary};
-use serde_json::{Value, json};
 
 use super::report::ratio;
 
@@ -72,34 +72,39 @@ impl Extra {
     }
 
     /// Puts the results into the report of a granularity, if they are about it.
-    pub fn describe(&self, bytes: u64, report: &mut Value) {
-        if let Some(sets) = self.sets.as_ref().filter(|sets| sets.bytes == bytes) {
+    pub fn describe(&self, bytes: u64, report: &mut Reuse) {
+        let sets = self.sets.as_ref().filter(|sets| sets.bytes == bytes);
+        report.set_associative = sets.map(|sets| {
             let point = |ways: usize| {
                 let misses = sets.misses(ways)?;
-                Some(json!({
-                    "ways": ways,
-                    "bytes": sets.sets * ways as u64 * bytes,
-                    "misses": misses,
-                    "ratio": ratio(misses, sets.touches),
-                }))
+                Some(SetPoint {
+                    bytes: sets.sets * ways as u64 * bytes,
+                    misses,
+                    ratio: ratio(misses, sets.touches).into(),
+                    ways: ways as u64,
+                })
             };
-            let points: Vec<Value> = (1..=sets.distances.len()).filter_map(point).collect();
-            report["set_associative"] =
-                json!({ "sets": sets.sets, "touches": sets.touches, "miss_ratios": points });
-        }
-        if let Some((_, optimal)) = self.optimal.as_ref().filter(|(granule, _)| *granule == bytes) {
+            let miss_ratios = (1..=sets.distances.len()).filter_map(point).collect();
+            SetAssociative { miss_ratios, sets: sets.sets, touches: sets.touches }
+        });
+        let optimal = self.optimal.as_ref().filter(|(granule, _)| *granule == bytes);
+        report.optimal_replacement = optimal.map(|(_, optimal)| {
             let point = |level: usize| {
                 let misses = optimal.misses(level);
-                json!({ "bytes": bytes << level, "misses": misses, "ratio": ratio(misses, optimal.touches) })
+                Point {
+                    bytes: (bytes << level).into(),
+                    misses: Some(misses),
+                    ratio: ratio(misses, optimal.touches).into(),
+                    ..Point::default()
+                }
             };
-            // The last that has hits misses only first touches.
-            let points: Vec<Value> = (0..optimal.hits.len().max(1)).map(point).collect();
-            report["optimal_replacement"] = json!({
-                "touches": optimal.touches,
-                "touches_not_kept": self.lost,
-                "miss_ratio_curve": points,
-            });
-        }
+            Optimal {
+                // The last that has hits misses only first touches.
+                miss_ratio_curve: (0..optimal.hits.len().max(1)).map(point).collect(),
+                touches: optimal.touches,
+                touches_not_kept: self.lost,
+            }
+        });
     }
 }
 
@@ -122,15 +127,15 @@ mod tests {
     fn results_add_up_and_are_told_of_their_granularity_only() {
         let mut sum = of(&[1, 2, 1, 2]);
         sum.merge(&of(&[5, 5]));
-        let mut report = json!({});
+        let mut report = Reuse::default();
         sum.describe(8, &mut report);
-        assert_eq!(report, json!({}));
+        assert_eq!(report, Reuse::default());
         sum.describe(64, &mut report);
-        let curve = &report["optimal_replacement"]["miss_ratio_curve"];
+        assert_eq!(report.set_associative, None);
+        let optimal = report.optimal_replacement.unwrap();
         // One granule: each of the first four touches misses, then 5 once. Two granules: the three
         // first touches.
-        assert_eq!((curve[0]["misses"].as_u64(), curve[1]["misses"].as_u64()), (Some(5), Some(3)));
-        assert_eq!(report["optimal_replacement"]["touches"], 6);
-        assert!(report["set_associative"].is_null());
+        let misses: Vec<_> = optimal.miss_ratio_curve.iter().map(|point| point.misses).take(2).collect();
+        assert_eq!((misses, optimal.touches), (vec![Some(5), Some(3)], 6));
     }
 }

@@ -5,34 +5,42 @@
 //! mean, because where its reuses lie decides conversions: a loop's reuses all have one distance,
 //! which may lie next to the edge of a cache size.
 
+use locality_report::schema::{
+    Number,
+    reuse::{Fine, FineHistogram},
+};
 use locality_reuse::{GrainSummary, Phase, fine_low};
-use serde_json::{Value, json};
 
 /// Of the whole run.
-pub fn of_run(sum: &GrainSummary) -> Value {
-    value(&sum.time, &sum.time_sums, &sum.stack)
+pub fn of_run(sum: &GrainSummary) -> Fine {
+    fine(&sum.time, &sum.time_sums, &sum.stack)
 }
 
 /// Of a phase.
-pub fn of_phase(phase: &Phase) -> Value {
-    value(&phase.time, &phase.time_sums, &phase.stack)
+pub fn of_phase(phase: &Phase) -> Fine {
+    fine(&phase.time, &phase.time_sums, &phase.stack)
 }
 
-fn value(time: &[u64], sums: &[u64], stack: &[u64]) -> Value {
-    json!({
-        "time": { "unit": "accesses", "columns": ["low", "high", "count", "mean"], "rows": rows(time, Some(sums)) },
-        "stack": { "unit": "granules", "columns": ["low", "high", "count"], "rows": rows(stack, None) },
-    })
+fn fine(time: &[u64], sums: &[u64], stack: &[u64]) -> Fine {
+    let table = |unit: &str, columns: &[&str], rows| FineHistogram {
+        columns: columns.iter().map(|column| (*column).to_owned()).collect(),
+        rows,
+        unit: unit.to_owned(),
+    };
+    Fine {
+        stack: table("granules", &["low", "high", "count"], rows(stack, None)),
+        time: table("accesses", &["low", "high", "count", "mean"], rows(time, Some(sums))),
+    }
 }
 
 /// Bins that are not empty.
-fn rows(counts: &[u64], sums: Option<&[u64]>) -> Vec<Value> {
+fn rows(counts: &[u64], sums: Option<&[u64]>) -> Vec<Vec<Number>> {
     let row = |(bin, count): (usize, &u64)| {
-        let mut row = vec![json!(fine_low(bin)), json!(fine_low(bin + 1)), json!(count)];
+        let mut row = vec![fine_low(bin).into(), fine_low(bin + 1).into(), (*count).into()];
         if let Some(sums) = sums {
-            row.push(json!(sums.get(bin).copied().unwrap_or(0) as f64 / *count as f64));
+            row.push((sums.get(bin).copied().unwrap_or(0) as f64 / *count as f64).into());
         }
-        Value::Array(row)
+        row
     };
     counts.iter().enumerate().filter(|(_, count)| **count > 0).map(row).collect()
 }
@@ -47,7 +55,8 @@ mod tests {
         (counts[3], counts[66]) = (2, 4);
         let mut sums = vec![0; 70];
         (sums[3], sums[66]) = (6, 4 * 68 + 2);
-        assert_eq!(rows(&counts, Some(&sums)), [json!([3, 4, 2, 3.0]), json!([68, 70, 4, 68.5])]);
-        assert_eq!(rows(&counts, None), [json!([3, 4, 2]), json!([68, 70, 4])]);
+        let as_json = |rows: Vec<Vec<Number>>| serde_json::to_string(&rows).unwrap();
+        assert_eq!(as_json(rows(&counts, Some(&sums))), "[[3,4,2,3.0],[68,70,4,68.5]]");
+        assert_eq!(as_json(rows(&counts, None)), "[[3,4,2],[68,70,4]]");
     }
 }

@@ -37,11 +37,11 @@ use locality_plugin::{
     settings::{Mode, Settings},
 };
 use locality_profile::Reserved;
-use serde_json::Value;
+use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
 
 use locality_kernel::{launch, machine, writing};
 
-use cache::{costs::Costs, machine::Machine};
+use cache::machine::Machine;
 use folder::Folder;
 use image::Image;
 use names::Names;
@@ -58,7 +58,7 @@ const LINE_BITS: u8 = 6;
 /// A finished run.
 pub struct Outcome {
     /// The report.
-    pub report: Value,
+    pub report: Report,
     /// The command's exit status, as a shell shows it.
     pub exit_status: u8,
     /// Where the report is to be stored.
@@ -176,7 +176,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
     total.name_missing_functions(&args.function);
     total.name_forked_processes(pid);
     let death = ended.wait_status.and_then(launch::ended_by_signal);
-    Ok(Outcome { report: report::value(&total, &about), exit_status, file, death })
+    Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
 }
 
 /// Takes the results of processes as they end, so that long runs of many processes need little memory.
@@ -281,7 +281,7 @@ fn tell_to_stop(path: &Path, why: u32) {
 
 /// A place for the report; an earlier one becomes `FILE.old`.
 fn reserve(file: &Path) -> Result<Reserved> {
-    Reserved::create(file, locality_profile::Owner::of_sudo(), |path| stored(path).is_some())
+    Reserved::create(file, locality_profile::Owner::of_sudo(), |path| !matches!(stored(path), Ok(None)))
         .context("the profile cannot be written; name another place for it with -o FILE")
 }
 
@@ -289,16 +289,33 @@ fn reserve(file: &Path) -> Result<Reserved> {
 ///
 /// # Errors
 /// Where the disk is full, or somebody else has the file's place by now.
-pub fn store(report: &Value, file: Reserved) -> Result<PathBuf> {
-    Ok(file.write(format!("{report}\n").as_bytes())?)
+pub fn store(report: &Report, file: Reserved) -> Result<PathBuf> {
+    let mut bytes = serde_json::to_vec(report)?;
+    bytes.push(b'\n');
+    Ok(file.write(&bytes)?)
 }
 
 /// The stored report of an exact run; `None` where the file is something else.
-pub fn stored(file: &Path) -> Option<Value> {
+///
+/// # Errors
+/// A report with a part that is not as the schema has it.
+pub fn stored(file: &Path) -> Result<Option<Report>> {
     // To open a pipe might take for ever.
-    if !std::fs::metadata(file).ok()?.is_file() {
-        return None;
+    if !std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(None);
     }
+    let Some(bytes) = read_object(file) else { return Ok(None) };
+    match schema::read(&bytes) {
+        Ok(report) => Ok(Some(report).filter(|report| report.run.mode == RunMode::Exact)),
+        Err(Unreadable::Damaged { at, what }) => {
+            anyhow::bail!("the report {} is damaged at {at} ({what}): run the command again", file.display())
+        }
+        Err(Unreadable::NotJson(_) | Unreadable::Schema(_)) => Ok(None),
+    }
+}
+
+/// The bytes of a file that begins as an object of JSON does.
+fn read_object(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(file).ok()?;
     file.by_ref().take(1).read_to_end(&mut bytes).ok()?;
@@ -306,15 +323,13 @@ pub fn stored(file: &Path) -> Option<Value> {
         return None;
     }
     file.read_to_end(&mut bytes).ok()?;
-    let value: Value = serde_json::from_slice(&bytes).ok()?;
-    (value["schema"] == "locality-report/1" && value["run"]["mode"] == "exact").then_some(value)
+    Some(bytes)
 }
 
 /// A report as it is printed: without the table of costs, which only `-o` keeps.
-pub fn without_costs(report: &Value) -> Value {
-    let mut report = report.clone();
-    if let Some(cache_use) = report.get_mut("cache_use").and_then(Value::as_object_mut) {
-        cache_use.remove("costs");
+pub fn without_costs(mut report: Report) -> Report {
+    if let Some(cache_use) = &mut report.cache_use {
+        cache_use.costs = None;
     }
     report
 }
@@ -323,13 +338,11 @@ pub fn without_costs(report: &Value) -> Value {
 ///
 /// # Errors
 /// Where no caches were simulated.
-pub fn callgrind(report: &Value) -> Result<String> {
-    let costs = report.pointer("/cache_use/costs").filter(|costs| costs.is_object()).context(
+pub fn callgrind(report: &Report) -> Result<String> {
+    let costs = report.cache_use.as_ref().and_then(|cache_use| cache_use.costs.as_ref()).context(
         "this report has no costs of lines and calls: run `locality-bpf exact --cache-use -o FILE -- COMMAND`",
     )?;
-    let costs: Costs =
-        serde_json::from_value(costs.clone()).context("the report's table of costs is broken")?;
-    Ok(cache::callgrind::print(&costs, &cache::callgrind::Header::of(report)))
+    Ok(cache::callgrind::print(costs, &cache::callgrind::Header::of(report)))
 }
 
 /// A granularity from the command line.

@@ -6,14 +6,14 @@
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
+use locality_report::schema::place;
 use locality_symbols::{Isolation, ModuleInfo, Processes, Symbolizer, Unknown};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
-use serde_json::{Value, json};
 
 use super::image::Image;
 
 /// A frame of the report, shared by all that refer to it.
-pub type Frame = Arc<Value>;
+pub type Frame = Arc<place::Frame>;
 
 /// Finds names; answers are kept.
 pub struct Names {
@@ -100,10 +100,7 @@ impl Names {
     fn look_up(&mut self, path: &str, offset: u64, address: u64) -> Vec<Frame> {
         let found = self.file(path).and_then(|file| Some((file.info.clone(), file.address(offset)?)));
         let Some((info, inside)) = found else {
-            return vec![Arc::new(json!({
-                "function": null, "file": null, "line": null, "module": path, "address": address,
-                "inlined": false, "unknown": "file gone or not an ELF file",
-            }))];
+            return vec![unnamed(path, address, "file gone or not an ELF file")];
         };
         let frames = self.symbolizer.symbolize_in_file(&info, inside);
         frames
@@ -111,28 +108,31 @@ impl Names {
             .map(|frame| {
                 let is_named = self.by_start || frame.unknown != Some(Unknown::OnlyStart);
                 let unknown = if is_named { frame.unknown } else { Some(Unknown::NoSymbols) };
-                let mut value = json!({
-                    "function": frame.function.as_ref().filter(|_| is_named),
-                    "file": frame.file,
-                    "line": frame.line,
-                    "module": path,
-                    "address": inside,
-                    "inlined": frame.inlined,
-                });
-                if let Some(unknown) = unknown {
-                    value["unknown"] = json!(unknown.as_str());
-                }
-                Arc::new(value)
+                Arc::new(place::Frame {
+                    address: Some(inside),
+                    file: frame.file.clone(),
+                    function: frame.function.clone().filter(|_| is_named),
+                    inlined: frame.inlined,
+                    line: frame.line,
+                    module: Some(path.to_owned()),
+                    unknown: unknown.map(|unknown| unknown.as_str().to_owned()),
+                })
             })
             .collect()
     }
 }
 
 fn generated(address: u64) -> Frame {
-    Arc::new(json!({
-        "function": null, "file": null, "line": null, "module": "[jit]", "address": address,
-        "inlined": false, "unknown": "generated code",
-    }))
+    unnamed("[jit]", address, "generated code")
+}
+
+fn unnamed(module: &str, address: u64, why: &str) -> Frame {
+    Arc::new(place::Frame {
+        address: Some(address),
+        module: Some(module.to_owned()),
+        unknown: Some(why.to_owned()),
+        ..place::Frame::default()
+    })
 }
 
 impl File {

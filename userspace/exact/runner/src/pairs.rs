@@ -236,11 +236,13 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
 /// What the reader calls the place: function, file and line, or the address where there is no line.
 fn place(frames: &[Frame]) -> Arc<str> {
     let Some(frame) = frames.first() else { return Arc::from("") };
-    if frame["line"].is_null() {
-        let last = if frame["function"].is_null() { &frame["address"] } else { &frame["line"] };
-        format!("{}|{}|{last}", frame["function"], frame["module"]).into()
-    } else {
-        format!("{}|{}|{}", frame["function"], frame["file"], frame["line"]).into()
+    // Quoted, so that a name with a bar in it is no other place. Cannot fail.
+    let text = |name: &Option<String>| serde_json::to_string(name).unwrap_or_default();
+    let (function, module) = (text(&frame.function), text(&frame.module));
+    match (frame.line, &frame.function, frame.address) {
+        (Some(line), ..) => format!("{function}|{}|{line}", text(&frame.file)).into(),
+        (None, None, Some(address)) => format!("{function}|{module}|{address}").into(),
+        (None, ..) => format!("{function}|{module}|null").into(),
     }
 }
 

@@ -1,5 +1,4 @@
-//! The report of an exact run as JSON, `"schema": "locality-report/1"`: the fields of a live run
-//! without intervals.
+//! The report of an exact run, `locality_report::schema`: the fields of a live run without intervals.
 //!
 //! What only an exact run has: `reuse.*.stack`, `miss_ratio_curve`, `footprint_bytes`,
 //! `cold_fraction`, `by_data_type`, `phases`, `threads`. A miss ratio is misses ÷ touches of
@@ -9,10 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use locality_model::{CacheLevel, Host};
+use locality_report::schema::{
+    Report, SCHEMA,
+    mix::Mix,
+    pairs::{NotNamed, Pair as PairRow, PairContext},
+    place::Path,
+    reuse::{Bin, Distance, Histogram, Phase, Point, Reuse, TypeReuse},
+    run::{Host as HostReport, HostCache, Mode, Program, Run, Sources},
+    threads::{ThreadCounts, Threads},
+};
 use locality_reuse::{GrainSummary, LOG2_BINS, log2_bounds};
 use locality_stream::{Class, DataType};
 use locality_units::print as units;
-use serde_json::{Map, Value, json};
 
 use super::{
     cache::{self, machine::Machine},
@@ -66,82 +73,86 @@ pub struct About {
 }
 
 /// The whole report.
-pub fn value(total: &Total, about: &About) -> Value {
-    let caches = about.host.caches.iter().map(
-        |cache| json!({ "level": cache.level, "bytes": cache.bytes, "ways": cache.ways, "line": cache.line }),
-    );
-    let reuse: Map<String, Value> = total
-        .grains
-        .iter()
-        .filter_map(|(bytes, grain)| {
-            let mut value = reuse(grain, about)?;
-            total.extra.describe(*bytes, &mut value);
-            Some((bytes.to_string(), value))
-        })
-        .collect();
+pub fn report(total: &Total, about: &About) -> Report {
+    let reuse = total.grains.iter().filter_map(|(bytes, grain)| {
+        let mut reuse = reuse(grain, about)?;
+        total.extra.describe(*bytes, &mut reuse);
+        Some((bytes.to_string(), reuse))
+    });
     // Pairs are those of lines where lines were measured, else of the largest granule.
     let paired = total.grains.get(&64).or_else(|| total.grains.values().next_back());
     let paired_bytes = paired.and_then(|grain| Some(grain.sum.as_ref()?.bytes));
     let machine_notices = about.machine.iter().flat_map(|machine| &machine.notices);
     let apart = about.machine.as_ref().and_then(|machine| last_level_apart(total, machine, about.one_order));
-    let mut report = json!({
-        "schema": "locality-report/1",
-        "tool_version": env!("CARGO_PKG_VERSION"),
-        "run": {
-            "command": about.command,
-            "pids": about.pids,
-            "started": units::timestamp(about.started_unix_ns),
-            "started_unix_ns": about.started_unix_ns,
-            "wall_s": about.wall_s,
-            "cpu_s": about.cpu_s,
-            "host": {
-                "kernel": about.host.kernel,
-                "cpu": about.host.cpu,
-                "cpus": about.host.cpus,
-                "caches": caches.collect::<Vec<_>>(),
-            },
-            "mode": "exact",
-            "sources": {
-                "address": format!("QEMU {} user mode", about.qemu),
-                "clock": "accesses",
-                "rate": "every access",
-            },
-            "functions": about.functions,
-            "data_types": about.data_types.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "measured": if about.fetches { "instruction fetches" } else { "data accesses" },
-            "order": if about.one_order { "one for the whole process" } else { "each thread's own" },
-            "ended_by": about.ended_by,
-            "exit_status": about.exit_status,
-            "programs": total.programs.iter().map(|(pid, file)| json!({ "pid": pid, "file": file })).collect::<Vec<_>>(),
-        },
-        "mix": mix(total),
-        "reuse": reuse,
-        "pairs_granularity": paired_bytes,
-        "pairs": paired.map_or_else(Vec::new, pairs),
-        "pairs_not_named": paired.map(|grain| {
-            let lost = grain.sum.as_ref().map_or(0, |sum| sum.pairs_lost);
-            json!({ "pairs": grain.pairs.unnamed_pairs, "reuses": grain.pairs.unnamed + lost })
-        }),
-        "threads": total.threads.iter().map(|(pid, thread)| json!({
-            "pid": pid,
-            "tid": thread.tid,
-            "accesses": thread.accesses,
-            "instructions": thread.instructions,
-        })).collect::<Vec<_>>(),
-        "counted_in_part": total.torn,
-        "without_context": total.folded,
-        "out_of_order_buffers": total.out_of_turn,
-        "notices": total.notices.iter().chain(&apart).chain(machine_notices).collect::<Vec<_>>(),
-        "partial": total.partial,
+    let threads = total.threads.iter().map(|(pid, thread)| ThreadCounts {
+        accesses: thread.accesses,
+        instructions: thread.instructions,
+        pid: *pid,
+        tid: thread.tid,
     });
-    if let Some(machine) = &about.machine {
-        report["cache_use"] = cache::value(&total.simulated, machine);
-        report["cache_use"]["skipped_functions"] = json!(about.skipped);
+    let machine = about.machine.as_ref();
+    Report {
+        cache_use: machine.map(|machine| cache::of(&total.simulated, machine, &about.skipped)),
+        counted_in_part: Some(total.torn),
+        empty: why_empty(total),
+        mix: Some(mix(total)),
+        notices: total.notices.iter().chain(&apart).chain(machine_notices).cloned().collect(),
+        out_of_order_buffers: Some(total.out_of_turn),
+        pairs: paired.map_or_else(Vec::new, pairs),
+        pairs_granularity: Some(paired_bytes),
+        pairs_not_named: Some(paired.map(|grain| {
+            let lost = grain.sum.as_ref().map_or(0, |sum| sum.pairs_lost);
+            NotNamed { pairs: grain.pairs.unnamed_pairs, reuses: grain.pairs.unnamed + lost }
+        })),
+        partial: total.partial,
+        reuse: reuse.collect(),
+        run: run(total, about),
+        schema: SCHEMA.to_owned(),
+        threads: Some(Threads::List(threads.collect())),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        without_context: Some(total.folded),
+        ..Report::default()
     }
-    if let Some(why) = why_empty(total) {
-        report["empty"] = json!(why);
+}
+
+fn run(total: &Total, about: &About) -> Run {
+    let cache = |cache: &CacheLevel| HostCache {
+        bytes: cache.bytes,
+        level: cache.level,
+        line: cache.line,
+        ways: cache.ways,
+    };
+    let programs = total.programs.iter().map(|(pid, file)| Program { file: file.clone(), pid: *pid });
+    let order = if about.one_order { "one for the whole process" } else { "each thread's own" };
+    Run {
+        command: about.command.clone(),
+        cpu_s: about.cpu_s.into(),
+        data_types: Some(about.data_types.iter().map(ToString::to_string).collect()),
+        ended_by: about.ended_by.clone(),
+        exit_status: Some(i64::from(about.exit_status)),
+        functions: Some(about.functions.clone()),
+        host: HostReport {
+            caches: about.host.caches.iter().map(cache).collect(),
+            cpu: about.host.cpu.clone(),
+            cpus: about.host.cpus,
+            kernel: about.host.kernel.clone(),
+        },
+        measured: Some(if about.fetches { "instruction fetches" } else { "data accesses" }.to_owned()),
+        mode: Mode::Exact,
+        order: Some(order.to_owned()),
+        pids: about.pids.clone(),
+        programs: Some(programs.collect()),
+        sources: Sources {
+            address: format!("QEMU {} user mode", about.qemu),
+            clock: "accesses".to_owned(),
+            heap: None,
+            rate: Some("every access".to_owned()),
+        },
+        started: units::timestamp(about.started_unix_ns),
+        started_unix_ns: Some(about.started_unix_ns),
+        wall_s: about.wall_s.into(),
+        ..Run::default()
     }
-    report
 }
 
 /// Says where threads of a process have last levels side by side.
@@ -168,96 +179,86 @@ pub fn why_empty(total: &Total) -> Option<String> {
     })
 }
 
-fn mix(total: &Total) -> Value {
+fn mix(total: &Total) -> Mix {
     let mix = &total.mix;
-    let classes: Map<String, Value> =
-        Class::ALL.iter().map(|each| (each.name().replace(' ', "_"), json!(mix.fraction(*each)))).collect();
-    json!({
-        "instructions": mix.instructions,
-        "accesses": total.accesses,
-        "loads": mix.part(total.accesses - total.stores.min(total.accesses)),
-        "stores": mix.part(total.stores),
-        "branches": mix.fraction(Class::Branch),
-        "classes": classes,
-    })
+    let class = |class: &Class| (class.name().replace(' ', "_"), mix.fraction(*class).into());
+    Mix {
+        accesses: total.accesses,
+        branches: mix.fraction(Class::Branch).into(),
+        classes: Class::ALL.iter().map(class).collect(),
+        instructions: mix.instructions,
+        loads: mix.part(total.accesses - total.stores.min(total.accesses)).into(),
+        stores: mix.part(total.stores).into(),
+    }
 }
 
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn reuse(grain: &Grain, about: &About) -> Option<Value> {
+fn reuse(grain: &Grain, about: &About) -> Option<Reuse> {
     let sum = grain.sum.as_ref()?;
     let threads = sum.phases.iter().map(|phase| phase.thread).collect::<BTreeSet<_>>();
-    let phases: Vec<Value> = sum
-        .phases
-        .iter()
-        .filter(|_| threads.len() <= PHASED_THREADS || about.fine)
-        .map(|phase| {
-            let mut value = json!({
-                "thread": phase.thread,
-                "first_access": phase.first,
-                "accesses": phase.accesses,
-                "touches": phase.cold + phase.time.iter().sum::<u64>(),
-                "cold": phase.cold,
-                "time": { "unit": "accesses", "bins": bins(&locality_reuse::to_log2(&phase.time)) },
-                "stack": { "unit": "granules", "bins": bins(&locality_reuse::to_log2(&phase.stack)) },
-            });
-            if about.fine {
-                value["fine"] = fine::of_phase(phase);
-            }
-            value
-        })
-        .collect();
-    let types: Map<String, Value> = grain
-        .types
-        .iter()
-        .map(|(data, reuse)| {
-            let value = json!({
-                "touches": reuse.cold + reuse.reuses.n,
-                "cold": reuse.cold,
-                "time": { "unit": "accesses", "bins": bins(&reuse.reuses.time) },
-                "stack": { "unit": "granules", "bins": bins(&reuse.reuses.stack) },
-            });
-            (data.to_string(), value)
-        })
-        .collect();
-    let mut value = json!({
-        "time": { "unit": "accesses", "bins": bins(&sum.time_log2()), "n": sum.reuses() },
-        "stack": { "unit": "granules", "bins": bins(&sum.stack_log2()), "n": sum.reuses() },
-        "miss_ratio_curve": curve(sum),
-        "at_caches": at_caches(sum, &about.host.caches),
-        "footprint_bytes": sum.footprint_bytes(),
-        "cold_fraction": ratio(sum.cold, sum.touches),
-        "touches": sum.touches,
-        "cold": sum.cold,
-        "by_data_type": types,
-        "phases": phases,
+    let phases = sum.phases.iter().filter(|_| threads.len() <= PHASED_THREADS || about.fine);
+    let phases = phases.map(|phase| Phase {
+        accesses: phase.accesses,
+        cold: phase.cold,
+        fine: about.fine.then(|| fine::of_phase(phase)),
+        first_access: phase.first,
+        stack: histogram("granules", &locality_reuse::to_log2(&phase.stack), None),
+        thread: phase.thread,
+        time: histogram("accesses", &locality_reuse::to_log2(&phase.time), None),
+        touches: phase.cold + phase.time.iter().sum::<u64>(),
     });
-    if about.fine {
-        value["fine"] = fine::of_run(sum);
-    }
-    Some(value)
+    let types = grain.types.iter().map(|(data, reuse)| {
+        let value = TypeReuse {
+            cold: reuse.cold,
+            stack: histogram("granules", &reuse.reuses.stack, None),
+            time: histogram("accesses", &reuse.reuses.time, None),
+            touches: reuse.cold + reuse.reuses.n,
+        };
+        (data.to_string(), value)
+    });
+    Some(Reuse {
+        at_caches: Some(at_caches(sum, &about.host.caches)),
+        by_data_type: Some(types.collect()),
+        cold: Some(sum.cold),
+        cold_fraction: Some(ratio(sum.cold, sum.touches).into()),
+        fine: about.fine.then(|| fine::of_run(sum)),
+        footprint_bytes: Some(sum.footprint_bytes().into()),
+        miss_ratio_curve: Some(curve(sum)),
+        phases: Some(phases.collect()),
+        stack: Some(histogram("granules", &sum.stack_log2(), Some(sum.reuses()))),
+        time: Some(histogram("accesses", &sum.time_log2(), Some(sum.reuses()))),
+        touches: Some(sum.touches.into()),
+        ..Reuse::default()
+    })
+}
+
+fn histogram(unit: &str, counts: &[u64], n: Option<u64>) -> Histogram {
+    Histogram { bins: Some(bins(counts)), n, unit: unit.to_owned(), ..Histogram::default() }
 }
 
 /// Bins up to the last that is not empty; fractions sum to 1.
-fn bins(counts: &[u64]) -> Vec<Value> {
+fn bins(counts: &[u64]) -> Vec<Bin> {
     let n: u64 = counts.iter().sum();
     let used = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-    counts
-        .iter()
-        .take(used)
-        .enumerate()
-        .map(|(bin, count)| {
-            let (low, high) = log2_bounds(bin);
-            json!({ "low": low, "high": high, "fraction": ratio(*count, n), "count": count })
-        })
-        .collect()
+    let bin = |(bin, count): (usize, &u64)| {
+        let (low, high) = log2_bounds(bin);
+        Bin {
+            count: Some(*count),
+            fraction: ratio(*count, n).into(),
+            high: high.into(),
+            low: low.into(),
+            ..Bin::default()
+        }
+    };
+    counts.iter().take(used).enumerate().map(bin).collect()
 }
 
 /// At every power of two from one granule to the first size that misses only first touches, and the
 /// fixed sizes.
-fn curve(sum: &GrainSummary) -> Vec<Value> {
+fn curve(sum: &GrainSummary) -> Vec<Point> {
     let mut sizes: Vec<u64> = (0..40).map(|bit| sum.bytes << bit).collect();
     let enough = sizes.iter().position(|bytes| sum.misses(bytes / sum.bytes) == Some(sum.cold));
     sizes.truncate(enough.map_or(sizes.len(), |at| at + 1));
@@ -267,22 +268,23 @@ fn curve(sum: &GrainSummary) -> Vec<Value> {
     sizes.iter().filter_map(|bytes| point(sum, *bytes)).collect()
 }
 
-fn point(sum: &GrainSummary, bytes: u64) -> Option<Value> {
+fn point(sum: &GrainSummary, bytes: u64) -> Option<Point> {
     let misses = sum.misses(bytes / sum.bytes)?;
-    Some(json!({ "bytes": bytes, "ratio": ratio(misses, sum.touches), "misses": misses }))
+    Some(Point {
+        bytes: bytes.into(),
+        misses: Some(misses),
+        ratio: ratio(misses, sum.touches).into(),
+        ..Point::default()
+    })
 }
 
 /// At this machine's sizes; left out where a size is no edge of the bins.
-fn at_caches(sum: &GrainSummary, caches: &[CacheLevel]) -> Vec<Value> {
-    let at = |cache: &CacheLevel| {
-        let mut point = point(sum, cache.bytes)?;
-        point["level"] = json!(cache.level);
-        Some(point)
-    };
+fn at_caches(sum: &GrainSummary, caches: &[CacheLevel]) -> Vec<Point> {
+    let at = |cache: &CacheLevel| Some(Point { level: Some(cache.level), ..point(sum, cache.bytes)? });
     caches.iter().filter_map(at).collect()
 }
 
-fn pairs(grain: &Grain) -> Vec<Value> {
+fn pairs(grain: &Grain) -> Vec<PairRow> {
     let Some(sum) = &grain.sum else { return Vec::new() };
     let near = (FIXED_SIZES[0] / sum.bytes).max(1);
     let mut ranked: Vec<(&PlacePair, &Pair)> = grain.pairs.named.iter().collect();
@@ -295,56 +297,58 @@ fn pairs(grain: &Grain) -> Vec<Value> {
     ranked.into_iter().chain(rest).map(|(_, each)| pair(each, sum)).collect()
 }
 
-fn pair(pair: &Pair, sum: &GrainSummary) -> Value {
+fn pair(pair: &Pair, sum: &GrainSummary) -> PairRow {
     let mut contexts: Vec<&(Counts, Context)> = pair.contexts.values().collect();
     contexts.sort_by_cached_key(|(counts, context)| {
         (std::cmp::Reverse(counts.n), format!("{:?}", (&context.by, &context.again)))
     });
     let empty = Context::default();
     let heaviest = contexts.first().map_or(&empty, |(_, context)| context);
-    let frames = |frames: &[Frame]| Value::Array(frames.iter().map(|frame| (**frame).clone()).collect());
-    let numbers = |counts: &Counts| {
-        let misses: Map<String, Value> = FIXED_SIZES
+    let PairContext { misses, n, reuse, stack_median, time_median, used, weight, .. } =
+        in_context(&pair.counts, heaviest, sum);
+    PairRow {
+        common_ancestor: ancestor(heaviest),
+        contexts: contexts
             .iter()
-            .map(|bytes| (bytes.to_string(), json!(counts.misses((bytes / sum.bytes).max(1)))))
-            .collect();
-        json!({
-            "weight": ratio(counts.n, sum.reuses()),
-            "n": counts.n,
-            "time_median": median(&counts.time, "accesses"),
-            "stack_median": median(&counts.stack, "granules"),
-            "misses": misses,
-        })
-    };
-    let mut value = numbers(&pair.counts);
-    value["use"] = json!({ "frames": frames(&heaviest.by) });
-    value["reuse"] = json!({ "frames": frames(&heaviest.again) });
-    value["common_ancestor"] = ancestor(heaviest);
-    value["contexts_total"] = json!(pair.contexts_total);
-    value["contexts"] = contexts
-        .iter()
-        .take(CONTEXTS)
-        .map(|(counts, context)| {
-            let mut value = numbers(counts);
-            value["use"] = json!({ "frames": frames(&context.by) });
-            value["reuse"] = json!({ "frames": frames(&context.again) });
-            value
-        })
-        .collect();
-    value
+            .take(CONTEXTS)
+            .map(|(counts, context)| in_context(counts, context, sum))
+            .collect(),
+        contexts_total: pair.contexts_total,
+        misses,
+        n,
+        reuse,
+        stack_median,
+        time_median,
+        used,
+        weight,
+        ..PairRow::default()
+    }
+}
+
+fn in_context(counts: &Counts, context: &Context, sum: &GrainSummary) -> PairContext {
+    let path = |frames: &[Frame]| Path { frames: frames.to_vec(), ..Path::default() };
+    let misses = |bytes: u64| (bytes.to_string(), counts.misses((bytes / sum.bytes).max(1)));
+    PairContext {
+        misses: Some(FIXED_SIZES.map(misses).into()),
+        n: counts.n,
+        reuse: path(&context.again),
+        stack_median: Some(median(&counts.stack, "granules")),
+        time_median: median(&counts.time, "accesses"),
+        used: path(&context.by),
+        weight: ratio(counts.n, sum.reuses()).into(),
+        weight_ci95: None,
+    }
 }
 
 /// The innermost call that both have in common: the last equal frame from the outside, by function.
-fn ancestor(context: &Context) -> Value {
+fn ancestor(context: &Context) -> Option<Frame> {
     let both = context.by.iter().rev().zip(context.again.iter().rev());
-    let same = |(by, again): &(&Frame, &Frame)| {
-        by["function"] == again["function"] && by["module"] == again["module"]
-    };
-    both.take_while(same).last().map_or(Value::Null, |(frame, _)| (**frame).clone())
+    let same = |(by, again): &(&Frame, &Frame)| by.function == again.function && by.module == again.module;
+    both.take_while(same).last().map(|(frame, _)| Frame::clone(frame))
 }
 
 /// The middle value, taken as evenly spread within its bin; the bin stands beside it.
-fn median(bins: &[u64; LOG2_BINS], unit: &str) -> Value {
+fn median(bins: &[u64; LOG2_BINS], unit: &str) -> Option<Distance> {
     let n: u64 = bins.iter().sum();
     let half = n as f64 / 2.0;
     let mut below = 0u64;
@@ -353,11 +357,17 @@ fn median(bins: &[u64; LOG2_BINS], unit: &str) -> Value {
             let (low, high) = log2_bounds(bin);
             let within = (half - below as f64) / *count as f64;
             let value = low as f64 + within * ((high - 1).saturating_sub(low)) as f64;
-            return json!({ "value": value.round(), "unit": unit, "low": low, "high": high });
+            return Some(Distance {
+                high: Some(high),
+                low: Some(low),
+                unit: unit.to_owned(),
+                value: value.round().into(),
+                ..Distance::default()
+            });
         }
         below += count;
     }
-    Value::Null
+    None
 }
 
 #[cfg(test)]
@@ -367,20 +377,20 @@ mod tests {
     #[test]
     fn medians_lie_in_their_bin() {
         let mut bins = [0; LOG2_BINS];
-        assert_eq!(median(&bins, "accesses"), Value::Null);
+        assert_eq!(median(&bins, "accesses"), None);
         bins[0] = 1;
-        assert_eq!(median(&bins, "accesses")["value"], 0.0);
+        assert_eq!(median(&bins, "accesses").unwrap().value, 0.0.into());
         bins[4] = 10;
-        let value = median(&bins, "accesses");
-        assert_eq!((value["low"].as_u64(), value["high"].as_u64()), (Some(8), Some(16)));
-        assert!((8.0..16.0).contains(&value["value"].as_f64().unwrap()));
+        let found = median(&bins, "accesses").unwrap();
+        assert_eq!((found.low, found.high), (Some(8), Some(16)));
+        assert!((8.0..16.0).contains(&found.value.real().unwrap()));
     }
 
     #[test]
     fn fractions_sum_to_one_and_bins_end_with_the_last_count() {
         let bins = bins(&[3, 0, 1, 0, 0]);
         assert_eq!(bins.len(), 3);
-        let sum: f64 = bins.iter().map(|bin| bin["fraction"].as_f64().unwrap()).sum();
+        let sum: f64 = bins.iter().map(|bin| bin.fraction.real().unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-12);
     }
 

@@ -1,45 +1,58 @@
-//! The report of an exact run for a terminal, printed from its JSON: what `-o` stored can be printed again.
+//! The report of an exact run for a terminal: what `-o` stored can be printed again.
 //!
 //! Nothing is computed here that is not in the report. Fields that are missing print as nothing.
 
 use std::fmt::Write as _;
 
+use locality_report::schema::{
+    Number, Report,
+    mix::Mix,
+    pairs::Pair,
+    place::Frame,
+    reuse::{Bin, Distance, Histogram, Point, Reuse, TypeReuse},
+    threads::Threads,
+};
 use locality_units::print as units;
-use serde_json::Value;
 
 /// Columns of the report.
 const WIDTH: usize = 100;
 
 /// The page. `top` rows of each table.
-pub fn print(report: &Value, top: usize) -> String {
+pub fn print(report: &Report, top: usize) -> String {
     let mut page = Page { text: String::new() };
-    let run = &report["run"];
-    page.wrapped(&format!("Exact run of `{}`", words(&run["command"])));
+    let run = &report.run;
+    let threads = match &report.threads {
+        Some(Threads::List(threads)) => threads.len(),
+        _ => 0,
+    };
+    let nothing = Mix::default();
+    let mix = report.mix.as_ref().unwrap_or(&nothing);
+    page.wrapped(&format!("Exact run of `{}`", run.command));
     page.wrapped(&format!(
         "{} accesses ({} loads, {} stores) by {} instructions in {}; {}, {:.2} s, exit status {}",
-        count(&report["mix"]["accesses"]),
-        percent(share_of_accesses(report, "loads")),
-        percent(share_of_accesses(report, "stores")),
-        count(&report["mix"]["instructions"]),
-        counted(report["threads"].as_array().map_or(0, Vec::len), "thread"),
-        words(&run["sources"]["address"]),
-        run["wall_s"].as_f64().unwrap_or(0.0),
-        run["exit_status"],
+        units::count(mix.accesses),
+        percent(share_of_accesses(mix, mix.loads)),
+        percent(share_of_accesses(mix, mix.stores)),
+        units::count(mix.instructions),
+        counted(threads, "thread"),
+        run.sources.address,
+        real(run.wall_s),
+        run.exit_status.map_or("unknown".to_owned(), |status| status.to_string()),
     ));
-    if let Some(why) = report["empty"].as_str() {
+    if let Some(why) = &report.empty {
         page.line("");
         page.wrapped(why);
     }
-    if report["partial"] == true {
+    if report.partial {
         page.line("");
-        page.wrapped(&format!("This report is partial: {}.", words(&run["ended_by"])));
+        page.wrapped(&format!("This report is partial: {}.", run.ended_by));
     }
-    for notice in report["notices"].as_array().into_iter().flatten() {
-        page.wrapped(&words(notice));
+    for notice in &report.notices {
+        page.wrapped(notice);
     }
-    for (restriction, names) in [("by instructions of", "functions"), ("to data of type", "data_types")] {
-        let names: Vec<String> = run[names].as_array().into_iter().flatten().map(words).collect();
-        if !names.is_empty() {
+    for (restriction, names) in [("by instructions of", &run.functions), ("to data of type", &run.data_types)]
+    {
+        if let Some(names) = names.as_ref().filter(|names| !names.is_empty()) {
             page.wrapped(&format!("Only accesses {restriction} {} are counted.", names.join(", ")));
         }
     }
@@ -50,8 +63,8 @@ pub fn print(report: &Value, top: usize) -> String {
     }
     page.cache_use(report, top);
     page.pairs(report, top);
-    page.mix(&report["mix"], top);
-    if report["reuse"].as_object().is_none_or(serde_json::Map::is_empty) {
+    page.mix(mix, top);
+    if report.reuse.is_empty() {
         return page.text;
     }
     page.line("");
@@ -60,7 +73,7 @@ pub fn print(report: &Value, top: usize) -> String {
          stack distance the number of other granules touched between them; a fully associative LRU cache that holds more \
          granules than the stack distance keeps the data. What the kernel reads and writes in system calls is not seen.",
     );
-    if run["order"] == "each thread's own" && report["threads"].as_array().is_some_and(|all| all.len() > 1) {
+    if run.order.as_deref() == Some("each thread's own") && threads > 1 {
         page.wrapped(
             "Distances are those of each thread's own accesses, summed over threads; --one-order puts the threads of a \
              process into one order instead.",
@@ -69,8 +82,8 @@ pub fn print(report: &Value, top: usize) -> String {
     page.text
 }
 
-fn by_granule(report: &Value) -> Vec<(u64, &Value)> {
-    let all = report["reuse"].as_object().into_iter().flatten();
+fn by_granule(report: &Report) -> Vec<(u64, &Reuse)> {
+    let all = report.reuse.iter();
     let mut sorted: Vec<_> = all.filter_map(|(bytes, reuse)| Some((bytes.parse().ok()?, reuse))).collect();
     sorted.sort_by_key(|(bytes, _)| *bytes);
     sorted
@@ -102,106 +115,105 @@ impl Page {
         self.line(&line);
     }
 
-    fn granule(&mut self, bytes: u64, reuse: &Value) {
+    fn granule(&mut self, bytes: u64, reuse: &Reuse) {
         self.line("");
         self.wrapped(&format!(
             "Reuse of {}: {} touches, footprint {}, {} touched for the first time",
             if bytes == 64 { "cache lines (64 bytes)".to_owned() } else { counted(bytes as usize, "byte") },
-            count(&reuse["touches"]),
-            size(reuse["footprint_bytes"].as_u64().unwrap_or(0)),
-            percent(reuse["cold_fraction"].as_f64().unwrap_or(0.0)),
+            units::count(whole(reuse.touches)),
+            size(whole(reuse.footprint_bytes)),
+            percent(reuse.cold_fraction.map_or(0.0, real)),
         ));
         let mut sizes = String::from("  Misses of a fully associative cache:");
-        let curve = reuse["miss_ratio_curve"].as_array();
-        let fixed = curve.into_iter().flatten().filter(|point| {
-            super::report::FIXED_SIZES.iter().any(|bytes| point["bytes"].as_u64() == Some(*bytes))
+        let curve = reuse.miss_ratio_curve.iter().flatten();
+        let fixed = curve.filter(|point| {
+            point.bytes.whole().is_some_and(|bytes| super::report::FIXED_SIZES.contains(&bytes))
         });
-        let hosts = reuse["at_caches"].as_array().into_iter().flatten();
+        let hosts = reuse.at_caches.iter().flatten();
         let mut seen = Vec::new();
         for point in hosts.chain(fixed) {
-            let bytes = point["bytes"].as_u64().unwrap_or(0);
+            let bytes = point.bytes.whole().unwrap_or(0);
             if seen.contains(&bytes) {
                 continue;
             }
             seen.push(bytes);
-            let level = point["level"].as_u64().map(|level| format!("L{level} ")).unwrap_or_default();
+            let level = point.level.map(|level| format!("L{level} ")).unwrap_or_default();
             // Cannot fail: a string takes all text.
             let _ = write!(
                 sizes,
                 "{} {level}{} {}",
                 if seen.len() > 1 { "," } else { "" },
                 size(bytes),
-                percent(point["ratio"].as_f64().unwrap_or(0.0))
+                percent(real(point.ratio))
             );
         }
         self.wrapped_with(&sizes, "    ");
         self.line("");
         self.line(&format!("  {:>22} {:>10} {:>10}", "distance from", "time", "stack"));
-        let rows = |kind: &str| reuse[kind]["bins"].as_array().cloned().unwrap_or_default();
-        let (time, stack) = (rows("time"), rows("stack"));
+        let (time, stack) = (bins(reuse.time.as_ref()), bins(reuse.stack.as_ref()));
         for at in 0..time.len().max(stack.len()) {
-            let fraction = |bins: &[Value]| {
-                bins.get(at).and_then(|bin| bin["fraction"].as_f64()).map(percent).unwrap_or_default()
+            let fraction = |bins: &[Bin]| {
+                bins.get(at).and_then(|bin| bin.fraction.real()).map(percent).unwrap_or_default()
             };
-            let low = time.get(at).or(stack.get(at)).map(|bin| count(&bin["low"])).unwrap_or_default();
-            self.line(&format!("  {low:>22} {:>10} {:>10}", fraction(&time), fraction(&stack)));
+            let low = time.get(at).or(stack.get(at)).map(|bin| units::count(bin.low.whole().unwrap_or(0)));
+            let low = low.unwrap_or_default();
+            self.line(&format!("  {low:>22} {:>10} {:>10}", fraction(time), fraction(stack)));
         }
     }
 
     /// Sets and optimal replacement.
-    fn extra(&mut self, reuse: &Value) {
-        let list = |points: &Value, name: &dyn Fn(&Value) -> Option<String>| {
-            let points = points.as_array().into_iter().flatten();
-            let told = points.filter_map(|point| {
-                Some(format!("{} {}", name(point)?, percent(point["ratio"].as_f64().unwrap_or(0.0))))
-            });
-            told.collect::<Vec<_>>().join(", ")
-        };
-        let sets = &reuse["set_associative"];
-        let ways = list(&sets["miss_ratios"], &|point| {
-            let ways = point["ways"].as_u64().filter(|ways| ways.is_power_of_two())?;
-            Some(counted(ways as usize, "way"))
-        });
-        if !ways.is_empty() {
-            self.line("");
-            let sentence = format!("  Misses with {}: {ways}", counted_value(&sets["sets"], "set"));
-            self.wrapped_with(&sentence, "    ");
+    fn extra(&mut self, reuse: &Reuse) {
+        if let Some(sets) = &reuse.set_associative {
+            let points = sets.miss_ratios.iter().filter(|point| point.ways.is_power_of_two());
+            let told = points.map(|point| (counted(point.ways as usize, "way"), percent(real(point.ratio))));
+            let ways: Vec<String> = told.map(|(ways, ratio)| format!("{ways} {ratio}")).collect();
+            if !ways.is_empty() {
+                self.line("");
+                let sets = counted(sets.sets as usize, "set");
+                self.wrapped_with(&format!("  Misses with {sets}: {}", ways.join(", ")), "    ");
+            }
         }
-        let optimal = &reuse["optimal_replacement"];
-        let sizes = list(&optimal["miss_ratio_curve"], &|point| point["bytes"].as_u64().map(size));
-        if !sizes.is_empty() {
+        if let Some(optimal) = &reuse.optimal_replacement {
+            let told = |point: &Point| {
+                let bytes = point.bytes.whole()?;
+                Some(format!("{} {}", size(bytes), percent(real(point.ratio))))
+            };
+            let sizes: Vec<String> = optimal.miss_ratio_curve.iter().filter_map(told).collect();
+            if sizes.is_empty() {
+                return;
+            }
             self.line("");
+            let sizes = sizes.join(", ");
             self.wrapped_with(&format!("  Misses under optimal replacement: {sizes}"), "    ");
-            if optimal["touches_not_kept"].as_u64() > Some(0) {
-                let lost = count(&optimal["touches_not_kept"]);
+            if optimal.touches_not_kept > 0 {
+                let lost = units::count(optimal.touches_not_kept);
                 self.wrapped(&format!("  Of the first touches only: {lost} later ones found no room."));
             }
         }
     }
 
     /// Reuse by type and width of data.
-    fn types(&mut self, reuse: &Value, top: usize) {
-        let types = reuse["by_data_type"].as_object().into_iter().flatten();
-        let touches = |value: &Value| value["touches"].as_u64().unwrap_or(0);
-        let mut rows: Vec<(&String, &Value)> = types.filter(|(_, value)| touches(value) > 0).collect();
-        rows.sort_by_key(|(name, value)| (std::cmp::Reverse(touches(value)), *name));
+    fn types(&mut self, reuse: &Reuse, top: usize) {
+        let types = reuse.by_data_type.iter().flatten();
+        let mut rows: Vec<(&String, &TypeReuse)> = types.filter(|(_, reuse)| reuse.touches > 0).collect();
+        rows.sort_by_key(|(name, reuse)| (std::cmp::Reverse(reuse.touches), *name));
         if rows.is_empty() {
             return;
         }
-        let all: u64 = rows.iter().map(|(_, value)| touches(value)).sum();
+        let all: u64 = rows.iter().map(|(_, reuse)| reuse.touches).sum();
         self.line("");
         self.line(&format!(
             "  {:>22} {:>10} {:>10} {:>22}",
             "type of data", "touches", "first", "median stack distance"
         ));
-        for (name, value) in rows.into_iter().take(top) {
+        for (name, reuse) in rows.into_iter().take(top) {
             let part = |part: u64, of: u64| percent(part as f64 / of.max(1) as f64);
             self.line(&format!(
                 "  {:>22} {:>10} {:>10} {:>22}",
                 name.replace('_', " "),
-                part(touches(value), all),
-                part(value["cold"].as_u64().unwrap_or(0), touches(value)),
-                median_bin(&value["stack"]["bins"]),
+                part(reuse.touches, all),
+                part(reuse.cold, reuse.touches),
+                median_bin(bins(Some(&reuse.stack))),
             ));
         }
     }
@@ -221,47 +233,52 @@ impl Page {
         }
     }
 
-    fn pairs(&mut self, report: &Value, top: usize) {
-        let pairs = report["pairs"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if pairs.is_empty() {
+    fn pairs(&mut self, report: &Report, top: usize) {
+        if report.pairs.is_empty() {
             return;
         }
         let near = super::report::FIXED_SIZES[0].to_string();
-        let misses = |pair: &Value| pair["misses"][&near].as_u64().unwrap_or(0);
-        let mut far: Vec<&Value> = pairs.iter().filter(|pair| misses(pair) > 0).collect();
+        let misses =
+            |pair: &Pair| pair.misses.as_ref().and_then(|misses| misses.get(&near)).copied().unwrap_or(0);
+        let mut far: Vec<&Pair> = report.pairs.iter().filter(|pair| misses(pair) > 0).collect();
         far.sort_by_key(|pair| std::cmp::Reverse(misses(pair)));
-        let all: u64 =
-            report["reuse"][&report["pairs_granularity"].to_string()]["stack"]["n"].as_u64().unwrap_or(0);
+        let granule = report.pairs_granularity.flatten().unwrap_or(0).to_string();
+        let stack = report.reuse.get(&granule).and_then(|reuse| reuse.stack.as_ref());
+        let all = stack.and_then(|stack| stack.n).unwrap_or(0);
         self.line("");
         if far.is_empty() {
             self.line("No pair of use and reuse misses a cache of 32 KiB. The most frequent pairs:");
         } else {
             self.line("Pairs of use and reuse that miss a cache of 32 KiB most often:");
         }
-        let shown: Vec<&Value> = if far.is_empty() { pairs.iter().collect() } else { far };
+        let shown: Vec<&Pair> = if far.is_empty() { report.pairs.iter().collect() } else { far };
         for (at, pair) in shown.into_iter().take(top).enumerate() {
             self.line("");
             let sentence = format!(
                 "{:>3}. {} of all reuses, {} misses of 32 KiB; stack distance {}, time distance {} (medians)",
                 at + 1,
-                percent(pair["n"].as_f64().unwrap_or(0.0) / (all.max(1) as f64)),
-                count(&pair["misses"][&near]),
-                median(&pair["stack_median"]),
-                median(&pair["time_median"]),
+                percent(pair.n as f64 / (all.max(1) as f64)),
+                units::count(misses(pair)),
+                median(pair.stack_median.as_ref().and_then(Option::as_ref)),
+                median(pair.time_median.as_ref()),
             );
             self.wrapped_with(&sentence, "     ");
-            self.line(&format!("     use    {}", frame(&pair["use"]["frames"][0])));
-            self.line(&format!("     reuse  {}", frame(&pair["reuse"]["frames"][0])));
-            if !pair["common_ancestor"].is_null() {
-                self.line(&format!("     both below {}", function(&pair["common_ancestor"])));
+            let nowhere = Frame::default();
+            let innermost = |path: &locality_report::schema::place::Path| {
+                frame(path.frames.first().map_or(&nowhere, |first| first))
+            };
+            self.line(&format!("     use    {}", innermost(&pair.used)));
+            self.line(&format!("     reuse  {}", innermost(&pair.reuse)));
+            if let Some(ancestor) = &pair.common_ancestor {
+                self.line(&format!("     both below {}", function_of(ancestor)));
             }
         }
     }
 
-    fn mix(&mut self, mix: &Value, top: usize) {
-        let classes = mix["classes"].as_object().into_iter().flatten();
+    fn mix(&mut self, mix: &Mix, top: usize) {
+        let classes = mix.classes.iter();
         let mut rows: Vec<(f64, &String)> = classes
-            .filter_map(|(name, share)| Some((share.as_f64()?, name)))
+            .filter_map(|(name, share)| Some((share.real()?, name)))
             .filter(|row| row.0 > 0.0)
             .collect();
         rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
@@ -278,72 +295,73 @@ impl Page {
     }
 }
 
-fn share_of_accesses(report: &Value, kind: &str) -> f64 {
-    let mix = &report["mix"];
-    let accesses = mix["accesses"].as_f64().unwrap_or(0.0);
-    if accesses == 0.0 {
+fn share_of_accesses(mix: &Mix, kind: Number) -> f64 {
+    if mix.accesses == 0 {
         return 0.0;
     }
-    mix[kind].as_f64().unwrap_or(0.0) * mix["instructions"].as_f64().unwrap_or(0.0) / accesses
+    real(kind) * mix.instructions as f64 / mix.accesses as f64
 }
 
-fn words(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+fn bins(histogram: Option<&Histogram>) -> &[Bin] {
+    histogram.and_then(|histogram| histogram.bins.as_deref()).unwrap_or_default()
 }
 
-pub(super) fn function(frame: &Value) -> String {
-    let module = || {
-        let path = words(&frame["module"]);
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        format!("{name}+{:#x}", frame["address"].as_u64().unwrap_or(0))
+fn function_of(frame: &Frame) -> String {
+    function(frame.function.as_deref(), frame.module.as_deref(), frame.address)
+}
+
+/// A function's name, else the address in its file.
+pub(super) fn function(name: Option<&str>, module: Option<&str>, address: Option<u64>) -> String {
+    let place = || format!("{}+{:#x}", base(module.unwrap_or("null")), address.unwrap_or(0));
+    name.map_or_else(place, str::to_owned)
+}
+
+fn frame(frame: &Frame) -> String {
+    let place = match (&frame.file, frame.line, &frame.module) {
+        (Some(file), Some(line), _) => format!("  {}:{line}", base(file)),
+        (_, _, Some(module)) => format!("  in {}", base(module)),
+        (_, _, None) => String::new(),
     };
-    frame["function"].as_str().map_or_else(module, str::to_owned)
-}
-
-fn frame(frame: &Value) -> String {
-    let place = match (frame["file"].as_str(), frame["line"].as_u64()) {
-        (Some(file), Some(line)) => {
-            format!("  {}:{line}", file.rsplit('/').next().unwrap_or_default())
-        }
-        _ => match frame["module"].as_str() {
-            Some(module) => format!("  in {}", module.rsplit('/').next().unwrap_or_default()),
-            None => String::new(),
-        },
-    };
-    format!("{}{place}", function(frame))
+    format!("{}{place}", function_of(frame))
 }
 
 /// The bin of a median, for no more is known of it: "16 to 31 accesses".
-fn median(value: &Value) -> String {
-    format!("{} {}", whole_bin(value), words(&value["unit"]))
+fn median(median: Option<&Distance>) -> String {
+    let Some(median) = median else { return "unknown".to_owned() };
+    format!("{} {}", range(median.low, median.high), median.unit)
 }
 
 /// The numbers of a bin: "16 to 31".
-fn whole_bin(bin: &Value) -> String {
-    let last = bin["high"].as_u64().unwrap_or(1).saturating_sub(1);
-    let (low, last) = (count(&bin["low"]), count(&serde_json::json!(last)));
-    if low == last { low } else { format!("{low} to {last}") }
+fn range(low: Option<u64>, high: Option<u64>) -> String {
+    let (low, last) = (low.unwrap_or(0), high.unwrap_or(1).saturating_sub(1));
+    if low == last { units::count(low) } else { format!("{} to {}", units::count(low), units::count(last)) }
 }
 
 /// The bin that the median lies in: "16 to 31".
-fn median_bin(bins: &Value) -> String {
+fn median_bin(bins: &[Bin]) -> String {
     let mut left = 0.5;
-    for bin in bins.as_array().into_iter().flatten() {
-        left -= bin["fraction"].as_f64().unwrap_or(0.0);
+    for bin in bins {
+        left -= real(bin.fraction);
         if left <= 0.0 {
-            return whole_bin(bin);
+            return range(bin.low.whole(), bin.high.whole());
         }
     }
     String::new()
 }
 
-fn counted_value(n: &Value, noun: &str) -> String {
-    counted(n.as_u64().unwrap_or(0) as usize, noun)
+/// A number, 0 where it is not known.
+pub(super) fn real(number: Number) -> f64 {
+    number.real().unwrap_or(0.0)
 }
 
-/// "12,034".
-pub(super) fn count(value: &Value) -> String {
-    units::count(value.as_u64().unwrap_or(0))
+/// A number without its fraction, 0 where it is not known.
+pub(super) fn whole(number: Option<Number>) -> u64 {
+    number.and_then(Number::whole).unwrap_or(0)
+}
+
+/// The file name of a path.
+pub(super) fn base(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 pub(super) fn counted(n: usize, noun: &str) -> String {
@@ -369,12 +387,12 @@ mod tests {
 
     #[test]
     fn a_page_has_what_the_report_has_and_bears_what_it_lacks() {
-        let page = print(&serde_json::json!({}), 3);
+        let page = print(&Report::default(), 3);
         assert!(page.starts_with("Exact run of"));
         let report = serde_json::json!({
             "run": { "command": "a b", "order": "each thread's own", "ended_by": "SIGSEGV" },
             "partial": true,
-            "threads": [1, 2],
+            "threads": [{ "tid": 1 }, { "tid": 2 }],
             "reuse": { "64": {
                 "touches": 10, "footprint_bytes": 96 << 10, "cold_fraction": 0.5,
                 "miss_ratio_curve": [{ "bytes": 32768, "ratio": 0.25 }],
@@ -386,7 +404,7 @@ mod tests {
                 "optimal_replacement": { "miss_ratio_curve": [{ "bytes": 64, "ratio": 0.75 }] },
             } },
         });
-        let page = print(&report, 3);
+        let page = print(&serde_json::from_value(report).unwrap(), 3);
         for part in [
             "`a b`",
             "partial: SIGSEGV",

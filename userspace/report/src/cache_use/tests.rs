@@ -4,7 +4,11 @@ use locality_estimate::interval_estimate::Estimate;
 use locality_model::testing::{MS, Maker};
 use locality_model::{Field, Object, ObjectKind};
 
+use locality_findings::cache_use::{Costs, LevelUse, Loaded};
+use serde_json::{Value, json};
+
 use super::*;
+use crate::json::{cache_use::Json, frames::Frames};
 
 fn about(value: f64) -> Estimate {
     Estimate { value, low: 0.9 * value, high: 1.1 * value, n: 40 }
@@ -91,10 +95,16 @@ fn example() -> (Profile, Contexts, CacheUse) {
     (profile, contexts, cache_use)
 }
 
+/// The report for programs, as it prints.
+fn value(profile: &Profile, contexts: &Contexts, cache_use: &CacheUse) -> Value {
+    let frames = &Frames::new(profile, contexts);
+    serde_json::to_value(Json { profile, contexts, cache_use, frames }.report()).unwrap()
+}
+
 #[test]
 fn every_number_of_a_row_has_its_interval() {
     let (profile, contexts, cache_use) = example();
-    let value = Report { profile: &profile, contexts: &contexts, cache_use: &cache_use }.value();
+    let value = value(&profile, &contexts, &cache_use);
     let tables = ["levels", "by_loading_line", "by_function", "by_object"];
     for row in tables.iter().flat_map(|table| value[table].as_array().expect(table)) {
         let row = row.as_object().unwrap();
@@ -125,7 +135,7 @@ fn every_number_of_a_row_has_its_interval() {
 #[test]
 fn rows_have_the_fields_of_the_exact_report() {
     let (profile, contexts, cache_use) = example();
-    let value = Report { profile: &profile, contexts: &contexts, cache_use: &cache_use }.value();
+    let value = value(&profile, &contexts, &cache_use);
     let line = &value["by_loading_line"][0];
     assert_eq!(
         (&line["function"], &line["line"], &line["level"]),
@@ -179,7 +189,7 @@ fn objects_were_not_looked_for_and_the_ledger_does_not_balance() {
     let (profile, contexts, mut cache_use) = example();
     cache_use.levels[0].by_object.clear();
     cache_use.levels[0].balanced = false;
-    let value = Report { profile: &profile, contexts: &contexts, cache_use: &cache_use }.value();
+    let value = value(&profile, &contexts, &cache_use);
     assert_eq!((&value["by_object"], &value["balanced"]), (&Value::Null, &json!(false)));
 }
 

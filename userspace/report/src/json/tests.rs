@@ -1,11 +1,12 @@
 //! The outside contract, field by field, and a snapshot.
 
 use locality_model::testing::{Maker, demo};
+use serde_json::{Value, json};
 
 use super::*;
 
-/// Field paths of the contract in docs/json.md as far as they exist, with their types. `[]` goes through
-/// every element.
+/// Field paths of the contract in docs/reference/json.md as far as they exist, with their types. `[]`
+/// goes through every element.
 const CONTRACT: &[(&str, &str)] = &[
     ("schema", "string"),
     ("tool_version", "string"),

@@ -71,7 +71,7 @@ fn the_page_of_objects() {
 #[test]
 fn objects_as_json() {
     let profile = heap_and_global();
-    let report = json::value(&profile, &Findings::of(&profile));
+    let report = serde_json::to_value(json::report(&profile, &Findings::of(&profile))).unwrap();
     let summary = &report["objects_summary"];
     insta::assert_json_snapshot!(
         serde_json::json!({ "objects": report["objects"], "objects_summary": summary })
@@ -107,5 +107,5 @@ fn a_profile_without_objects_has_no_block() {
     let findings = Findings::of(&profile);
     assert!(findings.objects.is_none());
     assert!(!text::print(&profile, &findings, Options::default()).contains("Data objects"));
-    assert!(json::value(&profile, &findings).get("objects").is_none());
+    assert!(json::report(&profile, &findings).objects.is_none());
 }

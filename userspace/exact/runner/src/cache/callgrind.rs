@@ -11,15 +11,16 @@ use std::{
     fmt::{self, Write as _},
 };
 
-use serde_json::Value;
-
-use super::costs::{Call, Costs, Line};
+use locality_report::schema::{
+    Report,
+    costs::{Call, Costs, Line, UNKNOWN},
+};
 
 /// What else the file says.
 #[derive(Debug, Clone)]
 pub struct Header {
     /// Process of the command.
-    pub pid: u64,
+    pub pid: u32,
     /// The command line.
     pub command: String,
     /// How the command ended.
@@ -30,32 +31,32 @@ pub struct Header {
 
 impl Header {
     /// What a report says.
-    pub fn of(report: &Value) -> Self {
-        let (run, cache_use) = (&report["run"], &report["cache_use"]);
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    pub fn of(report: &Report) -> Self {
+        let (run, cache_use) = (&report.run, report.cache_use.as_ref());
         let mut described = vec!["Replacement: LRU, write-allocate".to_owned()];
-        described.push(match cache_use["compatible"].as_str() {
+        let compatible = cache_use.and_then(|cache_use| cache_use.compatible.as_ref());
+        described.push(match compatible.and_then(Option::as_ref) {
             Some(_) => "Counted as: Callgrind does".to_owned(),
             None => "Counted as: locality-bpf does".to_owned(),
         });
-        let prefetch = cache_use["prefetch"].as_str().unwrap_or("none");
+        let prefetch = cache_use.and_then(|cache_use| cache_use.prefetch.as_deref()).unwrap_or("none");
         described.push(format!("Prefetch: {prefetch}"));
-        if !cache_use["instruction_cache"].is_null() {
+        let instructions = cache_use.and_then(|cache_use| cache_use.instruction_cache.as_ref());
+        if instructions.is_some_and(Option::is_some) {
             described.push("I1 lines: in the L1 events of cache use".to_owned());
         }
-        described.push(format!("Order of accesses: {}", text(&run["order"])));
-        let skipped: Vec<String> =
-            cache_use["skipped_functions"].as_array().into_iter().flatten().map(text).collect();
-        if !skipped.is_empty() {
+        described.push(format!("Order of accesses: {}", run.order.as_deref().unwrap_or_default()));
+        let skipped = cache_use.and_then(|cache_use| cache_use.skipped_functions.as_deref());
+        if let Some(skipped) = skipped.filter(|skipped| !skipped.is_empty()) {
             described.push(format!("Skipped functions: {}", skipped.join(", ")));
         }
-        if report["partial"] == true {
+        if report.partial {
             described.push("Partial: yes".to_owned());
         }
         Self {
-            pid: run["pids"][0].as_u64().unwrap_or(0),
-            command: text(&run["command"]),
-            ended_by: text(&run["ended_by"]),
+            pid: run.pids.first().copied().unwrap_or(0),
+            command: run.command.clone(),
+            ended_by: run.ended_by.clone(),
             described,
         }
     }
@@ -200,7 +201,7 @@ fn split<'a, T>(rows: &mut &'a [T], fits: impl FnMut(&T) -> bool) -> &'a [T] {
 
 /// Numbers begin at 1, as Callgrind's.
 fn compressed(number: u32, first: bool, name: &str) -> String {
-    let name = if name.is_empty() { super::costs::UNKNOWN } else { name };
+    let name = if name.is_empty() { UNKNOWN } else { name };
     if first { format!("({}) {}", number + 1, clean(name)) } else { format!("({})", number + 1) }
 }
 
@@ -217,11 +218,18 @@ fn clean(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use locality_report::schema::costs::Event;
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::cache::costs::{Builder, Event};
+    use crate::cache::costs::Builder;
+
+    fn of(report: Value) -> Header {
+        Header::of(&serde_json::from_value(report).unwrap())
+    }
 
     fn header() -> Header {
-        Header::of(&serde_json::json!({
+        of(json!({
             "run": { "pids": [7], "command": "./a\nb", "ended_by": "the command ended", "order": "each thread's own" },
             "cache_use": { "prefetch": "stride", "skipped_functions": ["f", "g"], "instruction_cache": {} },
             "partial": true,
@@ -264,9 +272,7 @@ mod tests {
                 "Trigger: the command ended",
             ]
         );
-        let whole = Header::of(
-            &serde_json::json!({ "cache_use": { "compatible": "callgrind", "prefetch": "none" } }),
-        );
+        let whole = of(json!({ "cache_use": { "compatible": "callgrind", "prefetch": "none" } }));
         let told = [
             "Replacement: LRU, write-allocate",
             "Counted as: Callgrind does",

@@ -7,76 +7,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
-/// A column.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// Short, as Callgrind calls it.
-    pub name: String,
-    /// For people.
-    pub long: String,
-}
-
-/// A function.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// Number of its file among [`Costs::files`].
-    pub file: u32,
-    /// The ELF file that it lies in; empty where there is none.
-    pub module: String,
-}
-
-/// Costs of a line by itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// Number of the function among [`Costs::functions`].
-    pub function: u32,
-    /// Number of the file among [`Costs::files`].
-    pub file: u32,
-    /// 0: not known.
-    pub line: u32,
-    /// By event.
-    pub costs: Vec<u64>,
-}
-
-/// Calls from one line to one function.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Call {
-    /// Number of the calling function.
-    pub caller: u32,
-    /// Number of the file of the call.
-    pub file: u32,
-    /// Line of the call; 0: not known.
-    pub line: u32,
-    /// Number of the called function.
-    pub callee: u32,
-    /// How often.
-    pub count: u64,
-    /// What was spent below, by event.
-    pub costs: Vec<u64>,
-}
-
-/// The table.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Costs {
-    /// What is simulated, one sentence each.
-    pub described: Vec<String>,
-    /// Columns.
-    pub events: Vec<Event>,
-    /// Source files; `???` where not known.
-    pub files: Vec<String>,
-    /// Functions.
-    pub functions: Vec<Function>,
-    /// Costs by line, none twice, ordered by function, file and line.
-    pub lines: Vec<Line>,
-    /// Costs by call, none twice, ordered by caller, file, line and callee.
-    pub calls: Vec<Call>,
-    /// Of the whole run.
-    pub total: Vec<u64>,
-}
+use locality_report::schema::costs::{Call, Costs, Event, Function, Line};
 
 /// Makes a table; rows of the same key are added up.
 #[derive(Debug, Default)]
@@ -157,23 +88,10 @@ fn add(ours: &mut [u64], theirs: &[u64]) {
     ours.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
 }
 
-impl Costs {
-    /// Column of an event.
-    pub fn column(&self, name: &str) -> Option<usize> {
-        self.events.iter().position(|event| event.name == name)
-    }
-
-    /// The name of a file.
-    pub fn file(&self, number: u32) -> &str {
-        self.files.get(number as usize).map_or(UNKNOWN, String::as_str)
-    }
-}
-
-/// What files and functions are called that are not known.
-pub const UNKNOWN: &str = "???";
-
 #[cfg(test)]
 mod tests {
+    use locality_report::schema::costs::UNKNOWN;
+
     use super::*;
 
     #[test]

@@ -14,4 +14,4 @@ pub mod spec;
 mod text;
 
 pub use naming::Simulated;
-pub use report::value;
+pub use report::of;

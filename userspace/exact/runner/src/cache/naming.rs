@@ -11,10 +11,10 @@
 use std::collections::{HashMap, HashSet};
 
 use locality_cachesim::{Column, Named, SelfCost, Totals, UNKNOWN_CALLER_NAME};
+use locality_report::schema::costs::UNKNOWN;
 use locality_stream::NO_INSTRUCTION;
-use serde_json::Value;
 
-use super::{costs::UNKNOWN, objects::Objects};
+use super::objects::Objects;
 use crate::{image::Image, names::Names};
 
 /// A function's number among [`Simulated::functions`].
@@ -115,20 +115,19 @@ impl Simulated {
             return (self.function(UNKNOWN_CALLER_NAME, "", file), Place { file, ..Place::default() });
         }
         let frames = names.frames(image, instruction);
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (Some(inner), Some(outer)) = (frames.first(), frames.last()) else {
             let file = self.file(UNKNOWN);
             return (self.function(UNKNOWN, "", file), Place { file, ..Place::default() });
         };
-        let file = self.file(inner["file"].as_str().unwrap_or(UNKNOWN));
-        let line = inner["line"].as_u64().unwrap_or(0) as u32;
-        let module = text(&outer["module"]);
-        let own_file = self.file(outer["file"].as_str().unwrap_or(UNKNOWN));
-        let name = match outer["function"].as_str() {
-            Some(name) => name.to_owned(),
+        let file = self.file(inner.file.as_deref().unwrap_or(UNKNOWN));
+        let line = inner.line.unwrap_or(0);
+        let module = outer.module.clone().unwrap_or_default();
+        let own_file = self.file(outer.file.as_deref().unwrap_or(UNKNOWN));
+        let name = match &outer.function {
+            Some(name) => name.clone(),
             // By its first instruction, where this is one; else all that has no name is one in its module.
             None if entries.contains(&address) => {
-                format!("{}+{:#x}", base(&module), outer["address"].as_u64().unwrap_or(address))
+                format!("{}+{:#x}", base(&module), outer.address.unwrap_or(address))
             }
             None => format!("{UNKNOWN} in {}", base(&module)),
         };
@@ -161,7 +160,7 @@ impl Simulated {
 fn is_nameless(image: &Image, instruction: u32, entry: u32, names: &mut Names) -> bool {
     let (ours, entrys) = (names.frames(image, instruction), names.frames(image, entry));
     let (Some(ours), Some(entrys)) = (ours.last(), entrys.last()) else { return false };
-    ours["function"].is_null() && ours["module"] == entrys["module"]
+    ours.function.is_none() && ours.module == entrys.module
 }
 
 /// The file name of a path.

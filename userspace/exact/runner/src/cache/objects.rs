@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use locality_cachesim::{ObjectUse, UNKNOWN_OBJECT};
 use locality_plugin::objects::{HEAP, STACK};
+use locality_report::schema::cache_use::ObjectLoss;
 use locality_stream::Placement;
 use locality_symbols::demangle;
-use serde_json::{Value, json};
 
 use crate::report::ratio;
 
@@ -102,7 +102,7 @@ pub fn rows(
     level: usize,
     (line, unit): (u64, u64),
     most: usize,
-    rows: &mut Vec<Value>,
+    rows: &mut Vec<ObjectLoss>,
 ) -> usize {
     let at = |charged: &Charged| charged.used.levels.get(level).copied().unwrap_or_default();
     let mut ranked: Vec<_> = objects
@@ -115,21 +115,23 @@ pub fn rows(
     let lines: u64 = ranked.iter().map(|(_, _, used)| used.lines).sum();
     for (object, charged, used) in ranked.iter().take(most) {
         let bytes = used.lines * line;
-        rows.push(json!({
-            "level": name,
-            "name": object.name,
-            "kind": object.kind,
-            "module": Some(&object.module).filter(|module| !module.is_empty()),
-            "bytes": Some(object.bytes).filter(|bytes| *bytes > 0),
-            "mappings": Some(charged.placements).filter(|_| object.kind == "mapped"),
-            "share": ratio(used.spatial_loss, lost),
-            "traffic_share": ratio(used.lines, lines),
-            "lines_loaded": used.lines,
-            "spatial_loss_bytes": used.spatial_loss,
-            "used_bytes_per_line": ratio(bytes.saturating_sub(used.spatial_loss), used.lines),
-            "access_count": (used.access_cost > 0)
-                .then(|| used.lines as f64 * unit as f64 / used.access_cost as f64),
-        }));
+        let used_bytes = ratio(bytes.saturating_sub(used.spatial_loss), used.lines);
+        let access_count = used.lines as f64 * unit as f64 / used.access_cost as f64;
+        rows.push(ObjectLoss {
+            access_count: (used.access_cost > 0).then(|| access_count.into()),
+            bytes: Some(Some(object.bytes).filter(|bytes| *bytes > 0)),
+            kind: object.kind.clone(),
+            level: name.to_owned(),
+            lines_loaded: used.lines.into(),
+            mappings: Some(Some(charged.placements).filter(|_| object.kind == "mapped")),
+            module: Some(Some(object.module.clone()).filter(|module| !module.is_empty())),
+            name: object.name.clone(),
+            share: ratio(used.spatial_loss, lost).into(),
+            spatial_loss_bytes: used.spatial_loss.into(),
+            traffic_share: ratio(used.lines, lines).into(),
+            used_bytes_per_line: Some(used_bytes.into()),
+            ..ObjectLoss::default()
+        });
     }
     ranked.len().saturating_sub(most)
 }
@@ -169,28 +171,24 @@ mod tests {
         second.charge(&[used(0, 0), used(0, 0), used(0, 0), used(5, 8)], &mut objects);
         let mut table = Vec::new();
         assert_eq!(rows(&objects, "L1", 0, (64, 1000), 3, &mut table), 3);
-        let text: Vec<(&str, &str, u64)> = table
+        let text: Vec<(&str, &str, Option<u64>)> = table
             .iter()
-            .map(|row| {
-                (
-                    row["name"].as_str().unwrap(),
-                    row["kind"].as_str().unwrap(),
-                    row["lines_loaded"].as_u64().unwrap(),
-                )
-            })
+            .map(|row| (row.name.as_str(), row.kind.as_str(), row.lines_loaded.whole()))
             .collect();
         assert_eq!(
             text,
             [
-                ("space::here", "static", 100),
-                ("[anonymous memory]", "mapped", 15),
-                ("[unknown]", "unknown", 8)
+                ("space::here", "static", Some(100)),
+                ("[anonymous memory]", "mapped", Some(15)),
+                ("[unknown]", "unknown", Some(8))
             ],
         );
-        assert_eq!((&table[0]["used_bytes_per_line"], &table[0]["access_count"]), (&json!(8.0), &json!(4.0)));
-        assert_eq!((&table[1]["mappings"], &table[0]["module"]), (&json!(3), &json!("/bin/a")));
-        assert_eq!(table[0]["share"], 5600.0 / 5666.0);
-        assert_eq!(table[0]["traffic_share"], 100.0 / 135.0);
+        let first = &table[0];
+        assert_eq!((first.used_bytes_per_line, first.access_count), (Some(8.0.into()), Some(4.0.into())));
+        let module = first.module.as_ref().and_then(Option::as_deref);
+        assert_eq!((table[1].mappings, module), (Some(Some(3)), Some("/bin/a")));
+        assert_eq!(first.share, (5600.0 / 5666.0).into());
+        assert_eq!(first.traffic_share, (100.0 / 135.0).into());
         assert_eq!(rows(&objects, "LL", 2, (64, 1000), 3, &mut Vec::new()), 0);
     }
 }

@@ -9,13 +9,21 @@
 //! Limit: the path to a line is that of the heaviest caller at each step, which is exact where a
 //! function has one caller.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use locality_cachesim::{Column, Costs as Row, MAX_LEVELS};
-use serde_json::{Map, Value, json};
+use locality_report::schema::{
+    Number,
+    cache_use::{Both, CacheShape, CacheUse, FunctionLoss, LevelUse, LoadingLine, Tree, UnknownCaller},
+    costs::{Costs, Event, UNKNOWN},
+    place::Caller,
+};
 
 use super::{
-    costs::{self, Builder, Event},
+    costs::Builder,
     machine::{Machine, Prefetch},
     naming::{FunctionNumber, Place, Simulated},
     objects,
@@ -58,7 +66,7 @@ impl Columns {
 }
 
 /// The field.
-pub fn value(simulated: &Simulated, machine: &Machine) -> Value {
+pub fn of(simulated: &Simulated, machine: &Machine, skipped: &[String]) -> CacheUse {
     let named = &simulated.named;
     let count = machine.levels.len();
     let (mut levels, mut lines, mut functions) = (Vec::new(), Vec::new(), Vec::new());
@@ -74,55 +82,65 @@ pub fn value(simulated: &Simulated, machine: &Machine) -> Value {
             lines: columns.lines(&named.sum),
             lost: named.sum[columns.loss],
         };
-        let mut level = cache(*geometry);
-        level["level"] = json!(all.level);
-        level["lines_loaded"] = json!(all.lines);
-        level["bytes_loaded"] = json!(all.lines * all.line);
-        level["spatial_loss_bytes"] = json!(all.lost);
-        level["lost_share"] = json!(ratio(all.lost, all.lines * all.line));
-        levels.push(level);
+        levels.push(LevelUse {
+            bytes: geometry.bytes,
+            bytes_loaded: (all.lines * all.line).into(),
+            level: all.level.clone(),
+            line: all.line.into(),
+            lines_loaded: all.lines.into(),
+            lost_share: ratio(all.lost, all.lines * all.line).into(),
+            spatial_loss_bytes: all.lost.into(),
+            ways: Some(shape(*geometry).ways),
+            ..LevelUse::default()
+        });
         left_out += by_line(simulated, &all, &mut lines);
         left_out += by_function(simulated, &all, &mut functions);
         let column = if at > 0 && at + 1 == count { MAX_LEVELS - 1 } else { at };
         let units = (all.line, all.unit);
         left_out += objects::rows(&simulated.objects, &all.level, column, units, ROWS, &mut by_object);
     }
-    let all_events = |costs: &Row| -> Map<String, Value> {
-        named.columns.iter().map(|column| (column.name().to_owned(), json!(costs[*column]))).collect()
+    let all_events = |costs: &Row| -> BTreeMap<String, u64> {
+        named.columns.iter().map(|column| (column.name().to_owned(), costs[*column])).collect()
     };
-    let unknown = |column: &dyn Fn(&Columns) -> Column| -> Map<String, Value> {
+    let unknown = |column: fn(&Columns) -> Column| {
         let levels = machine.levels.iter().enumerate();
-        let of = |at| named.unknown_caller[column(Columns::of(at, count))];
-        levels.map(|(at, (name, _))| (name.to_string(), json!(of(at)))).collect()
+        let of = move |at| named.unknown_caller[column(Columns::of(at, count))];
+        levels.map(move |(at, (name, _))| (name.to_string(), of(at)))
     };
     let tree = &named.tree;
-    json!({
-        "levels": levels,
-        "instruction_cache": machine.instructions.map(cache),
-        "prefetch": prefetch(machine.prefetch),
-        "compatible": machine.compatible.then_some("callgrind"),
-        "events": all_events(&named.sum),
-        "access_cost_unit": named.access_cost_unit,
-        "by_loading_line": lines,
-        "by_function": functions,
-        "by_object": Some(by_object).filter(|_| !simulated.objects.is_empty()),
-        "rows_left_out": left_out,
-        "unknown_caller": {
-            "spatial_loss_bytes": unknown(&|columns| columns.loss),
-            "access_cost": unknown(&|columns| columns.access_cost),
-            "events": all_events(&named.unknown_caller),
+    CacheUse {
+        access_cost_unit: Some(named.access_cost_unit),
+        balanced: Some(simulated.unbalanced == 0),
+        by_function: functions,
+        by_loading_line: lines,
+        by_object: Some(by_object).filter(|_| !simulated.objects.is_empty()),
+        compatible: Some(machine.compatible.then(|| "callgrind".to_owned())),
+        costs: Some(table(simulated, machine)),
+        events: Some(all_events(&named.sum)),
+        instruction_cache: Some(machine.instructions.map(shape)),
+        left_out: None,
+        levels,
+        n: None,
+        prefetch: Some(prefetch(machine.prefetch).to_owned()),
+        rows_left_out: left_out as u64,
+        skipped_functions: Some(skipped.to_vec()),
+        streams: Some(named.streams),
+        tree: Some(Tree {
+            calls_folded: tree.calls_folded,
+            nodes_made: tree.nodes_made,
+            nodes_mean: ratio(tree.nodes_sum, tree.prunings).into(),
+            nodes_most: tree.nodes_most,
+            prunings: tree.prunings,
+        }),
+        unknown_caller: UnknownCaller {
+            access_cost: Some(unknown(|columns| columns.access_cost).collect()),
+            events: Some(all_events(&named.unknown_caller)),
+            spatial_loss_bytes: unknown(|columns| columns.loss)
+                .map(|(level, lost)| (level, Number::Whole(lost)))
+                .collect(),
+            spatial_loss_bytes_ci95: None,
         },
-        "tree": {
-            "nodes_mean": ratio(tree.nodes_sum, tree.prunings),
-            "nodes_most": tree.nodes_most,
-            "nodes_made": tree.nodes_made,
-            "prunings": tree.prunings,
-            "calls_folded": tree.calls_folded,
-        },
-        "streams": named.streams,
-        "balanced": simulated.unbalanced == 0,
-        "costs": table(simulated, machine),
-    })
+    }
 }
 
 /// What a level comes to.
@@ -135,8 +153,8 @@ struct Whole {
     lost: u64,
 }
 
-fn cache(geometry: Geometry) -> Value {
-    json!({ "bytes": geometry.bytes, "ways": geometry.ways, "line": geometry.line })
+fn shape(geometry: Geometry) -> CacheShape {
+    CacheShape { bytes: geometry.bytes, line: u64::from(geometry.line), ways: u64::from(geometry.ways) }
 }
 
 fn prefetch(what: Prefetch) -> &'static str {
@@ -147,7 +165,7 @@ fn prefetch(what: Prefetch) -> &'static str {
     }
 }
 
-fn by_line(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
+fn by_line(simulated: &Simulated, all: &Whole, rows: &mut Vec<LoadingLine>) -> usize {
     let columns = all.columns;
     let (mut ranked, mut linkers) = (Vec::new(), None);
     for ((function, place), row) in &simulated.named.places {
@@ -162,29 +180,30 @@ fn by_line(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
     let callers = Callers::of(simulated, columns.loss);
     for ((function, place), row) in ranked.iter().take(ROWS) {
         let (lines, lost, cost) = (columns.lines(row), row[columns.loss], row[columns.access_cost]);
-        let mut value = simulated.frame(*function, *place);
+        let at = simulated.frame(*function, *place);
         let used = (lines * all.line).saturating_sub(lost);
-        let more = json!({
-            "level": all.level,
-            "share": ratio(lost, all.lost),
-            "traffic_share": ratio(lines, all.lines),
-            "lines_loaded": lines,
-            "spatial_loss_bytes": lost,
-            "used_bytes_per_line": (lines > 0).then(|| ratio(used, lines)),
-            "access_count": (cost > 0).then(|| lines as f64 * all.unit as f64 / cost as f64),
-            "access": match simulated.is_linkers(*function) {
-                true => Value::Null,
-                false => json!(if place.stores { "store" } else { "load" }),
-            },
-            "callers": callers.path(simulated, *function),
+        let access = if place.stores { "store" } else { "load" };
+        rows.push(LoadingLine {
+            access: Some(access.to_owned()).filter(|_| !simulated.is_linkers(*function)),
+            access_count: (cost > 0).then(|| (lines as f64 * all.unit as f64 / cost as f64).into()),
+            callers: callers.path(simulated, *function),
+            file: at.file,
+            function: at.function,
+            level: all.level.clone(),
+            line: at.line,
+            lines_loaded: lines.into(),
+            module: at.module,
+            share: ratio(lost, all.lost).into(),
+            spatial_loss_bytes: lost.into(),
+            traffic_share: ratio(lines, all.lines).into(),
+            used_bytes_per_line: (lines > 0).then(|| ratio(used, lines).into()),
+            ..LoadingLine::default()
         });
-        extend(&mut value, more);
-        rows.push(value);
     }
     ranked.len().saturating_sub(ROWS)
 }
 
-fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usize {
+fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<FunctionLoss>) -> usize {
     let columns = all.columns;
     let lost = |row: &Row| row[columns.loss].min(all.lost);
     let (mut ranked, mut linkers) = (Vec::new(), None);
@@ -201,20 +220,23 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usi
         (std::cmp::Reverse(lost(inclusive)), std::cmp::Reverse(lost(own)), *function)
     });
     for (function, (own, inclusive)) in ranked.iter().take(ROWS) {
-        let mut value = simulated.frame(*function, simulated.whole(*function));
-        let more = json!({
-            "level": all.level,
-            "self": lost(own),
-            "inclusive": lost(inclusive),
-            "share": ratio(lost(inclusive), all.lost),
-            "traffic_share": ratio(lost(inclusive), all.lines * all.line),
-            "lines_loaded": {
-                "self": columns.lines(own),
-                "inclusive": columns.lines(inclusive).min(all.lines),
+        let at = simulated.frame(*function, simulated.whole(*function));
+        rows.push(FunctionLoss {
+            file: at.file,
+            function: at.function,
+            inclusive: lost(inclusive).into(),
+            level: all.level.clone(),
+            line: at.line,
+            lines_loaded: Both {
+                inclusive: columns.lines(inclusive).min(all.lines).into(),
+                own: columns.lines(own).into(),
             },
+            module: at.module,
+            own: lost(own).into(),
+            share: ratio(lost(inclusive), all.lost).into(),
+            traffic_share: ratio(lost(inclusive), all.lines * all.line).into(),
+            ..FunctionLoss::default()
         });
-        extend(&mut value, more);
-        rows.push(value);
     }
     ranked.len().saturating_sub(ROWS)
 }
@@ -222,12 +244,6 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<Value>) -> usi
 /// Adds to the one row of the dynamic linker, which goes by the first of its keys.
 fn add<Key>(sum: &mut Option<(Key, Row)>, key: Key, row: &Row) {
     sum.get_or_insert((key, Row::default())).1 += row;
-}
-
-fn extend(value: &mut Value, more: Value) {
-    if let (Some(ours), Value::Object(more)) = (value.as_object_mut(), more) {
-        ours.extend(more);
-    }
 }
 
 impl Simulated {
@@ -245,19 +261,19 @@ impl Simulated {
         })
     }
 
-    fn frame(&self, function: FunctionNumber, Place { file, line, .. }: Place) -> Value {
+    fn frame(&self, function: FunctionNumber, Place { file, line, .. }: Place) -> Caller {
         let names = self.functions.get(function as usize);
         if self.is_linkers(function) {
-            let module = names.map(|names| &names.module);
-            return json!({ "function": LINKER, "file": null, "line": null, "module": module });
+            let module = names.map(|names| names.module.clone());
+            return Caller { function: Some(LINKER.to_owned()), module, ..Caller::default() };
         }
-        let file = self.files.get(file as usize).filter(|file| *file != costs::UNKNOWN);
-        json!({
-            "function": names.map(|names| &names.name),
-            "file": file,
-            "line": (line > 0).then_some(line),
-            "module": names.map(|names| &names.module).filter(|module| !module.is_empty()),
-        })
+        let file = self.files.get(file as usize).filter(|file| *file != UNKNOWN);
+        Caller {
+            file: file.cloned(),
+            function: names.map(|names| names.name.clone()),
+            line: (line > 0).then_some(line),
+            module: names.map(|names| names.module.clone()).filter(|module| !module.is_empty()),
+        }
     }
 }
 
@@ -281,7 +297,7 @@ impl Callers {
     }
 
     /// From the function's caller outwards.
-    fn path(&self, simulated: &Simulated, function: FunctionNumber) -> Vec<Value> {
+    fn path(&self, simulated: &Simulated, function: FunctionNumber) -> Vec<Arc<Caller>> {
         let mut seen = HashSet::from([function]);
         let mut at = function;
         let mut path = Vec::new();
@@ -291,7 +307,7 @@ impl Callers {
             }
             // The resolver of a library's function, or what runs a constructor.
             if !simulated.is_linkers(*caller) {
-                path.push(simulated.frame(*caller, *place));
+                path.push(Arc::new(simulated.frame(*caller, *place)));
             }
             at = *caller;
         }
@@ -300,7 +316,7 @@ impl Callers {
 }
 
 /// All costs by line and call.
-fn table(simulated: &Simulated, machine: &Machine) -> Value {
+fn table(simulated: &Simulated, machine: &Machine) -> Costs {
     let named = &simulated.named;
     let events = named.columns.iter().map(|column| Event {
         // Callgrind calls the last of two levels the second.
@@ -332,7 +348,7 @@ fn table(simulated: &Simulated, machine: &Machine) -> Value {
         let place = (file(place.file), place.line);
         builder.call(function(*caller), place, function(*callee), call.calls, &numbers(&call.inclusive));
     }
-    json!(builder.finish())
+    builder.finish()
 }
 
 /// As KCachegrind calls them, where it has a name.
@@ -367,6 +383,7 @@ fn long(column: Column, compatible: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use locality_cachesim::{CallCosts, FunctionCosts};
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cache::{naming::FunctionName, spec::Name};
@@ -385,7 +402,7 @@ mod tests {
         let function = |name: &str| FunctionName { name: name.into(), file: 0, module: "/bin/a".into() };
         let mut simulated = Simulated::default();
         simulated.functions = vec![function("main"), function("walk"), function("other")];
-        simulated.files = vec!["a.c".into(), costs::UNKNOWN.into()];
+        simulated.files = vec!["a.c".into(), UNKNOWN.into()];
         let named = &mut simulated.named;
         let place = |file, line| Place { file, line, stores: false };
         named.columns = vec![Column::Dr, Column::D1mr, Column::AcCost1, Column::SpLoss1];
@@ -417,7 +434,7 @@ mod tests {
     #[test]
     fn rows_say_who_loads_what_is_not_used() {
         let (simulated, machine) = example();
-        let value = value(&simulated, &machine);
+        let value = serde_json::to_value(of(&simulated, &machine, &[])).unwrap();
         let level = &value["levels"][0];
         assert_eq!((&level["lines_loaded"], &level["bytes_loaded"]), (&json!(110), &json!(7040)));
         let lines = value["by_loading_line"].as_array().unwrap();
@@ -449,7 +466,7 @@ mod tests {
     #[test]
     fn the_table_has_everything() {
         let (simulated, machine) = example();
-        let table: costs::Costs = serde_json::from_value(table(&simulated, &machine)).unwrap();
+        let table = table(&simulated, &machine);
         assert_eq!(table.total, [459, 110, 27500, 5640]);
         assert_eq!((table.lines.len(), table.calls.len(), table.calls[2].count), (3, 3, 2));
         assert_eq!(table.described, ["D1 cache: 4096 B, 64 B, 4-way associative"]);

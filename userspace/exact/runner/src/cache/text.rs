@@ -2,76 +2,75 @@
 //!
 //! Nothing is computed here that is not in the report, but for shares of its sums.
 
-use serde_json::Value;
+use locality_report::schema::{
+    Report,
+    cache_use::{CacheShape, CacheUse, LevelUse, LoadingLine, ObjectLoss, Tree},
+};
+use locality_units::print::count;
 
-use crate::text::{Page, count, counted, function, percent, size};
+use crate::text::{Page, base, counted, function, percent, real, size, whole};
 
 impl Page {
     /// The block; nothing where no caches were simulated.
-    pub(crate) fn cache_use(&mut self, report: &Value, top: usize) {
-        let cache_use = &report["cache_use"];
-        let Some(levels) = cache_use["levels"].as_array() else { return };
-        let described: Vec<String> = levels.iter().map(|level| cache(&level["level"], level)).collect();
-        let instructions = &cache_use["instruction_cache"];
-        let instructions = if instructions.is_null() {
-            "instruction fetches are not simulated".to_owned()
-        } else {
-            format!(
-                "instructions in {}, whose lines are in the rows of L1",
-                cache(&Value::from("I1"), instructions)
-            )
+    pub(crate) fn cache_use(&mut self, report: &Report, top: usize) {
+        let Some(cache_use) = &report.cache_use else { return };
+        let levels = &cache_use.levels;
+        let shape = |level: &LevelUse| (level.bytes, level.ways.unwrap_or(0));
+        let described: Vec<String> = levels.iter().map(|level| cache(&level.level, shape(level))).collect();
+        let instructions = match cache_use.instruction_cache.as_ref().and_then(Option::as_ref) {
+            None => "instruction fetches are not simulated".to_owned(),
+            Some(CacheShape { bytes, ways, .. }) => {
+                format!("instructions in {}, whose lines are in the rows of L1", cache("I1", (*bytes, *ways)))
+            }
         };
+        let is_compatible = cache_use.compatible.as_ref().is_some_and(Option::is_some);
         self.line("");
         self.wrapped(&format!(
             "Cache use: {}; lines of {} bytes; {instructions}; {}.",
             described.join(", "),
-            levels.first().map_or(0, |level| level["line"].as_u64().unwrap_or(0)),
-            match (cache_use["compatible"].as_str(), cache_use["prefetch"].as_str()) {
-                (Some(_), _) => "counted as Callgrind does".to_owned(),
-                (None, Some("none") | None) => "nothing is prefetched".to_owned(),
-                (None, Some(what)) => format!("{what} prefetching"),
+            levels.first().map_or(0, |level| whole(Some(level.line))),
+            match (is_compatible, cache_use.prefetch.as_deref()) {
+                (true, _) => "counted as Callgrind does".to_owned(),
+                (false, Some("none") | None) => "nothing is prefetched".to_owned(),
+                (false, Some(what)) => format!("{what} prefetching"),
             },
         ));
         for level in levels {
             self.level(cache_use, level, top);
         }
-        let tree = &cache_use["tree"];
+        let unknown = Tree::default();
+        let tree = cache_use.tree.as_ref().unwrap_or(&unknown);
         self.line("");
         self.wrapped(&format!(
             "A line of cache is charged to the code that loaded it, and to all that called that code then; bytes that were \
              not used until it was evicted, or until the end, are lost. Back-dating trees: {:.0} nodes on average, at most {}.",
-            tree["nodes_mean"].as_f64().unwrap_or(0.0),
-            count(&tree["nodes_most"]),
+            real(tree.nodes_mean),
+            count(tree.nodes_most),
         ));
-        let folded = tree["calls_folded"].as_u64().unwrap_or(0);
-        if folded > 0 {
+        if tree.calls_folded > 0 {
             self.wrapped(&format!(
                 "{} charged to the caller: the stack was too deep, or the memory used up.",
-                counted(folded as usize, "call")
+                counted(tree.calls_folded as usize, "call")
             ));
         }
-        if cache_use["balanced"] == false {
+        if cache_use.balanced == Some(false) {
             self.wrapped("Own and inclusive costs do not balance: this is a fault of locality-bpf.");
         }
     }
 
-    fn level(&mut self, cache_use: &Value, level: &Value, top: usize) {
-        let name = level["level"].as_str().unwrap_or_default();
-        let bytes = |value: &Value| size(value.as_u64().unwrap_or(0));
+    fn level(&mut self, cache_use: &CacheUse, level: &LevelUse, top: usize) {
+        let name = level.level.as_str();
+        let bytes = |number| size(whole(Some(number)));
         self.line("");
         self.wrapped(&format!(
             "{name}: {} lines loaded ({}); {} ({}) never used",
-            count(&level["lines_loaded"]),
-            bytes(&level["bytes_loaded"]),
-            bytes(&level["spatial_loss_bytes"]),
-            percent(level["lost_share"].as_f64().unwrap_or(0.0)),
+            count(whole(Some(level.lines_loaded))),
+            bytes(level.bytes_loaded),
+            bytes(level.spatial_loss_bytes),
+            percent(real(level.lost_share)),
         ));
-        let rows = |table: &str| -> Vec<&Value> {
-            let all = cache_use[table].as_array().into_iter().flatten();
-            all.filter(|row| row["level"] == name).collect()
-        };
-        let lost: Vec<&Value> =
-            rows("by_function").into_iter().filter(|row| row["inclusive"].as_u64() > Some(0)).collect();
+        let functions = cache_use.by_function.iter().filter(|row| row.level == name);
+        let lost: Vec<_> = functions.filter(|row| whole(Some(row.inclusive)) > 0).collect();
         if lost.is_empty() {
             return;
         }
@@ -82,21 +81,22 @@ impl Page {
         for row in lost.into_iter().take(top) {
             self.line(&format!(
                 "  {:>12} {:>11} {:>12}  {}",
-                bytes(&row["inclusive"]),
-                percent(row["traffic_share"].as_f64().unwrap_or(0.0)),
-                bytes(&row["self"]),
-                function(row),
+                bytes(row.inclusive),
+                percent(real(row.traffic_share)),
+                bytes(row.own),
+                function(row.function.as_deref(), row.module.as_deref(), None),
             ));
         }
-        let wasteful =
-            rows("by_loading_line").into_iter().filter(|row| row["spatial_loss_bytes"].as_u64() > Some(0));
+        let lines = cache_use.by_loading_line.iter().filter(|row| row.level == name);
+        let wasteful = lines.filter(|row| whole(Some(row.spatial_loss_bytes)) > 0);
         for (at, row) in wasteful.take(top).enumerate() {
             if at == 0 {
                 self.line(&format!("  Lines of code that load what is not used in {name}:"));
             }
-            self.loading_line(at + 1, row, level["line"].as_u64().unwrap_or(0));
+            self.loading_line(at + 1, row, whole(Some(level.line)));
         }
-        let data = rows("by_object").into_iter().filter(|row| row["spatial_loss_bytes"].as_u64() > Some(0));
+        let data = cache_use.by_object.iter().flatten().filter(|row| row.level == name);
+        let data = data.filter(|row| whole(Some(row.spatial_loss_bytes)) > 0);
         for (at, row) in data.take(top).enumerate() {
             if at == 0 {
                 self.line("  Data whose lines are not used:");
@@ -108,35 +108,37 @@ impl Page {
             }
             self.line(&format!(
                 "  {:>12} {:>11} {:>12} {:>12}  {}",
-                bytes(&row["spatial_loss_bytes"]),
-                percent(row["share"].as_f64().unwrap_or(0.0)),
-                format!("{} B", round(row["used_bytes_per_line"].as_f64().unwrap_or(0.0))),
-                count(&row["lines_loaded"]),
+                bytes(row.spatial_loss_bytes),
+                percent(real(row.share)),
+                format!("{} B", round(row.used_bytes_per_line.map_or(0.0, real))),
+                count(whole(Some(row.lines_loaded))),
                 data_object(row),
             ));
         }
     }
 
-    fn loading_line(&mut self, number: usize, row: &Value, line: u64) {
-        let place = match (row["file"].as_str(), row["line"].as_u64()) {
-            (Some(file), Some(line)) => format!("at {}:{line} in {}", base(file), function(row)),
-            _ => match row["module"].as_str() {
-                Some(module) => format!("in {} of {}", function(row), base(module)),
-                None => format!("in {}", function(row)),
-            },
+    fn loading_line(&mut self, number: usize, row: &LoadingLine, line: u64) {
+        let name = function(row.function.as_deref(), row.module.as_deref(), None);
+        let place = match (&row.file, row.line, &row.module) {
+            (Some(file), Some(line), _) => format!("at {}:{line} in {name}", base(file)),
+            (_, _, Some(module)) => format!("in {name} of {}", base(module)),
+            (_, _, None) => format!("in {name}"),
         };
-        let by = if row["access"] == "store" { " by stores" } else { "" };
-        let accesses = row["access_count"].as_f64().map(|count| format!(", accessed {count:.1} times"));
+        let by = if row.access.as_deref() == Some("store") { " by stores" } else { "" };
+        let accesses = row.access_count.and_then(locality_report::schema::Number::real);
+        let accesses = accesses.map(|count| format!(", accessed {count:.1} times"));
         let sentence = format!(
             "{number:>4}. {} of {line} bytes per line used{by} {place}, {} lost ({} of all that is lost){}",
-            round(row["used_bytes_per_line"].as_f64().unwrap_or(0.0)),
-            size(row["spatial_loss_bytes"].as_u64().unwrap_or(0)),
-            percent(row["share"].as_f64().unwrap_or(0.0)),
+            round(row.used_bytes_per_line.map_or(0.0, real)),
+            size(whole(Some(row.spatial_loss_bytes))),
+            percent(real(row.share)),
             accesses.unwrap_or_default(),
         );
         self.wrapped_with(&sentence, "      ");
-        let callers: Vec<String> =
-            row["callers"].as_array().into_iter().flatten().take(6).map(function).collect();
+        let callers = row.callers.iter().take(6);
+        let callers: Vec<String> = callers
+            .map(|caller| function(caller.function.as_deref(), caller.module.as_deref(), None))
+            .collect();
         if !callers.is_empty() {
             self.wrapped_with(&format!("      below {}", callers.join(", ")), "      ");
         }
@@ -144,13 +146,13 @@ impl Page {
 }
 
 /// "table of prog, 64 KiB", "[anonymous memory] of 1 MiB, mapped 7 times".
-fn data_object(row: &Value) -> String {
-    let name = row["name"].as_str().unwrap_or_default();
-    let bytes = row["bytes"].as_u64().map(size);
-    match (row["kind"].as_str(), row["module"].as_str(), bytes) {
-        (Some("file"), _, _) => base(name).to_owned(),
+fn data_object(row: &ObjectLoss) -> String {
+    let name = row.name.as_str();
+    let bytes = row.bytes.flatten().map(size);
+    match (row.kind.as_str(), row.module.as_ref().and_then(Option::as_ref), bytes) {
+        ("file", _, _) => base(name).to_owned(),
         (_, Some(module), Some(bytes)) => format!("{name} of {}, {bytes}", base(module)),
-        (_, _, Some(bytes)) => match row["mappings"].as_u64() {
+        (_, _, Some(bytes)) => match row.mappings.flatten() {
             Some(times) if times > 1 => format!("{name} of {bytes}, mapped {times} times"),
             _ => format!("{name} of {bytes}"),
         },
@@ -158,17 +160,8 @@ fn data_object(row: &Value) -> String {
     }
 }
 
-fn cache(name: &Value, cache: &Value) -> String {
-    format!(
-        "{} {} in {}",
-        name.as_str().unwrap_or_default(),
-        size(cache["bytes"].as_u64().unwrap_or(0)),
-        counted(cache["ways"].as_u64().unwrap_or(0) as usize, "way"),
-    )
-}
-
-fn base(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or_default()
+fn cache(name: &str, (bytes, ways): (u64, u64)) -> String {
+    format!("{name} {} in {}", size(bytes), counted(ways as usize, "way"))
 }
 
 /// "8", "8.4".
@@ -199,7 +192,7 @@ mod tests {
             "by_loading_line": [row],
             "tree": { "nodes_mean": 3.4, "nodes_most": 7 },
         } });
-        let page = print(&report, 5);
+        let page = print(&serde_json::from_value(report).unwrap(), 5);
         for part in [
             "L1 32 KiB in 8 ways; lines of 64 bytes; instructions in I1 32 KiB in 4 ways, whose lines",
             "L1: 1,048,576 lines loaded (64 MiB); 56 MiB (87.5 %) never used",

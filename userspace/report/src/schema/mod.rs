@@ -1,0 +1,136 @@
+//! The report for programs as typed values: `"schema": "locality-report/1"`, live and exact.
+//!
+//! Text, JSON, comparisons and exact runs build and read these values. Fields are added, never changed in
+//! meaning. Three rules hold for all of them:
+//!
+//! - What is not known is absent or `null`, never made up. An `Option` is `null` where its field always
+//!   stands in the report, and is left out where `skip_serializing_if` says so. Two `Option`s: absent in
+//!   some reports, `null` in others.
+//! - Fields stand in the alphabetical order of their keys, which is the order in which they print.
+//! - Whatever is missing in a report reads as its default: reports of earlier versions lack fields.
+//!
+//! Not here: how values are found (`json` and its neighbours; of exact runs the package `runner`).
+
+pub mod cache_use;
+pub mod comparison;
+pub mod costs;
+pub mod hot;
+pub mod ledger;
+pub mod mix;
+pub mod number;
+pub mod object_list;
+pub mod objects;
+pub mod overhead;
+pub mod pairs;
+pub mod place;
+mod read;
+pub mod reuse;
+pub mod run;
+pub mod threads;
+pub mod windows;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use number::{Interval, Number};
+pub use read::{Unreadable, read};
+
+use number::nullable;
+
+/// The schema of a report.
+pub const SCHEMA: &str = "locality-report/1";
+
+/// A report. An estimate is an object `{value, ci95, n}`, or a number with an interval beside it: the
+/// interval covers 95 %, `n` is what was seen. Uses of one sample, up to 64 and much alike, count each
+/// in `n`, and intervals take them together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Report {
+    /// Which code loads lines of cache of which little is used. Live: absent where no rate of accesses is
+    /// known. Exact: absent where no caches were simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_use: Option<cache_use::CacheUse>,
+    /// Exact: accesses counted in part, or lost; 0 is exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted_in_part: Option<u64>,
+    /// Why there is no reuse to report, in words; absent where there is. The exit status is 1 then, but for a
+    /// launched command's, whose own it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub empty: Option<String>,
+    /// Live: sampled accesses by place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hot: Option<hot::Hot>,
+    /// Live: what was seen, filtered, lost and refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<ledger::Ledger>,
+    /// Exact: what was executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<mix::Mix>,
+    /// Live: uses whose watch ended without a reuse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_reused: Option<hot::NotReused>,
+    /// Sentences that a reader must know, most important first.
+    pub notices: Vec<String>,
+    /// Live: data objects, heaviest first: by misses at `objects_summary.ranked_by`, else by accesses. Absent
+    /// where nobody looked for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<Vec<objects::Object>>,
+    /// Live: data objects as a whole; absent where nobody looked for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects_summary: Option<objects::ObjectsSummary>,
+    /// Exact: buffers that were not in the promised order; 0 is exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_order_buffers: Option<u64>,
+    /// Live: what the measurement cost the targets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<overhead::Overhead>,
+    /// Use and reuse by source place, heaviest first.
+    pub pairs: Vec<pairs::Pair>,
+    /// Exact: bytes of the granules whose pairs these are: 64, else the largest. `null` where there are none.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    pub pairs_granularity: Option<Option<u64>>,
+    /// Exact: what `pairs` leaves out; `null` where there are none.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    pub pairs_not_named: Option<Option<pairs::NotNamed>>,
+    /// Whether the run was cut short or rows were left out; `report` then exits 1.
+    pub partial: bool,
+    /// Distances and miss ratios by bytes of a granule: `8` and `64` of a live report, the granules asked for
+    /// (six at most) of an exact one.
+    pub reuse: reuse::ByGranule,
+    /// With `--top`: rows of each table (`pairs`, `hot.by_line`, …) that it left out; of tables by cache
+    /// level so many are left for each. Absent where none was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_left_out: Option<BTreeMap<String, u64>>,
+    /// What ran, on what, for how long.
+    pub run: run::Run,
+    /// `locality-report/1`.
+    pub schema: String,
+    /// Threads: a summary in a live report, a list in an exact one.
+    pub threads: Option<threads::Threads>,
+    /// The version of locality-bpf that wrote the report.
+    pub tool_version: String,
+    /// Live: shadow windows; absent where there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows: Option<windows::Windows>,
+    /// Exact: accesses without their calling context; 0 is exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_context: Option<u64>,
+}
+
+/// An estimate.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Estimate {
+    /// Its interval.
+    pub ci95: Interval,
+    /// What was seen.
+    pub n: u64,
+    /// The best guess.
+    pub value: Number,
+}
+
+#[cfg(test)]
+mod tests;

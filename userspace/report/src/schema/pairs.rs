@@ -1,0 +1,115 @@
+//! `pairs`: use and reuse by source place.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Estimate,
+    number::{Interval, Number, nullable},
+    place::{Frame, Path},
+    reuse::Distance,
+};
+
+/// A pair of places. Where at least two data objects have a tenth of the weight each between two places,
+/// there is a pair for each of them and one for the rest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Pair {
+    /// The innermost call that both paths have in common; `null` where they have none.
+    pub common_ancestor: Option<Arc<Frame>>,
+    /// The heaviest pairs of call paths.
+    pub contexts: Vec<PairContext>,
+    /// Pairs of call paths.
+    pub contexts_total: u64,
+    /// Live: share of reuses by another thread than the use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross_thread_share: Option<Estimate>,
+    /// Live: whether the median is at least 100 µs, or that many accesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<bool>,
+    /// Live: share of reuses by the kernel on the program's behalf.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_share: Option<Estimate>,
+    /// Exact: reuses that miss a fully associative cache, by its size in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses: Option<BTreeMap<String, u64>>,
+    /// Reuses seen.
+    pub n: u64,
+    /// Live: whether the data is reused before it can leave the caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub near: Option<bool>,
+    /// Live: the data object that at least half of the weight falls on; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<PairObject>,
+    /// Call path of the reuse, of the heaviest pair of call paths.
+    pub reuse: Path,
+    /// Live: the mean stack distance of `time_median`, absent without windows. Exact: the median.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    pub stack_median: Option<Option<Distance>>,
+    /// Median time distance.
+    pub time_median: Option<Distance>,
+    /// Live: 90 % of the reuses come sooner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_p90: Option<Distance>,
+    /// Call path of the use, of the heaviest pair of call paths.
+    #[serde(rename = "use")]
+    pub used: Path,
+    /// Share of all reuses.
+    pub weight: Number,
+    /// Live: its interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_ci95: Option<Interval>,
+}
+
+/// A pair of call paths.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PairContext {
+    /// Exact: reuses that miss a fully associative cache, by its size in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses: Option<BTreeMap<String, u64>>,
+    /// Reuses seen.
+    pub n: u64,
+    /// Call path of the reuse.
+    pub reuse: Path,
+    /// Exact: median stack distance.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
+    pub stack_median: Option<Option<Distance>>,
+    /// Median time distance.
+    pub time_median: Option<Distance>,
+    /// Call path of the use.
+    #[serde(rename = "use")]
+    pub used: Path,
+    /// Share of all reuses.
+    pub weight: Number,
+    /// Live: its interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight_ci95: Option<Interval>,
+}
+
+/// A data object of a pair.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct PairObject {
+    /// `static`, `stack`, `heap`, `mapped` or `file`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Share of the pair's weight.
+    pub share: Number,
+}
+
+/// What the pairs of an exact report leave out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct NotNamed {
+    /// Pairs of instructions in contexts.
+    pub pairs: u64,
+    /// Their reuses.
+    pub reuses: u64,
+}

@@ -1,0 +1,56 @@
+//! Reports as input from outside.
+
+use serde::Deserialize;
+
+use super::{Report, SCHEMA};
+
+/// Why bytes are no report.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// No JSON, or JSON that ends early.
+    NotJson(serde_json::Error),
+    /// JSON, but no report of a known schema; what it says it is.
+    Schema(Option<String>),
+    /// A part is not as the schema has it: where, and what is wrong.
+    Damaged {
+        /// "line 3 column 7".
+        at: String,
+        /// "invalid type: …".
+        what: String,
+    },
+}
+
+/// Reads a report.
+///
+/// # Errors
+/// Whatever is wrong with it.
+pub fn read(bytes: &[u8]) -> Result<Report, Unreadable> {
+    /// As much as every JSON object has.
+    #[derive(Deserialize)]
+    struct Head {
+        schema: Option<serde_json::Value>,
+    }
+    let known = |schema: &str| schema == SCHEMA;
+    match serde_json::from_slice::<Report>(bytes) {
+        Ok(report) if known(&report.schema) => Ok(report),
+        Err(error) if !error.is_data() => Err(Unreadable::NotJson(error)),
+        result => {
+            // A list reads as an object's values in order.
+            let is_object = bytes.trim_ascii_start().starts_with(b"{");
+            let head = is_object.then(|| serde_json::from_slice::<Head>(bytes).ok()).flatten();
+            let schema = head.and_then(|head| head.schema);
+            let schema = schema.map(|schema| schema.as_str().unwrap_or_default().to_owned());
+            match (schema, result) {
+                (Some(schema), Err(error)) if known(&schema) => Err(damaged(&error)),
+                (schema, _) => Err(Unreadable::Schema(schema)),
+            }
+        }
+    }
+}
+
+fn damaged(error: &serde_json::Error) -> Unreadable {
+    let at = format!("line {} column {}", error.line(), error.column());
+    let what = error.to_string();
+    let what = what.strip_suffix(&format!(" at {at}")).unwrap_or(&what).to_owned();
+    Unreadable::Damaged { at, what }
+}

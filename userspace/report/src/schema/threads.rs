@@ -1,0 +1,67 @@
+//! `threads`: a summary in a live report, a list in an exact one.
+
+use serde::{Deserialize, Serialize};
+
+use super::reuse::ByGranule;
+
+/// Threads of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Threads {
+    /// Live.
+    Summary(ThreadSummary),
+    /// Exact: each thread.
+    List(Vec<ThreadCounts>),
+}
+
+/// Threads of a live trace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ThreadSummary {
+    /// Threads that ended during the trace.
+    pub ended: u64,
+    /// Threads measured without stops.
+    pub not_held: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Reuse by thread: the eight with the most samples. Absent without windows; empty of one thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reuse: Option<Vec<ThreadReuse>>,
+    /// Threads with samples that `reuse` leaves out; absent without windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reuse_left_out: Option<u64>,
+    /// Threads seen.
+    pub seen: u64,
+}
+
+/// Reuse of one thread.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ThreadReuse {
+    /// Its name.
+    pub name: String,
+    /// Its process.
+    pub pid: u32,
+    /// As the report's `reuse`.
+    pub reuse: ByGranule,
+    /// Its number.
+    pub tid: u32,
+}
+
+/// Counts of a thread of an exact run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ThreadCounts {
+    /// Accesses.
+    pub accesses: u64,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+}
