@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use locality_compare::{print, reports};
 use locality_kernel::proc;
+use locality_report::{json, schema};
 use locality_symbols::{CodeAddress, Mappings, Processes, Symbolizer, demangle};
 use serde_json::Value;
 
@@ -255,8 +256,10 @@ impl Target for Json {
         let texts: Vec<&[u8]> = input.splitn(2, |byte| *byte == 0).collect();
         let reports: Vec<_> = texts
             .iter()
-            .filter_map(|text| serde_json::from_slice::<Value>(text).ok())
-            .map(|report| reports::read(&report))
+            .filter_map(|text| match schema::read(text) {
+                Ok(report) => Some(reports::read(&report)),
+                Err(unreadable) => reports::Unfit::of(unreadable).ok().map(Err),
+            })
             .collect();
         for unfit in reports.iter().filter_map(|report| report.as_ref().err()) {
             std::hint::black_box(unfit.to_string());
@@ -265,7 +268,7 @@ impl Target for Json {
             match reports::compare(a, b) {
                 Ok(comparison) => {
                     super::profiles::check_text(&print::text(&comparison, "a", "b"));
-                    std::hint::black_box(print::json(&comparison, "a", "b").to_string());
+                    std::hint::black_box(json::page(&print::value(&comparison, "a", "b")));
                 }
                 Err(unfit) => {
                     std::hint::black_box(unfit.to_string());

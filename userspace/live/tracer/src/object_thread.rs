@@ -506,6 +506,7 @@ mod tests {
             address,
             ip: address,
             frames: Arc::from([]),
+            stop: Arc::from([]),
             sp: 0,
             fs_base: None,
             heap: None,

@@ -211,7 +211,7 @@ mod tests {
         let mut bytes = vec![0; 64 << 10];
         let mut at = 0;
         for pages in [3u64, 1, 5] {
-            bytes[at + 8..at + 16].copy_from_slice(&(pages * PAGE | 2).to_le_bytes());
+            bytes[at + 8..at + 16].copy_from_slice(&((pages * PAGE) | 2).to_le_bytes());
             at += (pages * PAGE) as usize;
         }
         let end = base + bytes.len() as u64;

@@ -317,10 +317,9 @@ impl Resolver {
     /// page each; other allocators put blocks of their own into mappings.
     fn is_glibc(&mut self) -> bool {
         let maps = |name| self.space.maps_file_named(name);
-        let found = *self.inferred.glibc.get_or_insert_with(|| {
+        *self.inferred.glibc.get_or_insert_with(|| {
             maps("libc.so") && !["libjemalloc", "libtcmalloc", "libmimalloc"].iter().any(|other| maps(other))
-        });
-        found
+        })
     }
 
     /// Whether a variable itself leads there, not a pointer that another block holds.
