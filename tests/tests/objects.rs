@@ -474,6 +474,30 @@ fn blocks_by_the_type_that_accesses_reveal() {
     }
 }
 
+/// The arrays' only names are the hot function's arguments, and one line of a wrapper makes them all:
+/// attached, where no allocation was recorded, and launched.
+#[test]
+fn arrays_that_only_arguments_name() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = alone();
+    let check = |live: &Live| {
+        let report = &live.report;
+        // Five accesses a round of the inner loop, GCC's order of loads and stores aside: the image and
+        // the sums are read and written, the weights read.
+        for (name, ty, least) in
+            [("image", "double [500]", 0.25), ("weights", "float", 0.1), ("sums", "double", 0.25)]
+        {
+            let row = row(report, name);
+            assert_eq!((row["type"].as_str(), row["kind"].as_str()), (Some(ty), Some("heap")), "{row:#}");
+            assert!(share_of(report, name) >= least, "{name}: {:#}", names(report));
+        }
+        let named: f64 = ["image", "weights", "sums"].iter().map(|name| share_of(report, name)).sum();
+        assert!(named >= 0.95, "{named}: {:#}", names(report));
+    };
+    check(&trace("arguments_only", &["60"]));
+    check(&launch(&programs::build("arguments_only"), &[LONGER], &["--heap-min", "16"]));
+}
+
 #[test]
 fn two_threads_and_their_own_variables() {
     requires!(root, btf, watchpoints(4));

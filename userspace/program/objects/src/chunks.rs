@@ -45,6 +45,13 @@ pub(crate) struct Chunks {
     mapped: HashMap<(u64, u64), Arc<Object>>,
 }
 
+impl Chunks {
+    /// What a block with a mapping of its own was told as while nothing led to it.
+    pub(crate) fn of_mapped(&self, start: u64, bytes: u64) -> Option<Arc<Object>> {
+        self.mapped.get(&(start, bytes)).cloned()
+    }
+}
+
 /// What one walk found.
 #[derive(Debug, Default)]
 struct Walked {

@@ -10,6 +10,7 @@ use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, V
 
 use locality_symbols::StackFrame;
 
+use crate::named::TypeId;
 use crate::place::{Memory, Place};
 use crate::resolver::Resolver;
 use crate::scope::{Anchor, Code, register_of};
@@ -19,6 +20,8 @@ use crate::types::Shape;
 const MAX_STEPS: u32 = 1000;
 /// Callers that one value is followed through.
 const MAX_CALLS: usize = 16;
+/// Bytes of a structure that is an object by itself.
+const LARGE: u64 = 4096;
 /// Frames that are looked at.
 const MAX_FRAMES: usize = 64;
 /// Questions that one evaluation may ask.
@@ -50,6 +53,8 @@ pub(crate) struct HeldPointer {
     pub(crate) target: u32,
     /// The variable is an array that lies there, which may be a part of a block.
     pub(crate) is_array: bool,
+    /// Bytes of the smallest block that it names: of a single structure a pointer is no name.
+    pub(crate) least: u64,
 }
 
 /// One frame of a stack, with its caller's.
@@ -107,12 +112,24 @@ impl Resolver {
                 (Found::Address(address), Some(Shape::Record { .. })) => Some((address, Some(ty))),
                 _ => None,
             };
+            // A pointer to a node may be any of a list or tree.
+            let is_node = |ty: TypeId, this: &mut Self| {
+                let inside = this.pointers_of(ty);
+                inside.iter().any(|pointer| this.pointee(pointer) == Some(ty))
+            };
             if let Some((value, ty)) = lead
                 && value >= 4096
+                && !ty.is_some_and(|ty| is_node(ty, self))
             {
                 let target = self.target_of(&object.name, &object.name, ty, false, 0, about);
                 let is_array = matches!(place, Found::Address(_)) && is_array;
-                self.held.pointers.push(HeldPointer { value, target, is_array });
+                let is_structure = ty.is_some_and(|ty| {
+                    let ty = self.types.get(self.types.strip(ty));
+                    ty.is_some_and(|ty| matches!(ty.shape, Shape::Record { .. }))
+                });
+                let one = ty.and_then(|ty| self.types.bytes(ty)).unwrap_or(1);
+                let least = if is_structure { one.saturating_mul(2).min(LARGE) } else { 1 };
+                self.held.pointers.push(HeldPointer { value, target, is_array, least });
             }
         }
     }

@@ -96,35 +96,35 @@ pub(crate) struct Inferred {
     pub(crate) of_types: HashMap<TypeId, Arc<[Pointer]>>,
     pub(crate) glibc: Option<bool>,
     /// What led to blocks that stand for as long as their mapping, by start and bytes.
-    standing: HashMap<(u64, u64), (u64, u32)>,
+    /// The last says that it was a variable in a register.
+    standing: HashMap<(u64, u64), (u64, u32, bool)>,
 }
 
 impl Resolver {
     /// What leads to a recorded block, and how far behind its start the elements begin.
     pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<Lead> {
-        self.read_held(at);
-        let find = |this: &Self| {
-            let known = &this.inferred.known;
-            let first = known.partition_point(|known| known.value < block.start);
-            let by_known = known.get(first).map(|known| (known.value, known.target));
-            let held = this.held.pointers.iter().map(|held| (held.value, held.target));
-            let held = held.filter(|(value, _)| *value >= block.start);
-            let (value, target) = by_known.into_iter().chain(held).min_by_key(|(value, _)| *value)?;
-            let skipped = value - block.start;
+        let lead = |this: &Self, value: u64, target: u32| {
+            let skipped = value.checked_sub(block.start)?;
             let to_start = skipped == 0 || skipped == COOKIE && this.has_cookie(block, target, at.memory);
             (skipped < block.bytes.max(1)).then_some(Lead { target, skipped, to_start })
         };
-        let stood = |moment| at.heap.is_some_and(|heap| heap.stood_at(block, moment));
-        // Registers were read when the block was accessed, memory before or after that.
-        let by_registers = |this: &Self, lead: &Lead| {
-            let value = block.start.saturating_add(lead.skipped);
-            this.held.pointers.iter().any(|held| (held.value, held.target) == (value, lead.target))
+        let find = |this: &Self| {
+            let known = &this.inferred.known;
+            let first = known.partition_point(|known| known.value < block.start);
+            let Known { value, target, .. } = *known.get(first)?;
+            lead(this, value, target)
         };
-        let holds =
-            |this: &Self, lead: &Lead| this.inferred.read_at.is_some_and(stood) || by_registers(this, lead);
-        let found = find(self).filter(|lead| holds(self, lead));
+        let stood = |moment| at.heap.is_some_and(|heap| heap.stood_at(block, moment));
+        let mut found = find(self).filter(|_| self.inferred.read_at.is_some_and(stood));
         if !found.is_some_and(|lead| lead.to_start) && stood(Instant::now()) && self.read_pointers(at) {
-            return find(self).filter(|lead| holds(self, lead)).or(found);
+            found = find(self).filter(|_| self.inferred.read_at.is_some_and(stood)).or(found);
+        }
+        // Registers name what nothing in memory leads to.
+        if !found.is_some_and(|lead| lead.to_start) && self.inferred.read_at.is_some_and(stood) {
+            self.read_held(at);
+            let held = self.held.pointers.iter().filter(|held| held.least <= block.bytes);
+            let mut held = held.filter_map(|held| lead(self, held.value, held.target));
+            found = held.find(|lead| lead.to_start).or(found);
         }
         found
     }
@@ -143,7 +143,6 @@ impl Resolver {
     /// Names a place in a block that was never recorded.
     pub(crate) fn infer(&mut self, address: u64, at: &Place<'_>, region: usize) -> Option<Named> {
         let memory = at.memory?;
-        self.read_held(at);
         let mut found = self.block_around(address, memory, region);
         let reread = match &found {
             Some(_) => self.inferred.next_reading.is_some_and(|next| next.elapsed() > MAX_AGE),
@@ -151,6 +150,10 @@ impl Resolver {
         };
         if reread && self.read_pointers(at) {
             found = self.block_around(address, memory, region);
+        }
+        if found.is_none() && self.inferred.read_at.is_some() {
+            self.read_held(at);
+            found = self.held_around(address, memory, region);
         }
         let Block { start, bytes, target, is_mapping, is_whole } = found?;
         let target = self.inferred.targets.get_mut(target as usize)?;
@@ -196,65 +199,87 @@ impl Resolver {
         object.inferred = true;
     }
 
-    /// The block around an address that a pointer leads to: by the allocator's bounds, else by the
-    /// nearest pointer below.
+    /// The block around an address that a pointer in memory leads to: by the allocator's bounds, else
+    /// by the nearest pointer below.
     fn block_around(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
-        if let Some(bounds) = self.bounds(address, memory, region)
-            && let Some(block) = self.lead_to(bounds, address)
-        {
+        let bounds = self.bounds(address, memory, region);
+        if let Some(block) = bounds.and_then(|bounds| self.lead_to(bounds, address)) {
             return Some(block);
         }
-        let by_known = self.block_below(address, memory, region);
-        let by_held = self.held_below(address, region);
-        match (by_known, by_held) {
-            // A mapping may hold several arrays: the nearest start is told.
-            (Some(known), Some(held)) => Some(if held.start > known.start { held } else { known }),
-            (known, held) => known.or(held),
+        self.block_below(address, memory, region).filter(|block| is_inside(block, bounds))
+    }
+
+    /// The same by what variables in registers lead to.
+    fn held_around(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
+        let bounds = self.bounds(address, memory, region);
+        match bounds {
+            // A place in the middle of a block is no name for what lies behind it.
+            Some(bounds) => self.held_lead(bounds, address),
+            None => self.held_below(address, region),
         }
     }
 
     /// What leads to a block of an allocator.
     fn lead_to(&mut self, bounds: Bounds, address: u64) -> Option<Block> {
+        let known = &self.inferred.known;
+        let first = known.partition_point(|known| known.value < bounds.start);
+        let known = known.get(first).copied().filter(|known| bounds.is_led_to(known.value, address));
+        let mut lead = known.map(|known| (known.value, known.target));
+        if bounds.mapped {
+            let before = self.inferred.standing.get(&(bounds.start, bounds.bytes)).copied();
+            lead = match (lead, before) {
+                // A name from registers goes when memory has one.
+                (Some(new), Some(old)) => {
+                    Some(if new.0 < old.0 || old.2 { (new.0, new.1) } else { (old.0, old.1) })
+                }
+                (new, old) => new.or(old.map(|old| (old.0, old.1))),
+            };
+            let by_held = known.is_none() && before.is_some_and(|before| before.2);
+            self.stands(bounds, lead.map(|lead| (lead.0, lead.1, by_held)));
+        }
+        lead.map(|(value, target)| bounds.block(value, target))
+    }
+
+    /// What a variable in a register leads to.
+    fn held_lead(&mut self, bounds: Bounds, address: u64) -> Option<Block> {
         let Bounds { start, bytes, mapped } = bounds;
         let end = start.checked_add(bytes)?;
-        let to_whole = |value: u64| {
-            let skipped = value.checked_sub(start)?;
-            let aligned = value.is_multiple_of(64) && skipped <= ALIGNED;
-            (value <= address && value < end && (skipped <= HEADER || aligned)).then_some(value)
-        };
-        let known = &self.inferred.known;
-        let first = known.partition_point(|known| known.value < start);
-        let by_known = known.get(first).and_then(|known| Some((to_whole(known.value)?, known.target)));
         let held = || self.held.pointers.iter();
-        let by_held = held().filter_map(|held| Some((to_whole(held.value)?, held.target)));
-        // Of several at one place the first: statics, then the outermost variables.
-        let mut lead = by_known.into_iter().chain(by_held).min_by_key(|(value, _)| *value);
-        if mapped {
-            let standing = &mut self.inferred.standing;
-            let before = standing.get(&(start, bytes)).copied();
-            lead = match (lead, before) {
-                (Some(new), Some(old)) => Some(if new.0 < old.0 { new } else { old }),
-                (new, old) => new.or(old),
-            };
-            if let Some(lead) = lead.filter(|_| lead != before) {
-                standing.insert((start, bytes), lead);
+        let whole = held().filter(|held| held.least <= bytes && bounds.is_led_to(held.value, address));
+        // Of several at one place the outermost variable.
+        let whole = whole.min_by_key(|held| held.value).map(|held| (held.value, held.target));
+        if let Some((value, target)) = whole {
+            if mapped {
+                self.stands(bounds, Some((value, target, true)));
             }
-        }
-        if let Some((value, target)) = lead {
-            return Some(Block {
-                start: value,
-                bytes: end - value,
-                target,
-                is_mapping: false,
-                is_whole: true,
-            });
+            return Some(bounds.block(value, target));
         }
         // Parts of a block that nothing names as a whole are passed as arrays.
         let arrays = || held().filter(|held| held.is_array && (start..end).contains(&held.value));
         let part = arrays().filter(|held| held.value <= address).max_by_key(|held| held.value)?;
-        let (value, target) = (part.value, part.target);
         let next = arrays().map(|held| held.value).filter(|other| *other > address).min().unwrap_or(end);
-        Some(Block { start: value, bytes: next - value, target, is_mapping: false, is_whole: false })
+        let (start, target) = (part.value, part.target);
+        Some(Block { start, bytes: next - start, target, is_mapping: false, is_whole: false })
+    }
+
+    /// Keeps what leads to a block with a mapping of its own, and gives it the name.
+    fn stands(&mut self, bounds: Bounds, lead: Option<(u64, u32, bool)>) {
+        let Some(lead) = lead else { return };
+        let before = self.inferred.standing.insert((bounds.start, bounds.bytes), lead);
+        if before != Some(lead) {
+            self.rename_block(bounds.start, bounds.bytes, lead.1);
+        }
+    }
+
+    /// Gives what was told of a block before somebody led to it the name that it has now.
+    fn rename_block(&mut self, start: u64, bytes: u64, target: u32) {
+        let Some(target) = self.inferred.targets.get(target as usize) else { return };
+        let before = self.chunks.of_mapped(start, bytes);
+        let votes = before.as_ref().and_then(|before| self.revealed.of_nameless(before.id));
+        for old in before.into_iter().chain(votes) {
+            let bytes = target.object.bytes.max(bytes);
+            replace(&mut self.objects, Object { id: old.id, bytes, ..(*target.object).clone() });
+        }
     }
 
     /// The nearest variable of the stop below an address of memory without bounds: an array lies
@@ -269,6 +294,10 @@ impl Resolver {
         let ty = self.inferred.targets.get(held.target as usize).and_then(|target| target.ty);
         let one = ty.and_then(|ty| self.types.bytes(ty)).unwrap_or(0);
         let is_mapping = nameless && held.value.is_multiple_of(PAGE);
+        // Of a single structure a pointer is no name.
+        if held.least > 1 && !is_mapping {
+            return None;
+        }
         let next = inside().map(|held| held.value).filter(|other| *other > address).min().unwrap_or(end);
         let bytes = if is_mapping || held.is_array { next - held.value } else { one };
         let (start, target) = (held.value, held.target);
@@ -317,9 +346,9 @@ impl Resolver {
     /// page each; other allocators put blocks of their own into mappings.
     fn is_glibc(&mut self) -> bool {
         let maps = |name| self.space.maps_file_named(name);
-        *self.inferred.glibc.get_or_insert_with(|| {
-            maps("libc.so") && !["libjemalloc", "libtcmalloc", "libmimalloc"].iter().any(|other| maps(other))
-        })
+        let others = ["libjemalloc", "libtcmalloc", "libmimalloc"];
+        let found = || maps("libc.so") && !others.iter().any(|other| maps(other));
+        *self.inferred.glibc.get_or_insert_with(found)
     }
 
     /// Whether a variable itself leads there, not a pointer that another block holds.
@@ -350,6 +379,27 @@ impl Resolver {
     }
 }
 
+impl Bounds {
+    /// Whether a value leads to the block as a whole, and not behind an address in it.
+    fn is_led_to(self, value: u64, address: u64) -> bool {
+        let Some(skipped) = value.checked_sub(self.start) else { return false };
+        let aligned = value.is_multiple_of(64) && skipped <= ALIGNED;
+        value <= address && skipped < self.bytes && (skipped <= HEADER || aligned)
+    }
+
+    /// From where a pointer leads on.
+    fn block(self, value: u64, target: u32) -> Block {
+        let bytes = self.start.saturating_add(self.bytes).saturating_sub(value);
+        Block { start: value, bytes, target, is_mapping: false, is_whole: true }
+    }
+}
+
+/// Whether a block that a pointer tells can be a part of what the allocator handed out: what leads
+/// to another block says nothing of this one.
+fn is_inside(block: &Block, bounds: Option<Bounds>) -> bool {
+    bounds.is_none_or(|bounds| block.start >= bounds.start && !block.is_mapping)
+}
+
 /// Usable bytes of the glibc block at an address, when the words around it say that there is one in use.
 pub(crate) fn chunk_bytes(block: u64, mapping_end: u64, memory: &dyn Memory) -> Option<u64> {
     const PREVIOUS_IN_USE: u64 = 1;
@@ -362,7 +412,9 @@ pub(crate) fn chunk_bytes(block: u64, mapping_end: u64, memory: &dyn Memory) -> 
     let bytes = word & !7;
     let end = chunk.checked_add(bytes).filter(|&end| end <= mapping_end)?;
     if word & MAPPED != 0 {
-        let pages = (chunk | bytes).is_multiple_of(4096);
+        // What aligning the block took lies before it (`_int_memalign`).
+        let before = memory.word(chunk).filter(|before| *before <= chunk)?;
+        let pages = ((chunk - before) | before.checked_add(bytes)?).is_multiple_of(4096);
         return (pages && bytes >= 4096).then(|| bytes - 16);
     }
     if bytes < 32 || !bytes.is_multiple_of(16) {

@@ -1,7 +1,7 @@
 //! Reads the process's pointers: which values they have, and what leads there.
 //!
 //! Roots are the writable static variables with debug information and the variables of the sample's
-//! frames; from there pointers are followed through blocks whose type is known, so that
+//! frames and registers; from there pointers are followed through blocks whose type is known, so that
 //! `grid->cells` has its name. One reading reads at most [`MAX_READ`] bytes, and readings together
 //! take at most one part in [`READING_SHARE`] of the time; between two of them, new blocks are not
 //! found.
@@ -60,11 +60,15 @@ impl Resolver {
         for root in roots {
             self.follow_root(&root, memory, &mut reading);
         }
-        let mut next = 0;
-        while let Some((value, target)) = reading.queue.get(next).copied() {
-            next += 1;
-            self.follow_block(value, target, memory, at.heap, &mut reading);
+        self.follow_queue(memory, at.heap, &mut reading);
+        // Last, where variables in registers lead: structures have pointers of their own.
+        self.read_held(at);
+        for held in &self.held.pointers {
+            if !held.is_array && reading.seen.insert(held.value) {
+                reading.queue.push((held.value, held.target));
+            }
         }
+        self.follow_queue(memory, at.heap, &mut reading);
         let mut found = reading.found;
         found.sort_unstable();
         found.dedup_by_key(|(value, _)| *value);
@@ -74,6 +78,13 @@ impl Resolver {
         self.inferred.read_at = Some(started);
         self.inferred.next_reading = Some(Instant::now() + (took * READING_SHARE).max(MIN_INTERVAL));
         true
+    }
+
+    fn follow_queue(&mut self, memory: &dyn Memory, heap: Option<&dyn HeapBlocks>, reading: &mut Reading) {
+        while let Some((value, target)) = reading.queue.get(reading.next).copied() {
+            reading.next += 1;
+            self.follow_block(value, target, memory, heap, reading);
+        }
     }
 
     /// The writable static variables of the program and of the libraries that some address has fallen in.
@@ -199,7 +210,7 @@ impl Resolver {
         self.types.get(self.types.strip(ty)).is_some_and(|ty| ty.name.ends_with("_node_base"))
     }
 
-    fn pointers_of(&mut self, ty: TypeId) -> Arc<[Pointer]> {
+    pub(crate) fn pointers_of(&mut self, ty: TypeId) -> Arc<[Pointer]> {
         let types = &self.types;
         Arc::clone(self.inferred.of_types.entry(ty).or_insert_with(|| pointers(types, ty).into()))
     }
@@ -281,6 +292,8 @@ struct Reading {
     found: Vec<(u64, u32)>,
     /// Blocks to be followed.
     queue: Vec<(u64, u32)>,
+    /// The next one of them.
+    next: usize,
     seen: HashSet<u64>,
     /// What was read last.
     bytes: Vec<u8>,

@@ -47,6 +47,13 @@ pub(crate) struct Blocks {
     votes: HashMap<ObjectId, Votes>,
 }
 
+impl Blocks {
+    /// What accesses made of a nameless object.
+    pub(crate) fn of_nameless(&self, id: ObjectId) -> Option<Arc<Object>> {
+        self.votes.get(&id).map(|votes| Arc::clone(&votes.object))
+    }
+}
+
 /// What accesses to one nameless object say that it is, most often first told.
 #[derive(Debug)]
 struct Votes {
@@ -177,5 +184,44 @@ impl Revealed<'_> {
         });
         let integer = integer && !name.contains("double") && !name.contains("float");
         !known || field.bytes == bytes && !(is_float && integer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An instruction that takes another value than the pointer's type tells contradicts it.
+    #[test]
+    fn an_instruction_may_contradict_a_type() {
+        let field = |name: &str, bytes| Field {
+            path: "".into(),
+            offset: 0,
+            bytes,
+            type_name: Some(name.into()),
+            within: None,
+            path_within: "".into(),
+            offset_within: 0,
+        };
+        let agrees = |element, name: &str, bytes| {
+            let revealed = Revealed { ip: 0, entry: 0, offset: 0, through: None, element, line: "a.c:1" };
+            revealed.agrees(&field(name, bytes))
+        };
+        for (element, name, bytes, wanted) in [
+            (Some((8, true)), "double", 8, true),
+            (Some((8, true)), "int", 4, false),
+            (Some((8, true)), "long int", 8, false),
+            (Some((8, true)), "uint64_t", 8, false),
+            (Some((8, true)), "Real_t", 8, true),
+            (Some((4, true)), "float", 4, true),
+            (Some((4, true)), "unsigned int", 4, false),
+            // Copies go through integer registers.
+            (Some((8, false)), "double", 8, true),
+            (Some((8, false)), "int", 4, false),
+            (None, "int", 4, true),
+            (Some((8, true)), "struct pair", 16, true),
+        ] {
+            assert_eq!(agrees(element, name, bytes), wanted, "{element:?} {name}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! blocks, which must be asked for in the order of events. A heap object whose site is known bears
 //! the name of the variable that leads to it, else that of the place of its allocation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use locality_common::record::SampleRecord;
@@ -39,9 +39,48 @@ pub(super) struct Data {
     heap: Option<Heap>,
     /// Call stacks of allocation sites, with the allocating function. By the site alone: its name
     /// is unique in the trace, and a child has blocks of its parent's sites.
-    sites: HashMap<u64, (StackId, String)>,
+    sites: HashMap<u64, Site>,
     /// Objects of sites, to be told again when more is known of the site.
     of_site: HashMap<u64, HashMap<ObjectId, Object>>,
+}
+
+/// What is known of an allocation site.
+#[derive(Debug)]
+struct Site {
+    stack: StackId,
+    /// The allocating function.
+    function: String,
+    /// The lines of the program's own source on the way there, innermost first.
+    places: Vec<String>,
+    /// Which of them names it.
+    named_by: usize,
+}
+
+impl Site {
+    /// "malloc at sim.c:88".
+    fn made_at(&self) -> String {
+        match self.places.get(self.named_by) {
+            Some(place) => format!("{} at {place}", self.function),
+            None => format!("{}, caller unknown", self.function),
+        }
+    }
+}
+
+/// Lines of a site's path that may name it.
+const PLACES_MAX: usize = 16;
+
+/// For each site, by its places (innermost first) and the mean bytes of its blocks, which place names
+/// it: the innermost that allocates blocks of one size only. What allocates many sizes for several
+/// callers is a wrapper of the allocator. Where all do, the innermost.
+fn naming_places(sites: &[(&[String], u64)]) -> Vec<usize> {
+    let mut sizes: HashMap<&str, HashSet<u64>> = HashMap::new();
+    for (places, bytes) in sites {
+        for place in *places {
+            sizes.entry(place).or_default().insert(*bytes);
+        }
+    }
+    let one_size = |place: &String| sizes.get(place.as_str()).is_none_or(|sizes| sizes.len() <= 1);
+    sites.iter().map(|(places, _)| places.iter().position(one_size).unwrap_or(0)).collect()
 }
 
 impl Data {
@@ -74,10 +113,11 @@ impl Assembler {
     pub(super) fn finish_objects(&mut self) {
         let rest = self.data.locator.as_mut().map(Locator::finish).unwrap_or_default();
         rest.into_iter().for_each(|answer| self.put_answer(answer));
+        self.name_sites();
         let Some(heap) = &self.data.heap else { return };
         let mut sites: HashMap<StackId, AllocationSite> = HashMap::new();
         for total in heap.totals() {
-            let Some((stack, _)) = self.data.sites.get(&total.site) else { continue };
+            let Some(Site { stack, .. }) = self.data.sites.get(&total.site) else { continue };
             let site =
                 sites.entry(*stack).or_insert(AllocationSite { stack: *stack, allocations: 0, bytes: 0 });
             site.allocations += total.allocations;
@@ -103,6 +143,31 @@ impl Assembler {
         self.store.heap(&row);
     }
 
+    /// Looks past the allocator's wrappers, now that it is known for which sizes places are called.
+    fn name_sites(&mut self) {
+        let Some(heap) = &self.data.heap else { return };
+        let totals: Vec<(u64, u64)> = heap
+            .totals()
+            .into_iter()
+            .map(|total| (total.site, total.bytes / total.allocations.max(1)))
+            .filter(|(site, _)| self.data.sites.contains_key(site))
+            .collect();
+        let known: Vec<(&[String], u64)> = totals
+            .iter()
+            .filter_map(|(site, bytes)| Some((self.data.sites.get(site)?.places.as_slice(), *bytes)))
+            .collect();
+        let named = naming_places(&known);
+        for ((site, _), named_by) in totals.iter().zip(named) {
+            let Some(known) = self.data.sites.get_mut(site).filter(|known| known.named_by != named_by) else {
+                continue;
+            };
+            known.named_by = named_by;
+            for (id, object) in self.data.of_site.get(site).cloned().unwrap_or_default() {
+                self.put_heap_object(*site, id, &object);
+            }
+        }
+    }
+
     fn put_answer(&mut self, answer: Answer) {
         match answer {
             Answer::Object(id, mut object, module, site) => {
@@ -123,10 +188,10 @@ impl Assembler {
 
     fn put_heap_object(&mut self, site: u64, id: ObjectId, object: &Object) {
         let mut row = object.clone();
-        if let Some((stack, made_at)) = self.data.sites.get(&site) {
-            row.site = Some(*stack);
+        if let Some(site) = self.data.sites.get(&site) {
+            row.site = Some(site.stack);
             if row.name == "[heap]" {
-                row.name.clone_from(made_at);
+                row.name = site.made_at();
             }
         }
         self.store.object(id, &row);
@@ -136,18 +201,17 @@ impl Assembler {
     pub(super) fn heap_site(&mut self, site: &HeapSite) {
         let walk = self.sites.walk(site.pid, &site.regs, &site.stack);
         let stack = self.stack(site.pid, &walk);
-        let made_at = self.made_at(site.pid, &walk);
-        self.data.sites.insert(site.site, (stack, made_at));
+        let (function, places) = self.made_at(site.pid, &walk);
+        self.data.sites.insert(site.site, Site { stack, function, places, named_by: 0 });
         for (id, object) in self.data.of_site.get(&site.site).cloned().unwrap_or_default() {
             self.put_heap_object(site.site, id, &object);
         }
     }
 
-    /// "malloc at sim.c:88": the allocating function, and the innermost place in the program's own
-    /// source that called it.
-    fn made_at(&mut self, pid: u32, walk: &Walk) -> String {
+    /// The allocating function, and the places in the program's own source on the way to it, innermost first.
+    fn made_at(&mut self, pid: u32, walk: &Walk) -> (String, Vec<String>) {
         let mut function = None;
-        let mut place = None;
+        let mut places = Vec::new();
         for address in &walk.addresses {
             for frame in self.symbolizer.symbolize(pid, *address) {
                 let name = function.get_or_insert_with(|| frame.function.clone().unwrap_or_default());
@@ -164,13 +228,13 @@ impl Assembler {
                 if let (Some(file), Some(line)) = (&frame.file, frame.line)
                     && !in_library
                     && !toolchain
-                    && frame.function.as_ref() != Some(name)
+                    && (frame.function.as_ref() != Some(name) || !places.is_empty())
                 {
                     let file = file.rsplit('/').next().unwrap_or(file);
-                    place.get_or_insert_with(|| format!("{file}:{line}"));
+                    places.push(format!("{file}:{line}"));
                 }
             }
-            if place.is_some() {
+            if places.len() >= PLACES_MAX {
                 break;
             }
         }
@@ -178,10 +242,7 @@ impl Assembler {
         let function = function.as_deref().unwrap_or_default();
         let function = function.trim_start_matches("__GI_").trim_start_matches("__libc_");
         let function = if function.is_empty() { "allocated" } else { function };
-        match place {
-            Some(place) => format!("{function} at {place}"),
-            None => format!("{function}, caller unknown"),
-        }
+        (function.to_owned(), places)
     }
 
     /// A module that may have been met already, with its build id.
@@ -249,5 +310,36 @@ impl Assembler {
         if let Some(heap) = &self.data.heap {
             heap.passed(time_ns.saturating_sub(DISORDER_NS));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(sites: &[(&str, u64)]) -> Vec<String> {
+        let split = |(path, bytes): &(&str, u64)| {
+            (path.split(' ').map(str::to_owned).collect::<Vec<String>>(), *bytes)
+        };
+        let owned: Vec<(Vec<String>, u64)> = sites.iter().map(split).collect();
+        let sites: Vec<(&[String], u64)> =
+            owned.iter().map(|(places, bytes)| (places.as_slice(), *bytes)).collect();
+        naming_places(&sites).iter().zip(&owned).map(|(at, (places, _))| places[*at].clone()).collect()
+    }
+
+    #[test]
+    fn wrappers_of_the_allocator_name_nothing() {
+        // A wrapper in a wrapper, called for three sizes.
+        let sites = [
+            ("wrap.h:5 wrap.h:9 sim.c:20 main.c:3", 800),
+            ("wrap.h:5 wrap.h:9 sim.c:21 main.c:3", 1600),
+            ("wrap.h:5 sim.c:30 main.c:4", 2400),
+        ];
+        assert_eq!(named(&sites), ["sim.c:20", "sim.c:21", "sim.c:30"]);
+        // A constructor that makes one size for several callers names its blocks.
+        let sites = [("node.c:5 sim.c:20", 64), ("node.c:5 sim.c:30", 64), ("other.c:7 sim.c:30", 80)];
+        assert_eq!(named(&sites), ["node.c:5", "node.c:5", "other.c:7"]);
+        // One place on all paths, and nothing else.
+        assert_eq!(named(&[("wrap.h:5", 8), ("wrap.h:5", 16)]), ["wrap.h:5", "wrap.h:5"]);
     }
 }
