@@ -31,7 +31,8 @@ __attribute__((noinline)) void hot(int n, double (*grid)[100], const double *lef
 
 // What it got in registers is not needed behind the call, and only the caller knows it then.
 __attribute__((noinline)) static int pass(int n, int how, size_t bytes) {
-    hot(n, make(100 * 100 * sizeof(double), how), make(bytes * 8, how), make(bytes * 4, how), make(bytes * 8, how));
+    hot(n, make(100 * 100 * sizeof(double), how), make(bytes * 8, how), make(bytes * 4, how),
+        make(bytes * 8, how));
     return waiting;
 }
 
