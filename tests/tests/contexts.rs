@@ -138,7 +138,7 @@ fn a_thousand_threads_are_followed_and_leave_no_descriptor() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report.json");
-    let options = ["--format", "json", "--report", report.to_str().unwrap()];
+    let options = ["--format", "json1", "--report", report.to_str().unwrap()];
     let mut tracer = launch(dir.path(), &options, "thread_storm", &["8"]).start();
     let (mut open, started) = (Vec::new(), Instant::now());
     while tracer.is_running() && started.elapsed() < LIMIT {
@@ -214,13 +214,13 @@ fn a_report_from_the_profile_is_the_first_report() {
     let (profile, first) = (dir.path().join("t.locality"), dir.path().join("first.json"));
     let target = Target::start("column_walk", &[]);
     let pid = target.pid().to_string();
-    let tracer = Tracer::new().args(["-p", &pid, "-d", "3", "--format", "json", "-o"]).args([&profile]);
+    let tracer = Tracer::new().args(["-p", &pid, "-d", "3", "--format", "json1", "-o"]).args([&profile]);
     let traced = tracer.args(["--report".as_ref(), first.as_os_str()]).run();
     assert!(traced.status.success(), "{}", traced.stderr);
     assert_eq!(traced.stdout, "", "the report was to go to a file");
     assert_eq!(fs::metadata(&profile).unwrap().permissions().mode() & 0o777, 0o600);
     drop(target);
-    let again = Tracer::new().args(["report".as_ref(), profile.as_os_str()]).args(["--format", "json"]);
+    let again = Tracer::new().args(["report".as_ref(), profile.as_os_str()]).args(["--format", "json1"]);
     assert_eq!(again.run().report(), json(&first));
     // The text report is for the same trace.
     let text = Tracer::new().args(["report".as_ref(), profile.as_os_str()]).run();
@@ -240,7 +240,7 @@ fn a_trace_ends_when_its_last_process_ends() {
     let (first, second) = (Target::start("two_loops", &["3"]), Target::start("two_loops", &["5"]));
     let pids = format!("{},{}", first.pid(), second.pid());
     let tracer =
-        Tracer::new().args(["-p", &pids, "--format", "json", "--overhead", "3", "-o"]).args([&profile]);
+        Tracer::new().args(["-p", &pids, "--format", "json1", "--overhead", "3", "-o"]).args([&profile]);
     let live = Live::of(&tracer.limit(LIMIT).run(), &profile);
     assert_eq!(live.report["run"]["ended_by"], "the last traced process ended");
     assert_eq!(sampled_processes(&live.profile), BTreeSet::from([first.pid(), second.pid()]));

@@ -16,7 +16,7 @@ fn run(file: &std::path::Path, rounds: [u64; 3]) -> Value {
     let report = folder.path().join("report");
     let rounds = rounds.map(|n| n.to_string());
     let mut tracer = Tracer::new()
-        .args(["exact", "--granularity", "8,64", "--format", "json", "--report"])
+        .args(["exact", "--granularity", "8,64", "--format", "json1", "--report"])
         .args([&report]);
     tracer = tracer.args(["--", file, &rounds[0], &rounds[1], &rounds[2]]);
     let done = tracer.run();

@@ -22,7 +22,7 @@ fn life(what: &[&str]) -> (Traced, Value) {
 fn exact(command: &[&str], options: &[&str]) -> (Traced, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
-    let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    let tracer = Tracer::new().args(["exact", "--format", "json1", "--report"]).args([&file]);
     let done = tracer.args(options).args(["--"]).args(command).run();
     let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
     (done, serde_json::from_str(&text).expect("JSON"))
@@ -155,7 +155,7 @@ fn a_second_signal_ends_a_recording_that_the_command_outlives() {
     requires!(command("qemu-x86_64"));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
-    let mut tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    let mut tracer = Tracer::new().args(["exact", "--format", "json1", "--report"]).args([&file]);
     tracer =
         tracer.args(["--", "sh", "-c", "trap '' TERM; echo $$; while [ -d /proc/$PPID ]; do sleep .1; done"]);
     let command = tracer.command();
@@ -253,7 +253,7 @@ fn ctrl_c_ends_the_command_and_leaves_a_partial_report() {
     requires!(command("qemu-x86_64"));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
-    let mut tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    let mut tracer = Tracer::new().args(["exact", "--format", "json1", "--report"]).args([&file]);
     tracer = tracer.args(["--"]).args([build("exact_life")]).args(["wait"]);
     let command = tracer.command();
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
@@ -329,7 +329,7 @@ fn a_stored_report_is_printed_again() {
     assert!(first.stderr.contains("Exact run of `true`"), "{}", first.stderr);
     let again = Tracer::new().args(["report"]).args([&stored]).run();
     assert_eq!(again.stdout.trim(), first.stderr.trim());
-    let json = Tracer::new().args(["report", "--format", "json"]).args([&stored]).report();
+    let json = Tracer::new().args(["report", "--format", "json1"]).args([&stored]).report();
     assert_eq!(json["run"]["mode"], "exact");
 }
 

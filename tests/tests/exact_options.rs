@@ -17,7 +17,7 @@ fn run(options: &[&str]) -> Value {
 fn of(program: &str, options: &[&str]) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
-    let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    let tracer = Tracer::new().args(["exact", "--format", "json1", "--report"]).args([&file]);
     let done = tracer.args(options).args(["--"]).args([build(program)]).run();
     assert!(done.status.success(), "{}\n{}", done.status, done.stderr);
     serde_json::from_str(&std::fs::read_to_string(&file).expect("a report")).expect("JSON")

@@ -21,7 +21,7 @@ fn exact(options: &[&str], command: &[&str]) -> Traced {
 
 /// The command that a stored report is of.
 fn command_of(file: &Path) -> String {
-    let report = Tracer::new().args(["report", "--format", "json"]).args([file]).report();
+    let report = Tracer::new().args(["report", "--format", "json1"]).args([file]).report();
     report["run"]["command"].as_str().expect("a command").to_owned()
 }
 

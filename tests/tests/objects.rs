@@ -235,7 +235,7 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     let file = directory.path().join("t.locality");
     let report = directory.path().join("r.json");
     let traced = Tracer::new()
-        .args(["--overhead", "5", "--format", "json", "--report"])
+        .args(["--overhead", "5", "--format", "json1", "--report"])
         .args([report.as_os_str(), "-o".as_ref(), file.as_os_str()])
         .args(more)
         .args(["--".as_ref(), program.as_os_str()])

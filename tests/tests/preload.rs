@@ -35,7 +35,7 @@ impl Launched {
         all.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
         all.extend(words.into_iter().map(str::to_owned));
         let traced = Tracer::new()
-            .args(["-q", "--format", "json", "--report"])
+            .args(["-q", "--format", "json1", "--report"])
             .args([report.as_os_str(), "-o".as_ref(), file.as_os_str()])
             .args(["--"])
             .args(&all)
@@ -139,7 +139,7 @@ fn static_programs_and_own_allocators_are_left_alone_and_told() {
     let run = |program: &str| {
         let report = directory.path().join("r.json");
         let traced = Tracer::new()
-            .args(["-q", "--format", "json", "--report"])
+            .args(["-q", "--format", "json1", "--report"])
             .args([report.as_os_str(), "-o".as_ref(), directory.path().join("t.locality").as_os_str()])
             .args(["--", program])
             .run();

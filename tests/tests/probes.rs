@@ -19,7 +19,7 @@ fn probed(text: &str, word: &str) -> (Option<i32>, Value) {
     assert!(compiled.success());
     let report = directory.path().join("r.json");
     let traced = Tracer::new()
-        .args(["-q", "--heap=probes", "--format", "json", "--report"])
+        .args(["-q", "--heap=probes", "--format", "json1", "--report"])
         .args([report.as_os_str(), "-o".as_ref(), directory.path().join("t.locality").as_os_str()])
         .args(["--".as_ref(), program.as_os_str(), word.as_ref()])
         .run();

@@ -108,7 +108,7 @@ fn an_exact_run_of_such_a_file_ends_well() {
     let program = build("nested_inlines");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report");
-    let tracer = Tracer::new().args(["exact", "-q", "--format", "json", "--report"]).args([&file]);
+    let tracer = Tracer::new().args(["exact", "-q", "--format", "json1", "--report"]).args([&file]);
     let done = tracer.args(["--"]).args([program.as_os_str(), "0.1".as_ref()]).run();
     assert!(done.status.success(), "{}", done.stderr);
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();

@@ -218,7 +218,7 @@ fn two_signals_in_a_row_leave_a_profile_that_can_be_read() {
             "{status}: {said}"
         );
         let again = Tracer::new().args(["report", &file, "--format", "json"]).run().report_or_empty();
-        assert_eq!(again["schema"], "locality-report/1");
+        assert_eq!(again["schema"], "locality-report/2");
     }
 }
 
@@ -363,6 +363,19 @@ fn tables_have_the_rows_asked_for() {
     let all = Tracer::new().args(["report", &file, "--format", "json"]).report();
     let pairs = all["pairs"].as_array().unwrap().len();
     assert!(pairs > 2, "too few pairs to leave some out");
+    assert_eq!(all["schema"], "locality-report/2");
+    // Call paths are numbers here, and have their frames beside them in json1.
+    let old = Tracer::new().args(["report", &file, "--format", "json1"]).report();
+    assert_eq!((&old["schema"], &old["stacks"]), (&Value::from("locality-report/1"), &Value::Null));
+    let at = |table: &str, number: &Value| all[table][number.as_u64().unwrap() as usize].clone();
+    for (pair, old) in all["pairs"].as_array().unwrap().iter().zip(old["pairs"].as_array().unwrap()) {
+        for end in ["use", "reuse"] {
+            let stack = at("stacks", &pair[end]["stack"]);
+            let path = stack.as_array().unwrap().iter().map(|number| at("frames", number));
+            assert_eq!(path.collect::<Vec<_>>(), *old[end]["frames"].as_array().unwrap());
+            assert_eq!((&pair[end]["frames"], &pair[end]["place"]), (&Value::Null, &old[end]["place"]));
+        }
+    }
     let few = Tracer::new().args(["report", &file, "--format", "json", "--top", "2"]).report();
     assert_eq!(few["pairs"].as_array().unwrap().len(), 2);
     assert_eq!(few["rows_left_out"]["pairs"], pairs - 2);
@@ -395,7 +408,7 @@ fn threads_of_the_kernel_that_work_for_a_program_are_named() {
         let page = Tracer::new().args(["report", &file]).run().stdout;
         assert!(page.contains("[kernel] io_uring"), "{page}");
         assert!(!page.contains("0xffffffff"), "{page}");
-        let report = Tracer::new().args(["report", &file, "--format", "json"]).report();
+        let report = Tracer::new().args(["report", &file, "--format", "json1"]).report();
         let pairs = report["pairs"].as_array().unwrap();
         let by_kernel: Vec<_> = pairs
             .iter()

@@ -351,7 +351,7 @@ impl<'a> Bench<'a> {
             .arg(profile)
             .args(options)
             .args(estimator)
-            .args(["--format", "json", "--report"])
+            .args(["--format", "json1", "--report"])
             .arg(into);
         shell::run(report.stdout(Stdio::null()))
     }
@@ -387,7 +387,7 @@ impl<'a> Bench<'a> {
             // The exact engine sees what the program does in user mode.
             "--user-only",
             "--format",
-            "json",
+            "json1",
         ]);
         command.arg("-o").arg(&profile).arg("--report").arg(&report);
         if recipe == "rdx" {

@@ -410,13 +410,14 @@ pub struct TraceArgs {
 /// How a report is printed.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
-    /// text for people, json for programs, callgrind for KCachegrind (of an exact run with simulated caches).
+    /// text for people, json for programs (json1: as earlier versions had it), callgrind for KCachegrind
+    /// (of an exact run with simulated caches).
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write the report to a file [default: stdout; stderr when a command is launched].
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Rows of each table [default: 10 or fewer, of text; all that is known, of JSON].
+    /// Rows of each table [default: 10 or fewer, of text; 100, of JSON; all that is known, of json1].
     #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
     pub top: Option<usize>,
 }
@@ -451,8 +452,10 @@ impl From<Level> for locality_approximate::Level {
 pub enum Format {
     /// For people.
     Text,
-    /// After the schema "locality-report/1".
+    /// After the schema "locality-report/2": call paths are tables.
     Json,
+    /// After the schema "locality-report/1" of earlier versions.
+    Json1,
     /// Callgrind's file format.
     Callgrind,
 }

@@ -38,7 +38,7 @@ pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
     })?;
     let (a, b) = (a.display().to_string(), b.display().to_string());
     Ok(match format {
-        Format::Json => json::page(&print::value(&comparison, &a, &b)),
+        Format::Json | Format::Json1 => json::page(&print::value(&comparison, &a, &b)),
         Format::Text | Format::Callgrind => print::text(&comparison, &a, &b),
     })
 }

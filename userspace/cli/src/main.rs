@@ -222,6 +222,11 @@ fn print_exact(report: &schema::Report, output: &OutputArgs, place: Place) -> Re
     let page = match output.format {
         Format::Json => {
             let mut report = exact::without_costs(report.clone());
+            top::tables(&mut report, output.top);
+            json::page(&report)
+        }
+        Format::Json1 => {
+            let mut report = exact::without_costs(report.clone());
             output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
             json::page(&report)
         }
@@ -388,12 +393,16 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Pl
     let colour = in_colours(output, place);
     let findings = Findings::with(profile, estimator);
     let mut page = match output.format {
-        Format::Json => {
+        Format::Json | Format::Json1 => {
             if let Some(why) = why_empty(profile) {
                 say(&why);
             }
             let mut report = json::report(profile, &findings);
-            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            if output.format == Format::Json {
+                top::tables(&mut report, output.top);
+            } else {
+                output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            }
             json::page(&report)
         }
         Format::Text => {

@@ -64,7 +64,7 @@ pub fn run(
     };
     let both = against.map(|against| against::compare(&profile, objects, against));
     Ok(match format {
-        Format::Json => {
+        Format::Json | Format::Json1 => {
             let report = json::report(&profile, &findings);
             let mut list = ObjectList {
                 against: both.map(|both| both.value(objects)),

@@ -84,6 +84,29 @@ fn what_cannot_be_compared_is_one_sentence() {
     assert_eq!(compare(dir.path(), &["good.json", "good.json", "--format", "html"]).0, 2);
 }
 
+/// Reports of both schemas are read, and a path that leads nowhere is a damage.
+#[test]
+fn reports_with_tables_of_call_paths_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    let old = report("64", "accesses", 8192);
+    let new = |stack: u32| {
+        let pair = format!(r#"{{"use":{{"stack":{stack}}},"reuse":{{"stack":0}}}}"#);
+        let tables = r#""frames":[{"function":"f"}],"stacks":[[0]]"#;
+        let head = r#"{"schema":"locality-report/2""#;
+        old.replacen(r#"{"schema":"locality-report/1""#, &format!(r#"{head},"pairs":[{pair}],{tables}"#), 1)
+    };
+    write("old.json", &old);
+    write("new.json", &new(0));
+    write("damaged.json", &new(1));
+    let (status, page, errors) = compare(dir.path(), &["old.json", "new.json"]);
+    assert_eq!((status, errors.as_str()), (0, ""));
+    assert!(page.contains("64-byte stack       1.0000"), "{page}");
+    let (status, _, errors) = compare(dir.path(), &["old.json", "damaged.json"]);
+    assert_eq!(status, 1);
+    assert!(errors.contains("damaged.json is damaged at stacks (a call path leads nowhere)"), "{errors}");
+}
+
 #[test]
 fn unlike_clocks_leave_the_stack_distances() {
     let dir = tempfile::tempdir().unwrap();

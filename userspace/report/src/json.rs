@@ -1,4 +1,4 @@
-//! The report for programs: one object, `"schema": "locality-report/1"` (`schema`).
+//! The report for programs: one object of `schema`, with the frames of each call path beside it.
 //!
 //! Fields are added, never changed in meaning. What is not measured is left out, not faked: no
 //! instruction mix, no cache use without a rate of accesses, no objects where nobody looked for
@@ -19,7 +19,7 @@ use locality_model::{Ledger, Mode, ObjectKind, Profile};
 use crate::estimates::{ci95, distance, estimate, known};
 use crate::names::kind_name;
 use crate::schema::{
-    self, Report, SCHEMA,
+    self, Report, SCHEMA_1,
     hot::{Hot, HotFunction, HotLine, NotReused, NotReusedLine},
     ledger::Watches,
     number::Number,
@@ -70,7 +70,7 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
             None => [("8".to_owned(), of_cpu_times(&findings.histogram))].into(),
         },
         run: json.run(),
-        schema: SCHEMA.to_owned(),
+        schema: SCHEMA_1.to_owned(),
         threads: Some(Threads::Summary(json.threads())),
         tool_version: profile.run.tool_version.clone(),
         windows: windowed.map(|windowed| reuse::windows(profile, windowed)),
@@ -78,7 +78,7 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
     }
 }
 
-/// The whole report as indented text with a final newline.
+/// The whole report of `locality-report/1` as indented text with a final newline.
 pub fn print(profile: &Profile, findings: &Findings) -> String {
     page(&report(profile, findings))
 }

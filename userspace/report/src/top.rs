@@ -7,12 +7,48 @@ use super::schema::{
     cache_use::CacheUse,
     object_list::{Against, ObjectList},
     objects::ObjectsSummary,
+    pairs::Pair,
+    tables::fold,
 };
+
+/// Rows of each table where nobody asks for some number of them.
+pub const ROWS: usize = 100;
+
+/// A report of `locality-report/2`: tables cut, call paths in tables.
+pub fn tables(report: &mut Report, top: Option<usize>) {
+    let top = top.unwrap_or(ROWS);
+    let pairs = far_too(&mut report.pairs, top);
+    cut(report, top);
+    let mut cut = Cut { top, left_out: report.rows_left_out.take().unwrap_or_default() };
+    cut.count("pairs", pairs);
+    if let Some(heap) = report.objects_summary.as_mut().and_then(|summary| summary.heap.as_mut()) {
+        cut.rows("objects_summary.heap.sites", &mut heap.sites);
+    }
+    report.rows_left_out = cut.left_out();
+    fold(report);
+}
+
+/// Leaves `top` pairs of an exact report: the half with the most reuses, then those that miss a cache of
+/// 32 KiB most often, in the order in which they stand. Returns how many are left out.
+fn far_too(pairs: &mut Vec<Pair>, top: usize) -> usize {
+    let misses = |pair: &Pair| pair.misses.as_ref().and_then(|misses| misses.get("32768")).copied();
+    let before = pairs.len();
+    if before <= top || pairs.iter().any(|pair| misses(pair).is_none()) {
+        return 0;
+    }
+    let heaviest = top.div_ceil(2);
+    let mut rest: Vec<usize> = (heaviest..before).collect();
+    rest.sort_by_key(|at| (std::cmp::Reverse(pairs.get(*at).and_then(misses)), *at));
+    rest.truncate(top - heaviest);
+    let mut at = 0..before;
+    pairs.retain(|_| at.next().is_some_and(|at| at < heaviest || rest.contains(&at)));
+    before - pairs.len()
+}
 
 /// Leaves `top` rows of each table of a report, of tables by cache level so many for each level.
 /// `rows_left_out {table: rows}` counts the others.
 pub fn cut(report: &mut Report, top: usize) {
-    let mut cut = Cut { top, left_out: BTreeMap::new() };
+    let mut cut = Cut { top, left_out: report.rows_left_out.take().unwrap_or_default() };
     cut.rows("pairs", &mut report.pairs);
     report.objects.iter_mut().for_each(|rows| cut.rows("objects", rows));
     report.objects_summary.iter_mut().for_each(|summary| cut.summary(summary));
@@ -76,7 +112,7 @@ impl Cut {
 
     fn count(&mut self, table: &str, left_out: usize) {
         if left_out > 0 {
-            self.left_out.insert(table.to_owned(), left_out as u64);
+            *self.left_out.entry(table.to_owned()).or_default() += left_out as u64;
         }
     }
 
@@ -91,8 +127,7 @@ mod tests {
     use crate::schema::{
         cache_use::FunctionLoss,
         hot::{Hot, HotLine},
-        objects::Object,
-        pairs::Pair,
+        objects::{Heap, HeapSite, Object},
     };
 
     #[test]
@@ -123,5 +158,36 @@ mod tests {
         assert_eq!(levels.iter().filter_map(|row| row.n).collect::<Vec<_>>(), [1, 2, 1, 2]);
         let left_out = [("pairs", 2), ("hot.by_line", 1), ("cache_use.by_function", 1)];
         assert_eq!(report.rows_left_out, Some(left_out.map(|(table, rows)| (table.to_owned(), rows)).into()));
+    }
+
+    #[test]
+    fn tables_have_a_hundred_rows_where_nobody_asks() {
+        let heap = Heap { sites: vec![HeapSite::default(); 103], ..Heap::default() };
+        let mut report = Report {
+            pairs: vec![Pair::default(); 120],
+            objects_summary: Some(ObjectsSummary { heap: Some(heap), ..ObjectsSummary::default() }),
+            ..Report::default()
+        };
+        tables(&mut report, None);
+        assert_eq!((report.pairs.len(), report.stacks.as_ref().map(Vec::len)), (100, Some(1)));
+        let left_out = [("pairs", 20), ("objects_summary.heap.sites", 3)];
+        let left_out = left_out.map(|(table, rows)| (table.to_owned(), rows));
+        assert_eq!(report.rows_left_out, Some(left_out.into()));
+        // Rows that an earlier cut left out stay counted.
+        cut(&mut report, 90);
+        assert_eq!(report.rows_left_out.unwrap()["pairs"], 30);
+    }
+
+    #[test]
+    fn pairs_that_miss_stand_among_the_most_frequent() {
+        // Fewer reuses from pair to pair; every third misses, the later ones more often.
+        let pair = |n: u64| {
+            let misses = if n.is_multiple_of(3) { 12 - n } else { 0 };
+            Pair { n, misses: Some([("32768".to_owned(), misses)].into()), ..Pair::default() }
+        };
+        let mut report = Report { pairs: (0..12).rev().map(pair).collect(), ..Report::default() };
+        tables(&mut report, Some(5));
+        assert_eq!(report.pairs.iter().map(|pair| pair.n).collect::<Vec<_>>(), [11, 10, 9, 3, 0]);
+        assert_eq!(report.rows_left_out.unwrap()["pairs"], 7);
     }
 }

@@ -125,7 +125,7 @@ impl Exact<'_> {
                 Counts::Reuse => "--granularity=8,64",
                 Counts::CacheUse => "--cache-use",
             };
-            let before = [&tool, "exact", "-q", wanted, "--format", "json", "--report", &making_name, "--"];
+            let before = [&tool, "exact", "-q", wanted, "--format", "json1", "--report", &making_name, "--"];
             let before = before.map(str::to_owned);
             let (status, seconds) = process::wait(&mut process::start(&before, ready, 1)?.child, || false)?;
             if !status.success() {

@@ -193,7 +193,8 @@ impl Target for Demangle {
 }
 
 /// A report, as small as one can be compared.
-const REPORT: &str = r#"{"schema":"locality-report/1","reuse":{"8":{"cold_fraction":0.125,"footprint":1024,
+const REPORT: &str = r#"{"schema":"locality-report/2","frames":[{"function":"f"}],"stacks":[[0]],
+"pairs":[{"use":{"stack":0},"reuse":{"stack":0}}],"reuse":{"8":{"cold_fraction":0.125,"footprint":1024,
 "time":{"unit":"accesses","bins":[{"low":0,"high":1,"fraction":0.75},{"low":1,"high":64,"fraction":0.25}]},
 "stack":{"unit":"granules","bins":[{"low":0,"high":2,"fraction":0.5},{"low":4,"high":8,"fraction":0.5}]},
 "miss_ratio_curve":[{"bytes":8,"ratio":1},{"bytes":4096,"ratio":0.5}]},

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use locality_mrc::distances::{Bar, Distances};
-use locality_report::schema::{self, SCHEMA, Unreadable};
+use locality_report::schema::{self, SCHEMA, SCHEMA_1, Unreadable};
 
 use super::curve::{self, Curve, Difference};
 use super::{Similarity, of};
@@ -58,12 +58,12 @@ impl fmt::Display for Unfit {
         match self {
             Self::Schema(None) => write!(
                 f,
-                "is no report of locality-bpf (it has no \"schema\": \"{SCHEMA}\"): make one with --format json --report FILE"
+                "is no report of locality-bpf (it has no \"schema\": \"{SCHEMA}\" or \"{SCHEMA_1}\"): make one with --format json --report FILE"
             ),
             Self::Schema(Some(other)) => {
                 write!(
                     f,
-                    "has schema {other:?}, not \"{SCHEMA}\": report again with this version of locality-bpf"
+                    "has schema {other:?}, not \"{SCHEMA}\" or \"{SCHEMA_1}\": report again with this version of locality-bpf"
                 )
             }
             Self::Empty(Some(why)) => write!(f, "is an empty report: {why}"),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use locality_model::{CacheLevel, Host};
 use locality_report::schema::{
-    Report, SCHEMA,
+    Report, SCHEMA_1,
     mix::Mix,
     pairs::{NotNamed, Pair as PairRow, PairContext},
     place::Path,
@@ -107,7 +107,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         partial: total.partial,
         reuse: reuse.collect(),
         run: run(total, about),
-        schema: SCHEMA.to_owned(),
+        schema: SCHEMA_1.to_owned(),
         threads: Some(Threads::List(threads.collect())),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         without_context: Some(total.folded),
@@ -326,7 +326,7 @@ fn pair(pair: &Pair, sum: &GrainSummary) -> PairRow {
 }
 
 fn in_context(counts: &Counts, context: &Context, sum: &GrainSummary) -> PairContext {
-    let path = |frames: &[Frame]| Path { frames: frames.to_vec(), ..Path::default() };
+    let path = |frames: &[Frame]| Path { frames: Some(frames.to_vec()), ..Path::default() };
     let misses = |bytes: u64| (bytes.to_string(), counts.misses((bytes / sum.bytes).max(1)));
     PairContext {
         misses: Some(FIXED_SIZES.map(misses).into()),

@@ -265,7 +265,7 @@ impl Page {
             self.wrapped_with(&sentence, "     ");
             let nowhere = Frame::default();
             let innermost = |path: &locality_report::schema::place::Path| {
-                frame(path.frames.first().map_or(&nowhere, |first| first))
+                frame(path.frames.iter().flatten().next().map_or(&nowhere, |first| first))
             };
             self.line(&format!("     use    {}", innermost(&pair.used)));
             self.line(&format!("     reuse  {}", innermost(&pair.reuse)));

@@ -69,8 +69,9 @@ impl<'a> Frames<'a> {
         let cut = context.and_then(|context| self.contexts.cut(context));
         Path {
             cut: cut.map(str::to_owned),
-            frames: frames.iter().filter_map(|id| self.frame(*id)).collect(),
+            frames: Some(frames.iter().filter_map(|id| self.frame(*id)).collect()),
             place: None,
+            stack: None,
         }
     }
 
@@ -78,7 +79,8 @@ impl<'a> Frames<'a> {
     pub fn site(&self, stack: StackId) -> Site {
         let context = self.contexts.of(stack);
         let Path { cut, frames, .. } = self.path(context);
-        Site { cut, frames, place: context.map(|context| self.place(self.contexts.place_of(context))) }
+        let place = context.map(|context| self.place(self.contexts.place_of(context)));
+        Site { cut, frames, place, stack: None }
     }
 
     pub fn place(&self, id: PlaceId) -> Place {

@@ -74,8 +74,8 @@ impl Json<'_> {
 
     fn heap(&self, heap: &locality_model::Heap) -> Heap {
         let sites = heap.sites.iter().map(|site| {
-            let Site { cut, frames, place } = self.frames.site(site.stack);
-            HeapSite { allocations: site.allocations, bytes: site.bytes, cut, frames, place }
+            let Site { cut, frames, place, stack } = self.frames.site(site.stack);
+            HeapSite { allocations: site.allocations, bytes: site.bytes, cut, frames, place, stack }
         });
         let missed = heap.missed.as_ref();
         Heap {

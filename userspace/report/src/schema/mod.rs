@@ -1,4 +1,5 @@
-//! The report for programs as typed values: `"schema": "locality-report/1"`, live and exact.
+//! The report for programs as typed values, live and exact: `locality-report/2`, and `/1` of earlier
+//! versions.
 //!
 //! Text, JSON, comparisons and exact runs build and read these values. Fields are added, never changed in
 //! meaning. Three rules hold for all of them:
@@ -26,10 +27,11 @@ pub mod place;
 mod read;
 pub mod reuse;
 pub mod run;
+pub mod tables;
 pub mod threads;
 pub mod windows;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -38,8 +40,10 @@ pub use read::{Unreadable, read};
 
 use number::nullable;
 
-/// The schema of a report.
-pub const SCHEMA: &str = "locality-report/1";
+/// The schema of a report: call paths are tables.
+pub const SCHEMA: &str = "locality-report/2";
+/// The schema of earlier versions and of reports in memory: each call path has its frames beside it.
+pub const SCHEMA_1: &str = "locality-report/1";
 
 /// A report. An estimate is an object `{value, ci95, n}`, or a number with an interval beside it: the
 /// interval covers 95 %, `n` is what was seen. Uses of one sample, up to 64 and much alike, count each
@@ -59,6 +63,9 @@ pub struct Report {
     /// launched command's, whose own it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty: Option<String>,
+    /// Frames of call paths, each once; absent in `locality-report/1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<Arc<place::Frame>>>,
     /// Live: sampled accesses by place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot: Option<hot::Hot>,
@@ -99,14 +106,20 @@ pub struct Report {
     /// Distances and miss ratios by bytes of a granule: `8` and `64` of a live report, the granules asked for
     /// (six at most) of an exact one.
     pub reuse: reuse::ByGranule,
-    /// With `--top`: rows of each table (`pairs`, `hot.by_line`, …) that it left out; of tables by cache
-    /// level so many are left for each. Absent where none was left out.
+    /// Rows of each table (`pairs`, `hot.by_line`, …) beyond 100, or beyond `--top`, which are left out; of
+    /// tables by cache level so many are left for each, and of an exact report's `pairs` half by reuses and
+    /// half by misses. `/1` has all rows unless `--top` is given. Absent where none was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_left_out: Option<BTreeMap<String, u64>>,
     /// What ran, on what, for how long.
     pub run: run::Run,
-    /// `locality-report/1`.
+    /// `locality-report/2`. `--format json1` prints `locality-report/1`, which differs in call paths: each
+    /// has its `frames` beside it in place of `stack`. `exact -o` stores `/1`.
     pub schema: String,
+    /// Call paths, each once: numbers of their frames among `frames`, innermost first. Absent in
+    /// `locality-report/1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Vec<Vec<u32>>>,
     /// Threads: a summary in a live report, a list in an exact one.
     pub threads: Option<threads::Threads>,
     /// The version of locality-bpf that wrote the report.

@@ -100,10 +100,14 @@ pub struct Site {
     /// Why the outermost frames are missing; absent where the path is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
-    /// Frames, innermost first.
-    pub frames: Vec<Arc<Frame>>,
+    /// Frames, innermost first; in `locality-report/1` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<Arc<Frame>>>,
     /// The line of source; `null` where the path is not known.
     pub place: Option<Place>,
+    /// Number of the call path among the report's `stacks`; absent in `locality-report/1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u32>,
 }
 
 /// Accesses to an object by a line of code. Shares are of the whole trace.
@@ -355,8 +359,12 @@ pub struct HeapSite {
     /// Why the outermost frames are missing; absent where the path is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
-    /// Frames, innermost first.
-    pub frames: Vec<Arc<Frame>>,
+    /// Frames, innermost first; in `locality-report/1` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<Arc<Frame>>>,
     /// The line of source; `null` where the path is not known.
     pub place: Option<Place>,
+    /// Number of the call path among the report's `stacks`; absent in `locality-report/1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u32>,
 }

@@ -68,9 +68,13 @@ pub struct Path {
     /// Why the outermost frames are missing; absent where the path is whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
-    /// Frames, innermost first.
-    pub frames: Vec<Arc<Frame>>,
-    /// The line of source; absent in `contexts` and in an exact report.
+    /// Frames, innermost first; in `locality-report/1` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<Arc<Frame>>>,
+    /// The line of source; in `locality-report/1` absent in `contexts` and in an exact report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+    /// Number of the call path among the report's `stacks`; absent in `locality-report/1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u32>,
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Report, SCHEMA};
+use super::{Report, SCHEMA, SCHEMA_1, tables};
 
 /// Why bytes are no report.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub enum Unreadable {
     },
 }
 
-/// Reads a report.
+/// Reads a report of either schema, with the frames of each call path beside it.
 ///
 /// # Errors
 /// Whatever is wrong with it.
@@ -30,8 +30,15 @@ pub fn read(bytes: &[u8]) -> Result<Report, Unreadable> {
     struct Head {
         schema: Option<serde_json::Value>,
     }
-    let known = |schema: &str| schema == SCHEMA;
+    let known = |schema: &str| [SCHEMA, SCHEMA_1].contains(&schema);
     match serde_json::from_slice::<Report>(bytes) {
+        Ok(mut report) if report.schema == SCHEMA => match tables::unfold(&mut report) {
+            Ok(()) => Ok(report),
+            Err(table) => {
+                let what = "a call path leads nowhere".to_owned();
+                Err(Unreadable::Damaged { at: table.to_owned(), what })
+            }
+        },
         Ok(report) if known(&report.schema) => Ok(report),
         Err(error) if !error.is_data() => Err(Unreadable::NotJson(error)),
         result => {

@@ -44,6 +44,52 @@ fn reports_print_sorted_and_read_back() {
 }
 
 #[test]
+fn call_paths_are_tables_and_come_back() {
+    for profile in [demo(), with_objects()] {
+        let whole = json::report(&profile, &Findings::of(&profile));
+        let mut folded = whole.clone();
+        tables::fold(&mut folded);
+        is_sound(&folded);
+        assert_eq!(folded.schema, SCHEMA);
+        let (frames, stacks) = (folded.frames.as_ref().unwrap(), folded.stacks.as_ref().unwrap());
+        for (pair, whole) in folded.pairs.iter().zip(&whole.pairs) {
+            assert_eq!((&pair.used.frames, &pair.used.place), (&None, &whole.used.place));
+            let stack = &stacks[pair.used.stack.unwrap() as usize];
+            let path: Vec<_> = stack.iter().map(|number| frames[*number as usize].clone()).collect();
+            assert_eq!(Some(path), whole.used.frames);
+            // A path that has no place of its own in `/1` has that of its innermost frame.
+            let first = frames[stack[0] as usize].line;
+            assert_eq!(pair.contexts[0].used.place.as_ref().unwrap().line, first);
+        }
+        let unique: std::collections::BTreeSet<_> = stacks.iter().collect();
+        assert_eq!(unique.len(), stacks.len());
+        let again = read(json::page(&folded).as_bytes()).unwrap();
+        let shape = |report: &Report| {
+            let pairs =
+                report.pairs.iter().map(|pair| (&pair.used.frames, &pair.reuse.frames, &pair.contexts));
+            let contexts = pairs.map(|(used, reuse, contexts)| {
+                let contexts: Vec<_> =
+                    contexts.iter().map(|at| (at.used.frames.clone(), at.used.cut.clone())).collect();
+                (used.clone(), reuse.clone(), contexts)
+            });
+            (report.schema.clone(), contexts.collect::<Vec<_>>())
+        };
+        assert_eq!(shape(&again), shape(&whole));
+    }
+}
+
+#[test]
+fn a_call_path_that_leads_nowhere_is_a_damage() {
+    let pair = json!({ "use": { "stack": 7 }, "reuse": { "stack": 0 } });
+    for (frames, stacks) in [(json!([]), json!([[]])), (json!([]), json!([[3]])), (json!(null), json!([[]]))]
+    {
+        let report = json!({ "schema": SCHEMA, "pairs": [pair], "frames": frames, "stacks": stacks });
+        let read = read(report.to_string().as_bytes());
+        assert!(matches!(read, Err(Unreadable::Damaged { .. })), "{read:?}");
+    }
+}
+
+#[test]
 fn what_an_earlier_version_lacks_reads_as_its_default() {
     let report = read(br#"{"schema":"locality-report/1","run":{"mode":"exact"},"to":{"come":1}}"#).unwrap();
     assert_eq!((report.run.mode, &report.pairs), (run::Mode::Exact, &Vec::new()));
