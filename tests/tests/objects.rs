@@ -479,7 +479,7 @@ fn blocks_by_the_type_that_accesses_reveal() {
 #[test]
 fn arrays_that_only_arguments_name() {
     requires!(root, btf, watchpoints(4));
-    let _alone = alone();
+    let _beside = beside();
     let check = |live: &Live| {
         let report = &live.report;
         // Five accesses a round of the inner loop, GCC's order of loads and stores aside: the image and
