@@ -140,13 +140,20 @@ impl Costs {
         for ((object, function), row) in &self.functions {
             let object = object.rsplit('/').next().unwrap_or_default();
             match name {
-                Some(name) if name == object => add(sums.entry(function.clone()).or_default(), row),
+                Some(name) if name == object => add(sums.entry(common(function)).or_default(), row),
                 Some(_) => {}
                 None => add(sums.entry(object.to_owned()).or_default(), row),
             }
         }
         sums
     }
+}
+
+/// A function's name in both files. Callgrind has GCC's names of OpenMP regions (`f._omp_fn.0`), ours
+/// says where they are (`f (parallel loop, f.c:17)`): all regions of a function are one.
+fn common(function: &str) -> String {
+    let region = ["._omp_fn.", " (parallel loop"].iter().find_map(|mark| function.split_once(mark));
+    region.map_or_else(|| function.to_owned(), |(outer, _)| format!("{outer} (regions)"))
 }
 
 /// The C library and what valgrind puts beside a program: code that differs with the processor's features.
@@ -165,7 +172,7 @@ impl Costs {
             }
             let unnamed =
                 function.starts_with("0x") || function.starts_with("???") || function.contains("+0x");
-            let name = if unnamed { "[no name]" } else { function };
+            let name = if unnamed { "[no name]".to_owned() } else { common(function) };
             add(sums.entry(format!("{name} ({object})")).or_default(), row);
         }
         sums
@@ -270,6 +277,12 @@ mod tests {
         assert_eq!((costs.sum("Ir"), costs.told.as_slice()), (15, [15, 3, 3].as_slice()));
         assert_eq!(costs.of_object(Some("x")).len(), 1);
         assert_eq!(costs.of_object(None)["y"], [12, 0, 0]);
+    }
+
+    #[test]
+    fn regions_have_one_name_in_both_files() {
+        assert_eq!(common("gather._omp_fn.0"), common("gather (parallel loop, transposition.c:17)"));
+        assert_eq!(common("gather"), "gather");
     }
 
     #[test]
