@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use locality_model::Profile;
-use locality_tests::live::{Live, beside};
+use locality_tests::live::{Live, alone, beside};
 use locality_tests::{Target, Tracer, programs, requires};
 use serde_json::{Value, json};
 
@@ -285,7 +285,8 @@ fn small_blocks_by_their_allocation() {
 #[test]
 fn library_tables_of_short_lived_processes() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    // Processes of milliseconds are looked at at once, or never.
+    let _alone = alone();
     let live = launch(&programs::build("short_lived"), &["0.6"], &["--heap=off"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -308,7 +309,9 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
         (row["name"].as_str().unwrap().to_owned(), row["name_inferred"] == true)
     };
     let (short, long) = (of("make_short"), of("make_long"));
-    assert!(short.0.starts_with("malloc at objects.c:") && !short.1, "{short:?}");
+    // The variable of the frame that sweeps it, or the place of its allocation.
+    let by_place = |(name, inferred): &(String, bool)| name.starts_with("malloc at objects.c:") && !inferred;
+    assert!(short == ("block".to_owned(), true) || by_place(&short), "{short:?}");
     // It stands for most of the time, but not for sure when somebody looks.
     assert!(long == ("kept".to_owned(), true) || long.0.starts_with("malloc at objects.c:"), "{long:?}");
 }

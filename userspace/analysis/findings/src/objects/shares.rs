@@ -217,7 +217,7 @@ impl<'a> Shares<'a> {
     /// of the seen ones.
     fn lines(&self, uses: &[DataUse], rows: &mut [Option<Row>]) {
         type At = (usize, PlaceId);
-        let at = |one: &DataUse| Some((one.row?, one.place));
+        let at = |one: &DataUse| Some((one.row.filter(|_| one.is_at_place)?, one.place));
         let accesses = self.by(uses.iter(), at, |one| one.accesses);
         let cpu = self.by(uses.iter(), at, |one| one.cpu_ns);
         let mut kinds: BTreeMap<At, [f64; 4]> = BTreeMap::new();
@@ -226,7 +226,7 @@ impl<'a> Shares<'a> {
         let mut seen: BTreeMap<At, OfLine> = BTreeMap::new();
         let mut used: BTreeMap<At, OfLine> = BTreeMap::new();
         for one in uses {
-            let Some(row) = one.row else { continue };
+            let Some(row) = one.row.filter(|_| one.is_at_place) else { continue };
             kinds.entry((row, one.place)).or_default()[kind_index(one.kind)] +=
                 one.accesses + f64::MIN_POSITIVE;
             used.entry((row, one.place)).or_default().add(one.sample, &one.misses);

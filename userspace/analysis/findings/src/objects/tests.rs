@@ -39,6 +39,23 @@ fn misses_belong_to_the_large_object_and_accesses_to_both() {
     assert_eq!((found.conflicts[0].victim, found.conflicts[0].by), (ObjectId(1), ObjectId(1)));
 }
 
+/// The time of samples belongs to what their threads had completed, and no line of code is charged
+/// with an object that is not accessed there.
+#[test]
+fn cpu_time_belongs_to_the_access_before_the_stop() {
+    let mut profile = two_objects(60, 2, 8).profile;
+    for sample in (0..60).map(SampleId) {
+        let small =
+            Located { of: Accessed::Before(sample), object: ObjectId(0), offset: Some(0), field: None };
+        profile.located.push(small);
+    }
+    let found = found(&profile);
+    let [large, small] = &found.rows[..] else { panic!() };
+    assert_eq!((large.cpu_share.value, small.cpu_share.value), (0.0, 1.0));
+    let by_line = |row: &Row| row.lines.iter().map(|line| line.cpu_share.value).sum::<f64>();
+    assert_eq!((by_line(large), by_line(small)), (0.0, 0.0));
+}
+
 /// What objects miss together is what the whole misses.
 #[test]
 fn shares_of_misses_are_of_the_miss_ratio() {

@@ -36,6 +36,9 @@ pub struct DataUse {
     pub stack: StackId,
     /// Line of code.
     pub place: PlaceId,
+    /// Whether the object is accessed at that line: the CPU time of a sample may be another object's
+    /// than that which the line of the stop accesses.
+    pub is_at_place: bool,
     /// Direction.
     pub kind: AccessKind,
     /// Accesses that it stands for; 0 for what stands for CPU time alone.
@@ -204,6 +207,7 @@ pub(super) fn all(
             field: at.and_then(|at| at.field),
             stack,
             place: contexts.of(stack).map_or(PlaceId(u32::MAX), |context| contexts.place_of(context)),
+            is_at_place: true,
             kind: access.map(|access| access.kind).unwrap_or_default(),
             accesses: here / uses_of.get(&subject.sample).copied().unwrap_or(1.0),
             touches: subject.weight,
@@ -227,6 +231,7 @@ pub(super) fn all(
             field: at.and_then(|at| at.field),
             stack: sample.stack,
             place: contexts.of(sample.stack).map_or(PlaceId(u32::MAX), |context| contexts.place_of(context)),
+            is_at_place: at.map(|at| at.row) == locations.of_sample(index).map(|at| at.row),
             kind: sample.access.as_ref().map(|access| access.kind).unwrap_or_default(),
             accesses: 0.0,
             touches: 0.0,
