@@ -183,7 +183,8 @@ fn sqlite_inserts_and_selects() {
 #[test]
 fn redis_serves() {
     requires!(root, btf, watchpoints(4), command("redis-benchmark"), command("redis-cli"));
-    let _beside = beside();
+    // Server and benchmark take both processors.
+    let _alone = alone();
     // Free a moment ago; nobody else here asks for it by number.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = programs::redis_server();
