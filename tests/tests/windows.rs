@@ -41,7 +41,11 @@ fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
 fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    let profile = on_shifting_ground(rounds, which);
+    let mut profile = on_shifting_ground(rounds, which);
+    if ended(&profile, expected) == 0 {
+        // Where another thread is the cause, one run may not meet it.
+        profile = on_shifting_ground(rounds, which);
+    }
     assert!(ended(&profile, expected) > 0, "{:?}, {:?}", reasons(&profile), profile.ledger.stops);
 }
 
