@@ -216,7 +216,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
 #[test]
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    let _alone = alone();
     let live = launch(&programs::build("objects"), &["heap", LONGER], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
@@ -252,7 +252,7 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
 #[test]
 fn small_blocks_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    let _alone = alone();
     let live = launch(&programs::build("objects"), &["nodes", SECONDS], &["--heap-min", "16"]);
     let report = &live.report;
     let n = whole(&report["objects_summary"]["n"]);
@@ -299,7 +299,7 @@ fn library_tables_of_short_lived_processes() {
 #[test]
 fn a_block_is_not_named_after_another_one_at_its_place() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    let _alone = alone();
     let live = launch(&programs::build("objects"), &["taken", "12"], &[]);
     let of = |function: &str| {
         let made_by = |row: &&Value| row["site"]["place"]["function"] == function;
@@ -320,7 +320,7 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
 #[test]
 fn heap_arrays_of_a_child() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    let _alone = alone();
     let live = launch(&programs::build("objects"), &["forked", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
@@ -338,7 +338,7 @@ fn heap_arrays_of_a_child() {
 #[test]
 fn files_stacks_and_stores_are_no_blocks() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    let _alone = alone();
     // Not the temporary folder, which may lie in memory.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mapped = directory.path().join("mapped.data");
@@ -482,7 +482,7 @@ fn blocks_by_the_type_that_accesses_reveal() {
 #[test]
 fn arrays_that_only_arguments_name() {
     requires!(root, btf, watchpoints(4));
-    let _beside = beside();
+    let _alone = alone();
     let check = |live: &Live| {
         let report = &live.report;
         // Five accesses a round of the inner loop, GCC's order of loads and stores aside: the image and
