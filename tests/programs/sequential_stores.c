@@ -1,7 +1,9 @@
-/* An array that eight lines of code write and eight others read, each line an eighth of the array, element by element:
+/* An array that eight lines of code write and eight others read, each line an eighth of the array,
+ * element by element:
  * no line can miss more often than once for each eight of its accesses.
  *
- * Few samples fall on each line, so that a single watch may stand for all the misses that one of them seems to have.
+ * Few samples fall on each line, so that a single watch may stand for all the misses that one of them
+ * seems to have.
  */
 // build: gcc -O1 -g -fno-tree-vectorize -o $BIN $SRC
 #include "target.h"

@@ -1,7 +1,7 @@
 /* C: loops in which one array misses and another one, accessed by the next instruction, does not.
  *
- * First argument: column (a matrix walked by columns, times a vector) or gather (a table read at random places);
- * second: seconds. In both, nearly all CPU time waits for the first array.
+ * First argument: column (a matrix walked by columns, times a vector) or gather (a table read at
+ * random places); second: seconds. In both, nearly all CPU time waits for the first array.
  */
 // build: gcc -O2 -g -fno-tree-vectorize -o $BIN $SRC
 #include "target.h"
@@ -30,7 +30,7 @@ static APART void gather(void) {
 
 int main(int argc, char **argv) {
     int is_column = argc > 1 && strcmp(argv[1], "column") == 0;
-    double seconds = argc > 2 ? atof(argv[2]) : 60;
+    start(argc - 1, argv + 1);
     unsigned long state = 1;
     for (int i = 0; i < N; i++) {
         vector[i] = i;
@@ -43,8 +43,7 @@ int main(int argc, char **argv) {
         table[i] = i;
     }
     ready();
-    double end = now() + seconds;
-    while (now() < end) {
+    while (more()) {
         if (is_column)
             column();
         else

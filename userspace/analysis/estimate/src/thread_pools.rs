@@ -3,7 +3,7 @@
 //!
 //! The master runs the same region, so that samples show the region's callers. A worker's path goes
 //! on with them. Where the region was entered from several places, only what all paths share behind
-//! the region is told, and the path is cut there. Where no sample met the master in the region, the
+//! the region is reported, and the path is cut there. Where no sample met the master in the region, the
 //! worker's path stays as it is.
 //!
 //! Source of error: a region that the trace met from one place and that was entered from another

@@ -212,7 +212,7 @@ fn a_second_thread() {
     assert_eq!(named.object.unknown.as_deref(), Some("on another thread's stack"));
 }
 
-/// The compiler makes a function of a parallel region; its frame is told by the function of the source.
+/// The compiler makes a function of a parallel region; its frame is named after the function of the source.
 #[test]
 fn frames_of_parallel_regions() {
     let workshop = Workshop::new();

@@ -17,7 +17,7 @@ use locality_symbols::{ModuleInfo, StackFrame};
 use super::{Assembler, Walk};
 use crate::object_thread::{Answer, Locator, Question, Told};
 use locality_capture::events::{EndOutcome, Reuse, WatchEnd};
-use locality_heap::{Heap, HeapSite};
+use locality_heap::{Heap, HeapSite, SiteTotal};
 
 /// Events may be out of order by so much.
 const DISORDER_NS: u64 = 2_000_000_000;
@@ -113,10 +113,11 @@ impl Assembler {
     pub(super) fn finish_objects(&mut self) {
         let rest = self.data.locator.as_mut().map(Locator::finish).unwrap_or_default();
         rest.into_iter().for_each(|answer| self.put_answer(answer));
-        self.name_sites();
-        let Some(heap) = &self.data.heap else { return };
+        let Some(heap) = self.data.heap.clone() else { return };
+        let totals = heap.totals();
+        self.name_sites(&totals);
         let mut sites: HashMap<StackId, AllocationSite> = HashMap::new();
-        for total in heap.totals() {
+        for total in totals {
             let Some(Site { stack, .. }) = self.data.sites.get(&total.site) else { continue };
             let site =
                 sites.entry(*stack).or_insert(AllocationSite { stack: *stack, allocations: 0, bytes: 0 });
@@ -144,11 +145,9 @@ impl Assembler {
     }
 
     /// Looks past the allocator's wrappers, now that it is known for which sizes places are called.
-    fn name_sites(&mut self) {
-        let Some(heap) = &self.data.heap else { return };
-        let totals: Vec<(u64, u64)> = heap
-            .totals()
-            .into_iter()
+    fn name_sites(&mut self, totals: &[SiteTotal]) {
+        let totals: Vec<(u64, u64)> = totals
+            .iter()
             .map(|total| (total.site, total.bytes / total.allocations.max(1)))
             .filter(|(site, _)| self.data.sites.contains_key(site))
             .collect();
