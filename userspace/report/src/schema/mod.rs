@@ -12,11 +12,13 @@
 //!
 //! Not here: how values are found (`json` and its neighbours; of exact runs the package `runner`).
 
+pub mod advice;
 pub mod cache_use;
 pub mod comparison;
 pub mod costs;
 pub mod hot;
 pub mod ledger;
+pub mod loops;
 pub mod mix;
 pub mod number;
 pub mod object_list;
@@ -52,6 +54,12 @@ pub const SCHEMA_1: &str = "locality-report/1";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Report {
+    /// Live: what to change, by predicted time saved, five at most. Absent in profiles without loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Vec<advice::Advice>>,
+    /// Live: why there is no advice, in a sentence; absent where there is some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice_none: Option<String>,
     /// Which code loads lines of cache of which little is used. Live: absent where no rate of accesses is
     /// known. Exact: absent where no caches were simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,9 +77,15 @@ pub struct Report {
     /// Live: sampled accesses by place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot: Option<hot::Hot>,
+    /// Live: time in the kernel; absent where the profile does not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_time: Option<loops::KernelTime>,
     /// Live: what was seen, filtered, lost and refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<ledger::Ledger>,
+    /// Live: loops, heaviest first. Absent in profiles without loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loops: Option<Vec<loops::Loop>>,
     /// Exact: what was executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<mix::Mix>,
@@ -124,6 +138,9 @@ pub struct Report {
     pub threads: Option<threads::Threads>,
     /// The version of locality-bpf that wrote the report.
     pub tool_version: String,
+    /// Live: how well the program uses its caches; absent where no miss ratio is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<advice::Verdict>,
     /// Live: shadow windows; absent where there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<windows::Windows>,

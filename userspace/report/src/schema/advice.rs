@@ -1,0 +1,86 @@
+//! `verdict` and `advice`: how well a program uses its caches, what to change, and what the change brings.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Estimate, place::Place};
+
+/// How well the program uses its caches.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Verdict {
+    /// The grade.
+    pub grade: Grade,
+    /// Touches of lines that miss, of a thousand, by cache: `L1`, `L2`, `LLC`, as far as the machine has them.
+    pub per_mille: BTreeMap<String, Estimate>,
+    /// The interval reaches beyond the grade, but at least four fifths of the draws lie in it and none in the
+    /// opposite grade.
+    pub probably: bool,
+    /// The verdict in words.
+    pub sentence: String,
+    /// Share of the CPU time that waits for data beyond the first-level cache; absent where no loop tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_share: Option<Estimate>,
+}
+
+/// A grade of data locality.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Grade {
+    /// Hardly any access leaves the near caches.
+    Good,
+    /// Between the others.
+    Fair,
+    /// Many accesses go to memory.
+    Poor,
+    /// The intervals do not tell.
+    #[default]
+    Unsure,
+}
+
+/// A change to make.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Advice {
+    /// What the advice rests on, one sentence each.
+    pub evidence: Vec<String>,
+    /// Field of the object; absent where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What the change brings.
+    pub gain: Gain,
+    /// What stands against the change or has to be checked first, one sentence each.
+    pub in_the_way: Vec<String>,
+    /// `interchange`, `tile`, `fuse`, `split`, `soa`, `reorder`, `pad`, `sharing`, `prefetch`, `batch`,
+    /// `huge_pages`, `shrink`, `keep_buffer`, `accumulators`, `vectorise`, `branch` or `parallelise`.
+    pub kind: String,
+    /// Samples in the loop.
+    pub n: u64,
+    /// Name of the data object; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// The other place of two, of loops to fuse for instance; absent where there is one place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other: Option<Place>,
+    /// The advice as an imperative sentence.
+    pub title: String,
+    /// Where to make the change: the loop, in the user's own code where the call path has some.
+    #[serde(rename = "where")]
+    pub place: Place,
+}
+
+/// What a change brings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Gain {
+    /// Share of all line loads at each cache that the change saves; absent where no cache is concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses: Option<BTreeMap<String, Estimate>>,
+    /// Time of the whole program now, divided by its time after the change.
+    pub speedup: Estimate,
+}
