@@ -8,6 +8,7 @@
 
 mod data;
 mod first;
+mod loops;
 mod printable;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -16,6 +17,7 @@ pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
     Record, RecordId,
 };
+pub use loops::{Dependence, LoopAccess, SeenLoop};
 pub use printable::printable;
 
 /// One traced run, whole.
@@ -42,6 +44,8 @@ pub struct Profile {
     /// Accesses in windows that may load lines of cache, indexed by [`LoadId`], in the order of
     /// samples; none in a profile of format version 3 or before.
     pub loads: Vec<Load>,
+    /// Loops that windows show, in the order of samples; none in a profile that does not know any.
+    pub loops: Vec<SeenLoop>,
     /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.
     pub objects: Vec<Object>,
     /// Structure types of objects, indexed by [`RecordId`].
@@ -66,7 +70,7 @@ pub struct Profile {
 macro_rules! index_types {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u32);
     )*};
 }
@@ -104,6 +108,13 @@ pub struct Run {
     pub wall_ns: u64,
     /// CPU time that the targets used meanwhile.
     pub cpu_ns: u64,
+    /// Clock samples of the targets, and those of them that met a thread in the kernel; `None` where that is
+    /// not known.
+    pub ticks: Option<(u64, u64)>,
+    /// Page faults of the targets without input or output meanwhile; `None` where that is not known.
+    pub page_faults: Option<u64>,
+    /// The processor as measured at the start of the trace; `None` in profiles of earlier versions.
+    pub processor: Option<Processor>,
     /// The machine.
     pub host: Host,
     /// Live or exact.
@@ -124,6 +135,20 @@ pub struct Run {
     pub user_only: bool,
     /// Version of the tool that wrote the profile.
     pub tool_version: String,
+}
+
+/// What the processor was measured to do, as far as advice needs it. Times are in cycles.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Processor {
+    /// Cycles in a nanosecond.
+    pub clock: f64,
+    /// Of the second-level cache, the last-level cache and memory: how much longer a line takes than one in the
+    /// first-level cache, time between lines that follow one another, and the same of lines that are stored to.
+    pub levels: [[f64; 3]; 3],
+    /// Between lines of memory at random places whose loads do not depend on each other; 0 where not measured.
+    pub parallel_line: f64,
+    /// Nanoseconds of a page fault without input or output; 0 where not measured.
+    pub page_fault_ns: f64,
 }
 
 /// How the accesses were seen.

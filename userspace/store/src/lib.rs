@@ -10,6 +10,7 @@
 mod data_rows;
 mod data_tables;
 mod error;
+mod loops;
 mod place;
 mod reader;
 mod repair;

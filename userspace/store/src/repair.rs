@@ -33,6 +33,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     });
     let orphans = watches_before - profile.watches.len();
     profile.windows.retain_mut(|window| find(&mut window.sample));
+    profile.loops.retain_mut(|seen| find(&mut seen.sample));
     // Uses are known by their ids, so those that stay must be counted anew.
     let mut kept = Vec::with_capacity(use_ids.len());
     let mut ids = use_ids.iter();
@@ -167,6 +168,13 @@ fn add_placeholders(profile: &mut Profile) -> usize {
     }
     for load in &mut profile.loads {
         stack |= check(&mut load.stack.0, stacks);
+    }
+    for seen in &mut profile.loops {
+        stack |= check(&mut seen.stack.0, stacks);
+        stack |= check(&mut seen.latch.0, stacks);
+        for access in &mut seen.by_access {
+            stack |= check(&mut access.stack.0, stacks);
+        }
     }
     let sites = profile.objects.iter_mut().filter_map(|object| object.site.as_mut());
     let of_heap = profile.heap.iter_mut().flat_map(|heap| &mut heap.sites).map(|site| &mut site.stack);

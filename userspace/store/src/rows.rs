@@ -5,12 +5,13 @@
 
 use locality_model::{
     Access, Burst, Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId,
-    Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, Stack, StackId,
-    Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
+    Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, SeenLoop, Stack,
+    StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
 use crate::data_rows::{self, watch_row};
+use crate::loops;
 use crate::value::{json_numbers, json_pairs, kind_name, mode_name, signed};
 
 /// Something to be written.
@@ -32,6 +33,7 @@ pub(crate) enum Row {
     Window(u32, Box<Window>),
     Use(UseId, Box<Use>),
     Load(LoadId, Box<Load>),
+    Loop(Box<SeenLoop>),
     Object(ObjectId, Box<Object>),
     Record(RecordId, Record),
     Field(FieldId, Field),
@@ -114,6 +116,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Window(id, window) => write_window(to, *id, window),
         Row::Use(id, of_use) => write_use(to, *id, of_use),
         Row::Load(id, load) => write_load(to, *id, load),
+        Row::Loop(seen) => loops::write_loop(to, seen),
         Row::Object(id, object) => data_rows::write_object(to, *id, object),
         Row::Record(id, record) => data_rows::write_record(to, *id, record),
         Row::Field(id, field) => data_rows::write_field(to, *id, field),
@@ -124,7 +127,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
 
 fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
     to.prepare_cached(
-        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         run.command,
@@ -146,8 +149,14 @@ fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
         run.tool_version,
         run.distance_scatter_ns.map(signed),
         run.user_only,
-        run.sources.heap
+        run.sources.heap,
+        run.ticks.map(|(all, _)| signed(all)),
+        run.ticks.map(|(_, kernel)| signed(kernel)),
+        run.page_faults.map(signed)
     ])?;
+    if let Some(processor) = &run.processor {
+        loops::write_processor(to, processor)?;
+    }
     to.execute("DELETE FROM cache_level", [])?;
     let mut insert = to.prepare_cached("INSERT INTO cache_level VALUES (?, ?, ?, ?, ?)")?;
     for (id, cache) in run.host.caches.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! The tables of format version 4. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 5. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 4;
+pub const SCHEMA_VERSION: i64 = 5;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not
 /// enforced: a killed tracer may leave a row whose partner was never written, and the reader mends
@@ -21,7 +21,7 @@ CREATE TABLE run (
     ended_by TEXT NOT NULL, policy TEXT NOT NULL,
     distance_resolution_ns INTEGER NOT NULL,
     tool_version TEXT NOT NULL,
-    distance_scatter_ns INTEGER, user_only INTEGER, source_heap TEXT
+    distance_scatter_ns INTEGER, user_only INTEGER, source_heap TEXT, ticks INTEGER, kernel_ticks INTEGER, page_faults INTEGER
 );
 CREATE TABLE cache_level (
     id INTEGER PRIMARY KEY,
@@ -90,6 +90,26 @@ CREATE TABLE burst (
     id INTEGER PRIMARY KEY,
     of_load INTEGER NOT NULL, first_access INTEGER NOT NULL, last_access INTEGER NOT NULL, touches INTEGER NOT NULL,
     bytes INTEGER NOT NULL
+);
+CREATE TABLE loop (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, header INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, around INTEGER,
+    stack INTEGER NOT NULL, latch INTEGER NOT NULL,
+    instructions INTEGER NOT NULL, accesses INTEGER NOT NULL, iterations INTEGER NOT NULL,
+    runs INTEGER NOT NULL, trips INTEGER NOT NULL,
+    core_cycles REAL, bound_by TEXT, unbound_cycles REAL, is_first INTEGER NOT NULL
+);
+CREATE TABLE loop_access (
+    id INTEGER PRIMARY KEY,
+    loop INTEGER NOT NULL, ip INTEGER NOT NULL, stack INTEGER NOT NULL, access_kind TEXT NOT NULL,
+    access_bytes INTEGER NOT NULL, executions INTEGER NOT NULL,
+    lines INTEGER NOT NULL, pages INTEGER NOT NULL, sets_64 INTEGER NOT NULL, sets_1024 INTEGER NOT NULL,
+    stride INTEGER, stride_count INTEGER NOT NULL, steps INTEGER NOT NULL, outer_stride INTEGER,
+    dependence TEXT NOT NULL, access_address INTEGER NOT NULL, value_low INTEGER, value_high INTEGER
+);
+CREATE TABLE processor (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    clock REAL, levels TEXT NOT NULL, parallel_line REAL, page_fault_ns REAL
 );
 CREATE TABLE object (
     id INTEGER PRIMARY KEY,

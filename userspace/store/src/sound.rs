@@ -4,7 +4,10 @@
 //! A damaged or forged cell would otherwise outweigh all others, or make sums overflow. What is
 //! left out is said in the notice about damage. Not here: ids that lead nowhere (`repair`).
 
-use locality_model::{Access, Heap, Ledger, Load, Outcome, Overhead, Rate, Run, Seen, Use, Watch, Window};
+use locality_model::{
+    Access, Heap, Ledger, Load, LoopAccess, Outcome, Overhead, Processor, Rate, Run, Seen, SeenLoop, Use,
+    Watch, Window,
+};
 
 use crate::reader::Decoded;
 
@@ -32,6 +35,7 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
     if !is_run(&profile.run) {
         let run = &mut profile.run;
         (run.wall_ns, run.cpu_ns, run.distance_resolution_ns, run.distance_scatter_ns) = (0, 0, 0, None);
+        (run.ticks, run.page_faults) = (None, None);
         run.host.cpus = 0;
         out.count("run", 1);
     }
@@ -79,6 +83,14 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
         });
     }
     out.with_ids("line_load", &mut profile.loads, &mut decoded.load_ids, is_load);
+    for seen in &mut profile.loops {
+        out.rows("loop_access", &mut seen.by_access, is_loop_access);
+    }
+    out.rows("loop", &mut profile.loops, is_loop);
+    if profile.run.processor.is_some_and(|processor| !is_processor(&processor)) {
+        profile.run.processor = None;
+        out.count("processor", 1);
+    }
     for object in &mut profile.objects {
         let kept = object.bytes.filter(|bytes| *bytes <= BYTES);
         out.count("object", u64::from(kept != object.bytes));
@@ -172,6 +184,8 @@ fn is_access(access: &Access) -> bool {
 
 fn is_run(run: &Run) -> bool {
     times([run.wall_ns, run.cpu_ns, run.distance_resolution_ns, run.distance_scatter_ns.unwrap_or(0)])
+        && run.ticks.is_none_or(|(all, kernel)| kernel <= all && all <= COUNT)
+        && counts([run.page_faults.unwrap_or(0)])
         && run.host.cpus <= 1 << 20
 }
 
@@ -218,6 +232,29 @@ fn is_load(load: &Load) -> bool {
     counts([load.skip, load.gap.unwrap_or(0), load.shown])
         && (0.0..=STANDS_FOR).contains(&load.stands_for)
         && is_access(&load.access)
+}
+
+fn is_loop(seen: &SeenLoop) -> bool {
+    counts([seen.instructions, seen.accesses, seen.iterations, seen.runs, seen.trips])
+        && [seen.core_cycles, seen.unbound_cycles].iter().all(|cycles| (0.0..=STANDS_FOR).contains(cycles))
+}
+
+fn is_loop_access(access: &LoopAccess) -> bool {
+    let LoopAccess { executions, lines, pages, sets, stride_count, steps, .. } = *access;
+    counts([executions, lines, pages, sets[0], sets[1], stride_count, steps])
+        && access.bytes <= ACCESS_BYTES
+        && stride_count <= steps
+        && steps <= executions
+}
+
+fn is_processor(processor: &Processor) -> bool {
+    /// Largest number of cycles or nanoseconds that anything takes.
+    const LONGEST: f64 = 1e9;
+    let levels = processor.levels.iter().flatten();
+    (0.01..=100.0).contains(&processor.clock)
+        && levels
+            .chain([&processor.parallel_line, &processor.page_fault_ns])
+            .all(|it| (0.0..=LONGEST).contains(it))
 }
 
 fn is_heap(heap: &Heap) -> bool {

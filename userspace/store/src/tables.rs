@@ -1,6 +1,6 @@
-//! Decoder of format versions 1 to 4: one function per table. Version 1 has neither windows nor
+//! Decoder of format versions 1 to 5: one function per table. Version 1 has neither windows nor
 //! uses, version 2 no data objects (`data_tables`), version 3 neither loads of lines nor counts of
-//! hardware. A table that cannot be read to its end gives the rows before the damage, and a
+//! hardware, version 4 no loops (`loops`). A table that cannot be read to its end gives the rows before the damage, and a
 //! sentence.
 
 use locality_model::{
@@ -11,9 +11,9 @@ use locality_model::{
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
-use crate::data_tables;
 use crate::reader::Decoded;
 use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_json, unsigned};
+use crate::{data_tables, loops};
 
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
 const LARGEST_ID: i64 = 1 << 24;
@@ -89,6 +89,9 @@ pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Dec
     if version >= 3 {
         data_tables::decode(&mut tables, version, &mut profile);
     }
+    if version >= 5 {
+        loops::decode(&mut tables, &mut profile);
+    }
     Decoded { profile, sample_ids, use_ids, load_ids, watch_ids, has_run, damage: tables.damage }
 }
 
@@ -102,7 +105,7 @@ pub(crate) struct Tables<'a> {
 impl Tables<'_> {
     /// All rows of a table by ascending id, up to where the file cannot be read; without those that
     /// have a wrong value.
-    fn rows_with_ids<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<(i64, T)> {
+    pub(crate) fn rows_with_ids<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<(i64, T)> {
         let (mut values, mut wrong) = (Vec::new(), None);
         if let Err(error) = self.read_rows(table, decode, &mut values, &mut wrong) {
             self.damage.push(format!("table {table}: {error}"));
@@ -195,7 +198,7 @@ impl Columns<'_> {
     }
 
     /// SQLite has no NaN and stores NULL instead.
-    fn real(&mut self) -> rusqlite::Result<f64> {
+    pub(crate) fn real(&mut self) -> rusqlite::Result<f64> {
         Ok(self.get::<Option<f64>>()?.unwrap_or(f64::NAN))
     }
 
@@ -221,8 +224,11 @@ fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
         tool_version: row.get()?,
         distance_scatter_ns: row.added()?.map(unsigned),
         user_only: row.added()?.unwrap_or(false),
+        ..Run::default()
     };
     run.sources.heap = row.added()?;
+    run.ticks = row.added()?.map(unsigned).zip(row.added()?.map(unsigned));
+    run.page_faults = row.added()?.map(unsigned);
     Ok(run)
 }
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use locality_model::{
     Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
-    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
-    Watch, WatchId, Window,
+    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId,
+    Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -172,6 +172,11 @@ impl Writer {
     /// Adds an access in a window that may load its line. Each id once.
     pub fn append_load(&mut self, id: LoadId, load: &Load) -> Result<(), Error> {
         self.put(Row::Load(id, Box::new(load.clone())))
+    }
+
+    /// Adds a loop of a window.
+    pub fn append_loop(&mut self, seen: SeenLoop) -> Result<(), Error> {
+        self.put(Row::Loop(Box::new(seen)))
     }
 
     /// Stores or replaces a data object; more may be known of it later.

@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 27] = [
+const MAY_USE: [(&str, &[&str]); 28] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -19,6 +19,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("program/symbols", &[]),
     ("program/objects", &["symbols"]),
     ("program/approximate", &["symbols"]),
+    ("program/loops", &["stream"]),
     ("live/preload", &[]),
     ("live/arbiter", &[]),
     ("live/shadow", &["isa", "stream"]),
@@ -38,6 +39,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
             "heap",
             "isa",
             "kernel",
+            "loops",
             "model",
             "objects",
             "profile",

@@ -106,6 +106,18 @@ pub fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// Page faults of a process without input or output, those of threads that ended included (field 10 of
+/// `/proc/PID/stat`).
+pub fn page_faults(pid: u32) -> io::Result<u64> {
+    parse_page_faults(&text(format!("/proc/{pid}/stat"))?)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected /proc/PID/stat"))
+}
+
+/// Page faults without input or output, from the text of `/proc/PID/stat`.
+pub fn parse_page_faults(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(7)?.parse().ok()
+}
+
 /// The kernel's first PID namespace, in which it counts processes (`PROC_PID_INIT_INO`:
 /// https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h).
 pub const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;

@@ -29,6 +29,10 @@ pub struct Machine {
     pub pause: f64,
     /// The same of `rdtsc`.
     pub timestamp: f64,
+    /// Cycles between two lines of memory at random places, if their loads do not depend on each other.
+    pub parallel: f64,
+    /// Nanoseconds of a page fault that finds a new page of zeroes.
+    pub fault_ns: f64,
     /// The second-level cache, the last-level cache and memory.
     pub levels: [Level; 3],
 }
@@ -63,6 +67,8 @@ impl Default for Machine {
             multiply: 4.0,
             pause: 60.0,
             timestamp: 30.0,
+            parallel: 40.0,
+            fault_ns: 1000.0,
             levels: [
                 Level { from: 750.0, latency: 14.0, between: 2.5, stored: 5.0 },
                 Level { from: 32e3, latency: 110.0, between: 7.0, stored: 14.0 },
@@ -103,6 +109,8 @@ impl Machine {
             multiply: within(self.multiply, default.multiply, 1.0, 10.0),
             pause: within(self.pause, default.pause, 0.5, 5e3),
             timestamp: within(self.timestamp, default.timestamp, 5.0, 2e4),
+            parallel: within(self.parallel, default.parallel, 1.0, 2e3),
+            fault_ns: within(self.fault_ns, default.fault_ns, 50.0, 1e5),
             levels,
         }
     }

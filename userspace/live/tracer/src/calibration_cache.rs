@@ -105,6 +105,8 @@ impl Remembered {
             ("multiply", &mut machine.multiply),
             ("pause", &mut machine.pause),
             ("timestamp", &mut machine.timestamp),
+            ("parallel", &mut machine.parallel),
+            ("fault_ns", &mut machine.fault_ns),
         ] {
             visit(name, number);
         }
@@ -120,7 +122,7 @@ impl Remembered {
     }
 
     fn text(&self, key: &str, now_ns: u64) -> String {
-        let mut text = format!("locality-calibration 1\nkey {key}\nmeasured_ns {now_ns}\n");
+        let mut text = format!("locality-calibration 2\nkey {key}\nmeasured_ns {now_ns}\n");
         let mut copy = *self;
         copy.visit(|name, number| {
             // Writing to a string cannot fail.
@@ -133,7 +135,7 @@ impl Remembered {
     fn parse(text: &[u8], key: &str, now_ns: u64) -> Result<Self, &'static str> {
         let text = str::from_utf8(text).map_err(|_| "it is no text")?;
         let mut lines = text.lines();
-        if lines.next() != Some("locality-calibration 1") {
+        if lines.next() != Some("locality-calibration 2") {
             return Err("it is no calibration of this version");
         }
         if lines.next().and_then(|line| line.strip_prefix("key ")) != Some(key) {

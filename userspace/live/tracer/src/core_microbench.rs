@@ -44,6 +44,11 @@ const NEAREST_WALK: u32 = 6;
 const STEPS: usize = 8 << 10;
 /// Lines that are read one after the other.
 const STREAM: usize = 2 << 10;
+/// Pages that are touched for the first time in a row: more than allocators keep for the next time; and how
+/// often that is done.
+const FAULTS: usize = 256;
+const PIECES: usize = 9;
+const PAGE: usize = 4096;
 /// Lines of the three levels of caches where the machine does not tell.
 const USUAL_LINES: [f64; 3] = [750.0, 32e3, 500e3];
 
@@ -54,7 +59,9 @@ const TRIES: usize = 4;
 pub fn measure(caches: &[CacheLevel]) -> Machine {
     let slices = Slices::begin();
     let machine = core(&slices).plausible();
-    Machine { levels: levels(caches, machine.clock, &slices), ..machine }.plausible()
+    let parallel = parallel_ns(&room(LONGEST_WALK), &slices) * machine.clock;
+    let fault_ns = fault_ns(&slices);
+    Machine { levels: levels(caches, machine.clock, &slices), parallel, fault_ns, ..machine }.plausible()
 }
 
 /// Caches beyond the first, and memory.
@@ -137,6 +144,37 @@ fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
         began.elapsed().as_nanos() as f64 / STEPS as f64
     };
     (1..6).map(walk).fold(f64::INFINITY, f64::min)
+}
+
+/// Nanoseconds a line of memory where lines at random places are read that do not depend on each other: as
+/// many are under way as the processor can have. The words are all 0.
+fn parallel_ns(words: &[u64], slices: &Slices) -> f64 {
+    let run = |mut at: u64| {
+        flush(words, slices);
+        slices.rest();
+        let began = Instant::now();
+        let mut sum = 0_u64;
+        for _ in 0..STEPS {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let line = (at >> (64 - LONGEST_WALK)) as usize;
+            sum = sum.wrapping_add(words.get(line * LINE).copied().unwrap_or_default());
+        }
+        black_box(sum);
+        began.elapsed().as_nanos() as f64 / STEPS as f64
+    };
+    (1..4).map(run).fold(f64::INFINITY, f64::min)
+}
+
+/// Nanoseconds of a page fault that finds a new page, of memory that was just mapped: the median of several
+/// pieces, because the host may have to find memory too.
+fn fault_ns(slices: &Slices) -> f64 {
+    let piece = |_: usize| {
+        let mut pages = black_box(vec![0_u8; FAULTS * PAGE]);
+        timed(slices, || pages.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1)) / FAULTS as f64
+    };
+    let mut pieces: Vec<f64> = (0..PIECES).map(piece).collect();
+    pieces.sort_unstable_by(f64::total_cmp);
+    pieces.get(PIECES / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Nanoseconds a line where one is read after the other.

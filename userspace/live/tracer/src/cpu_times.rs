@@ -20,12 +20,18 @@ pub struct CpuTimes {
     /// When the last process of a number ended, in clock ticks since boot.
     ended: HashMap<u32, u64>,
     ended_ns: u64,
+    /// First and latest count of each process's page faults.
+    faults: HashMap<u32, (u64, u64)>,
+    /// Faults of those that ended.
+    ended_faults: u64,
 }
 
 impl CpuTimes {
     /// Counts a process from `base_ns` of its CPU time on.
     pub fn add(&mut self, pid: u32, base_ns: u64) {
         self.live.entry(pid).or_insert((base_ns, base_ns));
+        let faults = if base_ns == 0 { 0 } else { proc::page_faults(pid).unwrap_or(0) };
+        self.faults.entry(pid).or_insert((faults, faults));
     }
 
     /// Counts a process that was met during the trace: all of its time when it was born after
@@ -53,7 +59,17 @@ impl CpuTimes {
             None => 0,
         };
         self.ended_ns += used_ns;
+        let (base, last) = self.faults.remove(&pid).unwrap_or_default();
+        self.ended_faults += last - base;
         self.ended.insert(pid, sys::boottime_ns() / START_TICK_NS);
+    }
+
+    /// Page faults of all of them since they were added. Those of a process's last moments are missing.
+    pub fn page_faults(&mut self) -> u64 {
+        for (pid, (_, last)) in &mut self.faults {
+            *last = proc::page_faults(*pid).unwrap_or(0).max(*last);
+        }
+        self.ended_faults + self.faults.values().map(|(base, last)| last - base).sum::<u64>()
     }
 
     /// Nanoseconds that all of them used since they were added.
@@ -88,6 +104,19 @@ mod tests {
         assert_eq!(times.read(), 120);
         times.end(Ended { pid: PIDS[1], cpu_ns: 30, is_newborn: true });
         assert_eq!(times.read(), 150, "another process of the same number");
+    }
+
+    #[test]
+    fn page_faults_count_from_the_beginning() {
+        let (pid, mut times) = (std::process::id(), CpuTimes::default());
+        times.add(pid, 1);
+        let before = times.page_faults();
+        let mut pages = std::hint::black_box(vec![0_u8; 4 << 20]);
+        pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        let after = times.page_faults();
+        assert!((500..100_000).contains(&(after - before)), "{before} {after}");
+        times.end(Ended { pid, cpu_ns: 2, is_newborn: false });
+        assert_eq!(times.page_faults(), after);
     }
 
     /// Numbers come round: ours was that of another process.

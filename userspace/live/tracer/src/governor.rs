@@ -52,6 +52,8 @@ pub struct CostTotals {
     pub samples: u64,
     /// CPU time of the targets.
     pub cpu_ns: u64,
+    /// Page faults of the targets; `None` where nobody counts them.
+    pub page_faults: Option<u64>,
 }
 
 /// Calibrated costs of this machine.

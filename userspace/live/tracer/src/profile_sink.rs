@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use locality_model::{
     Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
-    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Stack, StackId, Thread, ThreadId, Use, UseId,
-    Watch, WatchId, Window,
+    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId,
+    Use, UseId, Watch, WatchId, Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -112,6 +112,12 @@ impl Store {
     /// Adds an access in a window that may load its line.
     pub fn load(&mut self, id: LoadId, load: &Load) {
         let result = self.writer.append_load(id, load);
+        self.note(result);
+    }
+
+    /// Adds a loop of a window.
+    pub fn seen_loop(&mut self, seen: SeenLoop) {
+        let result = self.writer.append_loop(seen);
         self.note(result);
     }
 

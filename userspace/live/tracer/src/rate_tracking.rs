@@ -160,6 +160,19 @@ impl RateTracker {
         id
     }
 
+    /// A window with the code that it refers to; `None` of a thread that is not metered, or where the code is
+    /// that of another window process.
+    pub fn view<'a>(&'a mut self, taken: &'a WindowTaken) -> Option<WindowView<'a>> {
+        self.follow();
+        view(taken, &self.code)
+    }
+
+    /// Takes over what was added to the code.
+    fn follow(&mut self) {
+        let shared = lock(&self.shared);
+        self.code.follow(shared.generation, &shared.code());
+    }
+
     /// Takes a reading.
     pub fn reading(&mut self, record: &MeterRecord, ready: &mut Vec<(u32, Window)>) {
         let Some(pending) = self.pending.get_mut(&record.sequence) else { return };
@@ -220,21 +233,10 @@ impl RateTracker {
         {
             last.time_ns -= self.disarm_cost_ns.min(last.time_ns);
         }
-        let shared = lock(&self.shared);
-        self.code.follow(shared.generation, &shared.code());
-        drop(shared);
+        self.follow();
         let process =
             self.processes.entry(pid).or_insert_with(|| Process::new(self.reading_cost_ns, self.machine));
-        let code = &self.code;
-        let WindowLog { events, values, registers, generation } = &taken.log;
-        let window = (*generation == code.generation && !events.is_empty()).then(|| WindowView {
-            events,
-            values,
-            registers,
-            code: code.code(),
-            instructions: taken.counts.instructions,
-            accesses: taken.counts.accesses,
-        });
+        let window = view(&taken, &self.code);
         let rate = process.rates.observe(&Sample { thread: tid, readings: &readings, window });
         row.rate = told(&rate, user_share(&self.costs));
         process.rows.push((id, row.clone()));
@@ -312,6 +314,18 @@ impl Process {
         };
         self.touched.iter().filter_map(count).collect()
     }
+}
+
+fn view<'a>(taken: &'a WindowTaken, code: &'a CodeTables) -> Option<WindowView<'a>> {
+    let WindowLog { events, values, registers, generation } = &taken.log;
+    (*generation == code.generation && !events.is_empty()).then(|| WindowView {
+        events,
+        values,
+        registers,
+        code: code.code(),
+        instructions: taken.counts.instructions,
+        accesses: taken.counts.accesses,
+    })
 }
 
 /// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses

@@ -10,8 +10,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use locality_model::{
-    Access, AccessKind, Accessed, Frame, FrameId, Load, LoadId, Module, ModuleId, Outcome, Sample, SampleId,
-    Seen, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
+    Access, AccessKind, Accessed, Dependence, Frame, FrameId, Load, LoadId, LoopAccess, Module, ModuleId,
+    Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch,
+    WatchId, Window,
 };
 use locality_shadow::End;
 use locality_symbols::{
@@ -20,6 +21,7 @@ use locality_symbols::{
 
 use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
+    loop_tracking::LoopTracker,
     object_thread::Told,
     profile_sink::Store,
     rate_tracking::{Known, RateTracker},
@@ -101,6 +103,9 @@ pub struct Assembler {
     waiting: HashMap<u64, PendingWatch>,
     pace: RateTracker,
     paced: Paced,
+    loops: LoopTracker,
+    /// Whether values that loops load are recorded.
+    with_values: bool,
     data: Data,
     sharing: Sharing,
     /// Watches that ended.
@@ -148,6 +153,8 @@ impl Assembler {
             waiting: HashMap::new(),
             pace,
             paced: Paced::new(clock),
+            loops: LoopTracker::default(),
+            with_values: true,
             data: Data::new(heap),
             sharing: Sharing::default(),
             watches: 0,
@@ -276,6 +283,7 @@ impl Assembler {
             self.alive.remove(&pid);
             self.sites.forget(pid);
             self.sharing.forget(pid);
+            self.loops.forget(pid);
             self.resolved.retain(|(of, _), _| *of != pid);
             self.generations.remove(&pid);
             self.tell_locator(Told::Ended(pid));
@@ -438,10 +446,67 @@ impl Assembler {
             touches: GRANULES.iter().zip(found.touches).map(|(bytes, n)| (*bytes as u32, n)).collect(),
             rate: None,
         };
+        self.loops(sample, pid, walk, &taken);
         let mut ready = Vec::new();
         self.pace.window((pid, tid), record.sequence, record.header.time_ns, row, taken, &mut ready);
         self.put_windows(ready);
         uses
+    }
+
+    /// Writes the loops that a window shows.
+    fn loops(&mut self, sample: SampleId, pid: u32, walk: &Walk, taken: &WindowTaken) {
+        let found = self.pace.view(taken).map(|view| self.loops.observe(pid, &view));
+        for found in found.into_iter().flatten() {
+            let path = Path { called: found.called, returned: found.returned, ..Path::default() };
+            let mut trips = found.trips;
+            trips.sort_unstable();
+            let by_access = found.by_access.into_iter().map(|access| {
+                let mut path = path.clone();
+                path.called.extend(access.called);
+                LoopAccess {
+                    ip: access.ip,
+                    stack: self.stack_at(pid, walk, &path, access.ip),
+                    kind: if access.is_store { AccessKind::Store } else { AccessKind::Load },
+                    bytes: access.bytes,
+                    executions: access.executions,
+                    lines: access.lines,
+                    pages: access.pages,
+                    sets: access.sets,
+                    stride: access.stride,
+                    stride_count: access.stride_count,
+                    steps: access.steps,
+                    outer_stride: access.outer_stride,
+                    dependence: match access.dependence {
+                        locality_loops::Dependence::None => Dependence::None,
+                        locality_loops::Dependence::Indexed => Dependence::Indexed,
+                        locality_loops::Dependence::Chased => Dependence::Chased,
+                    },
+                    address: access.address,
+                    values: access.values.filter(|_| self.with_values),
+                }
+            });
+            let by_access = by_access.collect();
+            let stack = self.stack_at(pid, walk, &path, found.header);
+            let latch = self.stack_at(pid, walk, &path, found.latch);
+            self.store.seen_loop(SeenLoop {
+                sample,
+                header: found.header,
+                span: found.span,
+                around: found.around,
+                stack,
+                latch,
+                instructions: found.instructions,
+                accesses: found.accesses,
+                iterations: found.iterations,
+                runs: trips.len() as u64,
+                trips: trips.get(trips.len() / 2).copied().unwrap_or(0),
+                core_cycles: found.core_cycles,
+                bound_by: None,
+                unbound_cycles: 0.0,
+                is_first: found.is_first,
+                by_access,
+            });
+        }
     }
 
     /// Another program in a process, or a new process.
@@ -449,6 +514,7 @@ impl Assembler {
         let mut ready = Vec::new();
         self.pace.begin(pid, &mut ready);
         self.put_windows(ready);
+        self.loops.forget(pid);
         self.watched.retain(|(of, _)| *of != pid);
     }
 

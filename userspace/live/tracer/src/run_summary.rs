@@ -10,7 +10,7 @@ use std::{
 };
 
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
-use locality_model::{Mode, Overhead, Run, Sources};
+use locality_model::{Mode, Overhead, Processor, Run, Sources};
 use locality_rate::Machine;
 
 use super::{
@@ -118,6 +118,17 @@ pub struct RunSummary<'a> {
     pub started: Started,
 }
 
+/// What advice needs of the processor.
+fn processor(machine: &Machine) -> Processor {
+    let level = |level: &locality_rate::Level| [level.latency, level.between, level.stored];
+    Processor {
+        clock: machine.clock,
+        levels: machine.levels.each_ref().map(level),
+        parallel_line: machine.parallel,
+        page_fault_ns: machine.fault_ns,
+    }
+}
+
 impl RunSummary<'_> {
     /// What was spent up to now.
     pub fn spending(&self, cpu: &mut CpuTimes) -> CostTotals {
@@ -137,6 +148,7 @@ impl RunSummary<'_> {
             readings: get(&costs.window.meter_ticks),
             samples,
             cpu_ns: cpu.read(),
+            page_faults: None,
         }
     }
 
@@ -171,6 +183,8 @@ impl RunSummary<'_> {
         (rate, accesses): (f64, u64),
     ) -> Run {
         let started = &self.started;
+        let sampling = &self.costs.sampling;
+        let (user, kernel) = (self.costs.told_samples(), get(&sampling.in_kernel));
         Run {
             command: started.command.clone(),
             pids: pids.to_vec(),
@@ -199,6 +213,10 @@ impl RunSummary<'_> {
             distance_scatter_ns: Some(get(&self.costs.trap.trap_scatter_ns))
                 .filter(|scatter_ns| *scatter_ns > 0),
             user_only: self.plan.user_only,
+            // Samples of a hardware source do not count time.
+            ticks: self.selected.hardware().is_none().then_some((user + kernel, kernel)),
+            page_faults: spending.page_faults,
+            processor: self.plan.windows.then(|| processor(&self.machine)),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

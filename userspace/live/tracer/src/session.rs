@@ -500,8 +500,9 @@ impl<'a> Trace<'a> {
                         (true, _) => "the asked duration".to_owned(),
                         (_, Some(why)) => why,
                         _ => {
-                            let spending = self.steer();
+                            let mut spending = self.steer();
                             if Instant::now() >= summary_due {
+                                spending.page_faults = Some(self.cpu.page_faults());
                                 summary_due = Instant::now() + SUMMARY_EVERY;
                                 self.write_summary(&spending);
                             }
@@ -625,7 +626,9 @@ impl<'a> Trace<'a> {
         if let Some(heap) = &mut self.heap {
             heap.finish();
         }
-        let (spending, pacing) = (self.summary.spending(&mut self.cpu), self.pacing());
+        let mut spending = self.summary.spending(&mut self.cpu);
+        spending.page_faults = Some(self.cpu.page_faults());
+        let pacing = self.pacing();
         let ended_ns = sys::monotonic_ns();
         // Without senders the queue is closed, and the assembler ends when it has read it.
         drop((capture, self.events));

@@ -1,0 +1,256 @@
+//! The control flow that windows have shown, and the loops in it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use locality_stream::{Event, Kind};
+
+use crate::{Loop, Window, walk::Walk};
+
+/// Nodes that are remembered; beyond, the graph starts anew.
+const MOST_NODES: usize = 1 << 16;
+/// Loops around each other that are told apart.
+const DEEPEST: usize = 24;
+
+/// A loop of the graph.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Node where the loop is entered.
+    pub header: u64,
+    /// Number of the loop around it in the same function.
+    pub parent: Option<u32>,
+}
+
+/// The control flow of one program between places where blocks begin.
+#[derive(Debug, Clone, Default)]
+pub struct Graph {
+    /// From the start of a node to those of the nodes that were executed next in the same call.
+    next: BTreeMap<u64, BTreeSet<u64>>,
+    /// Nodes where a call began.
+    entries: HashSet<u64>,
+    /// Address of the last instruction of each node.
+    ends: HashMap<u64, u64>,
+    /// Loops of the edges so far.
+    loops: Vec<Found>,
+    /// Innermost loop of each node.
+    innermost: HashMap<u64, u32>,
+    /// Edges were added since the loops were found.
+    is_stale: bool,
+}
+
+impl Graph {
+    /// Takes in the control flow of a window, and returns the loops that it shows, those with the most
+    /// instructions first.
+    pub fn observe(&mut self, window: &Window<'_>) -> Vec<Loop> {
+        if self.next.len() > MOST_NODES {
+            *self = Self::default();
+        }
+        let starts = self.starts(window);
+        self.learn(window, &starts);
+        if std::mem::take(&mut self.is_stale) {
+            self.find();
+        }
+        Walk::new(self, window, &starts).run()
+    }
+
+    /// Addresses where nodes begin: the starts of all blocks of the window and of windows before.
+    fn starts(&self, window: &Window<'_>) -> HashSet<u64> {
+        let blocks = window.events.iter().filter(|event| event.kind == Kind::BLOCK);
+        let first = |event: &Event| Some(window.code.block(event.index).first()?.address);
+        blocks.filter_map(first).chain(self.next.keys().copied()).collect()
+    }
+
+    fn learn(&mut self, window: &Window<'_>, starts: &HashSet<u64>) {
+        let mut calls = Calls::default();
+        let mut blocks: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        for event in window.events {
+            match event.kind {
+                Kind::BLOCK => {
+                    let nodes =
+                        blocks.entry(event.index).or_insert_with(|| nodes(window, event.index, starts));
+                    for (start, end) in nodes.iter() {
+                        self.edge(calls.current().replace(*start), *start, *end, calls.is_entry);
+                        calls.is_entry = false;
+                    }
+                }
+                Kind::CALL => calls.call(),
+                Kind::RETURN => calls.leave(),
+                _ => {}
+            }
+        }
+    }
+
+    fn edge(&mut self, from: Option<u64>, to: u64, end: u64, is_entry: bool) {
+        self.ends.insert(to, end);
+        if is_entry {
+            self.is_stale |= self.entries.insert(to);
+        }
+        self.next.entry(to).or_default();
+        if let Some(from) = from {
+            self.is_stale |= self.next.entry(from).or_default().insert(to);
+        }
+    }
+
+    /// Finds the loops anew.
+    fn find(&mut self) {
+        self.loops.clear();
+        self.innermost.clear();
+        let all: BTreeSet<u64> = self.next.keys().copied().collect();
+        let mut work = vec![(all, None::<u32>, 0)];
+        while let Some((nodes, parent, depth)) = work.pop() {
+            let barred = parent.and_then(|number| Some(self.loops.get(number as usize)?.header));
+            for part in self.cycles(&nodes, barred) {
+                let header = self.header(&part);
+                let number = self.loops.len() as u32;
+                self.loops.push(Found { header, parent });
+                self.innermost.extend(part.iter().map(|node| (*node, number)));
+                if depth < DEEPEST {
+                    work.push((part, Some(number), depth + 1));
+                }
+            }
+        }
+    }
+
+    /// The strongly connected parts of some nodes that hold a cycle, without edges to `barred` (Tarjan,
+    /// "Depth-first search and linear graph algorithms", 1972, without recursion).
+    fn cycles(&self, nodes: &BTreeSet<u64>, barred: Option<u64>) -> Vec<BTreeSet<u64>> {
+        let successors = |node: u64| {
+            let next = self.next.get(&node).into_iter().flatten().copied();
+            next.filter(|next| nodes.contains(next) && Some(*next) != barred).collect::<Vec<u64>>()
+        };
+        let (mut parts, mut order) = (Vec::new(), HashMap::<u64, (usize, usize)>::new());
+        let (mut stack, mut on_stack) = (Vec::new(), HashSet::new());
+        for root in nodes {
+            if order.contains_key(root) {
+                continue;
+            }
+            let mut path = vec![(*root, successors(*root))];
+            order.insert(*root, (order.len(), order.len()));
+            stack.push(*root);
+            on_stack.insert(*root);
+            while let Some((node, rest)) = path.last_mut() {
+                let node = *node;
+                if let Some(next) = rest.pop() {
+                    if !order.contains_key(&next) {
+                        order.insert(next, (order.len(), order.len()));
+                        stack.push(next);
+                        on_stack.insert(next);
+                        let more = successors(next);
+                        path.push((next, more));
+                    } else if on_stack.contains(&next) {
+                        let reached = order.get(&next).map_or(0, |(index, _)| *index);
+                        lower(&mut order, node, reached);
+                    }
+                    continue;
+                }
+                path.pop();
+                let (index, low) = order.get(&node).copied().unwrap_or_default();
+                if let Some((above, _)) = path.last() {
+                    lower(&mut order, *above, low);
+                }
+                if index == low {
+                    let at = stack.iter().rposition(|on| *on == node).unwrap_or(0);
+                    let part: BTreeSet<u64> = stack.drain(at..).collect();
+                    on_stack.retain(|node| !part.contains(node));
+                    let is_own = |node: &u64| {
+                        Some(*node) != barred && self.next.get(node).is_some_and(|next| next.contains(node))
+                    };
+                    if part.len() > 1 || part.iter().any(is_own) {
+                        parts.push(part);
+                    }
+                }
+            }
+        }
+        parts
+    }
+
+    /// Where a cycle is entered: the node with an edge from outside; of several, or where no window has shown
+    /// any, the one with the lowest address to which a jump leads back.
+    fn header(&self, part: &BTreeSet<u64>) -> u64 {
+        let mut entered: BTreeSet<u64> =
+            part.intersection(&self.entries.iter().copied().collect()).copied().collect();
+        let outside = self.next.iter().filter(|(from, _)| !part.contains(from));
+        entered.extend(outside.flat_map(|(_, next)| next.intersection(part)));
+        let is_back = |node: &&u64| {
+            part.range(**node..).any(|from| self.next.get(from).is_some_and(|next| next.contains(*node)))
+        };
+        let candidates = if entered.is_empty() { part } else { &entered };
+        let back = candidates.iter().find(is_back).or_else(|| candidates.first());
+        back.copied().unwrap_or_default()
+    }
+
+    /// Numbers of the loops around a node, outermost first.
+    pub(crate) fn chain(&self, node: u64) -> Vec<u32> {
+        let mut chain = Vec::new();
+        let mut number = self.innermost.get(&node).copied();
+        while let Some(at) = number.filter(|_| chain.len() <= DEEPEST) {
+            chain.push(at);
+            number = self.loops.get(at as usize).and_then(|found| found.parent);
+        }
+        chain.reverse();
+        chain
+    }
+
+    pub(crate) fn header_of(&self, number: u32) -> u64 {
+        self.loops.get(number as usize).map_or(0, |found| found.header)
+    }
+
+    /// For each loop, the lowest and the highest address of an instruction in it, and that of the last jump
+    /// back to its header.
+    pub(crate) fn extents(&self) -> HashMap<u32, ((u64, u64), u64)> {
+        let mut extents: HashMap<u32, ((u64, u64), u64)> = HashMap::new();
+        for node in self.innermost.keys() {
+            let end = self.ends.get(node).copied().unwrap_or(*node);
+            for number in self.chain(*node) {
+                let header = self.header_of(number);
+                let ((low, high), latch) = extents.entry(number).or_insert(((*node, end), 0));
+                (*low, *high) = ((*low).min(*node), (*high).max(end));
+                if self.next.get(node).is_some_and(|next| next.contains(&header)) {
+                    *latch = (*latch).max(end);
+                }
+            }
+        }
+        extents
+    }
+}
+
+fn lower(order: &mut HashMap<u64, (usize, usize)>, node: u64, to: usize) {
+    if let Some((_, low)) = order.get_mut(&node) {
+        *low = (*low).min(to);
+    }
+}
+
+/// The parts of a block between starts of nodes: address of the first and of the last instruction of each.
+pub(crate) fn nodes(window: &Window<'_>, block: u32, starts: &HashSet<u64>) -> Vec<(u64, u64)> {
+    let mut nodes: Vec<(u64, u64)> = Vec::new();
+    for record in window.code.block(block) {
+        match nodes.last_mut().filter(|_| !starts.contains(&record.address)) {
+            Some((_, end)) => *end = record.address,
+            None => nodes.push((record.address, record.address)),
+        }
+    }
+    nodes
+}
+
+/// The last node of each call that is under way.
+#[derive(Debug, Default)]
+struct Calls {
+    outer: Vec<Option<u64>>,
+    last: Option<u64>,
+    is_entry: bool,
+}
+
+impl Calls {
+    fn current(&mut self) -> &mut Option<u64> {
+        &mut self.last
+    }
+
+    fn call(&mut self) {
+        self.outer.push(self.last.take());
+        self.is_entry = true;
+    }
+
+    fn leave(&mut self) {
+        self.last = self.outer.pop().flatten();
+        self.is_entry = false;
+    }
+}

@@ -1,0 +1,77 @@
+//! Natural loops in the machine code that windows show: trips, and for each access instruction the strides
+//! inside the loop and from one run of the loop to the next.
+//!
+//! [`Graph`] collects the control flow of all windows of a program, call by call, and finds the loops in it:
+//! strongly connected parts with one entry, nested (Aho, Lam, Sethi, Ullman, "Compilers", 2nd edition,
+//! 9.6). [`Graph::observe`] then follows one window through these loops. A loop belongs to one function; what a
+//! function without loops accesses belongs to the loop that calls it.
+//!
+//! Sources of error: control flow that no window has shown is not known, so an outer loop longer than a window
+//! appears only after several windows; a loop with two entries has the one with the lowest address as its
+//! header; strides of an instruction that several calls share mix them.
+//!
+//! Pure: no I/O, no process. Not here: source lines, CPU time, advice.
+
+mod accesses;
+mod graph;
+mod origin;
+mod walk;
+
+pub use accesses::{Dependence, LoopAccess};
+pub use graph::Graph;
+
+use locality_stream::{Code, Event};
+
+/// A window: the instructions that a thread is about to execute, and what they access.
+#[derive(Debug, Clone, Copy)]
+pub struct Window<'a> {
+    /// Blocks and accesses in order.
+    pub events: &'a [Event],
+    /// The value moved, for each access event; may be empty.
+    pub values: &'a [u64],
+    /// The code that `events` refers to.
+    pub code: Code<'a>,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// For each instruction executed, the cycles that it adds to the schedule of the window with all lines in
+    /// the first-level cache; may be empty.
+    pub core_cycles: &'a [f32],
+}
+
+/// A loop as one window shows it, without the loops inside it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Loop {
+    /// Address of the first instruction of the header.
+    pub header: u64,
+    /// Address of the jump back to the header.
+    pub latch: u64,
+    /// Lowest and highest address of an instruction of the loop in its own function.
+    pub span: (u64, u64),
+    /// Header of the loop around this one, which may be in a calling function.
+    pub around: Option<u64>,
+    /// Calls from the window's first function down to the loop: return addresses, outermost first, and how
+    /// many functions were left before.
+    pub called: Vec<u64>,
+    /// Functions that the window left before the loop began.
+    pub returned: usize,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Accesses made.
+    pub accesses: u64,
+    /// Times that the header was reached.
+    pub iterations: u64,
+    /// Iterations of each run that the window shows from entry to exit, in order.
+    pub trips: Vec<u64>,
+    /// Cycles with all lines in the first-level cache; 0 where that is not known.
+    pub core_cycles: f64,
+    /// Whether the window starts in this loop.
+    pub is_first: bool,
+    /// Access instructions, those with the most lines first, [`MOST_ACCESSES`] at most.
+    pub by_access: Vec<LoopAccess>,
+}
+
+/// Access instructions of a loop that are listed.
+pub const MOST_ACCESSES: usize = 16;
+
+#[cfg(test)]
+mod tests;

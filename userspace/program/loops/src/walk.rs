@@ -1,0 +1,295 @@
+//! Follows a window through the loops of the graph.
+
+use std::collections::{HashMap, HashSet};
+
+use locality_stream::{Event, Kind};
+
+use crate::{
+    Loop, MOST_ACCESSES, Window,
+    accesses::{Dependence, Seen},
+    graph::{Graph, nodes},
+    origin::{Facts, Origins},
+};
+
+/// A run of a loop that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    number: u32,
+    /// Serial of the run in the window.
+    serial: u64,
+    iterations: u64,
+    /// The window shows its entry.
+    is_whole: bool,
+}
+
+/// A call that is under way.
+#[derive(Debug, Clone, Default)]
+struct Call {
+    runs: Vec<Run>,
+    /// A node of it was executed in the window before.
+    has_begun: bool,
+    /// Where it returns to; `None` of the functions that were under way when the window began.
+    returns_to: Option<u64>,
+}
+
+/// What is gathered of one loop.
+#[derive(Debug, Default)]
+struct Gathered {
+    of: Loop,
+    accesses: HashMap<(u32, bool), Seen>,
+}
+
+pub(crate) struct Walk<'a> {
+    graph: &'a Graph,
+    window: &'a Window<'a>,
+    starts: &'a HashSet<u64>,
+    /// Calls under way, the outermost first; never empty.
+    calls: Vec<Call>,
+    returned: usize,
+    runs: u64,
+    gathered: HashMap<u32, Gathered>,
+    lines: HashSet<u64>,
+    pages: HashSet<u64>,
+    origins: Origins,
+    facts: HashMap<u32, Option<Facts>>,
+    chains: HashMap<u64, Vec<u32>>,
+    /// The innermost loop at the node at hand, its run, and the depth of its call.
+    at: Option<(u32, Run, usize)>,
+    executed: usize,
+    /// Place of the next access among the window's values.
+    value: usize,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(graph: &'a Graph, window: &'a Window<'a>, starts: &'a HashSet<u64>) -> Self {
+        Self {
+            graph,
+            window,
+            starts,
+            calls: vec![Call::default()],
+            returned: 0,
+            runs: 0,
+            gathered: HashMap::new(),
+            lines: HashSet::new(),
+            pages: HashSet::new(),
+            origins: Origins::default(),
+            facts: HashMap::new(),
+            chains: HashMap::new(),
+            at: None,
+            executed: 0,
+            value: 0,
+        }
+    }
+
+    pub fn run(mut self) -> Vec<Loop> {
+        let mut blocks: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        let mut events = self.window.events.iter().peekable();
+        while let Some(event) = events.next() {
+            let Some(block) =
+                self.window.code.blocks.get(event.index as usize).filter(|_| event.kind == Kind::BLOCK)
+            else {
+                self.value += usize::from(event.kind.is_access());
+                continue;
+            };
+            let parts = blocks
+                .entry(event.index)
+                .or_insert_with(|| nodes(self.window, event.index, self.starts))
+                .clone();
+            let mut parts = parts.iter().peekable();
+            for index in block.first..block.first.saturating_add(block.count) {
+                if self.executed as u64 >= self.window.instructions {
+                    break;
+                }
+                let address = self.window.code.instruction(index).map_or(0, |record| record.address);
+                if let Some((start, _)) = parts.next_if(|(start, _)| *start == address) {
+                    self.enter(*start);
+                }
+                self.execute();
+                let (mut loaded, mut stored) = (None, None);
+                while let Some(access) = events.next_if(|next| next.kind.is_access() && next.index == index) {
+                    self.access(access);
+                    match access.kind.is_store() {
+                        true => stored = Some(access.value),
+                        false => loaded = Some(access.value),
+                    }
+                }
+                if let Some(facts) = self.facts_of(index) {
+                    self.origins.pass(index, &facts, loaded, stored);
+                }
+            }
+        }
+        self.finish()
+    }
+
+    fn facts_of(&mut self, index: u32) -> Option<Facts> {
+        let code = &self.window.code;
+        *self.facts.entry(index).or_insert_with(|| Facts::of(code, index))
+    }
+
+    /// A node begins.
+    fn enter(&mut self, node: u64) {
+        let graph = self.graph;
+        let chain = self.chains.entry(node).or_insert_with(|| graph.chain(node)).clone();
+        let depth = self.calls.len();
+        let Some(call) = self.calls.last_mut() else { return };
+        let shared = call.runs.iter().zip(&chain).take_while(|(run, number)| run.number == **number).count();
+        let ended: Vec<Run> = call.runs.drain(shared..).collect();
+        for number in chain.iter().skip(shared) {
+            self.runs += 1;
+            call.runs.push(Run {
+                number: *number,
+                serial: self.runs,
+                iterations: 0,
+                is_whole: call.has_begun || call.returns_to.is_some(),
+            });
+        }
+        // A run whose header comes again goes on; one that was left and entered anew begins at its header too.
+        let header = call.runs.iter_mut().rfind(|run| graph.header_of(run.number) == node);
+        let counted = header.map(|run| {
+            run.iterations += 1;
+            run.number
+        });
+        call.has_begun = true;
+        for run in ended.into_iter().filter(|run| run.is_whole) {
+            self.gather(run.number, depth).of.trips.push(run.iterations);
+        }
+        if let Some(number) = counted {
+            self.gather(number, depth).of.iterations += 1;
+        }
+        self.locate();
+    }
+
+    /// The innermost loop that is under way.
+    fn locate(&mut self) {
+        let calls = self.calls.iter().enumerate().rev();
+        self.at = calls
+            .filter_map(|(depth, call)| call.runs.last().map(|run| (run.number, *run, depth + 1)))
+            .next();
+        if let Some((number, _, depth)) = self.at {
+            let is_first = self.executed == 0;
+            self.gather(number, depth).of.is_first |= is_first;
+        }
+    }
+
+    /// Header of the loop around a loop.
+    fn around(&self, depth: usize, number: u32) -> Option<u64> {
+        let runs = self.calls.iter().take(depth).flat_map(|call| &call.runs);
+        let around = runs.take_while(|run| run.number != number).last()?;
+        Some(self.graph.header_of(around.number))
+    }
+
+    fn gather(&mut self, number: u32, depth: usize) -> &mut Gathered {
+        let (graph, returned) = (self.graph, self.returned);
+        if !self.gathered.contains_key(&number) {
+            let called = self.calls.iter().take(depth).filter_map(|call| call.returns_to).collect();
+            let around = self.around(depth, number);
+            let of = Loop { header: graph.header_of(number), around, called, returned, ..Loop::default() };
+            self.gathered.insert(number, Gathered { of, accesses: HashMap::new() });
+        }
+        self.gathered.entry(number).or_default()
+    }
+
+    fn execute(&mut self) {
+        let cycles = self.window.core_cycles.get(self.executed).copied().unwrap_or(0.0);
+        self.executed += 1;
+        if let Some((number, _, _)) = self.at
+            && let Some(gathered) = self.gathered.get_mut(&number)
+        {
+            gathered.of.instructions += 1;
+            gathered.of.core_cycles += f64::from(cycles);
+        }
+    }
+
+    fn access(&mut self, event: &Event) {
+        let value = self.window.values.get(self.value).copied();
+        self.value += 1;
+        match event.kind {
+            Kind::CALL => self.calls.push(Call { returns_to: Some(value.unwrap_or(0)), ..Call::default() }),
+            Kind::RETURN => self.leave(),
+            _ => self.data(event, value),
+        }
+    }
+
+    fn leave(&mut self) {
+        let depth = self.calls.len();
+        let Some(call) = self.calls.pop() else { return };
+        for run in call.runs.into_iter().filter(|run| run.is_whole) {
+            self.gather(run.number, depth).of.trips.push(run.iterations);
+        }
+        if self.calls.is_empty() {
+            self.returned += 1;
+            self.calls.push(Call::default());
+        }
+        self.locate();
+    }
+
+    fn data(&mut self, event: &Event, value: Option<u64>) {
+        let line = event.value >> 6;
+        let is_new = self.lines.insert(line);
+        let is_new_page = is_new && self.pages.insert(event.value >> 12);
+        let facts = self.facts_of(event.index);
+        let Some((number, run, depth)) = self.at else { return };
+        let origin = facts.map(|facts| self.origins.address(&facts));
+        let called: Vec<u64> = self.calls.iter().skip(depth).filter_map(|call| call.returns_to).collect();
+        let Some(gathered) = self.gathered.get_mut(&number) else { return };
+        gathered.of.accesses += 1;
+        let key = (event.index, event.kind.is_store());
+        let seen = gathered
+            .accesses
+            .entry(key)
+            .or_insert_with(|| Seen::new(event.index, facts.map_or(0, |facts| facts.address), called));
+        seen.add(event, run.serial, run.is_whole);
+        if is_new {
+            seen.first_touch(line, is_new_page);
+        }
+        if let Some(value) = value.filter(|_| facts.is_some_and(|facts| facts.is_integer)) {
+            seen.value(value, event.size);
+        }
+        if let Some(origin) = origin.filter(|origin| origin.loads().next().is_some())
+            && !seen.origins.contains(&origin)
+            && seen.origins.len() < MOST_ORIGINS
+        {
+            seen.origins.push(origin);
+        }
+    }
+
+    fn finish(self) -> Vec<Loop> {
+        let extents = self.graph.extents();
+        let of = |(number, gathered): (u32, Gathered)| {
+            let Gathered { mut of, accesses } = gathered;
+            (of.span, of.latch) = extents.get(&number).copied().unwrap_or_default();
+            let loads: HashMap<u32, u64> = accesses
+                .values()
+                .filter(|seen| !seen.access.is_store)
+                .map(|seen| (seen.index, seen.access.executions))
+                .collect();
+            let access = |seen: Seen| {
+                let (index, executions) = (seen.index, seen.access.executions);
+                let brings = |load: &u32| loads.get(load).is_some_and(|count| *count * 4 >= executions);
+                let dependence = if seen.origins.iter().any(|origin| origin.has(index)) {
+                    Dependence::Chased
+                } else if seen.origins.iter().any(|origin| origin.loads().any(|load| brings(&load))) {
+                    Dependence::Indexed
+                } else {
+                    Dependence::None
+                };
+                let mut access = seen.finish();
+                access.dependence = dependence;
+                access
+            };
+            of.by_access = accesses.into_values().map(access).collect();
+            of.by_access.sort_by_key(|access| {
+                (std::cmp::Reverse((access.lines, access.executions)), access.ip, access.is_store)
+            });
+            of.by_access.truncate(MOST_ACCESSES);
+            of
+        };
+        let mut loops: Vec<Loop> = self.gathered.into_iter().map(of).collect();
+        loops.retain(|found| found.instructions > 0);
+        loops.sort_by_key(|found| (std::cmp::Reverse(found.instructions), found.header));
+        loops
+    }
+}
+
+/// Different origins of an address that are remembered.
+const MOST_ORIGINS: usize = 4;

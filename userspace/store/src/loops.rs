@@ -1,0 +1,153 @@
+//! The tables that format version 5 added: `loop`, `loop_access` and `processor`, both ways.
+//!
+//! Not here: when rows are written (`writer`), that ids lead somewhere (`repair`).
+
+use locality_model::{Dependence, LoopAccess, Processor, Profile, SampleId, SeenLoop, StackId};
+use rusqlite::{Transaction, params};
+
+use crate::tables::{Columns, Tables};
+use crate::value::{kind_name, kind_named, signed, unsigned};
+
+/// Words of what an address is made of.
+const DEPENDENCES: [(Dependence, &str); 3] =
+    [(Dependence::None, "none"), (Dependence::Indexed, "indexed"), (Dependence::Chased, "chased")];
+
+pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Result<()> {
+    to.prepare_cached("INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            seen.sample.0,
+            signed(seen.header),
+            signed(seen.span.0),
+            signed(seen.span.1),
+            seen.around.map(signed),
+            seen.stack.0,
+            seen.latch.0,
+            signed(seen.instructions),
+            signed(seen.accesses),
+            signed(seen.iterations),
+            signed(seen.runs),
+            signed(seen.trips),
+            seen.core_cycles,
+            seen.bound_by,
+            seen.unbound_cycles,
+            seen.is_first
+        ])?;
+    let number = to.last_insert_rowid();
+    let mut insert = to.prepare_cached(
+        "INSERT INTO loop_access VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
+    for access in &seen.by_access {
+        let word = DEPENDENCES.iter().find(|(known, _)| *known == access.dependence);
+        insert.execute(params![
+            number,
+            signed(access.ip),
+            access.stack.0,
+            kind_name(access.kind),
+            access.bytes,
+            signed(access.executions),
+            signed(access.lines),
+            signed(access.pages),
+            signed(access.sets[0]),
+            signed(access.sets[1]),
+            access.stride,
+            signed(access.stride_count),
+            signed(access.steps),
+            access.outer_stride,
+            word.map_or("none", |(_, word)| word),
+            signed(access.address),
+            access.values.map(|(low, _)| low),
+            access.values.map(|(_, high)| high)
+        ])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_processor(to: &Transaction<'_>, processor: &Processor) -> rusqlite::Result<()> {
+    let levels: Vec<String> = processor
+        .levels
+        .iter()
+        .map(|[latency, between, stored]| format!("[{latency},{between},{stored}]"))
+        .collect();
+    to.prepare_cached("INSERT OR REPLACE INTO processor VALUES (0, ?, ?, ?, ?)")?
+        .execute(params![
+            processor.clock,
+            format!("[{}]", levels.join(",")),
+            processor.parallel_line,
+            processor.page_fault_ns
+        ])
+        .map(drop)
+}
+
+/// Reads all of them into a profile.
+pub(crate) fn decode(tables: &mut Tables<'_>, profile: &mut Profile) {
+    let loops = tables.rows_with_ids("loop", seen_loop);
+    let (ids, mut loops): (Vec<i64>, Vec<SeenLoop>) = loops.into_iter().unzip();
+    for (of, access) in tables.rows("loop_access", loop_access) {
+        if let Some(of) = ids.binary_search(&of).ok().and_then(|index| loops.get_mut(index)) {
+            of.by_access.push(access);
+        }
+    }
+    profile.loops = loops;
+    profile.run.processor = tables.rows("processor", processor).pop().flatten();
+}
+
+fn seen_loop(row: &mut Columns<'_>) -> rusqlite::Result<SeenLoop> {
+    Ok(SeenLoop {
+        sample: SampleId(row.small()?),
+        header: row.number()?,
+        span: (row.number()?, row.number()?),
+        around: row.get::<Option<i64>>()?.map(unsigned),
+        stack: StackId(row.small()?),
+        latch: StackId(row.small()?),
+        instructions: row.number()?,
+        accesses: row.number()?,
+        iterations: row.number()?,
+        runs: row.number()?,
+        trips: row.number()?,
+        core_cycles: row.real()?,
+        bound_by: row.get()?,
+        unbound_cycles: row.real()?,
+        is_first: row.get()?,
+        by_access: Vec::new(),
+    })
+}
+
+/// Id of the loop, and the access.
+fn loop_access(row: &mut Columns<'_>) -> rusqlite::Result<(i64, LoopAccess)> {
+    let of = row.get()?;
+    let mut access = LoopAccess {
+        ip: row.number()?,
+        stack: StackId(row.small()?),
+        kind: kind_named(&row.get::<String>()?),
+        bytes: row.small()?,
+        executions: row.number()?,
+        lines: row.number()?,
+        pages: row.number()?,
+        sets: [row.number()?, row.number()?],
+        stride: row.get()?,
+        stride_count: row.number()?,
+        steps: row.number()?,
+        outer_stride: row.get()?,
+        ..LoopAccess::default()
+    };
+    let word = row.get::<String>()?;
+    access.dependence =
+        DEPENDENCES.iter().find(|(_, known)| *known == word).map_or_else(Dependence::default, |it| it.0);
+    access.address = row.number()?;
+    access.values = row.get::<Option<i64>>()?.zip(row.get::<Option<i64>>()?);
+    Ok((of, access))
+}
+
+/// `None` where the levels cannot be read.
+fn processor(row: &mut Columns<'_>) -> rusqlite::Result<Option<Processor>> {
+    let (clock, levels) = (row.real()?, row.get::<String>()?);
+    let (parallel_line, page_fault_ns) = (row.real()?, row.real()?);
+    let numbers = levels.split(['[', ']', ',']).filter(|word| !word.is_empty()).map(str::parse::<f64>);
+    let numbers: Vec<f64> = numbers.collect::<Result<_, _>>().unwrap_or_default();
+    let mut levels = [[0.0; 3]; 3];
+    if numbers.len() != 9 {
+        return Ok(None);
+    }
+    levels.iter_mut().flatten().zip(numbers).for_each(|(to, from)| *to = from);
+    Ok(Some(Processor { clock, levels, parallel_line, page_fault_ns }))
+}
