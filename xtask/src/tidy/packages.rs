@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 29] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -61,8 +61,9 @@ const MAY_USE: [(&str, &[&str]); 28] = [
     ),
     ("analysis/mrc", &[]),
     ("analysis/estimate", &["model", "mrc"]),
-    ("analysis/findings", &["estimate", "model", "mrc"]),
-    ("report", &["estimate", "findings", "model", "units"]),
+    ("analysis/advice", &["estimate", "model"]),
+    ("analysis/findings", &["advice", "estimate", "model", "mrc"]),
+    ("report", &["advice", "estimate", "findings", "model", "units"]),
     ("analysis/compare", &["mrc", "report"]),
     (
         "cli",

@@ -1,0 +1,226 @@
+//! What a change to a loop brings: time of an iteration after it, and of the whole program.
+//!
+//! An iteration takes t cycles, of which `core` pass with all lines in the first-level cache. The rest is the
+//! stall S, where t² = core² + S²: part of the stall is hidden behind the core. The stall is divided among the
+//! accesses of the loop by what their lines cost by level and pattern; a change gives some accesses fewer or
+//! nearer lines, whose cost is then the measured one of the processor. The time of the program is
+//! 1 − Σ s (1 − t′ / t) of its time before, s being the loop's share. Intervals come from the draws of s, t and
+//! core, and from no overlap (t = core + S) and whole overlap (t = max(core, S)) in place of the square sum.
+//!
+//! Sources of error: S holds all waiting, of page walks and shared lines too; lines of several accesses overlap;
+//! a core that the change itself speeds up counts as it is.
+
+use locality_estimate::interval_estimate::Estimate;
+use locality_model::{AccessKind, Dependence, Processor};
+
+use crate::loops::{Access, Loop, Misses, estimate};
+
+/// Bytes of a line.
+pub(crate) const LINE: f64 = 64.0;
+/// Step from which hardware does not foresee the next line.
+const UNFORESEEN: i64 = 2048;
+/// Least share of steps that makes a stride.
+pub(crate) const REGULAR: f64 = 0.5;
+
+/// How lines follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// One after the other.
+    Sequential,
+    /// With a step that hardware foresees in part.
+    Strided,
+    /// At places that no load decides.
+    Random,
+    /// At a place that the load before decides.
+    Chased,
+}
+
+impl Pattern {
+    /// Of an access as it is.
+    pub fn of(access: &Access) -> Self {
+        let regular = access.stride.filter(|_| access.stride_share >= REGULAR);
+        match (regular.map(i64::saturating_abs), access.dependence) {
+            (Some(step), _) if step <= LINE as i64 => Self::Sequential,
+            (Some(step), _) if step < UNFORESEEN => Self::Strided,
+            (_, Dependence::Chased) => Self::Chased,
+            _ => Self::Random,
+        }
+    }
+}
+
+/// What lines cost, in cycles, by the level that they come from: second-level cache, last-level cache, memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Costs {
+    latency: Misses,
+    between: Misses,
+    stored: Misses,
+    parallel: Misses,
+}
+
+impl Costs {
+    /// Of a processor.
+    pub fn of(processor: &Processor) -> Self {
+        let column = |at: usize| processor.levels.map(|level| level[at]);
+        let (latency, between, stored) = (column(0), column(1), column(2));
+        // As many lines are under way for each level as for memory, but none comes sooner than in a row.
+        let together = processor.parallel_line / latency[2].max(1.0);
+        let mut parallel = latency.map(|latency| latency * together.clamp(0.02, 1.0));
+        parallel.iter_mut().zip(between).for_each(|(all, between)| *all = all.max(between));
+        Self { latency, between, stored, parallel }
+    }
+
+    fn line(&self, pattern: Pattern, is_store: bool, level: usize) -> f64 {
+        let row = if is_store { self.stored[level] } else { self.between[level] };
+        match pattern {
+            Pattern::Sequential => row,
+            Pattern::Strided => (row + self.parallel[level]) / 2.0,
+            Pattern::Random => self.parallel[level].max(row),
+            Pattern::Chased => self.latency[level],
+        }
+    }
+
+    /// Cycles of lines by how many miss each cache.
+    pub(crate) fn of_lines(&self, misses: Misses, pattern: Pattern, is_store: bool) -> f64 {
+        let [first, second, last] = misses;
+        let from = [first - second, second - last, last];
+        from.iter()
+            .enumerate()
+            .map(|(level, lines)| lines.max(0.0) * self.line(pattern, is_store, level))
+            .sum()
+    }
+}
+
+/// Lines of an access that miss each cache, by iteration.
+pub(crate) fn lines(access: &Access) -> Misses {
+    access.misses.0.map(|share| access.per_iteration * access.lines * share)
+}
+
+/// What becomes of the lines of one access.
+#[derive(Debug, Clone, Copy)]
+pub struct Change {
+    /// Number of the access among those of the loop.
+    pub access: usize,
+    /// Lines of an iteration that miss each cache afterwards.
+    pub misses: Misses,
+    /// How they follow each other afterwards.
+    pub pattern: Pattern,
+}
+
+/// A change to one loop.
+#[derive(Debug, Clone, Default)]
+pub struct Fix {
+    /// Number of the loop.
+    pub of: usize,
+    /// Accesses whose lines change; those not named stay.
+    pub changes: Vec<Change>,
+    /// The core afterwards, of what it is now.
+    pub core: f64,
+    /// All waiting afterwards, of what it is now, beside the changes.
+    pub stall: f64,
+}
+
+impl Fix {
+    /// A change of lines alone.
+    pub fn lines(of: usize, changes: Vec<Change>) -> Self {
+        Self { of, changes, core: 1.0, stall: 1.0 }
+    }
+}
+
+/// How core and stall come together.
+#[derive(Debug, Clone, Copy)]
+enum Overlap {
+    None,
+    Square,
+    Whole,
+}
+
+/// Cycles of an iteration afterwards.
+fn after(overlap: Overlap, (cycles, core): (f64, f64), fix: &Fix, (left, added): (f64, f64)) -> f64 {
+    let stall = match overlap {
+        Overlap::None => (cycles - core).max(0.0),
+        Overlap::Square => (cycles * cycles - core * core).max(0.0).sqrt(),
+        Overlap::Whole => {
+            if cycles > core * 1.02 {
+                cycles
+            } else {
+                0.0
+            }
+        }
+    };
+    let stall = (stall * left * fix.stall + added).min(stall * fix.stall.max(left));
+    let core = core * fix.core;
+    match overlap {
+        Overlap::None => core + stall,
+        Overlap::Square => (core * core + stall * stall).sqrt(),
+        Overlap::Whole => core.max(stall),
+    }
+    .min(cycles)
+}
+
+/// How much faster the program is with some changes; `user`: share of the CPU time that loops have a part in.
+/// `None` where the time or the core of a loop is not known.
+pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Option<Estimate> {
+    let mut n = u64::MAX;
+    let mut parts = Vec::new();
+    for fix in fixes {
+        let of = loops.get(fix.of)?;
+        let (_, cycles) = of.speed?;
+        let core = of.core.map_or(0.0, |core| core.value).min(cycles.value);
+        let cost = |access: &Access| {
+            costs.of_lines(lines(access), Pattern::of(access), access.kind == AccessKind::Store)
+        };
+        let whole: f64 = of.accesses.iter().map(cost).sum();
+        let changed: f64 =
+            fix.changes.iter().filter_map(|change| of.accesses.get(change.access)).map(cost).sum();
+        let added = fix.changes.iter().filter_map(|change| {
+            let access = of.accesses.get(change.access)?;
+            Some(costs.of_lines(change.misses, change.pattern, access.kind == AccessKind::Store))
+        });
+        let left = if whole > 0.0 { 1.0 - changed / whole } else { 1.0 };
+        n = n.min(of.samples);
+        parts.push((of, fix, (cycles.value, core), (left, added.sum::<f64>())));
+    }
+    let saved = |overlap: Overlap, draw: Option<usize>| {
+        let of = |(of, fix, times, rest): &(&Loop, &Fix, (f64, f64), (f64, f64))| {
+            let (share, times) = match draw.and_then(|draw| of.draws.get(draw)) {
+                Some([share, cycles, core]) if cycles.is_finite() && *cycles > 0.0 => {
+                    let core = if core.is_finite() && of.core.is_some() { core.min(*cycles) } else { 0.0 };
+                    (*share, (*cycles, core))
+                }
+                _ => (of.share.value, *times),
+            };
+            share * (1.0 - after(overlap, times, fix, *rest) / times.0)
+        };
+        parts.iter().map(of).sum::<f64>()
+    };
+    let whole = |saved: f64| 1.0 / (1.0 - (saved * user).clamp(0.0, 0.99));
+    let draws = loops.first().map_or(0, |of| of.draws.len());
+    let overlap = |draw: usize| [Overlap::None, Overlap::Square, Overlap::Whole][draw % 3];
+    let mut drawn: Vec<f64> = (0..draws).map(|draw| whole(saved(overlap(draw), Some(draw)))).collect();
+    Some(estimate(whole(saved(Overlap::Square, None)), &mut drawn, n))
+}
+
+/// Share of all lines loaded at each cache that changes save.
+pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> Misses {
+    let all = |of: &Loop| {
+        let speed = of.speed.map_or(0.0, |(iterations, _)| iterations.value);
+        of.accesses
+            .iter()
+            .map(lines)
+            .fold([0.0; 3], |sum, lines| [0, 1, 2].map(|at| sum[at] + lines[at] * speed))
+    };
+    let whole = loops.iter().map(all).fold([0.0; 3], |sum, part| [0, 1, 2].map(|at| sum[at] + part[at]));
+    let mut saved = [0.0; 3];
+    for fix in fixes {
+        let Some(of) = loops.get(fix.of) else { continue };
+        let speed = of.speed.map_or(0.0, |(iterations, _)| iterations.value);
+        for change in &fix.changes {
+            let Some(access) = of.accesses.get(change.access) else { continue };
+            let before = lines(access);
+            for at in 0..3 {
+                saved[at] += (before[at] - change.misses[at]).max(0.0) * speed;
+            }
+        }
+    }
+    [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })
+}

@@ -1,0 +1,96 @@
+//! Latency: lines at random places that could be asked for earlier, or several at a time.
+
+use locality_model::{AccessKind, Dependence};
+
+use super::{CONCERNED, cost, stride, whole_cost};
+use crate::{
+    Access, Candidate, Kind, View,
+    gain::{Change, Fix, Pattern, lines},
+};
+
+/// Waiting that prefetching can take away: the loop takes so much longer than its lines would together.
+const WORTH: f64 = 1.3;
+
+/// Addresses from an index array: the next ones are known, so their lines can be asked for ahead.
+pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
+    let of = view.loops.get(number)?;
+    let (_, cycles) = of.speed?;
+    let is_gather = |access: &Access| {
+        access.dependence == Dependence::Indexed
+            && stride(access).is_none()
+            && access.kind == AccessKind::Load
+    };
+    // The index itself must come in order.
+    let has_index =
+        of.accesses.iter().any(|access| stride(access).is_some_and(|step| (1..=8).contains(&step.abs())));
+    let gathers = || of.accesses.iter().enumerate().filter(|(_, access)| is_gather(access));
+    let concerned: f64 = gathers().map(|(_, access)| cost(view, access)).sum();
+    if !has_index || concerned <= 0.0 || concerned < CONCERNED * whole_cost(view, of) {
+        return None;
+    }
+    let (_, access) = gathers().max_by(|a, b| cost(view, a.1).total_cmp(&cost(view, b.1)))?;
+    let core = of.core.map_or(0.0, |core| core.value);
+    if cycles.value < WORTH * core.max(whole_cost(view, of)) {
+        return None;
+    }
+    let changes =
+        gathers().map(|(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::Random });
+    let mut evidence =
+        vec![format!("The addresses of {} come from an array that is read in order.", view.name(access))];
+    evidence.extend(view.time(of));
+    Some(Candidate {
+        kind: Kind::Prefetch,
+        fixes: vec![Fix::lines(number, changes.collect())],
+        title: format!(
+            "Prefetch {} some rounds ahead at {} in {}",
+            view.name(access),
+            view.at(number),
+            view.function(of)
+        ),
+        of: number,
+        other: None,
+        object: access.object,
+        evidence,
+        in_the_way: Vec::new(),
+    })
+}
+
+/// Short chases that begin anew each time: several of them at a time.
+pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
+    /// Longest chase that is one of many.
+    const SHORT: u64 = 64;
+    let of = view.loops.get(number)?;
+    of.speed?;
+    let around = of.around?;
+    let trips = of.trips.0.filter(|trips| *trips <= SHORT && of.trips.1 >= 3)?;
+    let chases =
+        || of.accesses.iter().enumerate().filter(|(_, access)| Pattern::of(access) == Pattern::Chased);
+    let concerned: f64 = chases().map(|(_, access)| cost(view, access)).sum();
+    if concerned <= 0.0 || concerned < CONCERNED * whole_cost(view, of) {
+        return None;
+    }
+    let (_, access) = chases().max_by(|a, b| cost(view, a.1).total_cmp(&cost(view, b.1)))?;
+    let changes =
+        chases().map(|(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::Random });
+    let mut evidence = vec![format!(
+        "Each round of the loop at {} follows some {trips} pointers of {}, each of which waits for the one before.",
+        view.at(around),
+        view.name(access)
+    )];
+    evidence.extend(view.time(of));
+    Some(Candidate {
+        kind: Kind::Batch,
+        fixes: vec![Fix::lines(number, changes.collect())],
+        title: format!(
+            "Follow several chains at a time at {} in {}: each pointer of {} waits for the one before",
+            view.at(around),
+            view.function(of),
+            view.name(access)
+        ),
+        of: number,
+        other: Some(around),
+        object: access.object,
+        evidence,
+        in_the_way: vec!["The searches must not depend on each other.".to_owned()],
+    })
+}

@@ -1,0 +1,264 @@
+//! Another order of iterations: interchange, tiling, and padding where the order must stay.
+
+use super::{CONCERNED, SEEN, capped, cost, lines_of_step, stride, whole_cost};
+use crate::{
+    Access, Candidate, Kind, Loop, View,
+    gain::{Change, Fix, Pattern, lines},
+    words,
+};
+
+/// Step between executions from which each touches another line.
+const FAR: i64 = 64;
+/// What is left of the costs of lines where interchange is better than nothing.
+const BETTER: f64 = 0.7;
+/// Iterations in which a tiled loop uses what it has loaded, before it goes on.
+const TILE: f64 = 16.0;
+
+/// Whether an access walks across lines inside the loop, and along a line from run to run.
+fn is_across(access: &Access) -> bool {
+    let outer = access.outer_stride.filter(|_| access.outer_windows >= SEEN);
+    stride(access).is_some_and(|step| step.saturating_abs() >= FAR)
+        && outer.is_some_and(|step| step.saturating_abs() < FAR)
+}
+
+/// Changes of all accesses by the step that they have from run to run; `None` where that of one that costs is not
+/// known.
+fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
+    let (mut changes, mut after) = (Vec::new(), 0.0);
+    for (number, access) in of.accesses.iter().enumerate() {
+        let Some((_, outer)) = stride(access).zip(access.outer_stride) else {
+            after += cost(view, access);
+            continue;
+        };
+        // What is along the line now is across lines then, and misses like what is across now.
+        let share = access.misses.0[0].max(if outer.saturating_abs() >= FAR { worst(of)[0] } else { 0.0 });
+        let per = lines_of_step(outer, access.bytes);
+        let misses = match outer.saturating_abs() < FAR {
+            true => capped(access, per),
+            false => worst(of).map(|miss| miss.min(share) * per * access.per_iteration),
+        };
+        let pattern = if outer.saturating_abs() <= FAR { Pattern::Sequential } else { Pattern::Random };
+        let is_store = access.kind == locality_model::AccessKind::Store;
+        after += view.costs.of_lines(misses, pattern, is_store);
+        changes.push(Change { access: number, misses, pattern });
+    }
+    (changes, after)
+}
+
+/// The shares of first touches that miss each cache, of the access with the most costs.
+fn worst(of: &Loop) -> [f64; 3] {
+    of.accesses.first().map_or([0.0; 3], |access| access.misses.0)
+}
+
+/// The heaviest access that walks across lines, if such accesses are a good part of the costs.
+fn across<'a>(view: &View<'_>, of: &'a Loop) -> Option<&'a Access> {
+    let walks = || of.accesses.iter().filter(|access| is_across(access));
+    let part: f64 = walks().map(|access| cost(view, access)).sum();
+    let heaviest = walks().max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
+    (part > 0.0 && part >= CONCERNED * whole_cost(view, of)).then_some(heaviest)
+}
+
+fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
+    let (inner, outer) = (access.stride.unwrap_or(0), access.outer_stride.unwrap_or(0));
+    let mut evidence = vec![format!(
+        "{} is walked {} bytes apart in the inner loop and {} apart from one run of it to the next ({} of {} windows).",
+        view.name(access),
+        inner.unsigned_abs(),
+        match outer.unsigned_abs() {
+            1 => "1 byte".to_owned(),
+            n => format!("{n} bytes"),
+        },
+        access.outer_windows,
+        of.windows,
+    )];
+    evidence.extend(view.time(of));
+    evidence
+}
+
+/// What stands against another order.
+fn obstacles(of: &Loop) -> Vec<String> {
+    let mut found = Vec::new();
+    let is_sum = of
+        .accesses
+        .iter()
+        .any(|access| access.kind == locality_model::AccessKind::Store && access.stride == Some(0));
+    if is_sum {
+        found.push("The loop stores to one place again and again: the order of that sum changes.".to_owned());
+    }
+    let calls = of.accesses.iter().any(|access| {
+        access.per_iteration > 0.0 && access.ip != 0 && !(of.span.0..=of.span.1).contains(&access.ip)
+    });
+    if calls {
+        found.push("The loop calls functions: check that their order does not matter.".to_owned());
+    }
+    found
+}
+
+/// Interchange: what is across lines comes along the line, and the sum over all accesses falls.
+pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
+    let of = view.loops.get(number)?;
+    let access = across(view, of)?;
+    let (changes, after) = swapped(view, of);
+    if after > BETTER * whole_cost(view, of) {
+        return None;
+    }
+    let around = of.around?;
+    Some(Candidate {
+        kind: Kind::Interchange,
+        fixes: vec![Fix::lines(number, changes)],
+        title: format!(
+            "Interchange the loops at {} and {} in {}: {} is walked {} bytes apart",
+            view.at(around),
+            view.at(number),
+            view.function(of),
+            view.name(access),
+            access.stride.unwrap_or(0).unsigned_abs()
+        ),
+        of: number,
+        other: Some(around),
+        object: access.object,
+        evidence: evidence(view, of, access),
+        in_the_way: obstacles(of),
+    })
+}
+
+/// Tiling, where interchange only moves the costs to another access.
+pub(super) fn tile_order(view: &View<'_>, number: usize) -> Option<Candidate> {
+    let of = view.loops.get(number)?;
+    let access = across(view, of)?;
+    let (_, after) = swapped(view, of);
+    if after <= BETTER * whole_cost(view, of) {
+        return None;
+    }
+    let changes = of.accesses.iter().enumerate().filter(|(_, access)| is_across(access));
+    let changes = changes.map(|(at, access)| {
+        let most = f64::from(access.bytes) / 64.0;
+        Change { access: at, misses: capped(access, most), pattern: Pattern::Random }
+    });
+    let mut way = obstacles(of);
+    way.push("Interchanging the loops alone moves the long steps to another array.".to_owned());
+    Some(Candidate {
+        kind: Kind::Tile,
+        fixes: vec![Fix::lines(number, changes.collect())],
+        title: format!(
+            "Work in blocks of 16 to 64 rounds at {} in {}: {} is walked {} bytes apart",
+            view.at(number),
+            view.function(of),
+            view.name(access),
+            access.stride.unwrap_or(0).unsigned_abs()
+        ),
+        of: number,
+        other: of.around,
+        object: access.object,
+        evidence: evidence(view, of, access),
+        in_the_way: way,
+    })
+}
+
+/// Tiling, where each round of the loop around walks through the same data, more than a cache holds.
+pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
+    let of = view.loops.get(number)?;
+    let around = of.around?;
+    let is_again = |access: &Access| {
+        let regular = stride(access).is_some_and(|step| step != 0 && step.saturating_abs() <= FAR);
+        let far = view.far.iter().filter(|far| far.to == access.ip);
+        let (own, all) =
+            far.fold((0, 0), |(own, all), far| (own + u32::from(far.from == access.ip), all + 1));
+        let seen = access.outer_stride == Some(0) && access.outer_windows >= SEEN;
+        // Watches see the same instruction come back to its data.
+        regular && (seen || own >= 3 && own * 2 > all) && access.kind != locality_model::AccessKind::Store
+    };
+    let again = || of.accesses.iter().enumerate().filter(|(_, access)| is_again(access));
+    let part: f64 = again().map(|(_, access)| cost(view, access)).sum();
+    let (_, heaviest) = again().max_by(|a, b| cost(view, a.1).total_cmp(&cost(view, b.1)))?;
+    if part < CONCERNED * whole_cost(view, of) || part <= 0.0 {
+        return None;
+    }
+    let walked = bytes_of_run(of, heaviest);
+    let changes = again().map(|(at, access)| {
+        let misses = lines(access).map(|lines| lines / TILE);
+        Change { access: at, misses, pattern: Pattern::Sequential }
+    });
+    let mut evidence = vec![match walked {
+        Some(walked) => format!(
+            "Each round of the loop at {} reads the same {} of {} again.",
+            view.at(around),
+            words::bytes(walked),
+            view.name(heaviest)
+        ),
+        None => format!("Each round of the loop at {} reads {} again.", view.at(around), view.name(heaviest)),
+    }];
+    evidence.extend(view.time(of));
+    Some(Candidate {
+        kind: Kind::Tile,
+        fixes: vec![Fix::lines(number, changes.collect())],
+        title: format!(
+            "Work on {} in blocks that fit the second-level cache at {} in {}: each round of the loop at {} reads all of it again",
+            view.name(heaviest),
+            view.at(number),
+            view.function(of),
+            view.at(around)
+        ),
+        of: number,
+        other: Some(around),
+        object: heaviest.object,
+        evidence,
+        in_the_way: obstacles(of),
+    })
+}
+
+/// Bytes that one run of the loop walks through.
+fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
+    let trips = of.trips.0? as f64;
+    Some(trips * access.per_iteration * stride(access)?.unsigned_abs() as f64)
+}
+
+/// Padding: lines that come again from run to run fall on few sets, so that they are lost meanwhile.
+pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
+    /// Lines of a window that fall on sets as few as this part of them.
+    const FEW: u64 = 8;
+    const LINES: u64 = 24;
+    let of = view.loops.get(number)?;
+    let access = across(view, of)?;
+    let (seen, [first, second]) = access.sets;
+    let trips = of.trips.0.unwrap_or(of.trips.2) as f64 * access.per_iteration;
+    let run = trips * 64.0;
+    // Without conflicts one of the caches would keep a run's lines until the next run.
+    let level = super::holds(view, run);
+    let sets = if level == 0 { first } else { second };
+    if seen < LINES || level > 1 || sets * FEW > seen {
+        return None;
+    }
+    let changes = of.accesses.iter().enumerate().filter(|(_, access)| is_across(access));
+    let changes = changes.map(|(at, access)| {
+        let per = lines_of_step(access.outer_stride.unwrap_or(0), access.bytes);
+        let (mut misses, kept) = (lines(access), capped(access, per));
+        (level..3).for_each(|at| misses[at] = kept[at]);
+        Change { access: at, misses, pattern: Pattern::Random }
+    });
+    let step = access.stride.unwrap_or(0).unsigned_abs();
+    Some(Candidate {
+        kind: Kind::Pad,
+        fixes: vec![Fix::lines(number, changes.collect())],
+        title: format!(
+            "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {sets} of {} cache sets",
+            view.name(access),
+            step + 64,
+            view.at(number),
+            view.function(of),
+            crate::kinds::order::SETS[level],
+        ),
+        of: number,
+        other: of.around,
+        object: access.object,
+        evidence: {
+            let mut evidence = evidence(view, of, access);
+            evidence.push(format!("{seen} lines of a window fall on {sets} sets."));
+            evidence
+        },
+        in_the_way: Vec::new(),
+    })
+}
+
+/// Sets of the caches that windows count.
+const SETS: [u64; 2] = [64, 1024];

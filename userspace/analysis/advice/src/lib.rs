@@ -1,0 +1,243 @@
+//! From numbers to a decision: loops with their time and strides, what to change about them, and what each
+//! change brings.
+//!
+//! [`Advised::of`] puts the loops of all windows together ([`loops`]), looks for changes of each class
+//! (`kinds`), and calculates their gain ([`gain`]). Advice whose gain's lower bound is below 2 % of the time is
+//! not given.
+//!
+//! Pure: no I/O. Not here: printing.
+
+pub mod gain;
+mod kernel_time;
+mod kinds;
+pub mod loops;
+mod place;
+mod words;
+
+pub use kernel_time::KernelTime;
+pub use loops::{Access, Known, Loop};
+
+use locality_estimate::access_rates::Rates;
+use locality_estimate::calling_context::Contexts;
+use locality_estimate::interval_estimate::Estimate;
+use locality_model::{FieldId, FrameId, ObjectId, Profile};
+
+use gain::{Costs, Fix};
+
+/// Least gain of which the report speaks: the lower bound of the speed-up.
+const LEAST: f64 = 1.02;
+/// Samples in a loop below which nothing is advised about it.
+const FEWEST: u64 = 5;
+/// Advice that is given.
+const MOST: usize = 5;
+
+/// A class of advice, by its name in reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say what they are; DESIGN's outside contract lists them")]
+pub enum Kind {
+    Interchange,
+    Tile,
+    Fuse,
+    Split,
+    Soa,
+    Reorder,
+    Pad,
+    Sharing,
+    Prefetch,
+    Batch,
+    HugePages,
+    Shrink,
+    KeepBuffer,
+    Accumulators,
+    Vectorise,
+    Branch,
+    Parallelise,
+}
+
+impl Kind {
+    /// As reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interchange => "interchange",
+            Self::Tile => "tile",
+            Self::Fuse => "fuse",
+            Self::Split => "split",
+            Self::Soa => "soa",
+            Self::Reorder => "reorder",
+            Self::Pad => "pad",
+            Self::Sharing => "sharing",
+            Self::Prefetch => "prefetch",
+            Self::Batch => "batch",
+            Self::HugePages => "huge_pages",
+            Self::Shrink => "shrink",
+            Self::KeepBuffer => "keep_buffer",
+            Self::Accumulators => "accumulators",
+            Self::Vectorise => "vectorise",
+            Self::Branch => "branch",
+            Self::Parallelise => "parallelise",
+        }
+    }
+}
+
+/// A change to make.
+#[derive(Debug, Clone)]
+pub struct Advice {
+    /// Its class.
+    pub kind: Kind,
+    /// The imperative sentence.
+    pub title: String,
+    /// Frame and line of the loop.
+    pub place: (Option<FrameId>, Option<u32>),
+    /// Frame and line of the other loop of two.
+    pub other: Option<(Option<FrameId>, Option<u32>)>,
+    /// Object and field.
+    pub object: Option<(ObjectId, Option<FieldId>)>,
+    /// How much faster the program would be.
+    pub speedup: Estimate,
+    /// Share of all lines loaded at each cache that the change saves.
+    pub misses: Option<[f64; 3]>,
+    /// What the advice rests on.
+    pub evidence: Vec<String>,
+    /// What stands against it.
+    pub in_the_way: Vec<String>,
+    /// Samples in the loop.
+    pub n: u64,
+}
+
+/// Reuses between two access instructions that watches saw beyond the reach of windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FarReuse {
+    /// Instruction of the use.
+    pub from: u64,
+    /// Instruction of the reuse.
+    pub to: u64,
+}
+
+/// Loops and advice of a profile.
+#[derive(Debug, Clone, Default)]
+pub struct Advised {
+    /// Loops, heaviest first.
+    pub loops: Vec<Loop>,
+    /// Changes, by predicted time saved.
+    pub advice: Vec<Advice>,
+    /// Why there is none.
+    pub none: Option<String>,
+    /// Time in the kernel.
+    pub kernel: Option<KernelTime>,
+    /// Share of the CPU time that waits for data beyond the first-level cache.
+    pub waits: Option<Estimate>,
+}
+
+/// What all classes look at.
+pub(crate) struct View<'a> {
+    pub profile: &'a Profile,
+    pub loops: &'a [Loop],
+    pub costs: Costs,
+    /// Caches in bytes, smallest first; the last one as far as one program has it.
+    pub caches: [f64; 3],
+    /// Share of the CPU time in user mode.
+    pub user: f64,
+    pub far: &'a [FarReuse],
+}
+
+/// A change that a class proposes.
+pub(crate) struct Candidate {
+    pub kind: Kind,
+    pub fixes: Vec<Fix>,
+    pub title: String,
+    pub of: usize,
+    pub other: Option<usize>,
+    pub object: Option<(ObjectId, Option<FieldId>)>,
+    pub evidence: Vec<String>,
+    pub in_the_way: Vec<String>,
+}
+
+impl Advised {
+    /// Of a profile; `None` where it has no loops.
+    pub fn of(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        known: &Known,
+        far: &[FarReuse],
+    ) -> Option<Self> {
+        if profile.loops.is_empty() {
+            return None;
+        }
+        let loops = loops::of(profile, contexts, rates, known);
+        let kernel = KernelTime::of(profile);
+        let user = 1.0 - kernel.as_ref().map_or(0.0, |kernel| kernel.share.value);
+        let Some(processor) = profile.run.processor else {
+            let none = Some("The processor was not measured, so no gain can be told.".to_owned());
+            return Some(Self { loops, none, kernel, ..Self::default() });
+        };
+        let mut caches = [32e3, 1e6, 32e6];
+        for (bytes, level) in caches.iter_mut().zip(1..) {
+            let cache = profile.run.host.caches.iter().find(|cache| cache.level == level);
+            *bytes = cache.map_or(*bytes, |cache| cache.bytes as f64);
+        }
+        let costs = Costs::of(&processor);
+        let view = View { profile, loops: &loops, costs, caches, user, far };
+        let mut advice: Vec<Advice> = kinds::all(&view)
+            .into_iter()
+            .filter(|candidate| loops.get(candidate.of).is_some_and(|of| of.samples >= FEWEST))
+            .filter_map(|candidate| view.advice(candidate))
+            .chain(kernel.as_ref().and_then(|kernel| kernel.advice(&view)))
+            .filter(|advice| advice.speedup.low >= LEAST && advice.speedup.value.is_finite())
+            .collect();
+        advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
+        // One change a loop: the best one; others of the same loop would be told twice.
+        let mut places = std::collections::HashSet::new();
+        advice.retain(|advice| places.insert((advice.place, advice.kind == Kind::KeepBuffer)));
+        advice.truncate(MOST);
+        let waits = waits(&loops, user);
+        let none = advice.is_empty().then(|| words::nothing(waits.as_ref(), &loops, kernel.as_ref()));
+        Some(Self { loops, advice, none, kernel, waits })
+    }
+}
+
+impl View<'_> {
+    fn advice(&self, candidate: Candidate) -> Option<Advice> {
+        let Candidate { kind, fixes, title, of, other, object, evidence, in_the_way } = candidate;
+        let speedup = gain::speedup(self.loops, &fixes, &self.costs, self.user)?;
+        let place = |number: usize| self.loops.get(number).map_or((None, None), |of| (of.frame, of.line));
+        let has_lines = fixes.iter().any(|fix| !fix.changes.is_empty());
+        Some(Advice {
+            kind,
+            title,
+            place: place(of),
+            other: other.map(place),
+            object,
+            speedup,
+            misses: has_lines.then(|| gain::misses_saved(self.loops, &fixes)),
+            evidence,
+            in_the_way,
+            n: self.loops.get(of)?.samples,
+        })
+    }
+}
+
+/// Share of the CPU time in which loops do not compute, if the lines are all that they wait for.
+fn waits(loops: &[Loop], user: f64) -> Option<Estimate> {
+    let draws = loops.iter().map(|of| of.draws.len()).max()?;
+    let of = |draw: Option<usize>| {
+        let part = |of: &Loop| {
+            let [share, cycles, core] = match draw.and_then(|draw| of.draws.get(draw)) {
+                Some(drawn) => *drawn,
+                None => [of.share.value, of.speed?.1.value, of.core?.value],
+            };
+            let waits = share * (1.0 - (core / cycles).min(1.0));
+            (of.speed.is_some() && of.core.is_some() && waits.is_finite()).then_some(waits)
+        };
+        user * loops.iter().filter_map(part).sum::<f64>()
+    };
+    if !loops.iter().any(|of| of.speed.is_some() && of.core.is_some()) {
+        return None;
+    }
+    let mut drawn: Vec<f64> = (0..draws).map(|draw| of(Some(draw))).collect();
+    let n = loops.iter().map(|of| of.samples).sum();
+    Some(loops::estimate(of(None), &mut drawn, n))
+}
+
+#[cfg(test)]
+mod tests;

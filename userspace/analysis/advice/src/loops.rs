@@ -1,0 +1,433 @@
+//! What all windows say of each loop: time, iterations, trips, and what each access instruction touches.
+//!
+//! A sample stands for some CPU time, and its window for the accesses that the thread made at the sample's rate.
+//! The time of a loop is that of the samples whose windows begin in the loop; its iterations are those of all
+//! windows, each by the time that its window stands for. Cycles of an iteration are the quotient.
+//!
+//! Sources of error: a sample lies behind the load that waited, sometimes behind the loop; rates are means over
+//! milliseconds, so a window with several loops gives each the same speed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use locality_estimate::access_rates::{Rates, Unit};
+use locality_estimate::calling_context::Contexts;
+use locality_estimate::interval_estimate::Estimate;
+use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile, SeenLoop, StackId};
+
+use crate::place;
+
+/// Bootstrap draws.
+pub(crate) const DRAWS: usize = 200;
+const SEED: u64 = 0x10CA_10C5;
+/// Two loops are one where their code overlaps at least so much: windows that saw no entry name another header.
+const SAME: f64 = 0.8;
+
+/// Caches: the share of first touches that miss each one, smallest first.
+pub type Misses = [f64; 3];
+
+/// What is known of access instructions from other analyses.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// By address of the instruction, whether it stores: of its first touches of lines in windows, the share that
+    /// misses the first-level, second-level and last-level cache, and first touches behind that.
+    pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
+    /// The same of all instructions together.
+    pub all: Misses,
+    /// By address of the instruction, the object and the field that it touches most.
+    pub objects: HashMap<u64, (ObjectId, Option<FieldId>)>,
+}
+
+/// A loop.
+#[derive(Debug, Clone, Default)]
+pub struct Loop {
+    /// Address of its header, and of the header of the loop around it.
+    pub header: u64,
+    /// Number of the loop around it.
+    pub around: Option<usize>,
+    /// Lowest and highest address of an instruction.
+    pub span: (u64, u64),
+    /// Frame that names function, file and line, in the user's own code where the path has some.
+    pub frame: Option<FrameId>,
+    /// Line of the loop in the file of `frame`.
+    pub line: Option<u32>,
+    /// Calling context of the header in the window that shows most of it.
+    pub stack: StackId,
+    /// Windows that show it.
+    pub windows: u64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Share of the targets' CPU time in user mode.
+    pub share: Estimate,
+    /// Iterations in all windows, and what they executed.
+    pub iterations: f64,
+    /// Instructions of an iteration.
+    pub instructions: f64,
+    /// Iterations in a nanosecond of CPU time, and cycles of one; `None` without rates.
+    pub speed: Option<(Estimate, Estimate)>,
+    /// Cycles of an iteration with all lines in the first-level cache; `None` where not known.
+    pub core: Option<Estimate>,
+    /// What limits the loop then, by the cycles that it would save.
+    pub bound_by: Option<(String, f64)>,
+    /// Median iterations of a run, runs that windows show whole, and the most iterations in one window.
+    pub trips: (Option<u64>, u64, u64),
+    /// Access instructions, those with the most lines first.
+    pub accesses: Vec<Access>,
+    /// By draw: share of CPU time, cycles of an iteration, core cycles.
+    pub(crate) draws: Vec<[f64; 3]>,
+}
+
+/// An access instruction of a loop. Numbers are those of all windows.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// Address of the instruction.
+    pub ip: u64,
+    /// Load or store.
+    pub kind: AccessKind,
+    /// Calling context.
+    pub stack: StackId,
+    /// Innermost frame in the user's own code.
+    pub frame: Option<FrameId>,
+    /// Bytes of an access.
+    pub bytes: u32,
+    /// Executions of an iteration.
+    pub per_iteration: f64,
+    /// Lines touched first in a window, by execution.
+    pub lines: f64,
+    /// Pages touched first, by execution.
+    pub pages: f64,
+    /// The step that occurs most often, and its share.
+    pub stride: Option<i64>,
+    /// Share of the steps.
+    pub stride_share: f64,
+    /// The step between runs that most windows show.
+    pub outer_stride: Option<i64>,
+    /// Windows that show that step.
+    pub outer_windows: u64,
+    /// What the address is made of.
+    pub dependence: Dependence,
+    /// Least and greatest value, and how many windows show values.
+    pub values: Option<(i64, i64, u64)>,
+    /// Lines of the windows with most of them: how many, and the sets of two caches that they fall on.
+    pub sets: (u64, [u64; 2]),
+    /// Object and field.
+    pub object: Option<(ObjectId, Option<FieldId>)>,
+    /// Share of first touches that misses each cache, and the first touches behind that.
+    pub misses: (Misses, u64),
+    /// Executions in all windows.
+    pub executions: u64,
+}
+
+/// All loops, heaviest first.
+pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, known: &Known) -> Vec<Loop> {
+    let groups = groups(profile);
+    let mut loops: Vec<Loop> = groups.iter().map(|rows| joined(profile, contexts, known, rows)).collect();
+    time(profile, rates, &groups, &mut loops);
+    let mut order: Vec<usize> = (0..loops.len()).collect();
+    order.sort_by(|a, b| {
+        loops[*b].share.value.total_cmp(&loops[*a].share.value).then(loops[*a].header.cmp(&loops[*b].header))
+    });
+    let mut rank = vec![0; loops.len()];
+    order.iter().enumerate().for_each(|(at, from)| rank[*from] = at);
+    let headers: HashMap<u64, usize> = groups
+        .iter()
+        .enumerate()
+        .flat_map(|(number, rows)| rows.iter().map(move |row| (row.header, number)))
+        .collect();
+    for (number, rows) in groups.iter().enumerate() {
+        let around = most(rows.iter().filter_map(|row| Some((row.around?, row.instructions))));
+        loops[number].around = around
+            .and_then(|header| headers.get(&header))
+            .filter(|around| **around != number)
+            .map(|around| rank[*around]);
+    }
+    let mut sorted: Vec<Option<Loop>> = loops.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|at| sorted[at].take()).collect()
+}
+
+/// Rows of the same loop.
+fn groups(profile: &Profile) -> Vec<Vec<&SeenLoop>> {
+    let mut groups: Vec<Vec<&SeenLoop>> = Vec::new();
+    let mut of_header: HashMap<u64, usize> = HashMap::new();
+    let overlap = |a: (u64, u64), b: (u64, u64)| {
+        let both = (a.1.min(b.1) + 1).saturating_sub(a.0.max(b.0)) as f64;
+        let longer = (a.1.saturating_sub(a.0)).max(b.1.saturating_sub(b.0)) as f64 + 1.0;
+        both / longer
+    };
+    for row in &profile.loops {
+        let near = || groups.iter().position(|rows| overlap(rows[0].span, row.span) >= SAME);
+        let number = of_header.get(&row.header).copied().or_else(near).unwrap_or(groups.len());
+        of_header.insert(row.header, number);
+        match groups.get_mut(number) {
+            Some(rows) => rows.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// The value with the most weight.
+pub(crate) fn most<T: Ord + Copy>(values: impl Iterator<Item = (T, u64)>) -> Option<T> {
+    let mut weights: BTreeMap<T, u64> = BTreeMap::new();
+    values.for_each(|(value, weight)| *weights.entry(value).or_default() += weight);
+    weights.into_iter().max_by_key(|(_, weight)| *weight).map(|(value, _)| value)
+}
+
+/// Everything but time.
+fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLoop]) -> Loop {
+    let sum = |of: fn(&SeenLoop) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
+    let iterations = sum(|row| row.iterations).max(1) as f64;
+    let largest = rows.iter().max_by_key(|row| row.instructions);
+    let (stack, latch) = largest.map_or_else(Default::default, |row| (row.stack, row.latch));
+    let (frame, line) = place::of_loop(profile, contexts, stack, latch);
+    let mut trips: Vec<(u64, u64)> =
+        rows.iter().filter(|row| row.runs > 0).map(|row| (row.trips, row.runs)).collect();
+    trips.sort_unstable();
+    let runs = trips.iter().map(|(_, runs)| runs).fold(0, |sum: u64, runs| sum.saturating_add(*runs));
+    let mut left = runs / 2;
+    let median = trips.iter().find(|(_, runs)| match left.checked_sub(*runs) {
+        Some(rest) if rest > 0 => {
+            left = rest;
+            false
+        }
+        _ => true,
+    });
+    let mut by_access: BTreeMap<(u64, bool), Vec<(&SeenLoop, &locality_model::LoopAccess)>> = BTreeMap::new();
+    for row in rows {
+        for access in &row.by_access {
+            by_access.entry((access.ip, access.kind == AccessKind::Store)).or_default().push((row, access));
+        }
+    }
+    let mut accesses: Vec<Access> = by_access
+        .iter()
+        .map(|(key, seen)| joined_access(profile, contexts, known, *key, seen, iterations))
+        .collect();
+    let lines = |access: &Access| access.per_iteration * access.lines;
+    accesses.sort_by(|a, b| lines(b).total_cmp(&lines(a)).then(a.ip.cmp(&b.ip)));
+    let bound = most(rows.iter().filter_map(|row| Some((row.bound_by.as_deref()?, row.instructions))));
+    let saved = |name: &str| {
+        let of_it = rows.iter().filter(|row| row.bound_by.as_deref() == Some(name));
+        let (with, without) =
+            of_it.fold((0.0, 0.0), |(a, b), row| (a + row.core_cycles, b + row.unbound_cycles));
+        if without > 0.0 { with / without } else { 1.0 }
+    };
+    Loop {
+        header: rows.first().map_or(0, |row| row.header),
+        span: largest.map_or((0, 0), |row| row.span),
+        frame,
+        line,
+        stack,
+        windows: rows.len() as u64,
+        iterations,
+        instructions: sum(|row| row.instructions) as f64 / iterations,
+        bound_by: bound.map(|name| (name.to_owned(), saved(name))),
+        trips: (
+            median.map(|(trips, _)| *trips),
+            runs,
+            rows.iter().map(|row| row.iterations).max().unwrap_or(0),
+        ),
+        accesses,
+        ..Loop::default()
+    }
+}
+
+fn joined_access(
+    profile: &Profile,
+    contexts: &Contexts,
+    known: &Known,
+    (ip, is_store): (u64, bool),
+    seen: &[(&SeenLoop, &locality_model::LoopAccess)],
+    iterations: f64,
+) -> Access {
+    let sum = |of: fn(&locality_model::LoopAccess) -> u64| {
+        seen.iter().map(|(_, access)| of(access)).fold(0, u64::saturating_add)
+    };
+    let executions = sum(|access| access.executions);
+    let per = |count: u64| count as f64 / executions.max(1) as f64;
+    let stride = most(seen.iter().filter_map(|(_, access)| Some((access.stride?, access.stride_count))));
+    let of_stride = seen.iter().filter(|(_, access)| access.stride == stride && stride.is_some());
+    let count = of_stride.map(|(_, access)| access.stride_count).fold(0, u64::saturating_add);
+    let outer = most(seen.iter().filter_map(|(_, access)| Some((access.outer_stride?, 1))));
+    let dependence = most(seen.iter().map(|(_, access)| {
+        let number = match access.dependence {
+            Dependence::None => 0_u8,
+            Dependence::Indexed => 1,
+            Dependence::Chased => 2,
+        };
+        (number, access.executions)
+    }));
+    let values = seen.iter().filter_map(|(_, access)| access.values);
+    let stack = seen.first().map_or_else(StackId::default, |(_, access)| access.stack);
+    let most_lines = seen.iter().max_by_key(|(_, access)| access.lines);
+    let misses = known.misses.get(&(ip, is_store)).copied().unwrap_or((known.all, 0));
+    Access {
+        ip,
+        kind: if is_store { AccessKind::Store } else { AccessKind::Load },
+        stack,
+        frame: place::own(profile, contexts, stack),
+        bytes: seen.iter().map(|(_, access)| access.bytes).max().unwrap_or(0),
+        per_iteration: executions as f64 / iterations,
+        lines: per(sum(|access| access.lines)),
+        pages: per(sum(|access| access.pages)),
+        stride,
+        stride_share: count as f64 / sum(|access| access.steps).max(1) as f64,
+        outer_stride: outer,
+        outer_windows: seen
+            .iter()
+            .filter(|(_, access)| outer.is_some() && access.outer_stride == outer)
+            .count() as u64,
+        dependence: match dependence {
+            Some(2) => Dependence::Chased,
+            Some(1) => Dependence::Indexed,
+            _ => Dependence::None,
+        },
+        values: values.fold(None, |all, (low, high)| match all {
+            None => Some((low, high, 1)),
+            Some((least, greatest, n)) => Some((low.min(least), high.max(greatest), n + 1)),
+        }),
+        sets: most_lines.map_or((0, [0, 0]), |(_, access)| (access.lines, access.sets)),
+        object: known.objects.get(&ip).copied(),
+        misses,
+        executions,
+    }
+}
+
+/// A window's part in the time of loops.
+struct Part {
+    number: usize,
+    iterations: f64,
+    core: f64,
+}
+
+/// A sample with the loop that it lies in and what its window shows of all loops.
+#[derive(Default)]
+struct Here {
+    weight: f64,
+    /// Nanoseconds that the window stands for; 0 without a window or a rate.
+    window_ns: f64,
+    sigma: f64,
+    source: usize,
+    in_loop: Option<usize>,
+    parts: Vec<Part>,
+}
+
+/// Time by loop, with draws.
+fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut [Loop]) {
+    let mut heres: Vec<Here> = profile
+        .samples
+        .iter()
+        .enumerate()
+        .map(|(number, sample)| {
+            let local = rates.at(number);
+            Here {
+                weight: sample.period_ns as f64,
+                sigma: local.sigma,
+                source: local.source,
+                ..Here::default()
+            }
+        })
+        .collect();
+    if rates.unit() == Unit::Accesses {
+        for window in &profile.windows {
+            let rate = rates.at(window.sample.0 as usize).value;
+            if let Some(here) = heres.get_mut(window.sample.0 as usize).filter(|_| rate > 0.0) {
+                here.window_ns = window.accesses as f64 / rate;
+            }
+        }
+    }
+    for (number, rows) in groups.iter().enumerate() {
+        for row in rows {
+            let Some(here) = heres.get_mut(row.sample.0 as usize) else { continue };
+            here.parts.push(Part { number, iterations: row.iterations as f64, core: row.core_cycles });
+            if row.is_first {
+                here.in_loop = Some(number);
+            }
+        }
+    }
+    // Samples without loops in their windows lie in the smallest loop around their instruction.
+    let with_loops: std::collections::HashSet<u32> = profile.loops.iter().map(|row| row.sample.0).collect();
+    for (number, sample) in profile.samples.iter().enumerate() {
+        if with_loops.contains(&(number as u32)) {
+            continue;
+        }
+        let frame = profile.stacks.get(sample.stack.0 as usize).and_then(|stack| stack.frames.first());
+        let Some(address) = frame.and_then(|frame| Some(profile.frames.get(frame.0 as usize)?.address))
+        else {
+            continue;
+        };
+        let around = loops.iter().enumerate().filter(|(_, of)| of.span.0 <= address && address <= of.span.1);
+        heres[number].in_loop = around.min_by_key(|(_, of)| of.span.1 - of.span.0).map(|(number, _)| number);
+    }
+    let clock = profile.run.processor.map_or(0.0, |processor| processor.clock);
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let whole = sums(&heres, loops.len(), |_| 1.0, |_| 1.0);
+    let drawn: Vec<Vec<[f64; 4]>> = (0..DRAWS)
+        .map(|_| {
+            let mut times = vec![0.0; heres.len()];
+            (0..heres.len()).for_each(|_| times[random.usize(..heres.len())] += 1.0);
+            let common: Vec<f64> = (0..rates.sources().len().max(1))
+                .map(|_| locality_estimate::reuse::normal(&mut random))
+                .collect();
+            let factor = |here: &Here| (here.sigma * common.get(here.source).copied().unwrap_or(0.0)).exp();
+            sums(&heres, loops.len(), |number| times[number], factor)
+        })
+        .collect();
+    for (number, of) in loops.iter_mut().enumerate() {
+        let numbers = |all: &[[f64; 4]]| {
+            let [total, time, iterations, core] = all[number];
+            let cycles = if iterations > 0.0 { time / iterations * clock } else { f64::NAN };
+            let core = if iterations > 0.0 { core / iterations } else { f64::NAN };
+            [time / total.max(1.0), cycles, core, iterations / total.max(1.0)]
+        };
+        let value = numbers(&whole);
+        let draws: Vec<[f64; 4]> = drawn.iter().map(|all| numbers(all)).collect();
+        of.samples = heres.iter().filter(|here| here.in_loop == Some(number)).count() as u64;
+        let estimate = |at: usize| {
+            let mut column: Vec<f64> =
+                draws.iter().map(|draw| draw[at]).filter(|it| it.is_finite()).collect();
+            estimate(value[at], &mut column, of.samples)
+        };
+        of.share = estimate(0);
+        let has_speed = clock > 0.0 && value[1].is_finite() && value[1] > 0.0;
+        of.speed = has_speed.then(|| (estimate(3), estimate(1)));
+        of.core = (value[2].is_finite() && value[2] > 0.0).then(|| estimate(2));
+        of.draws = draws.iter().map(|[share, cycles, core, _]| [*share, *cycles, *core]).collect();
+    }
+}
+
+/// The middle 95 % of draws around a value.
+pub(crate) fn estimate(value: f64, draws: &mut [f64], n: u64) -> Estimate {
+    draws.sort_unstable_by(f64::total_cmp);
+    let at = |q: f64| draws.get(((draws.len() as f64 - 1.0) * q).round() as usize).copied().unwrap_or(value);
+    Estimate { value, low: at(0.025).min(value), high: at(0.975).max(value), n }
+}
+
+/// For each loop: time of all samples, of those in the loop, iterations, core cycles.
+fn sums(
+    heres: &[Here],
+    loops: usize,
+    times: impl Fn(usize) -> f64,
+    factor: impl Fn(&Here) -> f64,
+) -> Vec<[f64; 4]> {
+    let mut sums = vec![[0.0; 4]; loops];
+    let mut total = 0.0;
+    for (number, here) in heres.iter().enumerate() {
+        let weight = here.weight * times(number);
+        if weight <= 0.0 {
+            continue;
+        }
+        total += weight;
+        if let Some(of) = here.in_loop {
+            sums[of][1] += weight;
+        }
+        if here.window_ns > 0.0 {
+            // As often as the window fits into the time that the sample stands for.
+            let often = weight / (here.window_ns / factor(here));
+            for part in &here.parts {
+                sums[part.number][2] += part.iterations * often;
+                sums[part.number][3] += part.core * often;
+            }
+        }
+    }
+    sums.iter_mut().for_each(|sum| sum[0] = total);
+    sums
+}

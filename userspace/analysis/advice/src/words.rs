@@ -1,0 +1,109 @@
+//! Sentences of advice: plain, with the numbers that they rest on.
+
+use locality_estimate::calling_context::base_name;
+use locality_estimate::interval_estimate::Estimate;
+use locality_model::{FrameId, Profile};
+
+use crate::{Access, KernelTime, Loop, View};
+
+/// `file:line`, or the function where no line is known.
+pub(crate) fn at(profile: &Profile, frame: Option<FrameId>, line: Option<u32>) -> String {
+    let Some(frame) = frame.and_then(|id| profile.frames.get(id.0 as usize)) else {
+        return "an unknown place".to_owned();
+    };
+    match (&frame.file, line) {
+        (Some(file), Some(line)) => format!("{}:{line}", base_name(file)),
+        _ => locality_estimate::calling_context::function_name(profile, frame),
+    }
+}
+
+impl View<'_> {
+    /// Where a loop stands.
+    pub(crate) fn at(&self, number: usize) -> String {
+        let of = self.loops.get(number);
+        at(self.profile, of.and_then(|of| of.frame), of.and_then(|of| of.line))
+    }
+
+    /// Function of a loop.
+    pub(crate) fn function(&self, of: &Loop) -> String {
+        let frame = of.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        frame.map_or_else(
+            || "an unknown function".to_owned(),
+            |frame| locality_estimate::calling_context::function_name(self.profile, frame),
+        )
+    }
+
+    /// Name of an access's object, in backticks, with the field where it is known.
+    pub(crate) fn name(&self, access: &Access) -> String {
+        let line = self.line_of(access);
+        let Some((id, field)) = access.object else { return line };
+        let Some(object) = self.profile.objects.get(id.0 as usize) else { return line };
+        let field =
+            field.and_then(|id| self.profile.fields.get(id.0 as usize)).map_or("", |field| &field.path);
+        format!("`{}{field}`", object.name)
+    }
+
+    fn line_of(&self, access: &Access) -> String {
+        let frame = access.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        match frame.and_then(|frame| frame.line) {
+            Some(line) => format!("the data of line {line}"),
+            None => format!("the data at {:#x}", access.ip),
+        }
+    }
+
+    /// "1.9 ns an iteration, of which .5 ns are computing".
+    pub(crate) fn time(&self, of: &Loop) -> Option<String> {
+        let clock = self.profile.run.processor?.clock;
+        let (_, cycles) = of.speed?;
+        let whole = cycles.value / clock;
+        let core =
+            of.core.map(|core| format!(", of which {:.2} ns compute", core.value.min(cycles.value) / clock));
+        Some(format!(
+            "An iteration takes {whole:.2} ns{}; the loop has {} of the CPU time.",
+            core.unwrap_or_default(),
+            percent(of.share.value)
+        ))
+    }
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent >= 9.95 => format!("{percent:.0} %"),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+/// Bytes as people read them.
+pub(crate) fn bytes(bytes: f64) -> String {
+    match bytes {
+        n if n >= 10.0 * 1048576.0 => format!("{:.0} MiB", n / 1048576.0),
+        n if n >= 1048576.0 => format!("{:.1} MiB", n / 1048576.0),
+        n if n >= 10240.0 => format!("{:.0} KiB", n / 1024.0),
+        n => format!("{n:.0} bytes"),
+    }
+}
+
+/// Why there is no advice.
+pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&KernelTime>) -> String {
+    let in_kernel = kernel.filter(|kernel| kernel.share.low >= 0.1);
+    if let Some(kernel) = in_kernel {
+        return format!(
+            "No change to a loop would save 2 % of the time for certain; {} of the CPU time passes in the kernel.",
+            percent(kernel.share.value)
+        );
+    }
+    let known: f64 = loops.iter().filter(|of| of.speed.is_some()).map(|of| of.share.value).sum();
+    match waits {
+        Some(waits) if known >= 0.5 && waits.high < 0.15 => format!(
+            "{} of the time does not wait for memory [{}-{}]: another order or layout of data gains little.",
+            percent(1.0 - waits.value),
+            percent(1.0 - waits.high),
+            percent((1.0 - waits.low).min(1.0))
+        ),
+        _ if known < 0.5 => format!(
+            "No change would save 2 % of the time for certain: loops with a known speed have {} of the CPU time.",
+            percent(known)
+        ),
+        _ => "No change that this tool knows would save 2 % of the time for certain.".to_owned(),
+    }
+}
