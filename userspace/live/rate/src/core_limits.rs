@@ -15,6 +15,8 @@ pub struct Machine {
     pub wide_loads: f64,
     /// Stores in a cycle.
     pub stores: f64,
+    /// Integer operations in a cycle; a comparison and the branch on it are one.
+    pub integers: f64,
     /// Additions and multiplications of floating point in a cycle.
     pub floats: f64,
     /// Cycles from a load's address to its value, in the first-level cache.
@@ -60,6 +62,7 @@ impl Default for Machine {
             loads: 2.5,
             wide_loads: 2.5,
             stores: 1.5,
+            integers: 4.0,
             floats: 2.0,
             load: 5.0,
             forward: 5.0,
@@ -102,6 +105,7 @@ impl Machine {
             loads: within(self.loads, default.loads, 0.5, 8.0),
             wide_loads: within(self.wide_loads, default.wide_loads, 0.25, 8.0),
             stores: within(self.stores, default.stores, 0.25, 8.0),
+            integers: within(self.integers, default.integers, 0.5, 16.0),
             floats: within(self.floats, default.floats, 0.25, 8.0),
             load: within(self.load, default.load, 2.0, 12.0),
             forward: within(self.forward, default.forward, 0.0, 20.0),

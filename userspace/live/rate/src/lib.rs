@@ -14,6 +14,9 @@
 //! what is known without them (`core_limits` and `core_model`: a timing model), `rates`;
 //! `counted_reuses` and `counted_distance` what registers tell of two touches.
 //!
+//! The timing model is public as [`Replay`]: the cycles of each instruction of a window, with all
+//! limits of a [`Machine`] or with one removed.
+//!
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
 //!
 //! Sources of error: a window is microseconds, the readings span milliseconds, so a bursty counter
@@ -39,5 +42,6 @@ mod types;
 mod window_digest;
 
 pub use core_limits::{Level, Machine};
+pub use core_model::{Constraint, Demand, Executed, Misses, Replay, Timing};
 pub use rates::{Counts, Rates};
 pub use types::{Estimate, Moment, Reading, Sample, SampleRate, Source, Span, WORDS, Wanted, WindowView};

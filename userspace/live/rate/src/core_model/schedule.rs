@@ -1,0 +1,447 @@
+//! The schedule: when each instruction of a window is done, with all limits of a machine or some.
+
+use super::facts::Latency;
+use super::footprint::Memory;
+use super::trace::{Arrival, NO_WORD, Step, Touch, Trace, Went};
+use crate::core_limits::Machine;
+
+/// Instructions between the oldest that is not done and the youngest that may start.
+const REORDER: usize = 320;
+/// Cycles from a mispredicted branch to what follows it.
+pub(super) const MISPREDICTED: u32 = 16;
+/// Cycles before the first bytes of a repeated string instruction, and its accesses in a cycle.
+const STRING: (u32, u32) = (30, 2);
+
+/// Parts of a cycle in which units are taken: a unit that works 2.5 times a cycle is taken for 0.4.
+const CYCLE: u32 = 1024;
+/// Parts that an instruction takes of a cycle's width.
+const SLOT: u32 = 64;
+/// Cycles that are booked ahead, a power of two.
+const AHEAD: usize = 1024;
+
+/// A kind of unit that a schedule books cycle by cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Load,
+    Store,
+    Integer,
+    Float,
+    Divider,
+}
+/// Kinds of units.
+const UNITS: usize = 5;
+
+/// What a schedule keeps to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Instructions started in a cycle, in parts of [`SLOT`]; `None`: any number, and taken branches
+    /// end no cycle.
+    pub width: Option<u32>,
+    /// Whether the reorder window is finite.
+    pub has_window: bool,
+    /// Whether branches that are not foreseen cost anything.
+    pub mispredicts: bool,
+    /// Whether an address that comes out of a load is waited for.
+    pub chases: bool,
+    /// Latency that costs nothing.
+    pub free: Option<Latency>,
+    /// Cycles from an address to the value, in the first-level cache.
+    pub load: u32,
+    /// The same where the address comes out of a load.
+    pub chased_load: u32,
+    /// Cycles from a store's value to a load of it.
+    pub forward: u32,
+    /// Parts of a cycle that a load of more than 8 bytes takes.
+    pub wide_load: u32,
+    /// Parts of a cycle that each kind of unit is taken for, in the order of [`Unit`]; 0: they are
+    /// as many as one likes.
+    pub units: [u32; UNITS],
+}
+
+impl Limits {
+    /// All that a machine has.
+    pub fn of(machine: &Machine) -> Self {
+        let parts = |in_a_cycle: f64| (f64::from(CYCLE) / in_a_cycle).round() as u32;
+        let load = machine.load.round() as u32;
+        Self {
+            width: Some((machine.width * f64::from(SLOT)).round() as u32),
+            has_window: true,
+            mispredicts: true,
+            chases: true,
+            free: None,
+            load,
+            chased_load: load,
+            forward: machine.forward.round() as u32,
+            wide_load: parts(machine.wide_loads),
+            units: [
+                parts(machine.loads),
+                parts(machine.stores),
+                parts(machine.integers),
+                parts(machine.floats),
+                CYCLE,
+            ],
+        }
+    }
+
+    /// All, with a whole number of instructions in a cycle. For a schedule that books no units.
+    pub fn in_whole_slots(machine: &Machine) -> Self {
+        Self { width: Some(machine.width.round() as u32 * SLOT), ..Self::of(machine) }
+    }
+
+    /// With any number of one kind of units.
+    fn without(mut self, unit: Unit) -> Self {
+        if let Some(parts) = self.units.get_mut(unit as usize) {
+            *parts = 0;
+        }
+        self
+    }
+
+    pub fn without_loads(self) -> Self {
+        Self { wide_load: 0, ..self.without(Unit::Load) }
+    }
+
+    pub fn without_stores(self) -> Self {
+        self.without(Unit::Store)
+    }
+
+    pub fn without_integers(self) -> Self {
+        self.without(Unit::Integer)
+    }
+
+    pub fn without_floats(self) -> Self {
+        self.without(Unit::Float)
+    }
+
+    pub fn without_divider(self) -> Self {
+        self.without(Unit::Divider)
+    }
+}
+
+/// One cycle of all units.
+#[derive(Debug, Clone, Copy, Default)]
+struct Booked {
+    cycle: u32,
+    /// Parts taken of each kind.
+    taken: [u16; UNITS],
+}
+
+/// Which cycle it is, and what is under way.
+#[derive(Debug, Clone)]
+pub(super) struct Schedule {
+    limits: Limits,
+    cycle: u32,
+    /// Parts of this cycle's width that are taken.
+    started: u32,
+    /// Cycle of the last branch that was taken.
+    jumped: Option<u32>,
+    /// When each register's value is there.
+    registers: [u32; 64],
+    /// When each of the last instructions and all before it are done.
+    retired: [u32; REORDER],
+    /// Place of the next one in `retired`.
+    next: usize,
+    /// When all so far are done.
+    all_done: u32,
+    /// When each line is there.
+    arrivals: Vec<u32>,
+    /// When the value of each word is there that was stored to.
+    words: Vec<u32>,
+    /// When the last line so far has come from beyond the first-level cache.
+    bus: f64,
+    /// A ring of cycles.
+    booked: Vec<Booked>,
+    /// For each kind of unit, the first cycle that may have room: those before are full or over.
+    room: [u32; UNITS],
+}
+
+impl Schedule {
+    pub fn new(limits: Limits) -> Self {
+        Schedule {
+            limits,
+            cycle: 0,
+            started: 0,
+            jumped: None,
+            registers: [0; 64],
+            retired: [0; REORDER],
+            next: 0,
+            all_done: 0,
+            arrivals: Vec::new(),
+            words: Vec::new(),
+            bus: 0.0,
+            booked: Vec::new(),
+            room: [0; UNITS],
+        }
+    }
+
+    /// Begins anew, in the same memory.
+    fn restart(&mut self, limits: Limits, trace: &Trace, books: bool) {
+        self.limits = limits;
+        (self.cycle, self.started, self.next, self.all_done) = (0, 0, 0, 0);
+        self.jumped = None;
+        self.registers = [0; 64];
+        self.retired = [0; REORDER];
+        self.room = [0; UNITS];
+        self.bus = 0.0;
+        self.arrivals.clear();
+        self.arrivals.resize(trace.firsts.len(), 0);
+        self.words.clear();
+        self.words.resize(trace.words, 0);
+        if books {
+            self.booked.clear();
+            self.booked.resize(AHEAD, Booked::default());
+        }
+    }
+
+    /// When a window is done, in cycles, if units were as many as one likes. Its lines come from
+    /// where `memory` says.
+    pub fn run(&mut self, trace: &Trace, limits: Limits, memory: Memory) -> u32 {
+        self.restart(limits, trace, false);
+        self.each::<false>(trace, |_| memory, |_| {});
+        self.all_done.max(self.cycle)
+    }
+
+    /// As [`Schedule::run`], with units booked cycle by cycle. `memory`: where a line comes from, by
+    /// its index; `cycles` gets for each instruction in order how much later the last of all so far
+    /// is done because of it, the wait for what a misprediction brings included.
+    pub fn replay(
+        &mut self,
+        trace: &Trace,
+        limits: Limits,
+        memory: impl Fn(u32) -> Memory,
+        mut cycles: impl FnMut(u32),
+    ) {
+        self.restart(limits, trace, true);
+        let mut end = 0;
+        self.each::<true>(trace, memory, |at| {
+            cycles(at.saturating_sub(end));
+            end = end.max(at);
+        });
+    }
+
+    /// Goes through all instructions. `BOOKS`: units are booked cycle by cycle, and lines come one
+    /// after the other. `done` gets when each is done, mispredictions included.
+    fn each<const BOOKS: bool>(
+        &mut self,
+        trace: &Trace,
+        memory: impl Fn(u32) -> Memory,
+        mut done: impl FnMut(u32),
+    ) {
+        let mut rest = trace.touches.as_slice();
+        let mut before = 0;
+        for step in &trace.steps {
+            let Some((touches, later)) = rest.split_at_checked((step.touches - before) as usize) else {
+                break;
+            };
+            (rest, before) = (later, step.touches);
+            done(self.step::<BOOKS>(trace, step, touches, &memory));
+        }
+    }
+
+    /// The next instruction; returns when it is done.
+    #[inline(always)]
+    fn step<const BOOKS: bool>(
+        &mut self,
+        trace: &Trace,
+        step: &Step,
+        touches: &[Touch],
+        memory: &impl Fn(u32) -> Memory,
+    ) -> u32 {
+        let Some(facts) = trace.facts.get(step.facts as usize) else { return self.all_done };
+        self.dispatch(if BOOKS && facts.is_fused { 0 } else { SLOT });
+        self.wait(self.cycle + facts.holds);
+        let is_chased = step.chases_base || step.chases_index;
+        let bases = match self.limits.chases {
+            true => facts.bases(),
+            false => {
+                let base = if step.chases_base { 0 } else { facts.base };
+                base | if step.chases_index { 0 } else { facts.index }
+            }
+        };
+        let addressed = self.ready(bases);
+        let latency = if is_chased { self.limits.chased_load } else { self.limits.load };
+        let mut loaded = 0;
+        for touch in touches {
+            let at = self.touch::<BOOKS>(touch, addressed, latency, memory);
+            if !touch.is_store {
+                loaded = loaded.max(at);
+            }
+        }
+        let mut start = self.ready(facts.reads).max(loaded);
+        if BOOKS {
+            if facts.is_float {
+                start = self.book(Unit::Float, start);
+            } else if facts.takes_integer_unit() {
+                start = self.book(Unit::Integer, start);
+            }
+            if facts.divides > 0 {
+                start = self.book_for(Unit::Divider, start, facts.divides * self.parts(Unit::Divider));
+            }
+        }
+        let string = if facts.is_string { STRING.0 + touches.len() as u32 / STRING.1 } else { 0 };
+        let is_free = self.limits.free == Some(facts.kind);
+        let done = start + if is_free { 0 } else { facts.latency } + string;
+        for bit in Bits(facts.writes) {
+            if let Some(at) = self.registers.get_mut(bit) {
+                *at = done;
+            }
+        }
+        let mut retires = done;
+        if BOOKS {
+            for _ in touches.iter().filter(|touch| touch.is_store) {
+                retires = retires.max(self.book(Unit::Store, done));
+            }
+            if touches.iter().any(|touch| touch.dirties || touch.is_new()) {
+                retires = retires.max(self.bus as u32);
+            }
+        }
+        self.all_done = self.all_done.max(retires);
+        if let Some(retired) = self.retired.get_mut(self.next) {
+            *retired = self.all_done;
+        }
+        self.next = if self.next + 1 == REORDER { 0 } else { self.next + 1 };
+        if step.stored != NO_WORD
+            && let Some(at) = self.words.get_mut(step.stored as usize)
+        {
+            *at = done;
+        }
+        match step.went {
+            Went::Mispredicted if self.limits.mispredicts => {
+                self.wait(done + MISPREDICTED);
+                retires = retires.max(done + MISPREDICTED);
+            }
+            Went::Elsewhere if self.limits.width.is_some() => {
+                // One in a cycle: what is fetched ahead fills the cycle up.
+                if !BOOKS || self.jumped == Some(self.cycle) {
+                    self.next_cycle();
+                }
+                self.jumped = Some(self.cycle);
+            }
+            _ => {}
+        }
+        retires
+    }
+
+    /// When an access whose address is known at `addressed` has its value.
+    #[inline(always)]
+    fn touch<const BOOKS: bool>(
+        &mut self,
+        touch: &Touch,
+        addressed: u32,
+        latency: u32,
+        memory: &impl Fn(u32) -> Memory,
+    ) -> u32 {
+        let mut started = addressed;
+        if BOOKS && !touch.is_store {
+            let parts = if touch.is_wide { self.limits.wide_load } else { self.parts(Unit::Load) };
+            started = self.book_for(Unit::Load, addressed, parts);
+        }
+        let value = started + latency;
+        if touch.is_new() {
+            let memory = memory(touch.line);
+            let mut arrives = value + if touch.arrival == Arrival::Near { memory.near } else { memory.far };
+            if BOOKS {
+                self.bus = self.bus.max(f64::from(started)) + memory.between;
+                arrives = arrives.max(self.bus as u32);
+            }
+            if let Some(arrival) = self.arrivals.get_mut(touch.line as usize) {
+                *arrival = arrives;
+            }
+        }
+        if BOOKS && touch.dirties {
+            let memory = memory(touch.line);
+            self.bus += memory.stored - memory.between;
+        }
+        let arrival = self.arrivals.get(touch.line as usize).copied().unwrap_or_default();
+        let stored = if touch.word == NO_WORD { None } else { self.words.get(touch.word as usize) };
+        value.max(arrival).max(stored.map_or(0, |at| at + self.limits.forward))
+    }
+
+    fn parts(&self, unit: Unit) -> u32 {
+        self.limits.units.get(unit as usize).copied().unwrap_or_default()
+    }
+
+    /// From when on a unit works for what is ready at `from`.
+    #[inline(always)]
+    fn book(&mut self, unit: Unit, from: u32) -> u32 {
+        self.book_for(unit, from, self.parts(unit))
+    }
+
+    /// The same, for so many parts of a cycle, which may be several cycles'.
+    #[inline(always)]
+    fn book_for(&mut self, unit: Unit, from: u32, mut parts: u32) -> u32 {
+        if parts == 0 {
+            return from;
+        }
+        let kind = unit as usize;
+        let Some(room) = self.room.get_mut(kind) else { return from };
+        *room = (*room).max(self.cycle);
+        let mut cycle = from.max(*room);
+        let mut start = None;
+        while let Some(booked) = self.booked.get_mut(cycle as usize & (AHEAD - 1)) {
+            if booked.cycle < cycle {
+                *booked = Booked { cycle, taken: [0; UNITS] };
+            }
+            // Another cycle further ahead has the place: this one's room is not known.
+            let Some(taken) = booked.taken.get_mut(kind).filter(|_| booked.cycle == cycle) else { break };
+            let takes = parts.min(CYCLE.saturating_sub(u32::from(*taken)));
+            if takes > 0 {
+                start.get_or_insert(cycle);
+                *taken += takes as u16;
+                parts -= takes;
+            }
+            if u32::from(*taken) >= CYCLE && *room == cycle {
+                *room += 1;
+            }
+            if parts == 0 {
+                break;
+            }
+            cycle += 1;
+        }
+        start.unwrap_or(cycle)
+    }
+
+    /// The next instruction comes in, which takes so many parts of the width.
+    fn dispatch(&mut self, parts: u32) {
+        if let Some(width) = self.limits.width
+            && self.started >= width
+            && parts > 0
+        {
+            let over = self.started - width;
+            self.next_cycle();
+            self.started = over;
+        }
+        if self.limits.has_window {
+            self.wait(self.retired.get(self.next).copied().unwrap_or(0));
+        }
+        self.started = self.started.saturating_add(parts);
+    }
+
+    fn next_cycle(&mut self) {
+        self.wait(self.cycle + 1);
+    }
+
+    fn wait(&mut self, cycle: u32) {
+        if cycle > self.cycle {
+            (self.cycle, self.started) = (cycle, 0);
+        }
+    }
+
+    /// When all of these registers are there.
+    fn ready(&self, registers: u64) -> u32 {
+        let each = Bits(registers).filter_map(|bit| self.registers.get(bit));
+        each.fold(self.cycle, |latest, at| latest.max(*at))
+    }
+}
+
+/// The positions of the bits that are set.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let bit = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        (bit < 64).then_some(bit as usize)
+    }
+}

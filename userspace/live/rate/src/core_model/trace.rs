@@ -1,0 +1,331 @@
+//! A window made ready for a schedule: its executed instructions and accesses in order, with all
+//! that does not depend on time. A schedule of it hashes and decodes nothing.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use locality_stream::{BlockRecord, Event, Flow, InstructionRecord, Kind};
+
+use super::facts::Facts;
+use super::footprint::Footprint;
+use super::predictor::{Branch, Predictor};
+use crate::core_limits::Machine;
+use crate::table::Table;
+use crate::types::WindowView;
+
+/// Bytes up to which a step from one execution of an instruction to the next is foreseen by prefetchers.
+const PREFETCHED: u64 = 4096;
+/// Static instructions that are remembered.
+const MOST_INSTRUCTIONS: usize = 1 << 16;
+/// Stands for no word.
+pub(super) const NO_WORD: u32 = u32::MAX;
+
+/// Where control went after an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Went {
+    /// To the next one in memory, or nobody knows.
+    On,
+    /// Elsewhere, as the predictor foresaw.
+    Elsewhere,
+    /// Where the predictor did not foresee.
+    Mispredicted,
+}
+
+/// An executed instruction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    /// Index of the static instruction in the window's code.
+    pub instruction: u32,
+    /// Index in [`Trace::facts`].
+    pub facts: u32,
+    /// Where its accesses end in [`Trace::touches`]; they begin where those of the one before end.
+    pub touches: u32,
+    /// Index of the word that it stores to last, or [`NO_WORD`].
+    pub stored: u32,
+    pub went: Went,
+    /// Whether the register that its address begins with comes out of a load.
+    pub chases_base: bool,
+    /// The same of the register that its address counts with.
+    pub chases_index: bool,
+}
+
+/// How a line comes to be in the first-level cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The window touched it before.
+    Before,
+    /// Now, and a prefetcher foresees it.
+    Near,
+    /// Now, and nothing foresees it.
+    Far,
+}
+
+/// An access.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Touch {
+    /// Index of its line.
+    pub line: u32,
+    /// Index of its word where the window stored to it before, or [`NO_WORD`].
+    pub word: u32,
+    pub arrival: Arrival,
+    pub is_store: bool,
+    /// More than 8 bytes.
+    pub is_wide: bool,
+    /// The first store to its line.
+    pub dirties: bool,
+}
+
+impl Touch {
+    /// Whether its line was not touched before.
+    pub fn is_new(&self) -> bool {
+        self.arrival != Arrival::Before
+    }
+}
+
+/// Counts over a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Loads of up to 8 bytes.
+    pub loads: u32,
+    pub wide_loads: u32,
+    pub stores: u32,
+    /// Lines that are loaded from only.
+    pub lines: u32,
+    /// Other lines.
+    pub stored_lines: u32,
+    /// Lines that no prefetcher foresees.
+    pub far: u32,
+    /// Instructions of floating point.
+    pub floats: u32,
+    /// Cycles that the divider is taken.
+    pub divides: u32,
+}
+
+/// Makes windows ready, one after the other in the same memory; with what is learnt of one program.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trace {
+    pub steps: Vec<Step>,
+    pub touches: Vec<Touch>,
+    pub facts: Vec<Facts>,
+    /// For each line, the access that touched it first.
+    pub firsts: Vec<Event>,
+    /// Number of words that were stored to.
+    pub words: usize,
+    pub counts: Counts,
+    pub footprint: Footprint,
+    known: HashMap<InstructionRecord, Facts>,
+    predictor: Predictor,
+    /// Blocks of the window at hand.
+    blocks: Table,
+    /// For each of `blocks`, where its instructions lie in `facts`.
+    ranges: Vec<Range<u32>>,
+    data: Data,
+}
+
+impl Trace {
+    /// Takes a window in place of the last one. Predictor and footprint learn from it.
+    pub fn read(&mut self, window: &WindowView<'_>, machine: &Machine) {
+        self.clear();
+        let mut left = window.instructions;
+        let mut events = window.events.iter().peekable();
+        // Registers whose values come out of loads, as they are or at a constant distance.
+        let mut from_loads = 0_u64;
+        while let Some(event) = events.next() {
+            let block = window.code.blocks.get(event.index as usize).filter(|_| event.kind == Kind::BLOCK);
+            let Some(BlockRecord { first, .. }) = block.copied() else { continue };
+            let range = self.block(window, event.index, machine);
+            for (instruction, at) in (first..).zip(range) {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                let Some(facts) = self.facts.get(at as usize) else { break };
+                let (mut stored, mut loads) = (None, false);
+                let chases_base = facts.base & from_loads != 0;
+                let chases_index = facts.index & from_loads != 0;
+                while let Some(access) =
+                    events.next_if(|next| next.kind.is_access() && next.index == instruction)
+                {
+                    let touch = self.data.touch(access, &mut self.counts, &mut self.firsts);
+                    self.touches.push(touch);
+                    if access.kind.is_store() {
+                        stored = Some(access.value);
+                    } else {
+                        loads = true;
+                    }
+                }
+                if facts.writes != 0 {
+                    let comes = facts.passes && (loads || (facts.reads | facts.bases()) & from_loads != 0);
+                    from_loads = if comes { from_loads | facts.writes } else { from_loads & !facts.writes };
+                }
+                self.counts.floats += u32::from(facts.is_float);
+                self.counts.divides += facts.divides;
+                let target = match facts.flow {
+                    Flow::Next => None,
+                    _ => {
+                        let next = events.peek().filter(|next| next.kind == Kind::BLOCK);
+                        next.and_then(|next| window.code.block(next.index).first())
+                    }
+                };
+                let went = target.map_or(Went::On, |target| {
+                    let branch = Branch {
+                        next: facts.next,
+                        target: target.address,
+                        is_conditional: facts.flow == Flow::Conditional,
+                    };
+                    let has_choice =
+                        matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall);
+                    if has_choice && !self.predictor.foresees(branch) {
+                        Went::Mispredicted
+                    } else if branch.target != branch.next {
+                        Went::Elsewhere
+                    } else {
+                        Went::On
+                    }
+                });
+                self.steps.push(Step {
+                    instruction,
+                    facts: at,
+                    touches: self.touches.len() as u32,
+                    stored: stored.map_or(NO_WORD, |address| self.data.words.insert(address >> 3)),
+                    went,
+                    chases_base,
+                    chases_index,
+                });
+            }
+        }
+        self.words = self.data.words.keys().len();
+        self.footprint.learn(self.data.lines.keys());
+    }
+
+    fn clear(&mut self) {
+        self.steps.clear();
+        self.touches.clear();
+        self.facts.clear();
+        self.firsts.clear();
+        self.counts = Counts::default();
+        self.blocks.clear();
+        self.ranges.clear();
+        self.data.clear();
+        if self.known.len() > MOST_INSTRUCTIONS {
+            self.known.clear();
+        }
+    }
+
+    /// Where the instructions of a block lie in `facts`.
+    fn block(&mut self, window: &WindowView<'_>, index: u32, machine: &Machine) -> Range<u32> {
+        let place = self.blocks.insert(index.into()) as usize;
+        if place >= self.ranges.len() {
+            let start = self.facts.len() as u32;
+            let records = window.code.block(index).iter();
+            let known = &mut self.known;
+            let mut fuses = false;
+            self.facts.extend(records.map(|it| {
+                let mut facts = *known.entry(*it).or_insert_with(|| Facts::of(it, machine));
+                facts.is_fused = fuses && facts.flow == Flow::Conditional;
+                fuses = facts.fuses;
+                facts
+            }));
+            self.ranges.push(start..self.facts.len() as u32);
+        }
+        self.ranges.get(place).cloned().unwrap_or_default()
+    }
+}
+
+/// Which data the window has met.
+#[derive(Debug, Clone, Default)]
+struct Data {
+    lines: Table,
+    /// For each of `lines`, whether it was stored to.
+    is_dirty: Vec<bool>,
+    /// Words that were stored to.
+    words: Table,
+    /// Static instructions that made accesses.
+    sites: Table,
+    /// For each of `sites`: last address, and the step to it.
+    steps: Vec<(u64, u64)>,
+}
+
+impl Data {
+    fn clear(&mut self) {
+        self.lines.clear();
+        self.is_dirty.clear();
+        self.words.clear();
+        self.sites.clear();
+        self.steps.clear();
+    }
+
+    fn touch(&mut self, access: &Event, counts: &mut Counts, firsts: &mut Vec<Event>) -> Touch {
+        let (is_store, is_wide) = (access.kind.is_store(), access.size > 8);
+        *match (is_store, is_wide) {
+            (true, _) => &mut counts.stores,
+            (false, true) => &mut counts.wide_loads,
+            (false, false) => &mut counts.loads,
+        } += 1;
+        let site = self.sites.insert(access.index.into()) as usize;
+        if site >= self.steps.len() {
+            self.steps.push((access.value, 0));
+        }
+        let (mut step, mut new_step) = (0, 0);
+        if let Some((address, last_step)) = self.steps.get_mut(site) {
+            (step, new_step) = (*last_step, access.value.wrapping_sub(*address));
+            (*address, *last_step) = (access.value, new_step);
+        }
+        let key = access.value >> 6;
+        let line = self.lines.insert(key);
+        let mut arrival = Arrival::Before;
+        if line as usize >= self.is_dirty.len() {
+            counts.lines += 1;
+            let is_steady = step == new_step && (new_step as i64).unsigned_abs() < PREFETCHED && step != 0;
+            let has = |offset: i64| self.lines.get(key.wrapping_add_signed(offset)).is_some();
+            let is_near = is_steady || [-1, 1, -2].into_iter().any(has);
+            counts.far += u32::from(!is_near);
+            arrival = if is_near { Arrival::Near } else { Arrival::Far };
+            self.is_dirty.push(false);
+            firsts.push(*access);
+        }
+        let is_dirty = self.is_dirty.get_mut(line as usize);
+        let dirties = is_store && is_dirty.is_some_and(|is_dirty| !std::mem::replace(is_dirty, true));
+        if dirties {
+            counts.lines -= 1;
+            counts.stored_lines += 1;
+        }
+        let word = self.words.get(access.value >> 3).unwrap_or(NO_WORD);
+        Touch { line, word, arrival, is_store, is_wide, dirties }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_stream::NO_INSTRUCTION;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_once_and_told_apart_by_whether_they_are_foreseen() {
+        let (mut data, mut counts, mut firsts) = (Data::default(), Counts::default(), Vec::new());
+        let mut touch = |kind, address| {
+            let access = Event::access(kind, NO_INSTRUCTION, address, 8);
+            let touch = data.touch(&access, &mut counts, &mut firsts);
+            (touch.arrival, touch.dirties, counts)
+        };
+        assert_eq!(touch(Kind::LOAD, 0x10_0000).0, Arrival::Far);
+        assert_eq!(touch(Kind::LOAD, 0x10_0008).0, Arrival::Before);
+        // The neighbour was foreseen.
+        assert_eq!(touch(Kind::LOAD, 0x10_0040).0, Arrival::Near);
+        let (arrival, _, counts) = touch(Kind::LOAD, 0x90_0000);
+        assert_eq!(
+            (arrival, counts),
+            (Arrival::Far, Counts { loads: 4, lines: 3, far: 2, ..Counts::default() })
+        );
+        // A line that is stored to, however often, goes back once; another one comes to be stored to.
+        assert!(touch(Kind::STORE, 0x10_0000).1 && !touch(Kind::STORE, 0x10_0008).1);
+        let (_, dirties, counts) = touch(Kind::STORE, 0x20_0000);
+        assert!(dirties);
+        assert_eq!((counts.loads, counts.stores, counts.lines, counts.stored_lines), (4, 3, 2, 2));
+        assert_eq!(
+            firsts.iter().map(|it| it.value).collect::<Vec<_>>(),
+            [0x10_0000, 0x10_0040, 0x90_0000, 0x20_0000]
+        );
+    }
+}
