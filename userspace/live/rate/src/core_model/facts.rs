@@ -79,9 +79,8 @@ impl Facts {
             reads &= !STACK;
             writes &= !STACK;
         }
-        let name = format!("{:?}", decoded.mnemonic());
-        let name = name.strip_prefix('V').unwrap_or(&name);
-        let (latency, divides, kind) = cost(&decoded, &instruction, name, machine);
+        let name = name(decoded.mnemonic());
+        let (latency, divides, kind) = cost(&decoded, &instruction, &name, machine);
         let holds = match decoded.mnemonic() {
             Mnemonic::Pause => machine.pause,
             Mnemonic::Rdtsc | Mnemonic::Rdtscp => machine.timestamp,
@@ -98,7 +97,7 @@ impl Facts {
             kind,
             divides,
             holds: holds.round() as u32,
-            is_float: is_float(name) && !name.starts_with("Mov"),
+            is_float: is_float(&name) && !name.starts_with("Mov"),
             is_integer: is_computed || is_lea || instruction.flow == Flow::Conditional,
             fuses: matches!(
                 decoded.mnemonic(),
@@ -151,6 +150,17 @@ fn passes(decoded: &iced_x86::Instruction, instruction: &Instruction) -> bool {
         }
         Mnemonic::Inc | Mnemonic::Dec => !instruction.loads,
         _ => instruction.class == Class::Move || decoded.mnemonic() == Mnemonic::Pop,
+    }
+}
+
+/// A mnemonic's name, of an instruction for vectors that of the older one which does the same
+/// without VEX or EVEX prefix: `Addsd` for `Vaddsd`.
+fn name(mnemonic: Mnemonic) -> String {
+    let name = format!("{mnemonic:?}");
+    let mut letters = name.strip_prefix('V').unwrap_or_default().chars();
+    match letters.next() {
+        Some(first) => first.to_ascii_uppercase().to_string() + letters.as_str(),
+        None => name,
     }
 }
 

@@ -149,6 +149,21 @@ fn chains_of_arithmetic_take_their_latencies() {
 }
 
 #[test]
+fn instructions_with_vex_prefix_have_the_latencies_of_those_without() {
+    let found = of_loop(Misses::None, nowhere, |a| a.vaddsd(xmm0, xmm0, xmm1));
+    found.is_bound_by(3.0, Constraint::FpAddChain, 1.0);
+    let found = of_loop(Misses::None, nowhere, |a| a.vmulpd(ymm0, ymm0, ymm1));
+    found.is_bound_by(4.0, Constraint::FpMultiplyChain, 1.0);
+    let found = of_loop(Misses::None, nowhere, |a| a.vdivsd(xmm0, xmm0, xmm1));
+    found.is_bound_by(13.0, Constraint::DivideChain, 4.0);
+    // A sum of products, and a polynomial.
+    let found = of_loop(Misses::None, nowhere, |a| a.vfmadd231sd(xmm0, xmm1, xmm2));
+    found.is_bound_by(4.0, Constraint::FpAddChain, 1.0);
+    let found = of_loop(Misses::None, nowhere, |a| a.vfmadd213sd(xmm0, xmm1, xmm2));
+    found.is_bound_by(4.0, Constraint::FpMultiplyChain, 1.0);
+}
+
+#[test]
 fn loads_that_wait_for_loads_are_chases_or_chains() {
     let chase = of_loop(Misses::None, nowhere, |a| a.mov(rax, qword_ptr(rax + 8)));
     chase.is_bound_by(5.0, Constraint::PointerChase, 1.0);
