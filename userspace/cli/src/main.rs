@@ -344,16 +344,19 @@ fn calibrate() -> Result<ExitCode> {
         .collect();
     page += &format!(
         "\nThe processor, for the timing model of rates: {:.2} cycles a nanosecond; in a cycle up to {:.1} instructions, {:.1} loads ({:.1} \
-         of 16 bytes), {:.1} stores, {:.1} operations of floating point. Cycles of a load {:.1}, of one out of a store {:.1}, of an addition of floating \
+         of 16 bytes), {:.1} stores ({:.1} to one line), {:.1} operations of integers, {:.1} of floating point. Cycles of a load {:.1}, of one out of a store {:.1} ({:.1} where the address is computed anew), of an addition of floating \
          point {:.1}, of a multiplication {:.1}; longer for a line: {}.\n",
         machine.clock,
         machine.width,
         machine.loads,
         machine.wide_loads,
         machine.stores,
+        machine.close_stores,
+        machine.integers,
         machine.floats,
         machine.load,
         machine.forward,
+        machine.forward_anew,
         machine.add,
         machine.multiply,
         levels.join(", ")

@@ -13,16 +13,22 @@ pub struct Machine {
     pub loads: f64,
     /// Loads of 16 bytes and more in a cycle.
     pub wide_loads: f64,
-    /// Stores in a cycle.
+    /// Stores in a cycle, each to another line than the one before.
     pub stores: f64,
+    /// Stores in a cycle, each to the line of the one before.
+    pub close_stores: f64,
     /// Integer operations in a cycle; a comparison and the branch on it are one.
     pub integers: f64,
     /// Additions and multiplications of floating point in a cycle.
     pub floats: f64,
     /// Cycles from a load's address to its value, in the first-level cache.
     pub load: f64,
-    /// Cycles from a value that is stored to a load of it that comes right behind.
+    /// Cycles from a value that is stored to a load of it that comes right behind and forms the
+    /// address from the same registers, not written meanwhile: some processors rename such a word
+    /// as a register.
     pub forward: f64,
+    /// The same of a load whose address is computed anew.
+    pub forward_anew: f64,
     /// Cycles of an addition of floating point.
     pub add: f64,
     /// Cycles of a multiplication of floating point.
@@ -62,10 +68,12 @@ impl Default for Machine {
             loads: 2.5,
             wide_loads: 2.5,
             stores: 1.5,
+            close_stores: 1.5,
             integers: 4.0,
             floats: 2.0,
             load: 5.0,
             forward: 5.0,
+            forward_anew: 5.0,
             add: 3.0,
             multiply: 4.0,
             pause: 60.0,
@@ -105,10 +113,12 @@ impl Machine {
             loads: within(self.loads, default.loads, 0.5, 8.0),
             wide_loads: within(self.wide_loads, default.wide_loads, 0.25, 8.0),
             stores: within(self.stores, default.stores, 0.25, 8.0),
+            close_stores: within(self.close_stores, default.close_stores, 0.25, 8.0),
             integers: within(self.integers, default.integers, 0.5, 16.0),
             floats: within(self.floats, default.floats, 0.25, 8.0),
             load: within(self.load, default.load, 2.0, 12.0),
             forward: within(self.forward, default.forward, 0.0, 20.0),
+            forward_anew: within(self.forward_anew, default.forward_anew, 0.0, 40.0),
             add: within(self.add, default.add, 1.0, 10.0),
             multiply: within(self.multiply, default.multiply, 1.0, 10.0),
             pause: within(self.pause, default.pause, 0.5, 5e3),

@@ -5,8 +5,7 @@
 //! Takes some 100 ms, of which it rests a quarter (`sys::Slices`), and 8 MiB for that time. Sources
 //! of error: it is the core and the moment of the start, which may be another kind of core than the
 //! program's, share its units with another thread, or run at another clock later; the best case
-//! stands for all, so a value comes out of a store as fast as where the processor knows the address
-//! to be the same; wide loads are of 16 bytes. For what comes out implausible the model's own
+//! stands for all; wide loads are of 16 bytes. For what comes out implausible the model's own
 //! default is taken.
 
 use std::{
@@ -269,7 +268,22 @@ fn core(slices: &Slices) -> Machine {
         shortest = shortest.min(now);
         ns / now
     };
-    let width = 4.0 / cycles(copies!(slices, "nop", "nop", "nop", "nop"));
+    // A mixture that no kind of units limits. Of no-operations processors start more (Zen 4: twice
+    // as many).
+    let width = 8.0
+        / cycles(copies!(
+            slices,
+            "lea rax, [rsi + 1]",
+            "mov rdx, [rsi]",
+            "movaps xmm0, xmm15",
+            "lea rax, [rsi + 2]",
+            "movaps xmm1, xmm15",
+            "mov rdx, [rsi + 72]",
+            "lea rax, [rsi + 3]",
+            "movaps xmm2, xmm15"
+        ));
+    let integers = 4.0
+        / cycles(copies!(slices, "lea rax, [rsi + 1]", "cmp rsi, rcx", "lea rdx, [rsi + 2]", "cmp rsi, rcx"));
     let loads = 4.0
         / cycles(copies!(
             slices,
@@ -293,6 +307,14 @@ fn core(slices: &Slices) -> Machine {
             "mov [rsi + 72], rcx",
             "mov [rsi + 144], rdx",
             "mov [rsi + 216], rax"
+        ));
+    let close_stores = 4.0
+        / cycles(copies!(
+            slices,
+            "mov [rsi], rax",
+            "mov [rsi + 8], rcx",
+            "mov [rsi + 16], rdx",
+            "mov [rsi + 24], rax"
         ));
     let floats = 14.0
         / cycles(copies!(
@@ -318,18 +340,24 @@ fn core(slices: &Slices) -> Machine {
     let timestamp = cycles(copies!(slices, "rdtsc"));
     // Through memory, and the addition.
     let forward = cycles(copies!(slices, "add qword ptr [rsi], 1")) - 1.0;
+    // The same word each time, which the processor must find by its address.
+    let forward_anew = cycles(copies!(slices, "xor edx, edx", "add qword ptr [rsi + rdx], 1")) - 1.0;
     // The words are 0, so each address is the one before.
     let load = cycles(copies!(slices, "mov rax, [rsi + rax]"));
+    // As fast as an addition: a measurement may come out a little shorter.
+    let at_least_none = |cycles: f64| if cycles > -0.2 { cycles.max(0.0) } else { f64::NAN };
     Machine {
         clock: 1.0 / shortest,
         width,
         loads,
         wide_loads,
         stores,
+        close_stores,
+        integers,
         floats,
         load,
-        // As fast as an addition: a measurement may come out a little shorter.
-        forward: if forward > -0.2 { forward.max(0.0) } else { f64::NAN },
+        forward: at_least_none(forward),
+        forward_anew: at_least_none(forward_anew),
         add,
         multiply,
         pause,
@@ -349,6 +377,8 @@ mod tests {
         let raw = core(&slices);
         assert_eq!(raw, raw.plausible());
         assert!(raw.width + 0.5 > raw.loads && raw.loads + 0.2 > raw.wide_loads, "{raw:?}");
+        assert!(raw.width + 0.5 > raw.integers && raw.integers > 0.9, "{raw:?}");
+        assert!(raw.close_stores + 0.2 > raw.stores && raw.forward_anew + 0.5 > raw.forward, "{raw:?}");
         assert!(raw.width > 1.5 && raw.multiply + 0.2 > raw.add && raw.load > 2.5, "{raw:?}");
         let [second, last, memory] = levels(&[], raw.clock, &slices);
         // Equal where a neighbour has the last cache for itself all the while.

@@ -1,6 +1,6 @@
 //! What a schedule needs of a static instruction: registers, latency, units.
 
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use locality_stream::{Class, Flow, Instruction, InstructionRecord};
 
 use crate::core_limits::Machine;
@@ -21,6 +21,15 @@ pub(super) enum Latency {
     Other,
 }
 
+/// How an address is formed: by what, but for the registers' values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Form {
+    /// Base, index, scale; 0: nothing is known.
+    pub registers: u32,
+    /// Of the stack pointer always 0: processors follow its steps.
+    pub displacement: i64,
+}
+
 /// What is needed of a static instruction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
@@ -30,6 +39,8 @@ pub(super) struct Facts {
     pub base: u64,
     /// The register that its address counts with.
     pub index: u64,
+    /// How its address is formed.
+    pub form: Form,
     pub writes: u64,
     /// Cycles from its inputs to its result, beside those of a load.
     pub latency: u32,
@@ -47,6 +58,8 @@ pub(super) struct Facts {
     /// Whether it is such a branch: it takes no unit and no place of its own. Of a block's facts only.
     pub is_fused: bool,
     pub is_string: bool,
+    /// Whether it moves the stack pointer by a constant, beside pushes and calls.
+    pub steps_stack: bool,
     /// Whether its result is its input, or at a constant distance: a copy, a step, a scaled index.
     pub passes: bool,
     pub flow: Flow,
@@ -92,6 +105,7 @@ impl Facts {
             reads,
             base,
             index,
+            form: form(&decoded, &instruction),
             writes,
             latency,
             kind,
@@ -111,6 +125,9 @@ impl Facts {
             ),
             is_fused: false,
             is_string: instruction.class == Class::String,
+            steps_stack: matches!(decoded.mnemonic(), Mnemonic::Add | Mnemonic::Sub | Mnemonic::Lea)
+                && passes(&decoded, &instruction)
+                && writes & !(1 << 16) == STACK,
             passes: passes(&decoded, &instruction),
             flow: instruction.flow,
             next: record.address.wrapping_add(u64::from(record.length)),
@@ -126,6 +143,22 @@ impl Facts {
     pub fn bases(&self) -> u64 {
         self.base | self.index
     }
+}
+
+/// See [`Facts::form`].
+fn form(decoded: &iced_x86::Instruction, instruction: &Instruction) -> Form {
+    if matches!(instruction.class, Class::Stack | Class::Call | Class::Return) {
+        return Form { registers: 1 + Register::RSP as u32, displacement: 0 };
+    }
+    if !(0..decoded.op_count()).any(|operand| decoded.op_kind(operand) == OpKind::Memory) {
+        return Form::default();
+    }
+    let [base, index] = [decoded.memory_base(), decoded.memory_index()].map(|register| register as u32);
+    let registers = 1 + base + (index << 10) + (decoded.memory_index_scale() << 20);
+    let is_of_stack = decoded.memory_base() == Register::RSP && decoded.memory_index() == Register::None;
+    let displacement = if is_of_stack { 0 } else { decoded.memory_displacement64() as i64 };
+    let registers = if is_of_stack { 1 + Register::RSP as u32 } else { registers };
+    Form { registers, displacement }
 }
 
 /// See [`Facts::passes`].

@@ -269,7 +269,7 @@ fn limits(machine: &Machine, without: Option<Constraint>) -> Limits {
         Constraint::DivideChain => Limits { free: Some(Latency::Divide), ..all },
         Constraint::LoadChain => Limits { load: 0, ..all },
         Constraint::PointerChase => Limits { chases: false, ..all },
-        Constraint::StoreForwarding => Limits { forward: 0, ..all },
+        Constraint::StoreForwarding => Limits { forward: 0, forward_anew: 0, ..all },
         Constraint::Mispredictions => Limits { mispredicts: false, ..all },
         // Of the lines, not of the core.
         Constraint::L1Misses | Constraint::DeeperMisses => all,

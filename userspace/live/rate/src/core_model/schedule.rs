@@ -51,6 +51,10 @@ pub(super) struct Limits {
     pub chased_load: u32,
     /// Cycles from a store's value to a load of it.
     pub forward: u32,
+    /// The same where the load's address is computed anew.
+    pub forward_anew: u32,
+    /// Parts of a cycle that a store takes to the line of the one before.
+    pub close_store: u32,
     /// Parts of a cycle that a load of more than 8 bytes takes.
     pub wide_load: u32,
     /// Parts of a cycle that each kind of unit is taken for, in the order of [`Unit`]; 0: they are
@@ -72,6 +76,8 @@ impl Limits {
             load,
             chased_load: load,
             forward: machine.forward.round() as u32,
+            forward_anew: machine.forward_anew.round() as u32,
+            close_store: parts(machine.close_stores),
             wide_load: parts(machine.wide_loads),
             units: [
                 parts(machine.loads),
@@ -83,9 +89,11 @@ impl Limits {
         }
     }
 
-    /// All, with a whole number of instructions in a cycle. For a schedule that books no units.
+    /// All, with a whole number of instructions in a cycle, and values that come out of stores alike.
+    /// For a schedule that books no units.
     pub fn in_whole_slots(machine: &Machine) -> Self {
-        Self { width: Some(machine.width.round() as u32 * SLOT), ..Self::of(machine) }
+        let all = Self::of(machine);
+        Self { width: Some(machine.width.round() as u32 * SLOT), forward_anew: all.forward, ..all }
     }
 
     /// With any number of one kind of units.
@@ -101,7 +109,7 @@ impl Limits {
     }
 
     pub fn without_stores(self) -> Self {
-        self.without(Unit::Store)
+        Self { close_store: 0, ..self.without(Unit::Store) }
     }
 
     pub fn without_integers(self) -> Self {
@@ -287,8 +295,9 @@ impl Schedule {
         }
         let mut retires = done;
         if BOOKS {
-            for _ in touches.iter().filter(|touch| touch.is_store) {
-                retires = retires.max(self.book(Unit::Store, done));
+            for touch in touches.iter().filter(|touch| touch.is_store) {
+                let parts = if touch.is_close { self.limits.close_store } else { self.parts(Unit::Store) };
+                retires = retires.max(self.book_for(Unit::Store, done, parts));
             }
             if touches.iter().any(|touch| touch.dirties || touch.is_new()) {
                 retires = retires.max(self.bus as u32);
@@ -353,7 +362,8 @@ impl Schedule {
         }
         let arrival = self.arrivals.get(touch.line as usize).copied().unwrap_or_default();
         let stored = if touch.word == NO_WORD { None } else { self.words.get(touch.word as usize) };
-        value.max(arrival).max(stored.map_or(0, |at| at + self.limits.forward))
+        let forward = if touch.is_renamed { self.limits.forward } else { self.limits.forward_anew };
+        value.max(arrival).max(stored.map_or(0, |at| at + forward))
     }
 
     fn parts(&self, unit: Unit) -> u32 {

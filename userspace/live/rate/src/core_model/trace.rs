@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use locality_stream::{BlockRecord, Event, Flow, InstructionRecord, Kind};
 
-use super::facts::Facts;
+use super::facts::{Facts, Form};
 use super::footprint::Footprint;
 use super::predictor::{Branch, Predictor};
 use crate::core_limits::Machine;
@@ -69,6 +69,10 @@ pub(super) struct Touch {
     pub word: u32,
     pub arrival: Arrival,
     pub is_store: bool,
+    /// A load whose word was stored to by an address of the same form and registers.
+    pub is_renamed: bool,
+    /// A store to the line of the store before.
+    pub is_close: bool,
     /// More than 8 bytes.
     pub is_wide: bool,
     /// The first store to its line.
@@ -130,6 +134,7 @@ impl Trace {
         let mut events = window.events.iter().peekable();
         // Registers whose values come out of loads, as they are or at a constant distance.
         let mut from_loads = 0_u64;
+        let mut versions = Versions::default();
         while let Some(event) = events.next() {
             let block = window.code.blocks.get(event.index as usize).filter(|_| event.kind == Kind::BLOCK);
             let Some(BlockRecord { first, .. }) = block.copied() else { continue };
@@ -141,12 +146,13 @@ impl Trace {
                 left -= 1;
                 let Some(facts) = self.facts.get(at as usize) else { break };
                 let (mut stored, mut loads) = (None, false);
+                let address = versions.of(facts);
                 let chases_base = facts.base & from_loads != 0;
                 let chases_index = facts.index & from_loads != 0;
                 while let Some(access) =
                     events.next_if(|next| next.kind.is_access() && next.index == instruction)
                 {
-                    let touch = self.data.touch(access, &mut self.counts, &mut self.firsts);
+                    let touch = self.data.touch(access, address, &mut self.counts, &mut self.firsts);
                     self.touches.push(touch);
                     if access.kind.is_store() {
                         stored = Some(access.value);
@@ -158,6 +164,7 @@ impl Trace {
                     let comes = facts.passes && (loads || (facts.reads | facts.bases()) & from_loads != 0);
                     from_loads = if comes { from_loads | facts.writes } else { from_loads & !facts.writes };
                 }
+                versions.write(facts);
                 self.counts.floats += u32::from(facts.is_float);
                 self.counts.divides += facts.divides;
                 let target = match facts.flow {
@@ -187,7 +194,7 @@ impl Trace {
                     instruction,
                     facts: at,
                     touches: self.touches.len() as u32,
-                    stored: stored.map_or(NO_WORD, |address| self.data.words.insert(address >> 3)),
+                    stored: stored.map_or(NO_WORD, |to| self.data.store(to, address)),
                     went,
                     chases_base,
                     chases_index,
@@ -232,6 +239,44 @@ impl Trace {
     }
 }
 
+/// An address by how it is formed and by how often its registers were written before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Address {
+    form: Form,
+    written: [u32; 2],
+}
+
+/// How often each register was written.
+#[derive(Debug, Clone)]
+struct Versions([u32; 64]);
+
+impl Default for Versions {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+impl Versions {
+    fn of(&self, facts: &Facts) -> Address {
+        let version = |register: u64| self.0.get(register.trailing_zeros() as usize).copied().unwrap_or(0);
+        Address { form: facts.form, written: [facts.base, facts.index].map(version) }
+    }
+
+    fn write(&mut self, facts: &Facts) {
+        if facts.steps_stack {
+            return;
+        }
+        // Of general registers: no others form addresses but those of gathers.
+        let mut registers = facts.writes & 0xffff;
+        while registers != 0 {
+            if let Some(written) = self.0.get_mut(registers.trailing_zeros() as usize) {
+                *written += 1;
+            }
+            registers &= registers - 1;
+        }
+    }
+}
+
 /// Which data the window has met.
 #[derive(Debug, Clone, Default)]
 struct Data {
@@ -240,6 +285,10 @@ struct Data {
     is_dirty: Vec<bool>,
     /// Words that were stored to.
     words: Table,
+    /// For each of `words`, the address of the last store.
+    stores: Vec<Address>,
+    /// Line of the last store.
+    last_store: Option<u32>,
     /// Static instructions that made accesses.
     sites: Table,
     /// For each of `sites`: last address, and the step to it.
@@ -251,11 +300,19 @@ impl Data {
         self.lines.clear();
         self.is_dirty.clear();
         self.words.clear();
+        self.stores.clear();
+        self.last_store = None;
         self.sites.clear();
         self.steps.clear();
     }
 
-    fn touch(&mut self, access: &Event, counts: &mut Counts, firsts: &mut Vec<Event>) -> Touch {
+    fn touch(
+        &mut self,
+        access: &Event,
+        address: Address,
+        counts: &mut Counts,
+        firsts: &mut Vec<Event>,
+    ) -> Touch {
         let (is_store, is_wide) = (access.kind.is_store(), access.size > 8);
         *match (is_store, is_wide) {
             (true, _) => &mut counts.stores,
@@ -267,9 +324,9 @@ impl Data {
             self.steps.push((access.value, 0));
         }
         let (mut step, mut new_step) = (0, 0);
-        if let Some((address, last_step)) = self.steps.get_mut(site) {
-            (step, new_step) = (*last_step, access.value.wrapping_sub(*address));
-            (*address, *last_step) = (access.value, new_step);
+        if let Some((last, last_step)) = self.steps.get_mut(site) {
+            (step, new_step) = (*last_step, access.value.wrapping_sub(*last));
+            (*last, *last_step) = (access.value, new_step);
         }
         let key = access.value >> 6;
         let line = self.lines.insert(key);
@@ -290,8 +347,21 @@ impl Data {
             counts.lines -= 1;
             counts.stored_lines += 1;
         }
+        let is_close = is_store && self.last_store.replace(line) == Some(line);
         let word = self.words.get(access.value >> 3).unwrap_or(NO_WORD);
-        Touch { line, word, arrival, is_store, is_wide, dirties }
+        let stored = self.stores.get(word as usize);
+        let is_renamed = stored.is_some_and(|stored| *stored == address && address.form != Form::default());
+        Touch { line, word, arrival, is_store, is_renamed, is_close, is_wide, dirties }
+    }
+
+    /// Notes the last store of an instruction; returns the index of its word.
+    fn store(&mut self, to: u64, address: Address) -> u32 {
+        let word = self.words.insert(to >> 3);
+        match self.stores.get_mut(word as usize) {
+            Some(stored) => *stored = address,
+            None => self.stores.push(address),
+        }
+        word
     }
 }
 
@@ -306,7 +376,7 @@ mod tests {
         let (mut data, mut counts, mut firsts) = (Data::default(), Counts::default(), Vec::new());
         let mut touch = |kind, address| {
             let access = Event::access(kind, NO_INSTRUCTION, address, 8);
-            let touch = data.touch(&access, &mut counts, &mut firsts);
+            let touch = data.touch(&access, Address::default(), &mut counts, &mut firsts);
             (touch.arrival, touch.dirties, counts)
         };
         assert_eq!(touch(Kind::LOAD, 0x10_0000).0, Arrival::Far);

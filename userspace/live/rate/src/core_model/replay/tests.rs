@@ -91,6 +91,15 @@ fn of_loop(
     address: impl Fn(u64, u64) -> u64,
     assemble: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
 ) -> Found {
+    of_loop_on(Machine::default(), misses, address, assemble)
+}
+
+fn of_loop_on(
+    machine: Machine,
+    misses: Misses<'_>,
+    address: impl Fn(u64, u64) -> u64,
+    assemble: impl FnOnce(&mut CodeAssembler) -> Result<(), IcedError>,
+) -> Found {
     let mut window = Window::default();
     let block = window.block(0x1000, |a| {
         assemble(a)?;
@@ -99,7 +108,7 @@ fn of_loop(
     for turn in 0..TURNS {
         window.execute(block, |access| address(turn, access));
     }
-    let mut replay = window.replay(Machine::default());
+    let mut replay = window.replay(machine);
     let mut cycles = |without| replay.time(misses, without).total / TURNS as f64;
     Found {
         cycles: cycles(None),
@@ -193,6 +202,34 @@ fn loads_that_wait_for_loads_are_chases_or_chains() {
 fn values_that_go_through_memory_wait_for_the_store() {
     let found = of_loop(Misses::None, nowhere, |a| a.add(qword_ptr(rsi), rax));
     found.is_bound_by(6.0, Constraint::StoreForwarding, 5.0 + 1.0 - 5.0);
+    // Some processors know the word by the registers of its address.
+    let machine = Machine { forward: 0.0, forward_anew: 6.0, ..Machine::default() };
+    let cycles = |code: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        let found = of_loop_on(machine, Misses::None, nowhere, code);
+        found.cycles
+    };
+    // Loads are waited for no shorter than their latency where they are not renamed.
+    assert_eq!(cycles(|a| a.add(qword_ptr(rsi + rdi * 8 + 16), rax)).round(), 1.0);
+    let anew = cycles(|a| {
+        a.xor(edi, edi)?;
+        a.add(qword_ptr(rsi + rdi * 8 + 16), rax)
+    });
+    assert_eq!(anew.round(), 7.0);
+    let other_form = cycles(|a| {
+        a.mov(rbx, qword_ptr(rdx))?;
+        a.add(rbx, 1)?;
+        a.mov(qword_ptr(rsi), rbx)
+    });
+    assert_eq!(other_form.round(), 7.0);
+    // Steps of the stack pointer are followed.
+    let stack = cycles(|a| {
+        a.mov(rbx, qword_ptr(rsp + 8))?;
+        a.add(rbx, 1)?;
+        a.sub(rsp, 8)?;
+        a.mov(qword_ptr(rsp + 16), rbx)?;
+        a.add(rsp, 8)
+    });
+    assert!(stack < 2.1, "{stack}");
     // Elsewhere each turn: nothing is waited for.
     let apart = of_loop(Misses::None, |turn, _| 0x9000 + turn % 8 * 8, |a| a.mov(qword_ptr(rsi), rax));
     assert!((apart.cycles - 1.0).abs() < 0.05, "{}", apart.cycles);
@@ -210,6 +247,17 @@ fn units_are_taken_cycle_by_cycle() {
     // 2.5 in a cycle.
     of(10, |a, _| a.mov(rax, qword_ptr(rsi))).is_bound_by(4.0, Constraint::Loads, 11.0 / 6.0);
     of(6, |a, _| a.mov(qword_ptr(rsi), rax)).is_bound_by(4.0, Constraint::Stores, 7.0 / 6.0);
+    // To one line, and to two by turns.
+    let machine = Machine { stores: 1.0, close_stores: 2.0, ..Machine::default() };
+    for (apart, expected) in [(8, 3.0), (64, 6.0)] {
+        let found = of_loop_on(
+            machine,
+            Misses::None,
+            |_, access| 0x9000 + access % 2 * apart,
+            |a| (0..6).try_for_each(|_| a.mov(qword_ptr(rsi), rax)),
+        );
+        found.is_bound_by(expected, Constraint::Stores, 7.0 / 6.0);
+    }
     of(12, |a, number| a.addsd(WIDE[number], xmm15)).is_bound_by(6.0, Constraint::FpUnits, 3.0);
     // The jump takes an integer unit also.
     of(15, |a, _| a.lea(rax, qword_ptr(rsi + 8))).is_bound_by(4.0, Constraint::IntUnits, 16.0 / 6.0);
