@@ -404,6 +404,7 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Pl
             if output.format == Format::Json {
                 top::tables(&mut report, output.top);
             } else {
+                json::as_earlier(&mut report);
                 output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
             }
             json::page(&report)

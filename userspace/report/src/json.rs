@@ -35,6 +35,7 @@ pub(crate) mod cache_use;
 pub(crate) mod frames;
 mod objects;
 mod reuse;
+pub mod verdict;
 
 use frames::Frames;
 
@@ -73,6 +74,7 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
         schema: SCHEMA_1.to_owned(),
         threads: Some(Threads::Summary(json.threads())),
         tool_version: profile.run.tool_version.clone(),
+        verdict: verdict::verdict(profile, findings),
         windows: windowed.map(|windowed| reuse::windows(profile, windowed)),
         ..Report::default()
     }
@@ -80,7 +82,18 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
 
 /// The whole report of `locality-report/1` as indented text with a final newline.
 pub fn print(profile: &Profile, findings: &Findings) -> String {
-    page(&report(profile, findings))
+    let mut report = report(profile, findings);
+    as_earlier(&mut report);
+    page(&report)
+}
+
+/// Leaves out what `locality-report/1` never had: its bytes are those that earlier versions printed.
+pub fn as_earlier(report: &mut Report) {
+    report.advice = None;
+    report.advice_none = None;
+    report.kernel_time = None;
+    report.loops = None;
+    report.verdict = None;
 }
 
 /// A report or another page for programs as indented text with a final newline.

@@ -206,6 +206,29 @@ fn the_values_are_those_of_the_findings() {
     assert!(report["overhead"]["by_cause"].get("heap").is_none());
 }
 
+/// What `/2` has since is no part of `/1`.
+#[test]
+fn earlier_reports_have_no_verdict_advice_loops_and_kernel_time() {
+    let profile = locality_model::testing::loops::windowed();
+    let findings = Findings::of(&profile);
+    let mut full = super::report(&profile, &findings);
+    assert!(full.verdict.is_some());
+    full.advice = Some(Vec::new());
+    full.advice_none = Some("Nothing to save.".to_owned());
+    full.kernel_time = Some(crate::schema::loops::KernelTime::default());
+    full.loops = Some(Vec::new());
+    let new = ["advice", "advice_none", "kernel_time", "loops", "verdict"];
+    let keys = |report: &Report| serde_json::to_value(report).unwrap().as_object().unwrap().clone();
+    assert!(new.iter().all(|field| keys(&full).contains_key(*field)));
+    let mut cut = full.clone();
+    as_earlier(&mut cut);
+    assert_eq!(page(&cut), print(&profile, &findings));
+    assert!(new.iter().all(|field| !keys(&cut).contains_key(*field)));
+    let tables = |report: &mut Report| crate::top::tables(report, None);
+    tables(&mut full);
+    assert!(new.iter().all(|field| keys(&full).contains_key(*field)));
+}
+
 #[test]
 fn probes_of_allocations_are_a_cause_of_their_own() {
     let mut profile = demo();
