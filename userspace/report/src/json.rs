@@ -31,6 +31,7 @@ use crate::schema::{
     threads::{ThreadReuse, ThreadSummary, Threads},
 };
 
+mod advice;
 pub(crate) mod cache_use;
 pub(crate) mod frames;
 mod objects;
@@ -54,7 +55,12 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
         cache_use,
         frames: &frames,
     });
+    let advised = findings.advised.as_ref().map(|advised| advice::Json { profile, advised });
     Report {
+        advice: advised.as_ref().map(|json| json.advice()),
+        advice_none: findings.advised.as_ref().and_then(|advised| advised.none.clone()),
+        kernel_time: advised.as_ref().and_then(|json| json.kernel_time()),
+        loops: advised.as_ref().map(|json| json.loops()),
         cache_use: lines.map(|json| json.report()),
         empty: why_empty(profile),
         hot: Some(json.hot()),
@@ -74,7 +80,10 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
         schema: SCHEMA_1.to_owned(),
         threads: Some(Threads::Summary(json.threads())),
         tool_version: profile.run.tool_version.clone(),
-        verdict: verdict::verdict(profile, findings),
+        verdict: verdict::verdict(profile, findings).map(|verdict| schema::advice::Verdict {
+            waits_share: findings.advised.as_ref().and_then(|advised| advised.waits.as_ref()).map(estimate),
+            ..verdict
+        }),
         windows: windowed.map(|windowed| reuse::windows(profile, windowed)),
         ..Report::default()
     }

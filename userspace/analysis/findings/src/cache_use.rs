@@ -92,6 +92,9 @@ pub struct LevelUse {
     pub by_function: Vec<FunctionLoss>,
     /// By data object, the most bytes lost first; empty where nobody looked for objects.
     pub by_object: Vec<ObjectLoss>,
+    /// By address of the instruction, whether it stores: lines loaded, first touches of lines, and how many of
+    /// these were seen.
+    pub by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)>,
     /// Rows beyond [`ROWS`] of these tables.
     pub rows_left_out: usize,
     /// Bytes lost below callers that are not known, because the call path is cut; functions further
@@ -266,6 +269,13 @@ impl Study<'_> {
         let objects = Ranked::of(&sums.objects, |_, _| Ordering::Equal);
         let objects = if self.located.is_empty() { Ranked::default() } else { objects };
         let parts = self.parts(&costs, &sums, &lines.rows);
+        let mut by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)> = BTreeMap::new();
+        for (first, cost) in self.firsts.iter().zip(&costs) {
+            let access = &first.load.access;
+            let key = (access.ip, access.kind == AccessKind::Store);
+            let (lines, firsts, n) = by_instruction.entry(key).or_default();
+            (*lines, *firsts, *n) = (*lines + cost.lines, *firsts + first.weight, *n + 1);
+        }
         let unknown = self.functions.iter().position(Option::is_none);
         LevelUse {
             costs: spread.costs(&whole),
@@ -285,6 +295,7 @@ impl Study<'_> {
                     loaded: spread.loaded(&|sums| sums.objects[*row]),
                 })
                 .collect(),
+            by_instruction,
             rows_left_out: lines.left_out + functions.left_out + objects.left_out,
             unknown_caller: spread
                 .lost(&|sums| unknown.map_or_else(Cost::default, |unknown| sums.functions[unknown])),

@@ -18,9 +18,12 @@ pub mod objects;
 
 pub mod cache_use;
 
+mod advised;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::{Scope, ScopedJoinHandle};
 
+use locality_advice::Advised;
 use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::Contexts;
 use locality_estimate::censored_uses::Subjects;
@@ -61,6 +64,8 @@ pub struct Findings {
     pub objects: Option<Objects>,
     /// Which code loads lines of which little is used; `None` where that is not known.
     pub cache_use: Option<CacheUse>,
+    /// Loops and what to change; `None` for a profile without loops.
+    pub advised: Option<Advised>,
     /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the
     /// program makes meanwhile.
     pub far_from: f64,
@@ -152,6 +157,7 @@ impl Findings {
             found.objects = objects.finish();
         });
         found.agree(objects::first_touches::share(profile, &rates));
+        found.advised = advised::of(profile, &contexts, &rates, found.cache_use.as_ref());
         Self { contexts, ..found }
     }
 

@@ -43,8 +43,7 @@ const NEAREST_WALK: u32 = 6;
 const STEPS: usize = 8 << 10;
 /// Lines that are read one after the other.
 const STREAM: usize = 2 << 10;
-/// Pages that are touched for the first time in a row: more than allocators keep for the next time; and how
-/// often that is done.
+/// Pages that are touched for the first time in a row, and how often that is done.
 const FAULTS: usize = 256;
 const PIECES: usize = 9;
 const PAGE: usize = 4096;
@@ -168,8 +167,23 @@ fn parallel_ns(words: &[u64], slices: &Slices) -> f64 {
 /// pieces, because the host may have to find memory too.
 fn fault_ns(slices: &Slices) -> f64 {
     let piece = |_: usize| {
-        let mut pages = black_box(vec![0_u8; FAULTS * PAGE]);
-        timed(slices, || pages.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1)) / FAULTS as f64
+        let bytes = FAULTS * PAGE;
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let room = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if room == libc::MAP_FAILED {
+            return f64::NAN;
+        }
+        // SAFETY: the mapping is ours. Where the kernel does not know the advice, nothing changes.
+        unsafe { libc::madvise(room, bytes, libc::MADV_NOHUGEPAGE) };
+        // SAFETY: the addresses are those of bytes of the mapping.
+        let touch =
+            || (0..FAULTS).for_each(|page| unsafe { room.cast::<u8>().add(page * PAGE).write_volatile(1) });
+        let ns = timed(slices, touch) / FAULTS as f64;
+        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        unsafe { libc::munmap(room, bytes) };
+        ns
     };
     let mut pieces: Vec<f64> = (0..PIECES).map(piece).collect();
     pieces.sort_unstable_by(f64::total_cmp);

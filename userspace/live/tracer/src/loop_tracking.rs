@@ -1,39 +1,106 @@
-//! Loops of the traced programs: follows each window through the loops of its program, and makes rows of
-//! what the window shows.
+//! Loops of the traced programs: follows each window through the loops of its program, and asks the timing model
+//! what the loops would take with all lines in the first-level cache, and which limit binds them then.
 //!
-//! Not here: how loops are found (`locality_loops`), how long they would take (`locality_rate`), their source
-//! lines.
+//! Not here: how loops are found (`locality_loops`), how long instructions take (`locality_rate`), source lines.
 
 use std::collections::HashMap;
 
-use locality_loops::{Graph, Loop, Window};
-use locality_rate::WindowView;
+use locality_loops::{Graph, Loop, Observed, Window};
+use locality_rate::{Constraint, Machine, Misses, Replay, Timing, WindowView};
 
 /// Loops of one window that are recorded, those with the most instructions.
 const MOST: usize = 6;
 /// Least share of a window's instructions that a recorded loop has.
 const LEAST: f64 = 0.02;
+/// Windows of a loop in which limits are removed one after the other: each takes a replay.
+const STUDIED: u32 = 24;
+/// Longer windows are studied only for loops that no other window has shown.
+const SHORT: u64 = 6_000;
+/// Part of the cycles that a limit's removal must save to be named.
+const SAVES: f64 = 0.02;
+
+/// A loop of a window, with its time by the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimedLoop {
+    /// The loop.
+    pub found: Loop,
+    /// Cycles of its instructions with all lines in the first-level cache.
+    pub core_cycles: f64,
+    /// The limit whose removal shortens the loop most, and the cycles without the limit.
+    pub bound: Option<(Constraint, f64)>,
+}
 
 /// The loops of all processes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LoopTracker {
-    graphs: HashMap<u32, Graph>,
+    machine: Machine,
+    processes: HashMap<u32, Process>,
+    timing: Timing,
+}
+
+#[derive(Debug)]
+struct Process {
+    graph: Graph,
+    replay: Replay,
+    /// Windows in which the limits of a loop were studied, by header.
+    studied: HashMap<u64, u32>,
 }
 
 impl LoopTracker {
+    /// For programs on this machine.
+    pub fn new(machine: Machine) -> Self {
+        Self { machine, processes: HashMap::new(), timing: Timing::default() }
+    }
+
     /// The loops that a window of a process shows, those with the most instructions first.
-    pub fn observe(&mut self, pid: u32, view: &WindowView<'_>) -> Vec<Loop> {
+    pub fn observe(&mut self, pid: u32, view: &WindowView<'_>) -> Vec<TimedLoop> {
+        let machine = self.machine;
+        let Process { graph, replay, studied } = self.processes.entry(pid).or_insert_with(|| Process {
+            graph: Graph::default(),
+            replay: Replay::new(machine),
+            studied: HashMap::new(),
+        });
         let WindowView { events, values, code, instructions, .. } = *view;
-        let window = Window { events, values, code, instructions, core_cycles: &[] };
-        let mut loops = self.graphs.entry(pid).or_default().observe(&window);
+        let Observed { mut loops, of_instruction } =
+            graph.observe(&Window { events, values, code, instructions });
         let least = instructions as f64 * LEAST;
         loops.truncate(MOST);
-        loops.retain(|found| found.is_first || found.instructions as f64 >= least);
-        loops
+        replay.read(view);
+        let timing = &mut self.timing;
+        let mut cycles = |without: Option<Constraint>| {
+            replay.time_into(Misses::None, without, timing);
+            let mut sums = vec![0.0; MOST];
+            for (cycles, number) in timing.cycles.iter().zip(&of_instruction) {
+                if let Some(sum) = number.and_then(|number| sums.get_mut(number as usize)) {
+                    *sum += f64::from(*cycles);
+                }
+            }
+            sums
+        };
+        let core = cycles(None);
+        let is_due = |found: &Loop| {
+            let before = studied.get(&found.header).copied().unwrap_or(0);
+            before < STUDIED && (before == 0 || instructions <= SHORT)
+        };
+        let mut bounds: Vec<Option<(Constraint, f64)>> = vec![None; MOST];
+        if loops.iter().any(is_due) {
+            for constraint in Constraint::ALL {
+                for ((bound, without), core) in bounds.iter_mut().zip(cycles(Some(constraint))).zip(&core) {
+                    let least = bound.map_or(core * (1.0 - SAVES), |(_, least)| least);
+                    if without < least {
+                        *bound = Some((constraint, without));
+                    }
+                }
+            }
+            loops.iter().for_each(|found| *studied.entry(found.header).or_default() += 1);
+        }
+        let timed = |((found, core_cycles), bound)| TimedLoop { found, core_cycles, bound };
+        let timed = loops.into_iter().zip(core).zip(bounds).map(timed);
+        timed.filter(|TimedLoop { found, .. }| found.is_first || found.instructions as f64 >= least).collect()
     }
 
     /// Another program runs in the process, or the process has ended.
     pub fn forget(&mut self, pid: u32) {
-        self.graphs.remove(&pid);
+        self.processes.remove(&pid);
     }
 }

@@ -160,6 +160,11 @@ impl RateTracker {
         id
     }
 
+    /// The processor.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
     /// A window with the code that it refers to; `None` of a thread that is not metered, or where the code is
     /// that of another window process.
     pub fn view<'a>(&'a mut self, taken: &'a WindowTaken) -> Option<WindowView<'a>> {

@@ -21,7 +21,7 @@ use locality_symbols::{
 
 use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
-    loop_tracking::LoopTracker,
+    loop_tracking::{LoopTracker, TimedLoop},
     object_thread::Told,
     profile_sink::Store,
     rate_tracking::{Known, RateTracker},
@@ -151,9 +151,9 @@ impl Assembler {
             uses: 0,
             loads: 0,
             waiting: HashMap::new(),
+            loops: LoopTracker::new(pace.machine()),
             pace,
             paced: Paced::new(clock),
-            loops: LoopTracker::default(),
             with_values: true,
             data: Data::new(heap),
             sharing: Sharing::default(),
@@ -456,7 +456,7 @@ impl Assembler {
     /// Writes the loops that a window shows.
     fn loops(&mut self, sample: SampleId, pid: u32, walk: &Walk, taken: &WindowTaken) {
         let found = self.pace.view(taken).map(|view| self.loops.observe(pid, &view));
-        for found in found.into_iter().flatten() {
+        for TimedLoop { found, core_cycles, bound } in found.into_iter().flatten() {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
             trips.sort_unstable();
@@ -500,9 +500,9 @@ impl Assembler {
                 iterations: found.iterations,
                 runs: trips.len() as u64,
                 trips: trips.get(trips.len() / 2).copied().unwrap_or(0),
-                core_cycles: found.core_cycles,
-                bound_by: None,
-                unbound_cycles: 0.0,
+                core_cycles,
+                bound_by: bound.map(|(bound, _)| bound.name().to_owned()),
+                unbound_cycles: bound.map_or(0.0, |(_, without)| without),
                 is_first: found.is_first,
                 by_access,
             });

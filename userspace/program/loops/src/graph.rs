@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use locality_stream::{Event, Kind};
 
-use crate::{Loop, Window, walk::Walk};
+use crate::{Observed, Window, walk::Walk};
 
 /// Nodes that are remembered; beyond, the graph starts anew.
 const MOST_NODES: usize = 1 << 16;
@@ -38,9 +38,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Takes in the control flow of a window, and returns the loops that it shows, those with the most
-    /// instructions first.
-    pub fn observe(&mut self, window: &Window<'_>) -> Vec<Loop> {
+    /// Takes in the control flow of a window, and returns the loops that it shows.
+    pub fn observe(&mut self, window: &Window<'_>) -> Observed {
         if self.next.len() > MOST_NODES {
             *self = Self::default();
         }

@@ -33,9 +33,15 @@ pub struct Window<'a> {
     pub code: Code<'a>,
     /// Instructions executed.
     pub instructions: u64,
-    /// For each instruction executed, the cycles that it adds to the schedule of the window with all lines in
-    /// the first-level cache; may be empty.
-    pub core_cycles: &'a [f32],
+}
+
+/// The loops that a window shows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observed {
+    /// Those with the most instructions first.
+    pub loops: Vec<Loop>,
+    /// For each instruction executed, the number of its innermost loop among `loops`.
+    pub of_instruction: Vec<Option<u32>>,
 }
 
 /// A loop as one window shows it, without the loops inside it.
@@ -62,8 +68,6 @@ pub struct Loop {
     pub iterations: u64,
     /// Iterations of each run that the window shows from entry to exit, in order.
     pub trips: Vec<u64>,
-    /// Cycles with all lines in the first-level cache; 0 where that is not known.
-    pub core_cycles: f64,
     /// Whether the window starts in this loop.
     pub is_first: bool,
     /// Access instructions, those with the most lines first, [`MOST_ACCESSES`] at most.

@@ -58,7 +58,6 @@ impl Program {
             values: &self.values,
             code: Code { instructions: &self.instructions, blocks: &self.blocks },
             instructions: self.executed,
-            core_cycles: &[],
         }
     }
 
@@ -103,12 +102,14 @@ fn nested_loops_have_trips_and_both_strides() {
         program.execute(3, &[]);
     }
     program.execute(4, &[]);
-    let found = Graph::default().observe(&program.window());
+    let found = Graph::default().observe(&program.window()).loops;
     let [inner, outer] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((inner.header, inner.latch, inner.iterations), (program.start(2), program.end(2), 200));
     assert_eq!((inner.around, inner.trips.as_slice()), (Some(outer.header), &[20; 10][..]));
     assert_eq!((outer.header, outer.latch, outer.iterations), (program.start(1), program.end(3), 10));
     assert_eq!((outer.around, outer.trips.as_slice(), outer.instructions), (None, &[10][..], 20));
+    let of = Graph::default().observe(&program.window()).of_instruction;
+    assert_eq!((of.len(), of[0], of[1], of[2]), (622, None, Some(1), Some(0)));
     let column = &inner.by_access[0];
     assert_eq!((column.stride, column.stride_count, column.outer_stride), (Some(4096), 190, Some(8)));
     assert_eq!((column.executions, column.lines, column.pages, column.steps), (200, 40, 20, 190));
@@ -131,7 +132,7 @@ fn a_window_inside_a_nest_shows_what_it_can() {
             program.execute(1, &[]);
         }
     }
-    let found = Graph::default().observe(&program.window());
+    let found = Graph::default().observe(&program.window()).loops;
     let [inner, outer] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!(
         (inner.header, inner.around, outer.header),
@@ -151,7 +152,7 @@ fn a_window_inside_a_nest_shows_what_it_can() {
     for inner in 0..5_u64 {
         program.execute(2, &[(0, LOAD, 0x10_0008 + inner * 4096, 7)]);
     }
-    let found = Graph::default().observe(&program.window());
+    let found = Graph::default().observe(&program.window()).loops;
     assert_eq!(found[0].by_access[0].outer_stride, Some(8));
 }
 
@@ -175,7 +176,7 @@ fn what_a_called_function_accesses_belongs_to_the_loop_that_calls() {
         program.values.push(returns_to);
         program.execute(2, &[]);
     }
-    let found = Graph::default().observe(&program.window());
+    let found = Graph::default().observe(&program.window()).loops;
     let [all] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((all.header, all.iterations, all.accesses), (program.start(0), 8, 8));
     let chase = &all.by_access[0];
@@ -194,7 +195,7 @@ fn addresses_from_other_loads_are_indexed() {
         let random = turn * turn * 7919 % 1000;
         program.execute(0, &[(0, LOAD, 0x9000 + turn * 4, random), (1, LOAD, 0x10_0000 + random * 8, 1)]);
     }
-    let found = Graph::default().observe(&program.window());
+    let found = Graph::default().observe(&program.window()).loops;
     let access = |at: usize| {
         let ip = program.instructions[at].address;
         found[0].by_access.iter().find(|access| access.ip == ip).unwrap()
@@ -207,7 +208,7 @@ fn addresses_from_other_loads_are_indexed() {
 #[test]
 fn odd_windows_give_nothing() {
     let program = nest();
-    assert!(Graph::default().observe(&program.window()).is_empty());
+    assert!(Graph::default().observe(&program.window()).loops.is_empty());
     let mut program = nest();
     program.executed = 100;
     program.events.push(Event::new(locality_stream::Kind::BLOCK, 77, 0));
@@ -216,5 +217,5 @@ fn odd_windows_give_nothing() {
     for block in [4, 0, 3, 2] {
         program.events.push(Event::new(locality_stream::Kind::BLOCK, block, 0));
     }
-    assert!(Graph::default().observe(&program.window()).is_empty());
+    assert!(Graph::default().observe(&program.window()).loops.is_empty());
 }

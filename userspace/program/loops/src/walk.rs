@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use locality_stream::{Event, Kind};
 
 use crate::{
-    Loop, MOST_ACCESSES, Window,
+    Loop, MOST_ACCESSES, Observed, Window,
     accesses::{Dependence, Seen},
     graph::{Graph, nodes},
     origin::{Facts, Origins},
@@ -56,6 +56,8 @@ pub(crate) struct Walk<'a> {
     /// The innermost loop at the node at hand, its run, and the depth of its call.
     at: Option<(u32, Run, usize)>,
     executed: usize,
+    /// Number of the innermost loop of each instruction executed.
+    of_instruction: Vec<Option<u32>>,
     /// Place of the next access among the window's values.
     value: usize,
 }
@@ -77,11 +79,12 @@ impl<'a> Walk<'a> {
             chains: HashMap::new(),
             at: None,
             executed: 0,
+            of_instruction: Vec::new(),
             value: 0,
         }
     }
 
-    pub fn run(mut self) -> Vec<Loop> {
+    pub fn run(mut self) -> Observed {
         let mut blocks: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         let mut events = self.window.events.iter().peekable();
         while let Some(event) = events.next() {
@@ -190,13 +193,11 @@ impl<'a> Walk<'a> {
     }
 
     fn execute(&mut self) {
-        let cycles = self.window.core_cycles.get(self.executed).copied().unwrap_or(0.0);
         self.executed += 1;
-        if let Some((number, _, _)) = self.at
-            && let Some(gathered) = self.gathered.get_mut(&number)
-        {
+        let number = self.at.map(|(number, _, _)| number);
+        self.of_instruction.push(number);
+        if let Some(gathered) = number.and_then(|number| self.gathered.get_mut(&number)) {
             gathered.of.instructions += 1;
-            gathered.of.core_cycles += f64::from(cycles);
         }
     }
 
@@ -253,7 +254,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish(self) -> Vec<Loop> {
+    fn finish(self) -> Observed {
         let extents = self.graph.extents();
         let of = |(number, gathered): (u32, Gathered)| {
             let Gathered { mut of, accesses } = gathered;
@@ -282,12 +283,17 @@ impl<'a> Walk<'a> {
                 (std::cmp::Reverse((access.lines, access.executions)), access.ip, access.is_store)
             });
             of.by_access.truncate(MOST_ACCESSES);
-            of
+            (number, of)
         };
-        let mut loops: Vec<Loop> = self.gathered.into_iter().map(of).collect();
-        loops.retain(|found| found.instructions > 0);
-        loops.sort_by_key(|found| (std::cmp::Reverse(found.instructions), found.header));
-        loops
+        let mut loops: Vec<(u32, Loop)> = self.gathered.into_iter().map(of).collect();
+        loops.retain(|(_, found)| found.instructions > 0);
+        loops.sort_by_key(|(_, found)| (std::cmp::Reverse(found.instructions), found.header));
+        let places: HashMap<u32, u32> = loops.iter().map(|(number, _)| *number).zip(0..).collect();
+        let place = |number: Option<u32>| places.get(&number?).copied();
+        Observed {
+            of_instruction: self.of_instruction.into_iter().map(place).collect(),
+            loops: loops.into_iter().map(|(_, found)| found).collect(),
+        }
     }
 }
 

@@ -1,0 +1,87 @@
+//! What advice needs of the other findings: which first touches miss which cache, which object an instruction
+//! touches, and reuses beyond the reach of windows.
+//!
+//! Not here: advice itself (`locality_advice`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use locality_advice::{Advised, FarReuse, Known};
+use locality_estimate::access_rates::Rates;
+use locality_estimate::calling_context::Contexts;
+use locality_model::{Accessed, FieldId, FrameId, ObjectId, ObjectKind, Outcome, Profile, StackId};
+
+use crate::cache_use::CacheUse;
+use crate::objects::Rows;
+
+/// Loops and advice; `None` where the profile has no loops.
+pub(crate) fn of(
+    profile: &Profile,
+    contexts: &Contexts,
+    rates: &Rates,
+    cache_use: Option<&CacheUse>,
+) -> Option<Advised> {
+    if profile.loops.is_empty() {
+        return None;
+    }
+    let mut known = Known { objects: objects(profile, contexts), ..Known::default() };
+    let levels = cache_use.map_or(&[][..], |cache_use| &cache_use.levels);
+    for (at, level) in levels.iter().enumerate().take(3) {
+        let (mut lines, mut firsts) = (0.0, 0.0);
+        for (key, (loaded, touched, n)) in &level.by_instruction {
+            let (misses, count) = known.misses.entry(*key).or_default();
+            if let Some(share) = misses.get_mut(at).filter(|_| *touched > 0.0) {
+                *share = (loaded / touched).clamp(0.0, 1.0);
+            }
+            *count = *n;
+            (lines, firsts) = (lines + loaded, firsts + touched);
+        }
+        if let Some(share) = known.all.get_mut(at).filter(|_| firsts > 0.0) {
+            *share = (lines / firsts).clamp(0.0, 1.0);
+        }
+    }
+    Advised::of(profile, contexts, rates, &known, &far(profile))
+}
+
+/// By instruction, the object and the field that it touches most.
+fn objects(profile: &Profile, contexts: &Contexts) -> HashMap<u64, (ObjectId, Option<FieldId>)> {
+    let rows = Rows::of(profile, contexts);
+    let mut counts: BTreeMap<(u64, ObjectId, Option<FieldId>), u64> = BTreeMap::new();
+    for located in &profile.located {
+        let ip = match located.of {
+            Accessed::Use(id) => profile.uses.get(id.0 as usize).map(|of_use| of_use.access.ip),
+            Accessed::Load(id) => profile.loads.get(id.0 as usize).map(|load| load.access.ip),
+            Accessed::Sample(id) => {
+                profile.samples.get(id.0 as usize).and_then(|it| Some(it.access.as_ref().ok()?.ip))
+            }
+            _ => None,
+        };
+        let object = rows.row(located.object).and_then(|row| rows.object(row)).unwrap_or(located.object);
+        let is_known =
+            profile.objects.get(object.0 as usize).is_some_and(|it| it.kind != ObjectKind::Unknown);
+        if let Some(ip) = ip.filter(|_| is_known) {
+            *counts.entry((ip, object, located.field)).or_default() += 1;
+        }
+    }
+    let mut most: HashMap<u64, ((ObjectId, Option<FieldId>), u64)> = HashMap::new();
+    for ((ip, object, field), n) in counts {
+        let entry = most.entry(ip).or_insert(((object, field), 0));
+        if n > entry.1 {
+            *entry = ((object, field), n);
+        }
+    }
+    most.into_iter().map(|(ip, (object, _))| (ip, object)).collect()
+}
+
+/// Reuses that watches saw, by the instructions at both ends.
+fn far(profile: &Profile) -> Vec<FarReuse> {
+    let ip = |stack: StackId| {
+        let frame: Option<&FrameId> = profile.stacks.get(stack.0 as usize)?.frames.first();
+        Some(profile.frames.get(frame?.0 as usize)?.address)
+    };
+    let reuse = |watch: &locality_model::Watch| {
+        let Outcome::Reused { touch, .. } = &watch.outcome else { return None };
+        let used = profile.uses.get(watch.of_use?.0 as usize)?;
+        Some(FarReuse { from: used.access.ip, to: ip(touch.stack)? })
+    };
+    profile.watches.iter().filter_map(reuse).collect()
+}

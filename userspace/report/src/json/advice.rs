@@ -1,0 +1,123 @@
+//! `advice`, `loops` and `kernel_time` of a report.
+
+use std::collections::BTreeMap;
+
+use locality_advice::{Access, Advice, Advised, Loop};
+use locality_estimate::calling_context::function_name;
+use locality_estimate::interval_estimate;
+use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile};
+
+use crate::estimates::estimate;
+use crate::schema::{
+    Estimate,
+    advice::{Advice as AdviceRow, Gain},
+    loops::{KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Trips},
+    number::Number,
+    place::Place,
+};
+
+/// Names of the caches, smallest first.
+const CACHES: [&str; 3] = ["L1", "L2", "LLC"];
+
+pub(super) struct Json<'a> {
+    pub profile: &'a Profile,
+    pub advised: &'a Advised,
+}
+
+impl Json<'_> {
+    pub fn advice(&self) -> Vec<AdviceRow> {
+        self.advised.advice.iter().map(|advice| self.row(advice)).collect()
+    }
+
+    pub fn loops(&self) -> Vec<LoopRow> {
+        self.advised.loops.iter().map(|of| self.of_loop(of)).collect()
+    }
+
+    pub fn kernel_time(&self) -> Option<KernelTime> {
+        let kernel = self.advised.kernel?;
+        let faults = kernel.faults.map(|(count, share)| PageFaults { count, share: estimate(&share) });
+        Some(KernelTime { page_faults: faults, share: estimate(&kernel.share) })
+    }
+
+    fn row(&self, advice: &Advice) -> AdviceRow {
+        let misses = advice.misses.map(|misses| {
+            let row = |(name, saved): (&str, f64)| {
+                let end = Number::from(saved);
+                ((*name).to_owned(), Estimate { ci95: [end, end], n: advice.n, value: saved.into() })
+            };
+            CACHES.into_iter().zip(misses).map(row).collect::<BTreeMap<_, _>>()
+        });
+        AdviceRow {
+            evidence: advice.evidence.clone(),
+            field: advice.object.and_then(|(_, field)| self.field(field)),
+            gain: Gain { misses, speedup: estimate(&advice.speedup) },
+            in_the_way: advice.in_the_way.clone(),
+            kind: advice.kind.name().to_owned(),
+            n: advice.n,
+            object: advice.object.and_then(|(object, _)| self.object(object)),
+            other: advice.other.map(|place| self.place(place)),
+            title: advice.title.clone(),
+            place: self.place(advice.place),
+        }
+    }
+
+    fn object(&self, id: ObjectId) -> Option<String> {
+        Some(self.profile.objects.get(id.0 as usize)?.name.clone())
+    }
+
+    fn field(&self, id: Option<FieldId>) -> Option<String> {
+        let path = &self.profile.fields.get(id?.0 as usize)?.path;
+        (!path.is_empty()).then(|| path.clone())
+    }
+
+    fn place(&self, (frame, line): (Option<FrameId>, Option<u32>)) -> Place {
+        let frame = frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        Place {
+            file: frame.and_then(|frame| frame.file.clone()),
+            function: frame.map(|frame| function_name(self.profile, frame)),
+            line,
+            via: None,
+        }
+    }
+
+    fn of_loop(&self, of: &Loop) -> LoopRow {
+        let (median, n, most) = of.trips;
+        let lines: f64 = of.accesses.iter().map(|access| access.per_iteration * access.lines).sum();
+        LoopRow {
+            accesses: of.accesses.iter().map(|access| self.access(access)).collect(),
+            bound_by: of.bound_by.as_ref().map(|(name, _)| name.clone()),
+            core_cycles: of.core.as_ref().map(estimate),
+            cycles: of.speed.as_ref().map(|(_, cycles)| estimate(cycles)),
+            instructions: of.instructions.into(),
+            iterations: of.speed.as_ref().map(|(per_ns, _)| estimate(&scaled(per_ns, 1e9))),
+            kernel_share: None,
+            lines_per_iteration: lines.into(),
+            n: of.windows,
+            place: self.place((of.frame, of.line)),
+            share: estimate(&of.share),
+            trips: Trips { at_least: median.is_none().then_some(most), median, n },
+        }
+    }
+
+    fn access(&self, access: &Access) -> LoopAccess {
+        let frame = access.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        LoopAccess {
+            bytes: access.bytes.into(),
+            chased: access.dependence == Dependence::Chased,
+            field: access.object.and_then(|(_, field)| self.field(field)),
+            indexed: access.dependence == Dependence::Indexed,
+            inner_stride: access.stride.filter(|_| access.stride_share >= 0.5),
+            kind: if access.kind == AccessKind::Store { "store" } else { "load" }.to_owned(),
+            line: frame.and_then(|frame| frame.line),
+            lines_per_access: access.lines.into(),
+            object: access.object.and_then(|(object, _)| self.object(object)),
+            outer_stride: access.outer_stride,
+            stride_share: access.stride_share.into(),
+        }
+    }
+}
+
+fn scaled(estimate: &interval_estimate::Estimate, by: f64) -> interval_estimate::Estimate {
+    let (value, low, high) = (estimate.value * by, estimate.low * by, estimate.high * by);
+    interval_estimate::Estimate { value, low, high, n: estimate.n }
+}
