@@ -5,6 +5,7 @@
 //! an otherwise idle machine.
 
 mod accuracy;
+mod advice;
 mod conversions;
 mod exact;
 mod heap;
@@ -38,6 +39,8 @@ enum Bench {
     Conversions(conversions::Options),
     /// How right live traces are: a corpus of kernels and programs against exact runs of the same work
     Accuracy(accuracy::Options),
+    /// How right the advice is: kernels with known flaws and their mended forms, and sound ones
+    Advice(advice::Options),
     /// Rankings of data objects with and without addresses, on programs built from the
     /// distribution's source packages
     Objects(objects::Options),
@@ -73,6 +76,7 @@ fn say(line: &str) {
 fn run(bench: &Bench) -> Result<()> {
     let (name, arguments) = match bench {
         Bench::Accuracy(options) => return accuracy::run(options),
+        Bench::Advice(options) => return advice::run(options),
         Bench::Exact(options) => return exact::run(options),
         Bench::Heap(options) => return heap::run(options),
         Bench::Objects(options) => return objects::run(options),
