@@ -120,6 +120,9 @@ pub(crate) struct Quantity {
     last_value: Option<u64>,
     across: (u32, u32),
     records: Vec<Record>,
+    /// By other quantity of its block: windows in which it made as many steps as the other had wraps, one at
+    /// least, and others.
+    beside: Vec<(u32, u32, u32)>,
     /// How often half of them were forgotten.
     thinned: u32,
     /// With the places of the samples whose readings followed it there.
@@ -185,6 +188,7 @@ impl Quantity {
             last_value: None,
             across: (0, 0),
             records: Vec::new(),
+            beside: Vec::new(),
             thinned: 0,
             intervals: Vec::new(),
             noted: 0,
@@ -484,6 +488,25 @@ impl Quantity {
         is_clear.then(|| Slope { value: stride / (whole * accesses), sigma: sigma.hypot(BETWEEN), ..told })
     }
 
+    /// Notes whether a window showed as many steps of it as wraps of another quantity.
+    pub fn note_beside(&mut self, other: u32, agrees: bool) {
+        let at = self.beside.iter().position(|(known, ..)| *known == other).unwrap_or_else(|| {
+            self.beside.push((other, 0, 0));
+            self.beside.len() - 1
+        });
+        if let Some((_, together, apart)) = self.beside.get_mut(at) {
+            *if agrees { together } else { apart } += 1;
+        }
+    }
+
+    /// Its slope, if all windows show one step for each round of another quantity: an outer loop's register, and
+    /// one of the loop within, whose rounds windows are too short to show whole.
+    pub fn slope_by_wraps(&self, other: u32, (accesses, sigma): (f64, f64)) -> Option<Slope> {
+        let (_, together, apart) = self.beside.iter().find(|(known, ..)| *known == other)?;
+        let stride = self.stride.filter(|_| *together >= 1 && *apart == 0)? as f64;
+        Some(Slope { value: stride / accesses, sigma: sigma.hypot(BETWEEN), windows: *together })
+    }
+
     /// Steps and windows in all.
     pub fn weight(&self) -> (u32, u32) {
         (self.records.iter().map(|record| record.edges).sum(), self.records.len() as u32)
@@ -733,6 +756,37 @@ mod tests {
         );
         // Another loop's, or nobody's guess.
         assert_eq!((told(6700.0, 0.05), told(40_000.0, 0.14)), (None, None));
+    }
+
+    /// A column of 3,000 rows takes longer than any window: one of twenty windows meets its end.
+    #[test]
+    fn one_end_of_a_round_tells_what_the_outer_step_is_worth() {
+        let at = |n: u32| (n * 2, u64::from(n % 3000) * 24_800);
+        let windows = [(100..260_u32), (2900..3100), (500..700)];
+        let mut inner: Option<Quantity> = None;
+        let mut outer: Option<Quantity> = None;
+        for (sample, turns) in (0..).zip(windows) {
+            let seen = (0, 400);
+            let row = motion(&turns.clone().map(at).collect::<Vec<_>>(), 64);
+            let column = motion(&turns.map(|n| (n * 2, u64::from(n / 3000) * 16)).collect::<Vec<_>>(), 64);
+            for (quantity, motion) in [(&mut inner, &row), (&mut outer, &column)] {
+                if let (None, Motion::Moving(steps)) = (&quantity, motion) {
+                    *quantity = Some(Quantity::new(steps, 64));
+                }
+                if let Some(quantity) = quantity {
+                    quantity.observe(sample, motion, seen, 1.0);
+                }
+            }
+            if let (Some(outer), Motion::Moving(row), Motion::Moving(column)) = (&mut outer, row, column) {
+                outer.note_beside(0, row.wraps == column.edges);
+            }
+        }
+        let (inner, mut outer) = (inner.unwrap(), outer.unwrap());
+        let slope = outer.slope_by_wraps(0, inner.round(2).unwrap()).unwrap();
+        assert!((16.0 / slope.value / 6000.0 - 1.0).abs() < 0.02 && slope.sigma < 0.05, "{slope:?}");
+        assert_eq!(outer.slope_by_wraps(1, (6000.0, 0.01)), None);
+        outer.note_beside(0, false);
+        assert_eq!(outer.slope_by_wraps(0, (6000.0, 0.01)), None);
     }
 
     /// A counter that is only stored to, once or a few times in a window: 500 steps of 3 in 50,000 accesses.

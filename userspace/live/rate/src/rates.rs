@@ -494,14 +494,19 @@ impl Rates {
     /// do not say it well.
     fn slope(&self, number: u32, index: u32, speed: f64) -> Option<Slope> {
         let quantity = self.quantities.get(index as usize)?;
-        let told = quantity.slope(number, speed)?;
-        let block = quantity.block.filter(|_| told.sigma > IMPRECISE);
+        let told = quantity.slope(number, speed);
+        let block = quantity.block.filter(|_| told.is_none_or(|told| told.sigma > IMPRECISE));
         let beside = block.map_or(&[][..], |block| self.blocks.at(block)).iter().map(|(_, other)| *other);
         let rounds = beside.filter(|other| *other != index).filter_map(|other| {
-            self.quantities.get(other as usize).filter(|other| other.is_sound())?.round(number)
+            let round =
+                self.quantities.get(other as usize).filter(|other| other.is_sound())?.round(number)?;
+            Some((other, round))
         });
-        let by_rounds = rounds.filter_map(|round| quantity.slope_by_rounds(told, round));
-        by_rounds.min_by(|a, b| a.sigma.total_cmp(&b.sigma)).or(Some(told))
+        let by_rounds = rounds.filter_map(|(other, round)| {
+            let by_wraps = quantity.slope_by_wraps(other, round);
+            by_wraps.or_else(|| quantity.slope_by_rounds(told?, round))
+        });
+        by_rounds.min_by(|a, b| a.sigma.total_cmp(&b.sigma)).or(told)
     }
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.

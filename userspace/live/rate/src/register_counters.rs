@@ -64,6 +64,7 @@ impl Blocks {
             let mut visited =
                 Visited { sample, accesses: last.access - first.access, weight: digest.weight, erratic: 0 };
             let turns = Turns::of(visits, digest.registers);
+            let mut moved = [(0, 0); 16];
             for register in 0..16_u8 {
                 let motion = turns.motion(usize::from(register)).unwrap_or_else(|| {
                     points.clear();
@@ -74,6 +75,10 @@ impl Blocks {
                     motion(&points, 64)
                 });
                 visited.erratic |= u16::from(motion == Motion::Erratic) << register;
+                if let (Motion::Moving(steps), Some(moved)) = (&motion, moved.get_mut(usize::from(register)))
+                {
+                    *moved = (steps.edges, steps.wraps);
+                }
                 block.learn(
                     sample,
                     register,
@@ -83,6 +88,7 @@ impl Blocks {
                     quantities,
                 );
             }
+            block.compare(&moved, quantities);
             if block.visits.len() >= MOST_VISITS {
                 block.visits.remove(0);
             }
@@ -153,6 +159,21 @@ impl Turns {
 }
 
 impl Block {
+    /// Compares the steps of each register with the wraps of the others, by what a window showed of both.
+    fn compare(&self, moved: &[(u32, u32); 16], quantities: &mut [Quantity]) {
+        let of = |register: u8| moved.get(usize::from(register)).copied().unwrap_or_default();
+        for (register, index) in &self.registers {
+            let (edges, own) = of(*register);
+            for (other, number) in self.registers.iter().filter(|(other, _)| other != register) {
+                let (_, wraps) = of(*other);
+                let Some(quantity) = quantities.get_mut(*index as usize) else { continue };
+                if own == 0 && (edges > 0 || wraps > 0) {
+                    quantity.note_beside(*number, edges == wraps);
+                }
+            }
+        }
+    }
+
     fn learn(
         &mut self,
         sample: u32,

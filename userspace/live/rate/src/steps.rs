@@ -28,6 +28,8 @@ pub(crate) struct Steps {
     pub largest: u64,
     /// Sum of steps after which the value repeats, if wraps were seen and were all alike.
     pub wrap: Option<u64>,
+    /// How often it wrapped.
+    pub wraps: u32,
     /// Steps seen.
     pub edges: u32,
     /// Sum of all steps, unwrapped.
@@ -123,6 +125,7 @@ pub(crate) fn motion(points: &[(u32, u64)], bits: u32) -> Motion {
         stride,
         largest,
         wrap,
+        wraps: if wrap.is_some() { backward } else { 0 },
         edges,
         total: total as f64,
         advance,

@@ -9,7 +9,7 @@ use locality_loops::{Graph, Loop, Observed, Window};
 use locality_rate::{Constraint, Machine, Misses, Replay, Timing, WindowView};
 
 /// Loops of one window that are recorded, those with the most instructions.
-const MOST: usize = 6;
+const MOST: usize = 8;
 /// Least share of a window's instructions that a recorded loop has.
 const LEAST: f64 = 0.02;
 /// Windows of a loop in which limits are removed one after the other: each takes a replay.
@@ -95,8 +95,12 @@ impl LoopTracker {
             loops.iter().for_each(|found| *studied.entry(found.header).or_default() += 1);
         }
         let timed = |((found, core_cycles), bound)| TimedLoop { found, core_cycles, bound };
-        let timed = loops.into_iter().zip(core).zip(bounds).map(timed);
-        timed.filter(|TimedLoop { found, .. }| found.is_first || found.instructions as f64 >= least).collect()
+        let mut timed: Vec<TimedLoop> = loops.into_iter().zip(core).zip(bounds).map(timed).collect();
+        let is_large = |found: &Loop| found.is_first || found.instructions as f64 >= least;
+        let around: Vec<u64> =
+            timed.iter().filter(|of| is_large(&of.found)).filter_map(|of| of.found.around).collect();
+        timed.retain(|of| is_large(&of.found) || around.contains(&of.found.header));
+        timed
     }
 
     /// Another program runs in the process, or the process has ended.

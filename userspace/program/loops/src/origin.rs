@@ -59,6 +59,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     pub fn of(code: &Code<'_>, index: u32) -> Option<Facts> {
+        /// All flags: what a comparison with a loaded value decides goes through them.
         const FLAGS: u64 = 1 << 16;
         let record = code.instruction(index)?;
         let decoded = Decoder::with_ip(64, record.code(), record.address, DecoderOptions::NONE).decode();
@@ -71,12 +72,12 @@ impl Facts {
             && instruction.writes & !FLAGS == bit(decoded.op0_register())
             && decoded.op0_register() == decoded.op1_register()
             && matches!(decoded.mnemonic(), iced_x86::Mnemonic::Xor | iced_x86::Mnemonic::Sub);
-        let reads = if is_cleared { 0 } else { instruction.reads & !FLAGS };
+        let reads = if is_cleared { 0 } else { instruction.reads };
         Some(Facts {
             address: record.address,
             bases: if touches { bases } else { 0 },
             reads: if touches { reads & !bases } else { reads },
-            writes: instruction.writes & !FLAGS,
+            writes: instruction.writes,
             loads: instruction.loads,
             stores: instruction.stores,
             is_integer,

@@ -264,10 +264,14 @@ impl<'a> Walk<'a> {
                 .filter(|seen| !seen.access.is_store)
                 .map(|seen| (seen.index, seen.access.executions))
                 .collect();
+            let is_chase = |seen: &&Seen| seen.origins.iter().any(|origin| origin.has(seen.index));
+            let chases: HashSet<u32> = accesses.values().filter(is_chase).map(|seen| seen.index).collect();
             let access = |seen: Seen| {
-                let (index, executions) = (seen.index, seen.access.executions);
+                let executions = seen.access.executions;
                 let brings = |load: &u32| loads.get(load).is_some_and(|count| *count * 4 >= executions);
-                let dependence = if seen.origins.iter().any(|origin| origin.has(index)) {
+                // What a chase leads to is as late as the chase itself.
+                let leads = |load: u32| load == seen.index || chases.contains(&load) && brings(&load);
+                let dependence = if seen.origins.iter().any(|origin| origin.loads().any(leads)) {
                     Dependence::Chased
                 } else if seen.origins.iter().any(|origin| origin.loads().any(|load| brings(&load))) {
                     Dependence::Indexed

@@ -173,6 +173,45 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             })
             .collect(),
     };
+    let loop_access = |rng: &mut Rng| {
+        let executions = rng.u64(1..1 << 20);
+        let steps = rng.u64(..=executions);
+        LoopAccess {
+            ip: address(rng),
+            stack: StackId(rng.u32(..stacks)),
+            kind: kind(rng),
+            bytes: rng.u32(..=64),
+            executions,
+            lines: rng.u64(..=executions),
+            pages: rng.u64(..=executions),
+            sets: [rng.u64(..64), rng.u64(..1024)],
+            stride: maybe(rng, |rng| rng.i64(..)),
+            stride_count: rng.u64(..=steps),
+            steps,
+            outer_stride: maybe(rng, |rng| rng.i64(..)),
+            dependence: [Dependence::None, Dependence::Indexed, Dependence::Chased][rng.usize(..3)],
+            address: address(rng),
+            values: maybe(rng, |rng| (rng.i64(..), rng.i64(..))),
+        }
+    };
+    let seen_loop = |rng: &mut Rng| SeenLoop {
+        sample: SampleId(rng.u32(..samples as u32)),
+        header: address(rng),
+        span: (address(rng), address(rng)),
+        around: maybe(rng, address),
+        stack: StackId(rng.u32(..stacks)),
+        latch: StackId(rng.u32(..stacks)),
+        instructions: rng.u64(..1 << 40),
+        accesses: rng.u64(..1 << 40),
+        iterations: rng.u64(..1 << 40),
+        runs: rng.u64(..1 << 40),
+        trips: rng.u64(..1 << 40),
+        core_cycles: rng.f64() * 1e6,
+        bound_by: maybe(rng, text),
+        unbound_cycles: rng.f64() * 1e6,
+        is_first: rng.bool(),
+        by_access: (0..rng.usize(..4)).map(|_| loop_access(rng)).collect(),
+    };
     let load = |rng: &mut Rng| Load {
         sample: SampleId(rng.u32(..samples as u32)),
         skip: number(rng),
@@ -231,6 +270,17 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             tool_version: text(rng),
             distance_scatter_ns: maybe(rng, number),
             user_only: rng.bool(),
+            ticks: maybe(rng, |rng| {
+                let all = rng.u64(..1 << 40);
+                (all, rng.u64(..=all))
+            }),
+            page_faults: maybe(rng, |rng| rng.u64(..1 << 40)),
+            processor: maybe(rng, |rng| Processor {
+                clock: 0.5 + rng.f64(),
+                levels: [(); 3].map(|()| [(); 3].map(|()| rng.f64() * 500.0)),
+                parallel_line: rng.f64() * 100.0,
+                page_fault_ns: rng.f64() * 1000.0,
+            }),
         },
         threads: (0..threads)
             .map(|_| Thread {
@@ -284,6 +334,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         windows: if samples == 0 { Vec::new() } else { (0..samples / 3).map(|_| window(rng)).collect() },
         uses: (0..samples).map(|_| of_use(rng)).collect(),
         loads: (0..samples).map(|_| load(rng)).collect(),
+        loops: if samples == 0 { Vec::new() } else { (0..samples).map(|_| seen_loop(rng)).collect() },
         objects: (0..objects).map(|_| object(rng)).collect(),
         records: (0..records).map(|_| record(rng)).collect(),
         fields: (0..fields).map(|_| field(rng)).collect(),
@@ -347,6 +398,9 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for (id, load) in (0..).zip(&profile.loads) {
         writer.append_load(LoadId(id), load)?;
+    }
+    for seen in &profile.loops {
+        writer.append_loop(seen.clone())?;
     }
     for (id, watch) in (0..).zip(&profile.watches) {
         let mut watch = watch.clone();

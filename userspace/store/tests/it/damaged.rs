@@ -153,6 +153,8 @@ fn version_1_is_read() {
     let mut profile = random_profile(5, 40);
     write_file(&path, &profile);
     let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch(WITHOUT_LOOPS).unwrap();
+    without_loops(&mut profile);
     let older =
         "ALTER TABLE watch DROP COLUMN of_use; ALTER TABLE watch DROP COLUMN accesses; DROP TABLE window; DROP TABLE window_use; DROP TABLE seen;
         PRAGMA user_version = 1;";
@@ -174,11 +176,14 @@ fn version_2_is_read() {
     let mut profile = random_profile(6, 40);
     write_file(&path, &profile);
     let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch(WITHOUT_LOOPS).unwrap();
+    without_loops(&mut profile);
     // Added later without a new version.
     database
-        .execute_batch("ALTER TABLE run DROP COLUMN user_only; ALTER TABLE overhead DROP COLUMN heap_ns; ALTER TABLE overhead DROP COLUMN string_ns")
+        .execute_batch("ALTER TABLE run DROP COLUMN user_only; ALTER TABLE run DROP COLUMN source_heap; ALTER TABLE overhead DROP COLUMN heap_ns; ALTER TABLE overhead DROP COLUMN string_ns")
         .unwrap();
     (profile.overhead.heap_ns, profile.overhead.string_ns, profile.run.user_only) = (None, None, false);
+    profile.run.sources.heap = None;
     let older = "DROP TABLE object; DROP TABLE record; DROP TABLE member; DROP TABLE field; DROP TABLE located; DROP TABLE heap;
         DROP TABLE allocation_site; ALTER TABLE watch DROP COLUMN accesses; PRAGMA user_version = 2;";
     database.execute_batch(older).unwrap();
@@ -196,6 +201,8 @@ fn version_3_is_read() {
     let mut profile = random_profile(7, 40);
     write_file(&path, &profile);
     let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch(WITHOUT_LOOPS).unwrap();
+    without_loops(&mut profile);
     let older = "DELETE FROM located WHERE of_load IS NOT NULL; ALTER TABLE located DROP COLUMN of_load;
         DROP TABLE line_load; DROP TABLE burst; ALTER TABLE watch DROP COLUMN accesses; PRAGMA user_version = 3;";
     database.execute_batch(older).unwrap();
@@ -213,6 +220,30 @@ fn version_3_is_read() {
     profile.loads.clear();
     profile.located.retain(|located| !matches!(located.of, Accessed::Load(_)));
     assert_eq!(read(&path).unwrap(), profile);
+}
+
+/// A file of version 4 knows no loops.
+#[test]
+fn version_4_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(8, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch(WITHOUT_LOOPS).unwrap();
+    database.pragma_update(None, "user_version", 4).unwrap();
+    drop(database);
+    without_loops(&mut profile);
+    assert_eq!(read(&path).unwrap(), profile);
+}
+
+/// What files before version 5 lack.
+const WITHOUT_LOOPS: &str = "DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
+    ALTER TABLE run DROP COLUMN page_faults; ALTER TABLE run DROP COLUMN kernel_ticks; ALTER TABLE run DROP COLUMN ticks;";
+
+fn without_loops(profile: &mut Profile) {
+    profile.loops.clear();
+    (profile.run.ticks, profile.run.page_faults, profile.run.processor) = (None, None, None);
 }
 
 fn without_counts(profile: &mut Profile) {

@@ -57,12 +57,9 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
 
 /// Short chases that begin anew each time: several of them at a time.
 pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
-    /// Longest chase that is one of many.
-    const SHORT: u64 = 64;
     let of = view.loops.get(number)?;
     of.speed?;
     let around = of.around?;
-    let trips = of.trips.0.filter(|trips| *trips <= SHORT && of.trips.1 >= 3)?;
     let chases =
         || of.accesses.iter().enumerate().filter(|(_, access)| Pattern::of(access) == Pattern::Chased);
     let concerned: f64 = chases().map(|(_, access)| cost(view, access)).sum();
@@ -73,8 +70,9 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     let changes =
         chases().map(|(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::Random });
     let mut evidence = vec![format!(
-        "Each round of the loop at {} follows some {trips} pointers of {}, each of which waits for the one before.",
+        "Each round of the loop at {} follows {} pointers of {}, each of which waits for the one before.",
         view.at(around),
+        of.trips.0.map_or("many".to_owned(), |trips| format!("some {trips}")),
         view.name(access)
     )];
     evidence.extend(view.time(of));

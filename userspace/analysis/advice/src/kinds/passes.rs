@@ -29,7 +29,18 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
             *pairs.entry((*from, *to)).or_default().entry(far.to).or_default() += 1;
         }
     }
-    pairs.into_iter().filter_map(|((from, to), reuses)| pair(view, (from, to), &reuses, &all)).collect()
+    // Of two passes that take turns one comes first: the one at the lower address, in one function.
+    let is_first = |(from, to): &(usize, usize)| {
+        let back = pairs.contains_key(&(*to, *from));
+        !back
+            || view
+                .loops
+                .get(*from)
+                .zip(view.loops.get(*to))
+                .is_some_and(|(from, to)| from.header < to.header)
+    };
+    let found = pairs.iter().filter(|(pair, _)| is_first(pair));
+    found.filter_map(|(of, reuses)| pair(view, *of, reuses, &all)).collect()
 }
 
 fn pair(
