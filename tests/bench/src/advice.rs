@@ -12,6 +12,7 @@
 
 mod judge;
 mod measure;
+mod public;
 mod truth;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use self::{
     judge::{Judgement, Measured},
     measure::Subject,
+    public::Public,
     truth::{KERNELS, Kernel},
 };
 use super::accuracy::score::median;
@@ -48,6 +50,10 @@ pub struct Options {
     /// Measure the speed-ups anew, trace nothing
     #[arg(long)]
     speedups_only: bool,
+    /// Folder of public programs too, each as its repository is cloned: LULESH, bots, gpu-rodinia, sweep3d, Hydro,
+    /// PolyBenchC-4.2.1; what is missing is skipped
+    #[arg(long)]
+    sources: Option<PathBuf>,
     /// Judge the reports of an earlier run, trace nothing
     #[arg(long)]
     table: bool,
@@ -73,25 +79,34 @@ struct Judged {
 
 /// Measures what is asked for and prints the table.
 pub fn run(options: &Options) -> Result<()> {
-    if let Some(name) = options.only.iter().find(|name| !KERNELS.iter().any(|kernel| kernel.name == **name)) {
-        let names: Vec<&str> = KERNELS.iter().map(|kernel| kernel.name).collect();
-        bail!("the corpus has no {name}; it has {}", names.join(", "));
+    let public = if options.sources.is_some() { public::PROGRAMS } else { &[] };
+    let names: Vec<&str> =
+        KERNELS.iter().map(|kernel| kernel.name).chain(public.iter().map(|program| program.name)).collect();
+    if let Some(name) = options.only.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("there is no {name}; there are {}", names.join(", "));
     }
     shell::need(&[("gcc", "gcc"), ("gcc", "libc6-dev"), ("g++", "g++"), ("taskset", "util-linux")])?;
     let bench = Bench::new(options)?;
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
-    let wanted =
-        |kernel: &&Kernel| options.only.is_empty() || options.only.iter().any(|name| name == kernel.name);
-    for kernel in KERNELS.iter().filter(wanted) {
-        match bench.row(kernel) {
-            Ok(row) => {
-                eprintln!("{}", row.line());
-                rows.push(row);
-            }
-            Err(error) => {
-                eprintln!("{}: {error:#}", kernel.name);
-                failed.push(kernel.name);
-            }
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let mut add = |name: &'static str, row: Result<Row>| match row {
+        Ok(row) => {
+            eprintln!("{}", row.line());
+            rows.push(row);
+        }
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            failed.push(name);
+        }
+    };
+    for kernel in KERNELS.iter().filter(|kernel| wanted(kernel.name)) {
+        add(kernel.name, bench.row(kernel));
+    }
+    for program in public.iter().filter(|program| wanted(program.name)) {
+        let sources = options.sources.as_deref().unwrap_or(Path::new("."));
+        match program.missing(sources) {
+            Some(sentence) => eprintln!("{}: {sentence}", program.name),
+            None => add(program.name, bench.public_row(program, sources)),
         }
     }
     crate::say(&table(&rows));
@@ -133,14 +148,8 @@ impl<'a> Bench<'a> {
         if self.options.speedups_only {
             return Ok(row);
         }
-        let kept = self.folder.join("reports").join(kernel.name).with_extension("json");
-        let report = if self.options.table {
-            let text = std::fs::read(&kept).with_context(|| format!("cannot read {}", kept.display()))?;
-            serde_json::from_slice(&text)?
-        } else {
-            let seconds = self.options.seconds;
-            Subject::start(kernel, &program, seconds)?.trace(&self.tracer, seconds, &kept)?
-        };
+        let seconds = self.options.seconds;
+        let report = self.report(kernel.name, || Subject::start(kernel, &program, seconds))?;
         // Changes that do not help a sound program are measured to show so; no advice of them is right.
         let fixes = if kernel.is_sound() { &[][..] } else { kernel.fixes };
         let fixes = fixes.iter().map(|fix| Measured {
@@ -150,6 +159,39 @@ impl<'a> Bench<'a> {
         let fixes: Vec<Measured> = fixes.collect();
         row.judged = Some(Judged::of(&report, judge::judge(&report, &fixes, &kernel.places()?)));
         Ok(row)
+    }
+
+    fn public_row(&self, program: &Public, sources: &Path) -> Result<Row> {
+        let folder = self.folder.join("public");
+        std::fs::create_dir_all(&folder)?;
+        let built = program.built(sources, &folder)?;
+        let [flawed, _] = &built;
+        let speedup = program.speedup(&built, self.options.turns)?;
+        let speedups = vec![("mended".to_owned(), speedup)];
+        let mut row =
+            Row { name: program.name.to_owned(), class: "public".to_owned(), speedups, judged: None };
+        if self.options.speedups_only {
+            return Ok(row);
+        }
+        let report = self.report(program.name, || Subject::after_a_while(program.endless(flawed)))?;
+        let fix = |kinds: &[&str], speedup| Measured {
+            kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            speedup,
+        };
+        // A change that was not made here has no gain to compare with.
+        let fixes = [fix(program.kinds, speedup), fix(program.also, f64::NAN)];
+        row.judged = Some(Judged::of(&report, judge::judge(&report, &fixes, &program.places(flawed)?)));
+        Ok(row)
+    }
+
+    /// The report of a trace of what is started, or the one that was kept.
+    fn report(&self, name: &str, start: impl FnOnce() -> Result<Subject>) -> Result<Value> {
+        let kept = self.folder.join("reports").join(name).with_extension("json");
+        if !self.options.table {
+            return start()?.trace(&self.tracer, self.options.seconds, &kept);
+        }
+        let text = std::fs::read(&kept).with_context(|| format!("cannot read {}", kept.display()))?;
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Speed-ups of the ways but the flawed one, measured or kept.

@@ -5,6 +5,7 @@ use std::{
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -94,7 +95,7 @@ pub fn digest(path: &Path) -> Result<String> {
 pub struct Subject {
     child: Child,
     /// Kept open: a program whose output nobody takes may end.
-    output: BufReader<ChildStdout>,
+    output: Option<BufReader<ChildStdout>>,
 }
 
 impl Subject {
@@ -111,13 +112,27 @@ impl Subject {
         let shown = shell::words(&command);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context(shown.clone())?;
         let output = child.stdout.take().context("no output")?;
-        let mut subject = Self { child, output: BufReader::new(output) };
+        let mut output = BufReader::new(output);
+        let mut subject = Self { child, output: None };
         let mut line = String::new();
         while !ready(&line) {
             line.clear();
-            if subject.output.read_line(&mut line)? == 0 {
+            if output.read_line(&mut line)? == 0 {
                 bail!("`{shown}` ended before it was to be traced");
             }
+        }
+        subject.output = Some(output);
+        Ok(subject)
+    }
+
+    /// Starts a command whose set-up takes less than five seconds, and lets these pass.
+    pub fn after_a_while(mut command: Command) -> Result<Self> {
+        let shown = shell::words(&command);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut subject = Self { child: command.spawn().context(shown.clone())?, output: None };
+        std::thread::sleep(Duration::from_secs(5));
+        if let Some(status) = subject.child.try_wait()? {
+            bail!("`{shown}` ended before it was to be traced: {status}");
         }
         Ok(subject)
     }
