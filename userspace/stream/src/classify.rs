@@ -229,11 +229,11 @@ fn classify(record: &InstructionRecord, factory: &mut InstructionInfoFactory) ->
     facts
 }
 
-fn is_read(access: OpAccess) -> bool {
+pub(crate) fn is_read(access: OpAccess) -> bool {
     matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 
-fn is_write(access: OpAccess) -> bool {
+pub(crate) fn is_write(access: OpAccess) -> bool {
     matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
 }
 

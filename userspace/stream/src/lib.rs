@@ -4,6 +4,7 @@
 //! * [`Code`]: the static facts, kept once: instruction bytes and blocks, as recorded when code was
 //!   translated. [`Instruction`] is what follows from the bytes (class, data type, registers,
 //!   flow).
+//! * [`Dependences`]: what an instruction waits for and what waits for it, by locations.
 //! * [`Arena`]: where state lives: index-based tables in one range of memory, so that another
 //!   process can map it and finish the work. [`Heap`] is the one of tests and of analyses that run
 //!   where they report. [`List`] grows in one.
@@ -18,6 +19,7 @@ mod arena;
 mod checker;
 mod classify;
 mod code;
+mod dependences;
 mod event;
 mod list;
 mod mix;
@@ -30,6 +32,7 @@ pub use arena::{Arena, Heap, Offset, Plain, Range, Span, are_apart};
 pub use checker::{Checker, Finding, Rule};
 pub use classify::{Class, DataType, Flow, Instruction, NoDataType};
 pub use code::{BlockRecord, Code, InstructionRecord};
+pub use dependences::{By, Dependences, LatencyClass, Locations, MemoryOperand, Step, Top};
 pub use event::{Event, Kind, NO_INSTRUCTION};
 pub use list::List;
 pub use mix::{BlockCounts, Mix};
