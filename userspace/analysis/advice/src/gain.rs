@@ -11,7 +11,7 @@
 //! a core that the change itself speeds up counts as it is.
 
 use locality_estimate::interval_estimate::Estimate;
-use locality_model::{AccessKind, Dependence, Processor};
+use locality_model::{Dependence, Processor};
 
 use crate::loops::{Access, Loop, Misses, estimate};
 
@@ -21,6 +21,12 @@ pub(crate) const LINE: f64 = 64.0;
 const UNFORESEEN: i64 = 2048;
 /// Least share of steps that makes a stride.
 pub(crate) const REGULAR: f64 = 0.5;
+
+/// Bounds of what the lines of a loop cost, in what the model says.
+const LEAST_OFF: f64 = 0.5;
+const MOST_OFF: f64 = 1.5;
+/// Part of the stall, in the cost of the lines, that the lines may account for.
+const EXPLAINED: f64 = 2.5;
 
 /// How lines follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +121,7 @@ pub struct Fix {
     pub changes: Vec<Change>,
     /// The core afterwards, of what it is now.
     pub core: f64,
-    /// All waiting afterwards, of what it is now, beside the changes.
+    /// All waiting afterwards, of what it is now, beside the changes; 0 where only the lines named are waited for.
     pub stall: f64,
 }
 
@@ -166,19 +172,25 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
         let of = loops.get(fix.of)?;
         let (_, cycles) = of.speed?;
         let core = of.core.map_or(0.0, |core| core.value).min(cycles.value);
-        let cost = |access: &Access| {
-            costs.of_lines(lines(access), Pattern::of(access), access.kind == AccessKind::Store)
-        };
+        let cost = |access: &Access| costs.of_lines(lines(access), Pattern::of(access), access.dirties);
         let whole: f64 = of.accesses.iter().map(cost).sum();
         let changed: f64 =
             fix.changes.iter().filter_map(|change| of.accesses.get(change.access)).map(cost).sum();
         let added = fix.changes.iter().filter_map(|change| {
             let access = of.accesses.get(change.access)?;
-            Some(costs.of_lines(change.misses, change.pattern, access.kind == AccessKind::Store))
+            Some(costs.of_lines(change.misses, change.pattern, access.dirties))
         });
         let left = if whole > 0.0 { 1.0 - changed / whole } else { 1.0 };
+        // Where lines cost more or less now than the model says, so will those that are left, within reason.
+        let stall = (cycles.value.powi(2) - core.powi(2)).max(0.0).sqrt();
+        let off = if whole > 0.0 { (stall / whole).clamp(LEAST_OFF, MOST_OFF) } else { 1.0 };
+        let added = added.sum::<f64>() * if fix.stall > 0.0 { off } else { 1.0 };
+        // Lines do not account for a stall far above their cost, so a change of lines leaves the rest.
+        let explained =
+            if stall > 0.0 && fix.stall > 0.0 { (EXPLAINED * whole / stall).min(1.0) } else { 1.0 };
+        let left = 1.0 - explained * (1.0 - left);
         n = n.min(of.samples);
-        parts.push((of, fix, (cycles.value, core), (left, added.sum::<f64>())));
+        parts.push((of, fix, (cycles.value, core), (left, added)));
     }
     let saved = |overlap: Overlap, draw: Option<usize>| {
         let of = |(of, fix, times, rest): &(&Loop, &Fix, (f64, f64), (f64, f64))| {

@@ -5,8 +5,7 @@ mod latency;
 mod layout;
 mod order;
 mod passes;
-
-use locality_model::AccessKind;
+mod sharing;
 
 use crate::{
     Access, Candidate, Loop, View,
@@ -32,9 +31,12 @@ pub(crate) fn all(view: &View<'_>) -> Vec<Candidate> {
         found.extend(layout::reorder(view, number));
         found.extend(latency::prefetch(view, number));
         found.extend(latency::batch(view, number));
+        found.extend(latency::huge_pages(view, number));
         found.extend(compute::limit(view, number));
+        found.extend(compute::vectorise(view, number));
     }
     found.extend(passes::fuse(view));
+    found.extend(sharing::false_sharing(view));
     found
 }
 
@@ -56,7 +58,7 @@ fn capped(access: &Access, most: f64) -> Misses {
 
 /// Whether an access belongs to those that cost: part of the loop's cost of lines.
 fn cost(view: &View<'_>, access: &Access) -> f64 {
-    view.costs.of_lines(lines(access), crate::gain::Pattern::of(access), access.kind == AccessKind::Store)
+    view.costs.of_lines(lines(access), crate::gain::Pattern::of(access), access.dirties)
 }
 
 /// Costs of all accesses of a loop.

@@ -28,6 +28,8 @@ use gain::{Costs, Fix};
 const LEAST: f64 = 1.02;
 /// Samples in a loop below which nothing is advised about it.
 const FEWEST: u64 = 5;
+/// Part of the best gain from which less work is preferred.
+const EASY: f64 = 0.75;
 /// Advice that is given.
 const MOST: usize = 5;
 
@@ -135,6 +137,8 @@ pub(crate) struct View<'a> {
     pub costs: Costs,
     /// Caches in bytes, smallest first; the last one as far as one program has it.
     pub caches: [f64; 3],
+    /// Sets and ways of the first-level and the second-level cache.
+    pub sets: [(u64, u64); 2],
     /// Share of the CPU time in user mode.
     pub user: f64,
     pub far: &'a [FarReuse],
@@ -176,8 +180,16 @@ impl Advised {
             let cache = profile.run.host.caches.iter().find(|cache| cache.level == level);
             *bytes = cache.map_or(*bytes, |cache| cache.bytes as f64);
         }
+        let mut sets = [(64, 8), (1024, 16)];
+        for (sets, level) in sets.iter_mut().zip(1..) {
+            let cache = profile.run.host.caches.iter().find(|cache| cache.level == level && cache.ways > 0);
+            let of = |cache: &locality_model::CacheLevel| {
+                (cache.bytes / u64::from(cache.line.max(1)) / u64::from(cache.ways), cache.ways.into())
+            };
+            *sets = cache.map(of).filter(|(sets, _)| *sets > 0).unwrap_or(*sets);
+        }
         let costs = Costs::of(&processor);
-        let view = View { profile, loops: &loops, costs, caches, user, far };
+        let view = View { profile, loops: &loops, costs, caches, sets, user, far };
         let mut advice: Vec<Advice> = kinds::all(&view)
             .into_iter()
             .filter(|candidate| loops.get(candidate.of).is_some_and(|of| of.samples >= FEWEST))
@@ -186,9 +198,17 @@ impl Advised {
             .filter(|advice| advice.speedup.low >= LEAST && advice.speedup.value.is_finite())
             .collect();
         advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
-        // One change a loop: the best one; others of the same loop would be told twice.
+        // One change a loop: the best one, or padding where that brings nearly as much, because it is the least work.
+        let best: Vec<((Option<FrameId>, Option<u32>), f64)> =
+            advice.iter().map(|advice| (advice.place, advice.speedup.value)).collect();
+        let is_easy = |advice: &Advice| {
+            let best = best.iter().filter(|(place, _)| *place == advice.place).map(|(_, speedup)| *speedup);
+            advice.kind == Kind::Pad && advice.speedup.value >= EASY * best.fold(1.0, f64::max)
+        };
+        advice.sort_by_key(|advice| !is_easy(advice));
         let mut places = std::collections::HashSet::new();
         advice.retain(|advice| places.insert((advice.place, advice.kind == Kind::KeepBuffer)));
+        advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
         advice.truncate(MOST);
         let waits = waits(&loops, user);
         let none = advice.is_empty().then(|| words::nothing(waits.as_ref(), &loops, kernel.as_ref()));

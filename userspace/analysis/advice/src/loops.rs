@@ -40,8 +40,10 @@ pub struct Known {
 /// A loop.
 #[derive(Debug, Clone, Default)]
 pub struct Loop {
-    /// Address of its header, and of the header of the loop around it.
+    /// Address of its header.
     pub header: u64,
+    /// Addresses that windows took for its header.
+    pub headers: Vec<u64>,
     /// Number of the loop around it.
     pub around: Option<usize>,
     /// Lowest and highest address of an instruction.
@@ -113,6 +115,8 @@ pub struct Access {
     pub object: Option<(ObjectId, Option<FieldId>)>,
     /// Share of first touches that misses each cache, and the first touches behind that.
     pub misses: (Misses, u64),
+    /// Lines of it are stored to in the loop, by this instruction or another.
+    pub dirties: bool,
     /// Executions in all windows.
     pub executions: u64,
 }
@@ -201,6 +205,13 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         .iter()
         .map(|(key, seen)| joined_access(profile, contexts, known, *key, seen, iterations))
         .collect();
+    // A store that walks the same way without lines of its own stores to those of another access.
+    let followers: Vec<(Option<i64>, f64)> =
+        accesses.iter().filter(|access| access.dirties).map(|access| (access.stride, access.lines)).collect();
+    for access in accesses.iter_mut().filter(|access| access.stride.is_some()) {
+        access.dirties |=
+            followers.iter().any(|(stride, lines)| *stride == access.stride && lines * 4.0 < access.lines);
+    }
     let lines = |access: &Access| access.per_iteration * access.lines;
     accesses.sort_by(|a, b| lines(b).total_cmp(&lines(a)).then(a.ip.cmp(&b.ip)));
     let bound = most(rows.iter().filter_map(|row| Some((row.bound_by.as_deref()?, row.instructions))));
@@ -212,6 +223,12 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
     };
     Loop {
         header: rows.first().map_or(0, |row| row.header),
+        headers: {
+            let mut headers: Vec<u64> = rows.iter().map(|row| row.header).collect();
+            headers.sort_unstable();
+            headers.dedup();
+            headers
+        },
         span: largest.map_or((0, 0), |row| row.span),
         frame,
         line,
@@ -287,6 +304,7 @@ fn joined_access(
         sets: most_lines.map_or((0, [0, 0]), |(_, access)| (access.lines, access.sets)),
         object: known.objects.get(&ip).copied(),
         misses,
+        dirties: is_store,
         executions,
     }
 }

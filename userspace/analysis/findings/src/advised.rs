@@ -39,6 +39,10 @@ pub(crate) fn of(
             *share = (lines / firsts).clamp(0.0, 1.0);
         }
     }
+    if levels.is_empty() {
+        // Nothing is known of what caches hold: all lines may come from memory.
+        known.all = [1.0; 3];
+    }
     Advised::of(profile, contexts, rates, &known, &far(profile))
 }
 

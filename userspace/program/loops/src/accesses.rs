@@ -144,18 +144,27 @@ impl Seen {
         self.access.values = Some((low.min(value), high.max(value)));
     }
 
-    pub fn finish(mut self) -> LoopAccess {
+    /// Steps in a run of the loop, from a run whose end alone the window shows: the first address of that run
+    /// is not known, but lies a whole number of steps before the last, and near the first of the next run.
+    pub fn steps_of_run(&self) -> Option<i64> {
+        let (stride, _) = self.steps.most().filter(|(stride, _)| *stride != 0)?;
+        let (beyond, _) = self.beyond.most()?;
+        let size = stride.checked_abs().filter(|size| *size > 2 * LINE)?;
+        let rest = beyond.rem_euclid(size);
+        let rest = if rest > size / 2 { rest - size } else { rest };
+        let steps = rest.checked_sub(beyond)?.checked_div(stride)?;
+        (rest.abs() < LINE && steps > 0).then_some(steps)
+    }
+
+    /// What was seen; `run`: steps in a run of the loop, where that is known.
+    pub fn finish(mut self, run: Option<i64>) -> LoopAccess {
         let access = &mut self.access;
         if let Some((stride, count)) = self.steps.most() {
             (access.stride, access.stride_count) = (Some(stride), count.min(access.steps));
         }
         access.outer_stride = self.outer.most().map(|(step, _)| step).or_else(|| {
-            // The first address of the run before is not known, but lies a whole number of steps away.
-            let (stride, (beyond, _)) = (access.stride.filter(|stride| *stride != 0)?, self.beyond.most()?);
-            let size = stride.checked_abs()?;
-            let rest = beyond.rem_euclid(size);
-            let rest = if rest > size / 2 { rest - size } else { rest };
-            (rest.abs() < LINE && size > 2 * LINE).then_some(rest)
+            let (stride, (beyond, _)) = (access.stride?, self.beyond.most()?);
+            beyond.checked_add(stride.checked_mul(run?)?)
         });
         for (sets, count) in self.sets.iter_mut().zip(&mut access.sets) {
             sets.sort_unstable();

@@ -66,7 +66,8 @@ pub struct Loop {
     pub accesses: u64,
     /// Times that the header was reached.
     pub iterations: u64,
-    /// Iterations of each run that the window shows from entry to exit, in order.
+    /// Iterations of each run that the window shows from entry to exit, in order; without such, those of a run
+    /// whose length the window tells by its end.
     pub trips: Vec<u64>,
     /// Whether the window starts in this loop.
     pub is_first: bool,

@@ -153,7 +153,27 @@ fn a_window_inside_a_nest_shows_what_it_can() {
         program.execute(2, &[(0, LOAD, 0x10_0008 + inner * 4096, 7)]);
     }
     let found = Graph::default().observe(&program.window()).loops;
-    assert_eq!(found[0].by_access[0].outer_stride, Some(8));
+    assert_eq!((found[0].by_access[0].outer_stride, found[0].trips.as_slice()), (Some(8), &[20][..]));
+}
+
+/// A transposition: columns of one matrix are rows of the other, and the rows' step from run to run follows from
+/// the length of the columns.
+#[test]
+fn the_length_of_a_column_tells_the_step_between_rows() {
+    let mut program = nest();
+    let access = |inner: u64, outer: u64| {
+        let (column, row) = (0x10_0000 + inner * 4096 + outer * 8, 0x90_0000 + outer * 640 + inner * 8);
+        [(0, LOAD, row, 7), (1, LOAD, column, 7), (1, STORE, column, 7)]
+    };
+    (50..80).for_each(|inner| program.execute(2, &access(inner, 3)));
+    program.execute(3, &[]);
+    program.execute(1, &[]);
+    (0..30).for_each(|inner| program.execute(2, &access(inner, 4)));
+    let found = Graph::default().observe(&program.window()).loops;
+    let outer = |stride: i64| {
+        found[0].by_access.iter().find(|access| access.stride == Some(stride)).unwrap().outer_stride
+    };
+    assert_eq!((outer(4096), outer(8), found[0].trips.as_slice()), (Some(8), Some(640), &[80][..]));
 }
 
 #[test]

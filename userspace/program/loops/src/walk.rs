@@ -264,6 +264,13 @@ impl<'a> Walk<'a> {
                 .filter(|seen| !seen.access.is_store)
                 .map(|seen| (seen.index, seen.access.executions))
                 .collect();
+            let mut runs: Vec<i64> = accesses.values().filter_map(Seen::steps_of_run).collect();
+            runs.sort_unstable();
+            // Accesses of one loop agree on its length, but for those that are not made each time.
+            let run = runs.last().copied();
+            if of.trips.is_empty() {
+                of.trips.extend(run.map(|steps| steps as u64 + 1));
+            }
             let is_chase = |seen: &&Seen| seen.origins.iter().any(|origin| origin.has(seen.index));
             let chases: HashSet<u32> = accesses.values().filter(is_chase).map(|seen| seen.index).collect();
             let access = |seen: Seen| {
@@ -278,7 +285,7 @@ impl<'a> Walk<'a> {
                 } else {
                     Dependence::None
                 };
-                let mut access = seen.finish();
+                let mut access = seen.finish(run);
                 access.dependence = dependence;
                 access
             };

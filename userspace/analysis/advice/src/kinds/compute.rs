@@ -2,6 +2,13 @@
 
 use crate::{Candidate, Kind, View, gain::Fix};
 
+/// The same of a loop that vector instructions would shorten.
+const MOSTLY_COMPUTES: f64 = 1.6;
+/// Bytes of the vector registers that every x86-64 processor has.
+const VECTOR: u32 = 16;
+/// Part of its lanes that vectorised code makes use of.
+const EFFICIENCY: f64 = 0.67;
+
 /// A loop whose time is at most so many times its core does not wait for memory.
 const COMPUTES: f64 = 1.25;
 /// Least saving of the removed limit.
@@ -32,11 +39,6 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
             "Replace the branch that the processor does not foresee by arithmetic, or sort the data, at",
             "Both sides of the branch must be safe to compute.",
         ),
-        "width" | "loads" | "stores" | "fp_units" | "int_units" => (
-            Kind::Vectorise,
-            "Let the compiler use vector instructions at",
-            "Steps of one element, no aliases and a known number of rounds are needed.",
-        ),
         _ => return None,
     };
     let mut evidence: Vec<String> = view.time(of).into_iter().collect();
@@ -50,5 +52,49 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         object: None,
         evidence,
         in_the_way: vec![way.to_owned()],
+    })
+}
+
+/// Scalar code that walks from element to element: vector instructions do several at a time.
+pub(super) fn vectorise(view: &View<'_>, number: usize) -> Option<Candidate> {
+    let of = view.loops.get(number)?;
+    let (_, cycles) = of.speed?;
+    let core = of.core?;
+    let (bound, _) = of.bound_by.as_ref()?;
+    let is_busy = ["width", "loads", "stores", "fp_units", "int_units"].contains(&bound.as_str());
+    if !is_busy || cycles.value > MOSTLY_COMPUTES * core.value {
+        return None;
+    }
+    let widest = of.accesses.iter().map(|access| access.bytes).max()?;
+    let in_order = |access: &crate::Access| {
+        let step = super::stride(access);
+        step == Some(0) || step == Some(access.bytes.into())
+    };
+    let walks = of.accesses.iter().any(|access| super::stride(access) == Some(access.bytes.into()));
+    if widest > VECTOR / 2 || !walks || !of.accesses.iter().all(in_order) {
+        return None;
+    }
+    let lanes = f64::from(VECTOR / widest);
+    let mut evidence: Vec<String> = view.time(of).into_iter().collect();
+    evidence.push(format!(
+        "The loop computes one element at a time, and its limit is {}: a vector register holds {lanes:.0} of them.",
+        bound.replace('_', " ")
+    ));
+    Some(Candidate {
+        kind: Kind::Vectorise,
+        fixes: vec![Fix { of: number, changes: Vec::new(), core: 1.0 / (lanes * EFFICIENCY).max(1.0), stall: 1.0 }],
+        title: format!(
+            "Let the compiler use vector instructions at {} in {} (-O3, or `omp simd`)",
+            view.at(number),
+            view.function(of)
+        ),
+        of: number,
+        other: None,
+        object: None,
+        evidence,
+        in_the_way: vec![
+            "Pointers that may lead to the same data, calls and early exits hinder the compiler; its report says which."
+                .to_owned(),
+        ],
     })
 }

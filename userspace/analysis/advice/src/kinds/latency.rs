@@ -55,6 +55,56 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
+/// Random places all over a large object: page walks take as long as the lines, and huge pages need fewer.
+pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
+    /// Least size of the object, and new pages of an execution.
+    const LARGE: f64 = (32 << 20) as f64;
+    const PAGES: f64 = 0.5;
+    /// The loop takes so much longer than its core and its lines.
+    const BEYOND: f64 = 1.15;
+    let of = view.loops.get(number)?;
+    let (_, cycles) = of.speed?;
+    let is_spread = |access: &&Access| {
+        let bytes = access.object.and_then(|(id, _)| view.profile.objects.get(id.0 as usize)?.bytes);
+        access.pages >= PAGES && stride(access).is_none() && bytes.is_none_or(|bytes| bytes as f64 >= LARGE)
+    };
+    let access =
+        of.accesses.iter().filter(is_spread).max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
+    let core = of.core.map_or(0.0, |core| core.value);
+    let lines_cost = whole_cost(view, of);
+    if lines_cost <= 0.0 || cycles.value < BEYOND * core.hypot(lines_cost) {
+        return None;
+    }
+    let changes = of.accesses.iter().enumerate();
+    let changes = changes.map(|(at, access)| Change {
+        access: at,
+        misses: lines(access),
+        pattern: Pattern::of(access),
+    });
+    let mut evidence = vec![format!(
+        "Each access to {} touches another page of 4 KiB, and the loop waits longer than its lines take.",
+        view.name(access)
+    )];
+    evidence.extend(view.time(of));
+    Some(Candidate {
+        kind: Kind::HugePages,
+        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, changes.collect()) }],
+        title: format!(
+            "Ask for huge pages for {} (madvise MADV_HUGEPAGE), which the loop at {} in {} accesses at random",
+            view.name(access),
+            view.at(number),
+            view.function(of)
+        ),
+        of: number,
+        other: None,
+        object: access.object,
+        evidence,
+        in_the_way: vec![
+            "The memory must be aligned to 2 MiB, and the system must have huge pages to give.".to_owned(),
+        ],
+    })
+}
+
 /// Short chases that begin anew each time: several of them at a time.
 pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;

@@ -9,6 +9,8 @@ use crate::{
 
 /// Step between executions from which each touches another line.
 const FAR: i64 = 64;
+/// Stands for a step that is not known.
+const UNKNOWN: i64 = 1 << 20;
 /// What is left of the costs of lines where interchange is better than nothing.
 const BETTER: f64 = 0.7;
 /// Iterations in which a tiled loop uses what it has loaded, before it goes on.
@@ -26,10 +28,14 @@ fn is_across(access: &Access) -> bool {
 fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     let (mut changes, mut after) = (Vec::new(), 0.0);
     for (number, access) in of.accesses.iter().enumerate() {
-        let Some((_, outer)) = stride(access).zip(access.outer_stride) else {
+        let (inner, outer) = (stride(access), access.outer_stride);
+        // A place that the loop comes back to stays one, and a random one too. Of a row whose step from run to run
+        // no window shows, each run is far from the next.
+        if inner.is_none_or(|step| step == 0) {
             after += cost(view, access);
             continue;
-        };
+        }
+        let outer = outer.unwrap_or(UNKNOWN);
         // What is along the line now is across lines then, and misses like what is across now.
         let share = access.misses.0[0].max(if outer.saturating_abs() >= FAR { worst(of)[0] } else { 0.0 });
         let per = lines_of_step(outer, access.bytes);
@@ -38,8 +44,7 @@ fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
             false => worst(of).map(|miss| miss.min(share) * per * access.per_iteration),
         };
         let pattern = if outer.saturating_abs() <= FAR { Pattern::Sequential } else { Pattern::Random };
-        let is_store = access.kind == locality_model::AccessKind::Store;
-        after += view.costs.of_lines(misses, pattern, is_store);
+        after += view.costs.of_lines(misses, pattern, access.dirties);
         changes.push(Change { access: number, misses, pattern });
     }
     (changes, after)
@@ -215,52 +220,61 @@ fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
     Some(trips * access.per_iteration * stride(access)?.unsigned_abs() as f64)
 }
 
-/// Padding: lines that come again from run to run fall on few sets, so that they are lost meanwhile.
+/// Padding: the lines of a run come again in the next, and a cache has room for them, but not in the few sets that
+/// they fall on.
 pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
-    /// Lines of a window that fall on sets as few as this part of them.
-    const FEW: u64 = 8;
-    const LINES: u64 = 24;
+    /// The loop takes so much longer than its core and the lines that windows show as new.
+    const WORTH: f64 = 1.2;
     let of = view.loops.get(number)?;
-    let access = across(view, of)?;
-    let (seen, [first, second]) = access.sets;
-    let trips = of.trips.0.unwrap_or(of.trips.2) as f64 * access.per_iteration;
-    let run = trips * 64.0;
-    // Without conflicts one of the caches would keep a run's lines until the next run.
-    let level = super::holds(view, run);
-    let sets = if level == 0 { first } else { second };
-    if seen < LINES || level > 1 || sets * FEW > seen {
+    let (_, cycles) = of.speed?;
+    let trips = of.trips.0?;
+    let conflict = |access: &Access| {
+        let lines = (trips as f64 * access.per_iteration) as u64;
+        let step = stride(access)?.unsigned_abs();
+        let levels = view.sets.iter().zip(0..);
+        levels
+            .filter_map(|((sets, ways), level)| {
+                let used = (sets / gcd(*sets, step / 64)).max(1);
+                let fits = lines * 4 <= sets * ways * 3 && step % 64 == 0;
+                (fits && lines > used * ways).then_some((level, used, *sets, lines))
+            })
+            .next()
+    };
+    let found = of.accesses.iter().filter(|access| is_across(access));
+    let (access, (_, used, sets, lines_of_run)) =
+        found.filter_map(|access| Some((access, conflict(access)?))).max_by_key(|(_, (.., lines))| *lines)?;
+    let core = of.core.map_or(0.0, |core| core.value);
+    if cycles.value < WORTH * core.hypot(whole_cost(view, of)) {
         return None;
     }
-    let changes = of.accesses.iter().enumerate().filter(|(_, access)| is_across(access));
-    let changes = changes.map(|(at, access)| {
-        let per = lines_of_step(access.outer_stride.unwrap_or(0), access.bytes);
-        let (mut misses, kept) = (lines(access), capped(access, per));
-        (level..3).for_each(|at| misses[at] = kept[at]);
-        Change { access: at, misses, pattern: Pattern::Random }
+    // What windows show as new is all that is left to load.
+    let changes = of.accesses.iter().enumerate();
+    let changes = changes.map(|(at, access)| Change {
+        access: at,
+        misses: lines(access),
+        pattern: Pattern::of(access),
     });
     let step = access.stride.unwrap_or(0).unsigned_abs();
+    let mut evidence = evidence(view, of, access);
+    evidence.push(format!("A run touches {lines_of_run} lines, which fall on {used} of {sets} sets of a cache that could hold all of them."));
     Some(Candidate {
         kind: Kind::Pad,
-        fixes: vec![Fix::lines(number, changes.collect())],
+        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, changes.collect()) }],
         title: format!(
-            "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {sets} of {} cache sets",
+            "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {used} of {sets} cache sets",
             view.name(access),
             step + 64,
             view.at(number),
             view.function(of),
-            crate::kinds::order::SETS[level],
         ),
         of: number,
         other: of.around,
         object: access.object,
-        evidence: {
-            let mut evidence = evidence(view, of, access);
-            evidence.push(format!("{seen} lines of a window fall on {sets} sets."));
-            evidence
-        },
+        evidence,
         in_the_way: Vec::new(),
     })
 }
 
-/// Sets of the caches that windows count.
-const SETS: [u64; 2] = [64, 1024];
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{CONCERNED, cost, stride, whole_cost};
 use crate::{
-    Candidate, Kind, View,
+    Candidate, Kind, Loop, View,
     gain::{Change, Fix, Pattern, lines},
 };
 
@@ -29,18 +29,25 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
             *pairs.entry((*from, *to)).or_default().entry(far.to).or_default() += 1;
         }
     }
-    // Of two passes that take turns one comes first: the one at the lower address, in one function.
+    // The last pass of a round and the first of the next are not beside each other.
     let is_first = |(from, to): &(usize, usize)| {
-        let back = pairs.contains_key(&(*to, *from));
-        !back
-            || view
-                .loops
-                .get(*from)
-                .zip(view.loops.get(*to))
-                .is_some_and(|(from, to)| from.header < to.header)
+        view.loops.get(*from).zip(view.loops.get(*to)).is_some_and(|(from, to)| comes_first(view, from, to))
     };
     let found = pairs.iter().filter(|(pair, _)| is_first(pair));
     found.filter_map(|(of, reuses)| pair(view, *of, reuses, &all)).collect()
+}
+
+/// Whether the program comes to one loop before the other, as the code of their common caller stands.
+fn comes_first(view: &View<'_>, one: &Loop, other: &Loop) -> bool {
+    let addresses = |of: &Loop| -> Vec<(u64, Option<String>)> {
+        let stack = view.profile.stacks.get(of.stack.0 as usize);
+        let frames = stack.map_or(&[][..], |stack| &stack.frames).iter().rev();
+        let known = frames.filter_map(|id| view.profile.frames.get(id.0 as usize));
+        known.filter(|frame| !frame.inlined).map(|frame| (frame.address, frame.function.clone())).collect()
+    };
+    let (one, other) = (addresses(one), addresses(other));
+    let apart = one.iter().zip(&other).find(|(a, b)| a.0 != b.0);
+    apart.is_none_or(|(a, b)| a.1 != b.1 || a.0 < b.0)
 }
 
 fn pair(

@@ -1,0 +1,148 @@
+//! Lines that several threads touch, one of them storing: false sharing where each thread has words of its own.
+//!
+//! Windows of different threads show which words of a line their loops touch again and again. Sources of error:
+//! threads that touch a line at different times of the trace do not take the line from each other; words that
+//! no window shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use locality_model::AccessKind;
+
+use super::cost;
+use crate::{
+    Candidate, Kind, View,
+    gain::{Change, Fix, Pattern, lines},
+};
+
+/// Windows of a thread in which a line must be touched.
+const FEWEST: u32 = 2;
+/// Executions of an access in a window from which the access comes back to its word.
+const OFTEN: u64 = 8;
+/// Waiting that sharing can take away: the loop takes so much longer than its core and its lines.
+const WORTH: f64 = 1.1;
+
+/// What one thread does with a line.
+#[derive(Default)]
+struct Touches {
+    words: BTreeSet<u64>,
+    stores: bool,
+    windows: u32,
+    /// Loops in which that happens.
+    loops: BTreeSet<usize>,
+    /// Instructions that touch.
+    ips: BTreeSet<u64>,
+}
+
+/// Changes to all lines that threads take from each other, one for each group of loops.
+pub(super) fn false_sharing(view: &View<'_>) -> Vec<Candidate> {
+    let numbers: BTreeMap<u64, usize> = view
+        .loops
+        .iter()
+        .enumerate()
+        .flat_map(|(number, of)| of.headers.iter().map(move |at| (*at, number)))
+        .collect();
+    let mut by_line: BTreeMap<u64, BTreeMap<u32, Touches>> = BTreeMap::new();
+    for row in &view.profile.loops {
+        let (Some(number), Some(sample)) =
+            (numbers.get(&row.header), view.profile.samples.get(row.sample.0 as usize))
+        else {
+            continue;
+        };
+        let again = |access: &&locality_model::LoopAccess| {
+            access.executions >= OFTEN && access.stride == Some(0) && access.stride_count * 2 > access.steps
+        };
+        let mut met = BTreeSet::new();
+        for access in row.by_access.iter().filter(again) {
+            let line = access.address >> 6;
+            let of = by_line.entry(line).or_default().entry(sample.thread.0).or_default();
+            of.words.insert(access.address & !7);
+            of.stores |= access.kind == AccessKind::Store;
+            of.windows += u32::from(met.insert(line));
+            of.loops.insert(*number);
+            of.ips.insert(access.ip);
+        }
+    }
+    // Lines of the same loops are one finding: arrays of counters have several.
+    let mut found: BTreeMap<BTreeSet<usize>, (BTreeSet<u32>, BTreeSet<u64>, bool)> = BTreeMap::new();
+    for threads in by_line.values() {
+        let busy: Vec<(&u32, &Touches)> = threads.iter().filter(|(_, of)| of.windows >= FEWEST).collect();
+        let stores = busy.iter().any(|(_, of)| of.stores);
+        if busy.len() < 2 || !stores {
+            continue;
+        }
+        let mut words = BTreeSet::new();
+        let apart = busy.iter().all(|(_, of)| of.words.iter().all(|word| words.insert(*word)));
+        let loops = busy.iter().flat_map(|(_, of)| of.loops.iter().copied()).collect();
+        let entry = found.entry(loops).or_insert_with(|| (BTreeSet::new(), BTreeSet::new(), true));
+        entry.0.extend(busy.iter().map(|(thread, _)| **thread));
+        entry.1.extend(busy.iter().flat_map(|(_, of)| of.ips.iter().copied()));
+        entry.2 &= apart;
+    }
+    found.into_iter().filter_map(|(loops, finding)| candidate(view, &loops, &finding)).collect()
+}
+
+fn candidate(
+    view: &View<'_>,
+    loops: &BTreeSet<usize>,
+    (threads, ips, apart): &(BTreeSet<u32>, BTreeSet<u64>, bool),
+) -> Option<Candidate> {
+    let heaviest = loops.iter().copied().filter(|number| waits_beyond_lines(view, *number)).min()?;
+    let of = view.loops.get(heaviest)?;
+    let access = of.accesses.iter().find(|access| ips.contains(&access.ip))?;
+    let fixes = loops.iter().filter(|number| waits_beyond_lines(view, **number)).filter_map(|number| {
+        // What is left is what the lines of the loop cost without other threads.
+        let of = view.loops.get(*number)?;
+        let changes = of.accesses.iter().enumerate();
+        let changes = changes.map(|(at, access)| Change {
+            access: at,
+            misses: lines(access),
+            pattern: Pattern::of(access),
+        });
+        Some(Fix { stall: 0.0, ..Fix::lines(*number, changes.collect()) })
+    });
+    let name = |id: &u32| {
+        let thread = view.profile.threads.get(*id as usize)?;
+        Some(format!("{} ({})", thread.name, thread.tid))
+    };
+    let names: Vec<String> = threads.iter().take(4).filter_map(name).collect();
+    let mut evidence = vec![format!(
+        "{} threads touch {} line of {}, and at least one stores to it: {}.",
+        threads.len(),
+        if *apart { "different words of the same" } else { "the same words of a" },
+        view.name(access),
+        names.join(", ")
+    )];
+    evidence.extend(view.time(of));
+    let title = match apart {
+        true => format!(
+            "Give each thread a line of its own for {} at {} in {}: threads take the line from each other",
+            view.name(access),
+            view.at(heaviest),
+            view.function(of)
+        ),
+        false => format!(
+            "Let each thread have a copy of {} at {} in {}, and join the copies at the end: threads take the line from each other",
+            view.name(access),
+            view.at(heaviest),
+            view.function(of)
+        ),
+    };
+    Some(Candidate {
+        kind: Kind::Sharing,
+        fixes: fixes.collect(),
+        title,
+        of: heaviest,
+        other: loops.iter().copied().find(|number| *number != heaviest),
+        object: access.object,
+        evidence,
+        in_the_way: Vec::new(),
+    })
+}
+
+/// Whether a loop takes longer than its core and its lines.
+fn waits_beyond_lines(view: &View<'_>, number: usize) -> bool {
+    let Some(of) = view.loops.get(number) else { return false };
+    let lines: f64 = of.accesses.iter().map(|access| cost(view, access)).sum();
+    let core = of.core.map_or(0.0, |core| core.value);
+    of.speed.is_some_and(|(_, cycles)| cycles.value > WORTH * core.hypot(lines))
+}
