@@ -25,6 +25,8 @@ pub(crate) const REGULAR: f64 = 0.5;
 /// Bounds of what the lines of a loop cost, in what the model says.
 const LEAST_OFF: f64 = 0.5;
 const MOST_OFF: f64 = 1.5;
+/// Times its core that a loop takes from which all of it may be stall.
+const HIDES: f64 = 1.25;
 /// Part of the stall, in the cost of the lines, that the lines may account for.
 const EXPLAINED: f64 = 2.5;
 
@@ -132,6 +134,17 @@ impl Fix {
     }
 }
 
+/// What a change leaves of the stall.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    /// Part of the stall that no change concerns.
+    left: f64,
+    /// Cycles of the changed lines.
+    added: f64,
+    /// Cycles of all lines now, by the model.
+    lines: f64,
+}
+
 /// How core and stall come together.
 #[derive(Debug, Clone, Copy)]
 enum Overlap {
@@ -141,19 +154,17 @@ enum Overlap {
 }
 
 /// Cycles of an iteration afterwards.
-fn after(overlap: Overlap, (cycles, core): (f64, f64), fix: &Fix, (left, added): (f64, f64)) -> f64 {
+fn after(overlap: Overlap, (cycles, core): (f64, f64), fix: &Fix, rest: Rest) -> f64 {
+    let Rest { left, added, lines } = rest;
     let stall = match overlap {
         Overlap::None => (cycles - core).max(0.0),
         Overlap::Square => (cycles * cycles - core * core).max(0.0).sqrt(),
         Overlap::Whole => {
-            if cycles > core * 1.02 {
-                cycles
-            } else {
-                0.0
-            }
+            // Of a loop that takes hardly longer than its core, the stall is hidden and not known.
+            if cycles > core * HIDES { cycles } else { cycles.min(lines) }
         }
     };
-    let stall = (stall * left * fix.stall + added).min(stall * fix.stall.max(left));
+    let stall = (stall * left * fix.stall + added).min(stall);
     let core = core * fix.core;
     match overlap {
         Overlap::None => core + stall,
@@ -190,10 +201,10 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
             if stall > 0.0 && fix.stall > 0.0 { (EXPLAINED * whole / stall).min(1.0) } else { 1.0 };
         let left = 1.0 - explained * (1.0 - left);
         n = n.min(of.samples);
-        parts.push((of, fix, (cycles.value, core), (left, added)));
+        parts.push((of, fix, (cycles.value, core), Rest { left, added, lines: whole }));
     }
     let saved = |overlap: Overlap, draw: Option<usize>| {
-        let of = |(of, fix, times, rest): &(&Loop, &Fix, (f64, f64), (f64, f64))| {
+        let of = |(of, fix, times, rest): &(&Loop, &Fix, (f64, f64), Rest)| {
             let (share, times) = match draw.and_then(|draw| of.draws.get(draw)) {
                 Some([share, cycles, core]) if cycles.is_finite() && *cycles > 0.0 => {
                     let core = if core.is_finite() && of.core.is_some() { core.min(*cycles) } else { 0.0 };
@@ -235,4 +246,39 @@ pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> Misses {
         }
     }
     [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })
+}
+
+/// Corrects where lines come from, in loops whose time says otherwise: where the lines at random places cost far
+/// less by the model than the loop waits, they come from further away.
+///
+/// Reuses of data that a trace sees once do not tell which cache they miss; the time does.
+pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
+    /// New lines of an execution that make an access one of far places.
+    const NEW: f64 = 0.25;
+    for of in loops {
+        let (Some((_, cycles)), Some(core)) = (of.speed, of.core) else { continue };
+        let stall = (cycles.value.powi(2) - core.value.powi(2)).max(0.0).sqrt();
+        let cost = |accesses: &[Access]| -> f64 {
+            accesses
+                .iter()
+                .map(|access| costs.of_lines(lines(access), Pattern::of(access), access.dirties))
+                .sum()
+        };
+        if stall <= EXPLAINED * cost(&of.accesses) {
+            continue;
+        }
+        let is_far = |access: &Access| {
+            access.lines >= NEW && matches!(Pattern::of(access), Pattern::Random | Pattern::Chased)
+        };
+        let from = |misses: Misses| {
+            let mut accesses = of.accesses.clone();
+            accesses.iter_mut().filter(|access| is_far(access)).for_each(|access| access.misses.0 = misses);
+            accesses
+        };
+        let levels = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0; 3]].map(from);
+        let off = |accesses: &Vec<Access>| (cost(accesses).max(1e-9) / stall.max(1e-9)).ln().abs();
+        let nearest = levels.into_iter().min_by(|a, b| off(a).total_cmp(&off(b)));
+        of.accesses =
+            nearest.filter(|accesses| off(accesses) < off(&of.accesses)).unwrap_or(of.accesses.clone());
+    }
 }

@@ -168,7 +168,7 @@ impl Advised {
         if profile.loops.is_empty() {
             return None;
         }
-        let loops = loops::of(profile, contexts, rates, known);
+        let mut loops = loops::of(profile, contexts, rates, known);
         let kernel = KernelTime::of(profile);
         let user = 1.0 - kernel.as_ref().map_or(0.0, |kernel| kernel.share.value);
         let Some(processor) = profile.run.processor else {
@@ -189,6 +189,7 @@ impl Advised {
             *sets = cache.map(of).filter(|(sets, _)| *sets > 0).unwrap_or(*sets);
         }
         let costs = Costs::of(&processor);
+        gain::correct(&mut loops, &costs);
         let view = View { profile, loops: &loops, costs, caches, sets, user, far };
         let mut advice: Vec<Advice> = kinds::all(&view)
             .into_iter()

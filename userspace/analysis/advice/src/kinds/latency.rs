@@ -4,7 +4,7 @@ use locality_model::{AccessKind, Dependence};
 
 use super::{CONCERNED, cost, stride, whole_cost};
 use crate::{
-    Access, Candidate, Kind, View,
+    Access, Candidate, Kind, Loop, View,
     gain::{Change, Fix, Pattern, lines},
 };
 
@@ -40,7 +40,7 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Prefetch,
-        fixes: vec![Fix::lines(number, changes.collect())],
+        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, with_rest(of, changes.collect())) }],
         title: format!(
             "Prefetch {} some rounds ahead at {} in {}",
             view.name(access),
@@ -128,7 +128,7 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Batch,
-        fixes: vec![Fix::lines(number, changes.collect())],
+        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, with_rest(of, changes.collect())) }],
         title: format!(
             "Follow several chains at a time at {} in {}: each pointer of {} waits for the one before",
             view.at(around),
@@ -141,4 +141,14 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
         evidence,
         in_the_way: vec!["The searches must not depend on each other.".to_owned()],
     })
+}
+
+/// Changes together with all other accesses as they are.
+fn with_rest(of: &Loop, mut changes: Vec<Change>) -> Vec<Change> {
+    for (at, access) in of.accesses.iter().enumerate() {
+        if !changes.iter().any(|change| change.access == at) {
+            changes.push(Change { access: at, misses: lines(access), pattern: Pattern::of(access) });
+        }
+    }
+    changes
 }
