@@ -132,6 +132,17 @@ impl Locations {
         Locations(others | u128::from(registers.rotate_left(u32::from(top & 7))) << X87)
     }
 
+    /// Calls with the number of each location: [`Locations::iter`] for loops that must be fast.
+    #[inline(always)]
+    pub fn each(self, mut visit: impl FnMut(usize)) {
+        for (mut half, first) in [(self.0 as u64, 0), ((self.0 >> 64) as u64, 64)] {
+            while half != 0 {
+                visit(first + half.trailing_zeros() as usize);
+                half &= half - 1;
+            }
+        }
+    }
+
     /// Numbers of the locations, from the lowest on, each below [`Locations::PLACES`].
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut low = self.0 as u64;

@@ -389,6 +389,9 @@ fn sets_have_their_places() {
     let all =
         general(&[0, 15]).with(BOTH_FLAGS).with(vector(&[0, 31])).with(Locations::mask(7)).with(x87(&[0]));
     assert_eq!(all.iter().collect::<Vec<_>>(), [0, 15, 16, 17, 24, 39, 64, 95]);
+    let mut each = Vec::new();
+    all.each(|place| each.push(place));
+    assert!(all.iter().eq(each));
     assert_eq!(
         format!("{:?}", all.without(general(&[0]))),
         "{\"r15\", \"carry\", \"flags\", \"st0\", \"k7\", \"v0\", \"v31\"}"

@@ -1,7 +1,9 @@
 //! What a schedule needs of a static instruction: registers, latency, units.
 
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
-use locality_stream::{Class, Flow, Instruction, InstructionRecord};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
+use locality_stream::{
+    Class, Dependences, Flow, Instruction, InstructionRecord, LatencyClass, Locations, Top,
+};
 
 use crate::core_limits::Machine;
 
@@ -33,15 +35,25 @@ pub(super) struct Form {
 /// What is needed of a static instruction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
-    /// Registers that it reads, but for addresses.
-    pub reads: u64,
+    /// Locations that it reads, but for addresses.
+    pub reads: Locations,
     /// The register that its address begins with.
-    pub base: u64,
+    pub base: Locations,
     /// The register that its address counts with.
-    pub index: u64,
+    pub index: Locations,
+    /// What implicit addresses are.
+    pub implicit: Locations,
     /// How its address is formed.
     pub form: Form,
-    pub writes: u64,
+    /// Locations written as a whole.
+    pub writes: Locations,
+    /// Locations written in part.
+    pub merges: Locations,
+    /// Locations that change places: processors rename them.
+    pub exchange: Option<[Locations; 2]>,
+    pub top: Top,
+    /// Whether the top of the x87 stack says which registers the sets mean.
+    pub has_x87: bool,
     /// Cycles from its inputs to its result, beside those of a load.
     pub latency: u32,
     /// What these are due to.
@@ -69,50 +81,49 @@ pub(super) struct Facts {
 
 impl Facts {
     pub fn of(record: &InstructionRecord, machine: &Machine) -> Facts {
-        /// The stack pointer: a processor knows it after pushes and calls without waiting.
-        const STACK: u64 = 1 << 4;
         let instruction = Instruction::classify(record);
+        let found = Dependences::of(record);
         let decoded = Decoder::with_ip(64, record.code(), record.address, DecoderOptions::NONE).decode();
-        let bit = |register| Instruction::register_bit(register).map_or(0, |bit| 1_u64 << bit);
-        let mut factory = InstructionInfoFactory::new();
-        let info = factory.info(&decoded);
-        let is_read = |operand: &u32| !matches!(info.op_access(*operand), OpAccess::Write | OpAccess::None);
-        let operands =
-            (0..decoded.op_count()).filter(is_read).map(|operand| bit(decoded.op_register(operand)));
-        let operands = operands.fold(0, |all, bit| all | bit);
-        let (mut base, mut index) = match instruction.loads || instruction.stores {
-            true => (bit(decoded.memory_base()), bit(decoded.memory_index())),
-            false => (0, 0),
+        // A processor knows the stack pointer after pushes and calls without waiting.
+        let known = match instruction.class {
+            Class::Stack | Class::Call | Class::Return => Locations::STACK_POINTER,
+            _ => Locations::NONE,
         };
-        let mut reads = instruction.reads & (!(base | index) | operands);
-        let mut writes = instruction.writes;
-        if matches!(instruction.class, Class::Stack | Class::Call | Class::Return) {
-            base &= !STACK;
-            index &= !STACK;
-            reads &= !STACK;
-            writes &= !STACK;
-        }
-        let name = name(decoded.mnemonic());
-        let (latency, divides, kind) = cost(&decoded, &instruction, &name, machine);
+        let accessed = |register| match instruction.loads || instruction.stores {
+            true => Locations::of(register).without(known),
+            false => Locations::NONE,
+        };
+        let (base, index) = (accessed(decoded.memory_base()), accessed(decoded.memory_index()));
+        let (latency, divides, kind) = cost(found.latency, machine);
+        // `leave` and its like are followed as well.
+        let is_followed = instruction.class == Class::Stack && instruction.flow == Flow::Next;
         let holds = match decoded.mnemonic() {
             Mnemonic::Pause => machine.pause,
             Mnemonic::Rdtsc | Mnemonic::Rdtscp => machine.timestamp,
             _ => 0.0,
         };
-        let is_computed = matches!(instruction.class, Class::Integer | Class::IntegerMultiply);
-        let is_lea = decoded.mnemonic() == Mnemonic::Lea;
+        let is_computed = matches!(instruction.class, Class::Integer | Class::IntegerMultiply)
+            || matches!(
+                decoded.mnemonic(),
+                Mnemonic::Lea | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
+            );
         Facts {
-            reads,
+            reads: found.data.without(known),
             base,
             index,
+            implicit: found.addresses().without(base).without(index).without(known),
             form: form(&decoded, &instruction),
-            writes,
-            latency,
+            writes: found.whole.without(known),
+            merges: found.merged.without(known),
+            exchange: found.exchange,
+            top: found.top,
+            has_x87: found.data.with(found.writes()).has_x87(),
+            latency: if is_followed { 0 } else { latency },
             kind,
             divides,
             holds: holds.round() as u32,
-            is_float: is_float(&name) && !name.starts_with("Mov"),
-            is_integer: is_computed || is_lea || instruction.flow == Flow::Conditional,
+            is_float: is_float(&decoded) || is_of_stack(&found),
+            is_integer: (is_computed && !is_moved(found.latency)) || instruction.flow == Flow::Conditional,
             fuses: matches!(
                 decoded.mnemonic(),
                 Mnemonic::Cmp
@@ -125,9 +136,7 @@ impl Facts {
             ),
             is_fused: false,
             is_string: instruction.class == Class::String,
-            steps_stack: matches!(decoded.mnemonic(), Mnemonic::Add | Mnemonic::Sub | Mnemonic::Lea)
-                && passes(&decoded, &instruction)
-                && writes & !(1 << 16) == STACK,
+            steps_stack: found.step.is_some() && found.stack != 0,
             passes: passes(&decoded, &instruction),
             flow: instruction.flow,
             next: record.address.wrapping_add(u64::from(record.length)),
@@ -139,10 +148,20 @@ impl Facts {
         self.is_integer && !self.is_float && !self.is_fused
     }
 
-    /// Registers of addresses.
-    pub fn bases(&self) -> u64 {
-        self.base | self.index
+    /// Locations of addresses.
+    pub fn bases(&self) -> Locations {
+        self.base.with(self.index).with(self.implicit)
     }
+
+    /// All locations written.
+    pub fn writes(&self) -> Locations {
+        self.writes.with(self.merges)
+    }
+}
+
+/// Whether no unit computes anything.
+fn is_moved(latency: LatencyClass) -> bool {
+    matches!(latency, LatencyClass::Nothing | LatencyClass::Copy | LatencyClass::Load | LatencyClass::Store)
 }
 
 /// See [`Facts::form`].
@@ -186,62 +205,44 @@ fn passes(decoded: &iced_x86::Instruction, instruction: &Instruction) -> bool {
     }
 }
 
-/// A mnemonic's name, of an instruction for vectors that of the older one which does the same
-/// without VEX or EVEX prefix: `Addsd` for `Vaddsd`.
-fn name(mnemonic: Mnemonic) -> String {
-    let name = format!("{mnemonic:?}");
-    let mut letters = name.strip_prefix('V').unwrap_or_default().chars();
-    match letters.next() {
-        Some(first) => first.to_ascii_uppercase().to_string() + letters.as_str(),
-        None => name,
-    }
+/// Whether it is an operation of floating point or on vectors of its numbers, by its name: no copy.
+fn is_float(decoded: &iced_x86::Instruction) -> bool {
+    let name = format!("{:?}", decoded.mnemonic()).to_ascii_lowercase();
+    let name = name.strip_prefix('v').unwrap_or(&name);
+    ["ps", "pd", "ss", "sd"].iter().any(|suffix| name.ends_with(suffix)) && !name.starts_with("mov")
 }
 
-fn is_float(name: &str) -> bool {
-    ["ps", "pd", "ss", "sd"].iter().any(|suffix| name.ends_with(suffix))
+/// Whether it computes with registers of the x87 stack.
+fn is_of_stack(found: &Dependences) -> bool {
+    use LatencyClass::{Convert, FpAdd, FpDivide, FpFunction, FpMultiply};
+    let computes = matches!(found.latency, FpAdd | FpMultiply | FpDivide | FpFunction | Convert);
+    computes && found.data.with(found.writes()).has_x87()
 }
 
 /// Latency beside that of a load, how long the divider is taken, in cycles, and what the latency is
-/// due to. `name` is the mnemonic's, without a leading V.
-fn cost(
-    decoded: &iced_x86::Instruction,
-    instruction: &Instruction,
-    name: &str,
-    machine: &Machine,
-) -> (u32, u32, Latency) {
-    let is_any = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    let touches_memory = instruction.loads || instruction.stores;
-    let is_copy =
-        (touches_memory && is_any(&["Mov"])) || matches!(name, "Mov" | "Movaps" | "Movapd" | "Movdqa");
+/// due to.
+fn cost(latency: LatencyClass, machine: &Machine) -> (u32, u32, Latency) {
     let multiply = machine.multiply.round() as u32;
-    if matches!(decoded.mnemonic(), Mnemonic::Div | Mnemonic::Idiv) {
-        (14, 6, Latency::Divide)
-    } else if (is_float(name) && is_any(&["Div", "Sqrt"])) || is_any(&["Fdiv", "Fidiv", "Fsqrt"]) {
-        (13, 4, Latency::Divide)
-    } else if decoded.has_lock_prefix() || (name == "Xchg" && touches_memory) {
-        (18, 0, Latency::Other)
-    } else if is_copy || (instruction.class == Class::Stack && instruction.flow == Flow::Next) {
-        (0, 0, Latency::Other)
-    } else if (is_float(name) && is_any(&["Add", "Sub"])) || is_any(&["Ucomi", "Comi", "Fadd", "Fsub"]) {
-        (machine.add.round() as u32, 0, Latency::FloatAdd)
-    } else if is_float(name) && is_any(&["Fm", "Fnm"]) {
-        // `231`: the product is added to the destination.
-        let kind = if name.contains("231") { Latency::FloatAdd } else { Latency::FloatMultiply };
-        (multiply, 0, kind)
-    } else if is_float(name) && is_any(&["Min", "Max", "Hadd", "Round"]) {
-        (multiply, 0, Latency::FloatAdd)
-    } else if (is_float(name) && is_any(&["Mul"])) || is_any(&["Fmul"]) {
-        (multiply, 0, Latency::FloatMultiply)
-    } else if is_any(&["Cvt"]) {
-        (multiply, 0, Latency::FloatAdd)
-    } else if is_any(&["Aes", "Sha", "Pmul", "Pmadd"]) {
-        (multiply, 0, Latency::Integer)
-    } else if is_any(&[
-        "Imul", "Mul", "Pclmul", "Crc32", "Popcnt", "Pdep", "Pext", "Lzcnt", "Tzcnt", "Bsf", "Bsr",
-        "Pmovmsk", "Movmsk",
-    ]) {
-        (3, 0, Latency::Integer)
-    } else {
-        (1, 0, Latency::Integer)
+    match latency {
+        LatencyClass::Nothing | LatencyClass::Copy | LatencyClass::Load | LatencyClass::Store => {
+            (0, 0, Latency::Other)
+        }
+        LatencyClass::Integer | LatencyClass::VectorInteger | LatencyClass::Branch => {
+            (1, 0, Latency::Integer)
+        }
+        LatencyClass::IntegerMultiply | LatencyClass::Transfer => (3, 0, Latency::Integer),
+        LatencyClass::VectorMultiply => (multiply, 0, Latency::Integer),
+        LatencyClass::IntegerDivide => (14, 6, Latency::Divide),
+        LatencyClass::FpDivide => (13, 4, Latency::Divide),
+        LatencyClass::FpFunction => (60, 0, Latency::Other),
+        LatencyClass::FpAdd => (machine.add.round() as u32, 0, Latency::FloatAdd),
+        LatencyClass::FpOther | LatencyClass::FpSum | LatencyClass::Convert => {
+            (multiply, 0, Latency::FloatAdd)
+        }
+        LatencyClass::FpMultiply | LatencyClass::FpMultiplyAdd => (multiply, 0, Latency::FloatMultiply),
+        LatencyClass::Atomic => (18, 0, Latency::Other),
+        LatencyClass::String | LatencyClass::Call | LatencyClass::Return | LatencyClass::System => {
+            (1, 0, Latency::Other)
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The schedule: when each instruction of a window is done, with all limits of a machine or some.
 
+use locality_stream::Locations;
+
 use super::facts::Latency;
 use super::footprint::Memory;
 use super::trace::{Arrival, NO_WORD, Step, Touch, Trace, Went};
@@ -142,8 +144,8 @@ pub(super) struct Schedule {
     started: u32,
     /// Cycle of the last branch that was taken.
     jumped: Option<u32>,
-    /// When each register's value is there.
-    registers: [u32; 64],
+    /// When the value of each location is there.
+    locations: [u32; Locations::PLACES],
     /// When each of the last instructions and all before it are done.
     retired: [u32; REORDER],
     /// Place of the next one in `retired`.
@@ -169,7 +171,7 @@ impl Schedule {
             cycle: 0,
             started: 0,
             jumped: None,
-            registers: [0; 64],
+            locations: [0; Locations::PLACES],
             retired: [0; REORDER],
             next: 0,
             all_done: 0,
@@ -186,7 +188,7 @@ impl Schedule {
         self.limits = limits;
         (self.cycle, self.started, self.next, self.all_done) = (0, 0, 0, 0);
         self.jumped = None;
-        self.registers = [0; 64];
+        self.locations = [0; Locations::PLACES];
         self.retired = [0; REORDER];
         self.room = [0; UNITS];
         self.bus = 0.0;
@@ -261,8 +263,9 @@ impl Schedule {
         let bases = match self.limits.chases {
             true => facts.bases(),
             false => {
-                let base = if step.chases_base { 0 } else { facts.base };
-                base | if step.chases_index { 0 } else { facts.index }
+                let base = if step.chases_base { Locations::NONE } else { facts.base };
+                let index = if step.chases_index { Locations::NONE } else { facts.index };
+                base.with(index).with(facts.implicit)
             }
         };
         let addressed = self.ready(bases);
@@ -274,7 +277,11 @@ impl Schedule {
                 loaded = loaded.max(at);
             }
         }
-        let mut start = self.ready(facts.reads).max(loaded);
+        let physical = |set: Locations| if facts.has_x87 { set.at_top(step.top) } else { set };
+        if let Some([one, other]) = facts.exchange {
+            return self.exchange(physical(one), physical(other));
+        }
+        let mut start = self.ready(physical(facts.reads)).max(loaded);
         if BOOKS {
             if facts.is_float {
                 start = self.book(Unit::Float, start);
@@ -288,11 +295,16 @@ impl Schedule {
         let string = if facts.is_string { STRING.0 + touches.len() as u32 / STRING.1 } else { 0 };
         let is_free = self.limits.free == Some(facts.kind);
         let done = start + if is_free { 0 } else { facts.latency } + string;
-        for bit in Bits(facts.writes) {
-            if let Some(at) = self.registers.get_mut(bit) {
+        physical(facts.writes).each(|place| {
+            if let Some(at) = self.locations.get_mut(place) {
                 *at = done;
             }
-        }
+        });
+        physical(facts.merges).each(|place| {
+            if let Some(at) = self.locations.get_mut(place) {
+                *at = done.max(*at);
+            }
+        });
         let mut retires = done;
         if BOOKS {
             for touch in touches.iter().filter(|touch| touch.is_store) {
@@ -303,11 +315,7 @@ impl Schedule {
                 retires = retires.max(self.bus as u32);
             }
         }
-        self.all_done = self.all_done.max(retires);
-        if let Some(retired) = self.retired.get_mut(self.next) {
-            *retired = self.all_done;
-        }
-        self.next = if self.next + 1 == REORDER { 0 } else { self.next + 1 };
+        self.retire(retires);
         if step.stored != NO_WORD
             && let Some(at) = self.words.get_mut(step.stored as usize)
         {
@@ -328,6 +336,28 @@ impl Schedule {
             _ => {}
         }
         retires
+    }
+
+    /// Two locations change places, which takes no time; returns when that is done.
+    #[cold]
+    fn exchange(&mut self, one: Locations, other: Locations) -> u32 {
+        if let (Some(one), Some(other)) = (one.iter().next(), other.iter().next())
+            && one.max(other) < self.locations.len()
+        {
+            self.locations.swap(one, other);
+        }
+        self.retire(self.cycle);
+        self.cycle
+    }
+
+    /// The next instruction is done at `at`, and gives its place up when all before it have.
+    #[inline(always)]
+    fn retire(&mut self, at: u32) {
+        self.all_done = self.all_done.max(at);
+        if let Some(retired) = self.retired.get_mut(self.next) {
+            *retired = self.all_done;
+        }
+        self.next = if self.next + 1 == REORDER { 0 } else { self.next + 1 };
     }
 
     /// When an access whose address is known at `addressed` has its value.
@@ -436,22 +466,11 @@ impl Schedule {
         }
     }
 
-    /// When all of these registers are there.
-    fn ready(&self, registers: u64) -> u32 {
-        let each = Bits(registers).filter_map(|bit| self.registers.get(bit));
-        each.fold(self.cycle, |latest, at| latest.max(*at))
-    }
-}
-
-/// The positions of the bits that are set.
-struct Bits(u64);
-
-impl Iterator for Bits {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        let bit = self.0.trailing_zeros();
-        self.0 &= self.0.wrapping_sub(1);
-        (bit < 64).then_some(bit as usize)
+    /// When all of these are there.
+    #[inline(always)]
+    fn ready(&self, locations: Locations) -> u32 {
+        let mut latest = self.cycle;
+        locations.each(|place| latest = latest.max(self.locations.get(place).copied().unwrap_or_default()));
+        latest
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use locality_stream::{BlockRecord, Event, Flow, InstructionRecord, Kind};
+use locality_stream::{BlockRecord, Event, Flow, InstructionRecord, Kind, Locations};
 
 use super::facts::{Facts, Form};
 use super::footprint::Footprint;
@@ -47,6 +47,8 @@ pub(super) struct Step {
     pub chases_base: bool,
     /// The same of the register that its address counts with.
     pub chases_index: bool,
+    /// Top of the x87 stack that its registers are counted from.
+    pub top: u8,
 }
 
 /// How a line comes to be in the first-level cache.
@@ -133,7 +135,7 @@ impl Trace {
         let mut left = window.instructions;
         let mut events = window.events.iter().peekable();
         // Registers whose values come out of loads, as they are or at a constant distance.
-        let mut from_loads = 0_u64;
+        let (mut from_loads, mut top) = (Locations::NONE, 0);
         let mut versions = Versions::default();
         while let Some(event) = events.next() {
             let block = window.code.blocks.get(event.index as usize).filter(|_| event.kind == Kind::BLOCK);
@@ -147,8 +149,9 @@ impl Trace {
                 let Some(facts) = self.facts.get(at as usize) else { break };
                 let (mut stored, mut loads) = (None, false);
                 let address = versions.of(facts);
-                let chases_base = facts.base & from_loads != 0;
-                let chases_index = facts.index & from_loads != 0;
+                let is_chased = |register: Locations| !register.shared(from_loads).is_empty();
+                let chases_base = is_chased(facts.base);
+                let chases_index = is_chased(facts.index);
                 while let Some(access) =
                     events.next_if(|next| next.kind.is_access() && next.index == instruction)
                 {
@@ -160,10 +163,10 @@ impl Trace {
                         loads = true;
                     }
                 }
-                if facts.writes != 0 {
-                    let comes = facts.passes && (loads || (facts.reads | facts.bases()) & from_loads != 0);
-                    from_loads = if comes { from_loads | facts.writes } else { from_loads & !facts.writes };
-                }
+                let inputs = facts.reads.with(facts.bases());
+                let comes = facts.passes && (loads || is_chased(inputs));
+                let writes = facts.writes();
+                from_loads = if comes { from_loads.with(writes) } else { from_loads.without(writes) };
                 versions.write(facts);
                 self.counts.floats += u32::from(facts.is_float);
                 self.counts.divides += facts.divides;
@@ -198,6 +201,7 @@ impl Trace {
                     went,
                     chases_base,
                     chases_index,
+                    top: facts.top.step(&mut top),
                 });
             }
         }
@@ -246,19 +250,25 @@ struct Address {
     written: [u32; 2],
 }
 
+/// General registers: no others form addresses but those of gathers.
+const GENERAL: usize = 16;
+
 /// How often each register was written.
 #[derive(Debug, Clone)]
-struct Versions([u32; 64]);
+struct Versions([u32; GENERAL]);
 
 impl Default for Versions {
     fn default() -> Self {
-        Self([0; 64])
+        Self([0; GENERAL])
     }
 }
 
 impl Versions {
     fn of(&self, facts: &Facts) -> Address {
-        let version = |register: u64| self.0.get(register.trailing_zeros() as usize).copied().unwrap_or(0);
+        let version = |register: Locations| {
+            let place = register.iter().next();
+            place.and_then(|place| self.0.get(place)).copied().unwrap_or_default()
+        };
         Address { form: facts.form, written: [facts.base, facts.index].map(version) }
     }
 
@@ -266,14 +276,11 @@ impl Versions {
         if facts.steps_stack {
             return;
         }
-        // Of general registers: no others form addresses but those of gathers.
-        let mut registers = facts.writes & 0xffff;
-        while registers != 0 {
-            if let Some(written) = self.0.get_mut(registers.trailing_zeros() as usize) {
+        facts.writes().each(|place| {
+            if let Some(written) = self.0.get_mut(place) {
                 *written += 1;
             }
-            registers &= registers - 1;
-        }
+        });
     }
 }
 

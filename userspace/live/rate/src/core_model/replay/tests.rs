@@ -173,6 +173,52 @@ fn instructions_with_vex_prefix_have_the_latencies_of_those_without() {
 }
 
 #[test]
+fn flags_stack_registers_and_parts_are_told_apart() {
+    let cycles = |code: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        of_loop(Misses::None, |_, access| 0x9000 + access * 64, code).cycles
+    };
+    let is_near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.05, "{found} {expected}");
+    // The carry goes from addition to addition beside the counter of the loop, whose flags it is none of.
+    let long_addition = |a: &mut CodeAssembler| {
+        a.adc(rbx, rcx)?;
+        a.adc(rdx, rcx)?;
+        (0..3).try_for_each(|_| a.dec(rax))
+    };
+    is_near(cycles(long_addition), 3.0);
+    // Two sums on the x87 stack: their additions take turns.
+    let two_sums = |a: &mut CodeAssembler| {
+        a.fadd(qword_ptr(rsi))?;
+        a.fxch(st0, st1)?;
+        a.fadd(qword_ptr(rsi))?;
+        a.fxch(st0, st1)
+    };
+    let one_sum = |a: &mut CodeAssembler| {
+        a.fadd(qword_ptr(rsi))?;
+        a.fadd(qword_ptr(rsi))
+    };
+    is_near(cycles(one_sum), 6.0);
+    is_near(cycles(two_sums), 3.0);
+    // A value that is pushed and popped is no chain from turn to turn.
+    is_near(
+        cycles(|a| {
+            a.fld(qword_ptr(rsi))?;
+            a.fmul(qword_ptr(rsi))?;
+            a.fstp(qword_ptr(rdi))
+        }),
+        1.0,
+    );
+    // What writes the low part does not wait for the rest; a constant waits for nothing.
+    is_near(
+        cycles(|a| {
+            a.imul_2(rax, rax)?;
+            a.mov(al, bl)?;
+            a.xor(eax, eax)
+        }),
+        1.0,
+    );
+}
+
+#[test]
 fn loads_that_wait_for_loads_are_chases_or_chains() {
     let chase = of_loop(Misses::None, nowhere, |a| a.mov(rax, qword_ptr(rax + 8)));
     chase.is_bound_by(5.0, Constraint::PointerChase, 1.0);
