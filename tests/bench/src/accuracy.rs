@@ -25,7 +25,7 @@ mod corpus;
 mod found;
 pub(super) mod inputs;
 mod native;
-mod process;
+pub(super) mod process;
 pub(super) mod score;
 mod table;
 mod truth;

@@ -1,7 +1,7 @@
 //! How right the advice is: a corpus of kernels with known flaws, each with its mended form, and sound ones.
 //!
-//! For each kernel: the speed-up of each change, by rounds a second of the program's ways in turn (medians,
-//! pinned to a processor), and the advice of a trace attached to the flawed way with the defaults. Advice is
+//! For each kernel: the speed-up of each change, by rounds a second of CPU time of the program's ways in
+//! turn (medians, pinned to a processor), and the advice of a trace attached to the flawed way with the defaults. Advice is
 //! right if kind and place are those of the table of truth (`truth`) and it stands first or second. A gain is
 //! right if it is within 20 % of the measured one, or if an interval that holds the measured one is no wider
 //! than a factor of 2.5. A sound program is to get no advice that does not pay.

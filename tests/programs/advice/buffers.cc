@@ -13,6 +13,8 @@ static void take_signal() {
         signal_in[i] = (float)(i % 13);
 }
 
+/* This loop is the first to touch the buffer's pages. */
+/* flaw: peaks */
 static float *smooth_into(float *smoothed) {
     size_t last = signal_in.size() - 1;
     smoothed[0] = smoothed[last] = 0;

@@ -116,7 +116,10 @@ pub fn run(ready: &Ready) -> Result<Run> {
 }
 
 /// CPU seconds of all children that have been waited for.
-fn children_seconds() -> Result<f64> {
+///
+/// # Errors
+/// A system call that fails.
+pub fn children_seconds() -> Result<f64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to a whole rusage, which the call fills.
     let done = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };

@@ -7,13 +7,12 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Instant,
 };
 
 use anyhow::{Context as _, Result, bail};
 
 use super::truth::Place;
-use crate::accuracy::score::median;
+use crate::accuracy::{process::children_seconds, score::median};
 use locality_shell as shell;
 
 /// A change of a source file.
@@ -441,7 +440,7 @@ impl Public {
         self.spots.iter().map(|spot| spot.place(flawed)).collect()
     }
 
-    /// Time of a round flawed divided by that of a round mended: medians of some turns; the start is left out by
+    /// CPU time of a round flawed divided by that of a round mended: medians of some turns; the start is left out by
     /// runs of one round.
     pub fn speedup(&self, [flawed, mended]: &[PathBuf; 2], turns: usize) -> Result<f64> {
         let mut times = [Vec::new(), Vec::new()];
@@ -457,12 +456,12 @@ impl Public {
 
     fn seconds(&self, folder: &Path, mended: bool, rounds: u64) -> Result<f64> {
         let mut command = self.command(folder, mended, rounds);
-        let start = Instant::now();
+        let before = children_seconds()?;
         let status = command.stderr(Stdio::null()).stdout(Stdio::null()).status()?;
         if !status.success() {
             bail!("`{}` failed: {status}", shell::words(&command));
         }
-        Ok(start.elapsed().as_secs_f64())
+        Ok(children_seconds()? - before)
     }
 
     /// The flawed program with more rounds than a trace takes.
