@@ -187,10 +187,10 @@ pub const PROGRAMS: &[Public] = &[
         environment: &[],
         build: "gfortran -O2 -g -w -std=legacy -o sweep driver.f read_input.f decomp.f inner_auto.f inner.f \
                 initialize.f source.f sweep.f flux_err.f octant.f single_stuff.f timers.c; \
-                printf '#!/bin/sh\nprintf \"1 1 10 2 16\\n100 100 100 6 1\\n.1 .1 .1 -$ROUNDS.0\\n0 0 0\\n0 1 -7\\n\" \
+                printf '#!/bin/sh\nprintf \"1 1 10 2 16\\n150 150 150 6 1\\n.1 .1 .1 -$ROUNDS.0\\n0 0 0\\n0 1 -7\\n\" \
                 > input\nexec ./sweep\n' > program; chmod +x program",
         arguments: &[],
-        rounds: 3,
+        rounds: 2,
         kinds: &["interchange", "soa", "split"],
         also: &["tile"],
         spots: &[Spot::Statement { file: "sweep.f", line: "flux(i,j,k,n) = flux(i,j,k,n)", before: 6 }],
@@ -217,7 +217,7 @@ pub const PROGRAMS: &[Public] = &[
         environment: &[],
         build: "rm hydro_numa.c; gcc -std=gnu99 -fgnu89-inline -O2 -g -w -o hydro *.c -lm -lrt; \
                 printf '#!/bin/sh\nprintf \"&RUN\\ntend=2000\\nnstepmax=$ROUNDS\\n/\\n&MESH\\nnx=1000\\nny=1000\\n\
-                nxystep=1000\\nprt=0\\ndx=0.05\\nboundary_left=1\\nboundary_right=1\\nboundary_down=1\\nboundary_up=1\\n\
+                nxystep=100\\nprt=0\\ndx=0.05\\nboundary_left=1\\nboundary_right=1\\nboundary_down=1\\nboundary_up=1\\n\
                 testcase=1\\n/\\n&HYDRO\\ncourant_factor=0.8\\nniter_riemann=10\\n/\\n\" > input\n\
                 exec ./hydro -i input\n' > program; chmod +x program",
         arguments: &[],
