@@ -1,14 +1,16 @@
 //! How right the advice is: a corpus of kernels with known flaws, each with its mended form, and sound ones.
 //!
 //! For each kernel: the speed-up of each change, by rounds a second of CPU time of the program's ways in
-//! turn (medians, pinned to a processor), and the advice of a trace attached to the flawed way with the defaults. Advice is
-//! right if kind and place are those of the table of truth (`truth`) and it stands first or second. A gain is
-//! right if it is within 20 % of the measured one, or if an interval that holds the measured one is no wider
-//! than a factor of 2.5. A sound program is to get no advice that does not pay.
+//! turn (medians, pinned to a processor), and the advice of a trace attached to the flawed way with the
+//! defaults. Advice is right if kind and place are those of the table of truth (`truth`) and the advice
+//! stands first or second. A gain is right if the difference to the measured one is at most 20 %, or if an
+//! interval that holds the measured one is no wider than a factor of 2.5. A sound program is to get no
+//! advice that does not pay.
 //!
-//! Speed-ups are kept in `advice` of the target directory until the program or `--turns` changes; so are the
-//! reports, for `--table`. Sources of error: other work on the machine, during the trace or the timing; what a
-//! change brings depends on the machine, so that a truth from elsewhere does not do.
+//! Speed-ups are kept in `advice` of the target directory until the program or `--turns` changes; so are
+//! the reports, for `--table`. Sources of error: other work on the machine, during the trace or the timing
+//! (two threads share lines only while both run); what a change brings depends on the machine, so that
+//! speed-ups of another machine are no truth.
 
 mod judge;
 mod measure;
@@ -50,8 +52,8 @@ pub struct Options {
     /// Measure the speed-ups anew, trace nothing
     #[arg(long)]
     speedups_only: bool,
-    /// Folder of public programs too, each as its repository is cloned: LULESH, bots, gpu-rodinia, sweep3d, Hydro,
-    /// PolyBenchC-4.2.1; what is missing is skipped
+    /// Folder of public programs too, each as its repository is cloned: LULESH, bots, gpu-rodinia,
+    /// sweep3d, Hydro, PolyBenchC-4.2.1; what is missing is skipped
     #[arg(long)]
     sources: Option<PathBuf>,
     /// Judge the reports of an earlier run, trace nothing
@@ -257,7 +259,8 @@ impl Row {
 }
 
 impl Judged {
-    /// What the report advises, the predicted gain, whether that is right, what the trace cost, its longest stop.
+    /// What the report advises, the predicted gain, whether that is right, what the trace cost, and its
+    /// longest stop.
     fn cells(&self, sound: bool) -> (String, String, String, String, String) {
         let given = &self.judgement.given;
         let told = match given.split_first() {

@@ -1,10 +1,11 @@
-/* What the kernels of `cargo xtask bench advice` share: `PROGRAM KERNEL WAY SECONDS` repeats one round of work for that long.
- * A way is `flawed`, `mended`, or the name of a further fix. All ways of a kernel do the same work with the same result.
+/* What the kernels of `cargo xtask bench advice` share: `PROGRAM KERNEL WAY SECONDS` repeats one round of
+ * work for that long. A way is `flawed`, `mended`, or the name of a further fix. All ways of a kernel do the
+ * same work with the same result.
  *
- * The program prints `ready` after its set-up, `checksum` of the first round, and at the end `rounds_per_second`,
- * of CPU time, which other programs do not lengthen as much; those of several threads are added.
- * The comment `flaw: KERNEL` stands before the loop or the structure to change; the place ends at the next brace in the
- * first column. Values are small integers, so that floating-point sums do not depend on their order.
+ * The program prints `ready` after its set-up, `checksum` of the first round, and at the end
+ * `rounds_per_second`, of CPU time, which other programs lengthen less; those of several threads are added.
+ * The comment `flaw: KERNEL` stands before the loop or the structure to change; the place ends at the next
+ * brace in the first column. Values are small integers, so that sums do not depend on their order.
  */
 #pragma once
 #include <pthread.h>

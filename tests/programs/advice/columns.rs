@@ -1,4 +1,5 @@
-//! Rust: arrays as slices and vectors of structures, walked by indices and iterators. `PROGRAM KERNEL WAY SECONDS` as `advice.h` says.
+//! Rust: arrays as slices and vectors of structures, walked by indices and iterators. `PROGRAM KERNEL WAY
+//! SECONDS` as `advice.h` says.
 // build: $RUSTC --edition 2024 -C opt-level=2 -g -o $BIN $SRC
 
 use std::hint::black_box;

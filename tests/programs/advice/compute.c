@@ -1,4 +1,5 @@
-/* Loops that do not wait for memory: chains of additions, one element at a time, branches that nobody can foresee. */
+/* Loops that do not wait for memory: chains of additions, one element at a time, branches that nobody can
+ * foresee. */
 // build: gcc -O2 -g -fopenmp-simd -pthread -o $BIN $SRC
 #include "advice.h"
 

@@ -78,7 +78,7 @@ static void take_three(void) {
     fill(&across[0][0], (size_t)ROWS * COLUMNS);
 }
 
-/* Three matrices down their columns and one along its rows: the swap makes that one the only one to be far. */
+/* Three matrices down their columns and one along its rows: after the swap, only that one is far. */
 static uint64_t combine_by_columns(void) {
     /* flaw: combine */
     for (int column = 0; column < COLUMNS; column++)

@@ -1,4 +1,4 @@
-/* Addresses that come from data: loads that could be begun earlier, walks that could go side by side, pages. */
+/* Addresses that come from data: loads that could begin earlier, walks that could go side by side, pages. */
 // build: gcc -O2 -g -pthread -o $BIN $SRC
 #include "advice.h"
 
@@ -226,10 +226,10 @@ enum { RING = 48 << 20, HOPS = 1 << 16 };
 /* flaw: permutation */
 static uint64_t *ring;
 
-/* The successor of each place by a step that shares no factor with the number of places. */
+/* Successors by a linear congruence: far apart, and no two of them the same. */
 static void link_ring(void) {
     for (uint64_t i = 0; i < RING; i++)
-        ring[i] = (i * 5 + 13) % RING ^ 0;
+        ring[i] = (i * 5 + 13) % RING;
 }
 
 static void take_ring_small(void) {

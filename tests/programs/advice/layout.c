@@ -1,4 +1,5 @@
-/* Structures of which a loop uses a part: hot fields beside cold ones, arrays of structures, hot fields on two lines. */
+/* Structures of which a loop uses a part: hot fields beside cold ones, arrays of structures, hot fields on
+ * several lines. */
 // build: gcc -O2 -g -pthread -o $BIN $SRC
 #include "advice.h"
 
@@ -217,28 +218,32 @@ static uint64_t warm_temperatures(void) {
     return (uint64_t)warm;
 }
 
-/* Two fields that are used together, at the two ends of a structure of three lines. */
+/* Three fields that are used together, on three of the four lines of a structure. */
 /* flaw: accounts */
 struct account {
     int64_t balance;
     char owner[120];
     int64_t limit;
     char notes[56];
+    int64_t reserved;
+    char address[56];
 };
 
 /* The same fields in another order. */
 struct account_reordered {
     int64_t balance;
     int64_t limit;
+    int64_t reserved;
     char owner[120];
     char notes[56];
+    char address[56];
 };
 
 enum { ACCOUNTS = 500000, BOOKINGS = 1 << 18 };
 
 static struct account *accounts;
 static struct account_reordered *reordered;
-static struct two { int64_t balance, limit; } *balances;
+static struct three { int64_t balance, limit, reserved; } *balances;
 static uint32_t *bookings;
 
 static void take_bookings(void) {
@@ -251,21 +256,21 @@ static void take_bookings(void) {
 static void take_accounts(void) {
     accounts = filled_aligned(((size_t)ACCOUNTS * sizeof *accounts >> 21 << 21) + (2 << 20), 0);
     for (int i = 0; i < ACCOUNTS; i++)
-        accounts[i].balance = i % 1000, accounts[i].limit = i % 700;
+        accounts[i].balance = i % 1000, accounts[i].limit = i % 700, accounts[i].reserved = i % 90;
     take_bookings();
 }
 
 static void take_reordered(void) {
     reordered = filled_aligned(((size_t)ACCOUNTS * sizeof *reordered >> 21 << 21) + (2 << 20), 0);
     for (int i = 0; i < ACCOUNTS; i++)
-        reordered[i].balance = i % 1000, reordered[i].limit = i % 700;
+        reordered[i].balance = i % 1000, reordered[i].limit = i % 700, reordered[i].reserved = i % 90;
     take_bookings();
 }
 
 static void take_balances(void) {
     balances = filled_aligned(((size_t)ACCOUNTS * sizeof *balances >> 21 << 21) + (2 << 20), 0);
     for (int i = 0; i < ACCOUNTS; i++)
-        balances[i].balance = i % 1000, balances[i].limit = i % 700;
+        balances[i].balance = i % 1000, balances[i].limit = i % 700, balances[i].reserved = i % 90;
     take_bookings();
 }
 
@@ -274,7 +279,7 @@ static uint64_t check_accounts(void) {
     /* flaw: accounts */
     for (int i = 0; i < count; i++) {
         const struct account *account = &accounts[bookings[i]];
-        over += account->balance > account->limit;
+        over += account->balance - account->reserved > account->limit;
     }
     return (uint64_t)over;
 }
@@ -283,7 +288,7 @@ static uint64_t check_reordered(void) {
     int64_t over = 0;
     for (int i = 0; i < count; i++) {
         const struct account_reordered *account = &reordered[bookings[i]];
-        over += account->balance > account->limit;
+        over += account->balance - account->reserved > account->limit;
     }
     return (uint64_t)over;
 }
@@ -291,24 +296,27 @@ static uint64_t check_reordered(void) {
 static uint64_t check_balances(void) {
     int64_t over = 0;
     for (int i = 0; i < count; i++) {
-        const struct two *account = &balances[bookings[i]];
-        over += account->balance > account->limit;
+        const struct three *account = &balances[bookings[i]];
+        over += account->balance - account->reserved > account->limit;
     }
     return (uint64_t)over;
 }
 
-/* A walk in the order of the addresses: three lines a structure in place of one. */
+/* A walk in the order of the addresses: three lines of a structure in place of one. */
 /* flaw: cells */
 struct cell {
     double pressure;
-    char history[120];
+    char history[56];
+    double opening;
+    char place[56];
     double flow;
     char name[56];
 };
 
 struct cell_reordered {
-    double pressure, flow;
-    char history[120];
+    double pressure, opening, flow;
+    char history[56];
+    char place[56];
     char name[56];
 };
 
@@ -316,49 +324,50 @@ enum { CELLS = 400000 };
 
 static struct cell *cells;
 static struct cell_reordered *cells_reordered;
-static double *pressures, *flows;
+static double *pressures, *openings, *flows;
 
 static void take_cells(void) {
     count = CELLS;
     cells = filled_aligned(((size_t)CELLS * sizeof *cells >> 21 << 21) + (2 << 20), 0);
     for (int i = 0; i < CELLS; i++)
-        cells[i].pressure = i % 23, cells[i].flow = i % 5;
+        cells[i].pressure = i % 23, cells[i].opening = i % 2, cells[i].flow = i % 5;
 }
 
 static void take_cells_reordered(void) {
     count = CELLS;
     cells_reordered = filled_aligned(((size_t)CELLS * sizeof *cells_reordered >> 21 << 21) + (2 << 20), 0);
     for (int i = 0; i < CELLS; i++)
-        cells_reordered[i].pressure = i % 23, cells_reordered[i].flow = i % 5;
+        cells_reordered[i].pressure = i % 23, cells_reordered[i].opening = i % 2, cells_reordered[i].flow = i % 5;
 }
 
 static uint64_t power_of_cells(void) {
     double power = 0;
     /* flaw: cells */
     for (int i = 0; i < count; i++)
-        power += cells[i].pressure * cells[i].flow;
+        power += cells[i].pressure * cells[i].opening * cells[i].flow;
     return (uint64_t)power;
 }
 
 static uint64_t power_of_cells_reordered(void) {
     double power = 0;
     for (int i = 0; i < count; i++)
-        power += cells_reordered[i].pressure * cells_reordered[i].flow;
+        power += cells_reordered[i].pressure * cells_reordered[i].opening * cells_reordered[i].flow;
     return (uint64_t)power;
 }
 
 static void take_flows(void) {
     count = CELLS;
     pressures = filled(CELLS * sizeof *pressures);
+    openings = filled(CELLS * sizeof *openings);
     flows = filled(CELLS * sizeof *flows);
     for (int i = 0; i < CELLS; i++)
-        pressures[i] = i % 23, flows[i] = i % 5;
+        pressures[i] = i % 23, openings[i] = i % 2, flows[i] = i % 5;
 }
 
 static uint64_t power_of_flows(void) {
     double power = 0;
     for (int i = 0; i < count; i++)
-        power += pressures[i] * flows[i];
+        power += pressures[i] * openings[i] * flows[i];
     return (uint64_t)power;
 }
 

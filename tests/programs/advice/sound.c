@@ -38,7 +38,7 @@ static uint64_t triad_with_prefetch(void) {
     return (uint64_t)(a[5] + a[STREAM - 1]);
 }
 
-/* A chain of multiplications over a text in the first level; now and then a matrix is walked down its columns. */
+/* A chain of multiplications over a text in the first level; seldom, a matrix is walked down its columns. */
 enum { SIDE = 300, TEXT = 1 << 13, TEXTS = 3000 };
 
 static double (*table)[SIDE];
