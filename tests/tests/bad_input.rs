@@ -229,7 +229,7 @@ fn debug_registers_that_another_has_taken() {
     let scratch = Scratch::new("taken");
     let (pid, profile) = (target.pid().to_string(), scratch.path("t.locality"));
     // Windows show short reuses without any register; that all others are missing must be said.
-    let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile]);
+    let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--full"]);
     assert!(matches!(traced.status.code(), Some(0 | 1)), "{}", traced.stderr);
     let text = traced.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("debug registers of the traced threads are taken"), "{}", traced.stdout);
@@ -280,9 +280,9 @@ fn files_that_are_no_whole_profile() {
     let report = |name: &str, bytes: &[u8]| {
         let path = scratch.path(name);
         std::fs::write(&path, bytes).unwrap();
-        run(&["report", &path])
+        run(&["report", "--full", &path])
     };
-    assert_eq!(report("copy", &bytes).stdout, run(&["report", &whole]).stdout);
+    assert_eq!(report("copy", &bytes).stdout, run(&["report", "--full", &whole]).stdout);
     let samples = |options: &[&str]| {
         let all = [&["report", &whole, "--format", "json"], options].concat();
         let report: Value = serde_json::from_str(&run(&all).stdout).unwrap();
@@ -390,6 +390,8 @@ fn wrong_use() {
         &["-p", "1", "-d", "-1"],
         &["report", "p.locality", "--first", "-1"],
         &["report", "p.locality", "--top", "many"],
+        &["report", "p.locality", "--pairs", "--data"],
+        &["report", "p.locality", "--code", "--format", "json"],
         &["-p", "1", "--overhead", "0"],
         &["-p", "1", "--", "true"],
         &["--"],

@@ -64,7 +64,7 @@ fn the_transpositions_loads_are_found_in_the_running_program() {
     assert!(share > 0.9, "{share}");
 
     // The page says the same.
-    let page = Tracer::new().args(["report".as_ref(), file.as_os_str()]).run().stdout;
+    let page = Tracer::new().args(["report".as_ref(), "--code".as_ref(), file.as_os_str()]).run().stdout;
     assert!(page.contains("of 64 bytes per line used at transposition.c:"), "{page}");
 }
 
@@ -110,7 +110,7 @@ fn what_is_lost_below_a_stack_that_is_cut_is_an_unknown_callers() {
     assert!(whole.iter().all(|end| end.get("cut").is_none() && through(end, "main")), "{whole:#?}");
 
     // The page says the same.
-    let page = Tracer::new().args(["report".as_ref(), file.as_os_str()]).run().stdout;
+    let page = Tracer::new().args(["report".as_ref(), "--pairs".as_ref(), file.as_os_str()]).run().stdout;
     assert!(page.contains(&format!("… [unknown caller]: {why}")), "{page}");
 }
 

@@ -125,8 +125,9 @@ fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&m
     let folder = tempfile::tempdir().unwrap();
     let untraced = Target::start("gap_meter", &["6"]);
     let target = Target::start("gap_meter", &["6"]);
-    let mut tracer =
-        Tracer::new().args(["-d", "20", "--overhead", "3", "--report"]).args([folder.path().join("report")]);
+    let mut tracer = Tracer::new()
+        .args(["-d", "20", "--overhead", "3", "--full", "--report"])
+        .args([folder.path().join("report")]);
     tracer = tracer.args(["-o".as_ref(), folder.path().join("t.locality").as_os_str()]);
     tracer = tracer.args(["-p", &target.pid().to_string()]);
     change(&mut tracer);

@@ -651,7 +651,7 @@ fn both_methods_on_one_profile() {
     let replaced = page(&["--against", "approximate"]);
     assert!(replaced.stdout.contains("another file than the one that ran"), "{}", replaced.stdout);
     // The report has the same objects.
-    let report = Tracer::new().args(["report", file_name]).run();
+    let report = Tracer::new().args(["report", "--data", file_name]).run();
     assert!(report.stdout.contains("Data objects"), "{}", report.stdout);
     let profile: Profile = locality_profile::read(&file).unwrap();
     assert!(profile.located.len() >= profile.uses.len());

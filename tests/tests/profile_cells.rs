@@ -79,9 +79,10 @@ fn traced(folder: &Path) -> PathBuf {
 
 /// Sets cells of one column to all values, and runs commands on each profile; how many runs there were.
 fn sweep(index: usize, (table, column): &(String, String), whole: &Path, damaged: &Path) -> usize {
-    let commands: [&[&str]; 4] = [
+    let commands: [&[&str]; 5] = [
         &["report", "--format", "json"],
         &["report"],
+        &["report", "--full"],
         &["objects", "--format", "json"],
         &["report", "--first", "500ms"],
     ];

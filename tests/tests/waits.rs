@@ -381,12 +381,79 @@ fn tables_have_the_rows_asked_for() {
     assert_eq!(few["rows_left_out"]["pairs"], pairs - 2);
     let lines = all["hot"]["by_line"].as_array().unwrap().len();
     for top in [1, 2, lines, lines + 5] {
-        let page = Tracer::new().args(["report", &file, "--top", &top.to_string()]).run().stdout;
+        let page = Tracer::new().args(["report", &file, "--full", "--top", &top.to_string()]).run().stdout;
         let table =
             page.split("Hot accesses by source line").nth(1).unwrap().split("How to read").next().unwrap();
         let rows = table.lines().filter(|line| line.contains(" %") && line.starts_with("     ")).count();
         assert_eq!(rows, top.min(lines), "{page}");
     }
+}
+
+/// What a terminal of so many columns shows of a command line, without escape sequences.
+fn on_terminal(columns: u32, arguments: &str, variables: &[(&str, &str)]) -> String {
+    let binary = locality_tests::tracer::binary();
+    let line = format!("stty cols {columns} rows 24; {} {arguments} --color never", binary.display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("LC_ALL", "C.UTF-8");
+    for name in ["LOCALITY_PAGER", "PAGER", "LESS"] {
+        script.env_remove(name);
+    }
+    let output = script.envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).replace('\r', "")
+}
+
+#[test]
+fn the_report_is_one_screen_and_has_parts() {
+    requires!(root, btf, watchpoints(4), command("script"));
+    let folder = folder();
+    let file = profile(&folder);
+    let report = |options: &[&str], locale: &str| {
+        let mut tracer = Tracer::new().args(["report", &file]).args(options);
+        tracer.command().env("LC_ALL", locale);
+        let printed = tracer.run();
+        assert!(printed.status.success(), "{}", printed.stderr);
+        printed.stdout
+    };
+    let screen = report(&[], "C.UTF-8");
+    assert!(screen.lines().count() <= 60, "{screen}");
+    for part in ["What to do", "How sure", "Cost ", " watchpoints", "locality-bpf report --pairs "] {
+        assert!(screen.contains(part), "no `{part}` in {screen}");
+    }
+    assert!(report(&[], "C").is_ascii() && !screen.is_ascii());
+    let full = report(&["--full"], "C.UTF-8");
+    let parts = [
+        ("--pairs", "Reuse pairs by weight"),
+        ("--data", "Data objects"),
+        ("--code", "Hot accesses by function"),
+        ("--trust", "Ledger "),
+    ];
+    for (flag, title) in parts {
+        let part = report(&[flag], "C.UTF-8");
+        assert!(part.contains(title) && full.contains(title) && !screen.contains(title), "{flag}: {part}");
+        assert!(part.len() < full.len(), "{flag}");
+        let others = parts.iter().filter(|(other, _)| *other != flag);
+        assert!(others.into_iter().all(|(_, other)| !part.contains(other)), "{flag}: {part}");
+    }
+    // Lines end before the terminal does.
+    for columns in [72, 90, 132] {
+        let page = on_terminal(columns, &format!("report {file}"), &[]);
+        assert!(page.contains("What to do"), "{page}");
+        let most = page.lines().filter(|line| !line.contains(&file)).map(|line| line.chars().count()).max();
+        assert!(
+            most.is_some_and(|most| most <= columns as usize && most > columns as usize * 2 / 3),
+            "{page}"
+        );
+    }
+    // The pager gets the whole report and nothing else.
+    let pager = [("LOCALITY_PAGER", "sed s/^/paged:/")];
+    let paged = |options: &str| on_terminal(100, &format!("report {file} {options}"), &pager);
+    let lines = paged("--full");
+    assert!(lines.lines().count() > 20 && lines.lines().all(|line| line.starts_with("paged:")), "{lines}");
+    assert!(!paged("").contains("paged:") && !paged("--trust").contains("paged:"));
+    assert!(!report(&["--full"], "C.UTF-8").contains("paged:"));
+    let missing =
+        on_terminal(100, &format!("report {file} --full"), &[("PAGER", "/no/such/pager 2>/dev/null")]);
+    assert!(missing.contains("Ledger "), "{missing}");
 }
 
 #[test]
@@ -405,7 +472,7 @@ fn threads_of_the_kernel_that_work_for_a_program_are_named() {
         let tracer = Tracer::new().args(["-q", "-o", &file, "--no-heap", "-d", "6", "--"]);
         let traced = tracer.args([build("uring_refill")]).args(["7", how]).run();
         assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
-        let page = Tracer::new().args(["report", &file]).run().stdout;
+        let page = Tracer::new().args(["report", &file, "--full"]).run().stdout;
         assert!(page.contains("[kernel] io_uring"), "{page}");
         assert!(!page.contains("0xffffffff"), "{page}");
         let report = Tracer::new().args(["report", &file, "--format", "json1"]).report();

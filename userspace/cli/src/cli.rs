@@ -2,6 +2,7 @@
 
 pub mod colour;
 pub mod order;
+pub mod part;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -12,7 +13,7 @@ use locality_estimate::estimator::Estimator;
 use locality_stream::DataType;
 use locality_units::parse as units;
 
-use self::colour::When;
+use self::{colour::When, part::PartArgs};
 use locality_capture::REGISTERS;
 use locality_kernel::sources::select::SampleSource;
 use locality_runner::{
@@ -57,7 +58,8 @@ pub enum HeapArg {
         sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
         sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
         locality-bpf exact -- ./prog arg          every access of a whole run, under QEMU, without root\n  \
-        locality-bpf report a.locality --format json    report again from a profile\n  \
+        locality-bpf report a.locality --pairs   call paths of the pairs; --full has the whole report\n  \
+        locality-bpf report a.locality --format json    report again from a profile, for programs\n  \
         locality-bpf objects a.locality          variables by accesses and predicted cache misses\n  \
         sudo locality-bpf doctor -p 1234         what this machine and that process allow"
 )]
@@ -91,9 +93,10 @@ pub struct Cli {
 /// Commands besides tracing.
 #[derive(Debug, Subcommand)]
 pub enum Other {
-    /// Report again from a profile file.
+    /// Report again from a profile file: one screen, or with --full, --pairs, --data, --code or --trust
+    /// more.
     ///
-    /// Example: locality-bpf report trace.locality --format json
+    /// Example: locality-bpf report trace.locality --code
     Report {
         /// The profile.
         file: PathBuf,
@@ -106,6 +109,9 @@ pub enum Other {
         /// How to print.
         #[command(flatten)]
         output: OutputArgs,
+        /// Which part of the text.
+        #[command(flatten)]
+        part: PartArgs,
     },
     /// How alike two reports are: distances and miss ratios, granularity by granularity.
     ///
@@ -405,6 +411,9 @@ pub struct TraceArgs {
     /// How to print.
     #[command(flatten)]
     pub print: OutputArgs,
+    /// Which part of the text.
+    #[command(flatten)]
+    pub part: PartArgs,
 }
 
 /// How a report is printed.
@@ -417,7 +426,8 @@ pub struct OutputArgs {
     /// Write the report to a file [default: stdout; stderr when a command is launched].
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Rows of each table [default: 10 or fewer, of text; 100, of JSON; all that is known, of json1].
+    /// Rows of each table [default: as many as fit on the
+    /// screen, 10 or fewer of other text; 100, of JSON; all that is known, of json1].
     #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
     pub top: Option<usize>,
 }
@@ -487,6 +497,7 @@ mod tests {
         let source = |line| parse(line).unwrap().trace.source;
         assert_eq!(source("locality-bpf -p 1"), SampleSource::Auto);
         assert_eq!(source("locality-bpf --source ibs -p 1"), SampleSource::Ibs);
+        assert!(parse("locality-bpf -p 1 --trust").unwrap().trace.part.trust);
         assert!(matches!(
             parse("locality-bpf report f --format json").unwrap().other,
             Some(Other::Report { .. })
@@ -572,6 +583,9 @@ mod tests {
             "locality-bpf ls",
             "locality-bpf exact",
             "locality-bpf exact ls",
+            "locality-bpf report f --pairs --data",
+            "locality-bpf -p 1 --full --code",
+            "locality-bpf exact --pairs -- ls",
             "locality-bpf objects",
             "locality-bpf objects f --against best",
             "locality-bpf objects f --level instruction",

@@ -1,7 +1,8 @@
 //! The command line, as a library for its tests.
 //!
 //! `cli` is what the user typed, `plan` what a trace's options mean on this machine, `compare` sets
-//! two reports against each other, `objects` lists variables, `mends` says what mends an error.
+//! two reports against each other, `objects` lists variables, `mends` says what mends an error, `pager` shows
+//! long pages on a terminal.
 //!
 //! Not here: measuring (`locality-tracer`, `locality-runner`), and what a machine allows
 //! (`locality-doctor`).
@@ -10,4 +11,5 @@ pub mod cli;
 pub mod compare;
 pub mod mends;
 pub mod objects;
+pub mod pager;
 pub mod plan;

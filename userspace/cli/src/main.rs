@@ -1,13 +1,19 @@
 //! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{io::IsTerminal as _, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use locality_approximate::{Accesses, Gaussian, Options};
-use locality_bpf::cli::{ExactArgs, Format, Other, OutputArgs, colour::When, order};
+use locality_bpf::cli::{
+    ExactArgs, Format, Other, OutputArgs,
+    colour::When,
+    order,
+    part::{self, PartArgs},
+};
 use locality_bpf::compare;
 use locality_bpf::mends;
 use locality_bpf::objects;
+use locality_bpf::pager;
 use locality_bpf::plan::{self, keep_apart};
 use locality_capture::watchdog;
 use locality_doctor as doctor;
@@ -20,7 +26,7 @@ use locality_kernel::{
 use locality_model::{Profile, printable};
 use locality_report::{
     json, schema,
-    text::{self, Style},
+    text::{self, Part, Style, screen},
     top,
 };
 use locality_runner as exact;
@@ -49,8 +55,8 @@ fn main() -> ExitCode {
         ending::by_default();
     }
     let done = match cli.other {
-        Some(Other::Report { file, estimator, first, output }) => {
-            report(&file, estimator, first, &output, place)
+        Some(Other::Report { file, estimator, first, output, part }) => {
+            report(&file, estimator, first, &Printing { output, part }, place)
         }
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
@@ -75,8 +81,9 @@ fn main() -> ExitCode {
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate) => calibrate(),
         None => {
-            let print = cli.trace.print.clone();
-            not_callgrind(&print)
+            let print = Printing { output: cli.trace.print.clone(), part: cli.trace.part };
+            not_callgrind(&print.output)
+                .and_then(|()| Ok(print.part.check(print.output.format)?))
                 .and_then(|()| plan::plan(cli.trace, cli.quiet))
                 .and_then(|plan| trace(&plan, &print, when))
         }
@@ -141,14 +148,14 @@ fn log_to_stderr(verbose: u8, colour: bool) {
         .init();
 }
 
-fn trace(plan: &Plan, output: &OutputArgs, when: When) -> Result<ExitCode> {
+fn trace(plan: &Plan, printing: &Printing, when: When) -> Result<ExitCode> {
     let mut outcome = session::run(plan)?;
     if outcome.unwritten.is_none() {
         ending::complete(&outcome.file);
     }
     outcome.profile.make_printable();
     let place = Place { launched: matches!(plan.targets, Targets::Command(_)), quiet: plan.quiet, when };
-    let printed = print(&outcome.profile, plan.estimator, output, place);
+    let printed = print(&outcome.profile, plan.estimator, &outcome.file, printing, place);
     match &outcome.unwritten {
         Some(why) => say(&format!("the profile is not complete: {why}")),
         None if plan.quiet => {}
@@ -240,13 +247,18 @@ fn report(
     file: &Path,
     estimator: Estimator,
     first: Option<Duration>,
-    output: &OutputArgs,
+    printing: &Printing,
     place: Place,
 ) -> Result<ExitCode> {
+    let Printing { output, part } = printing;
+    part.check(output.format)?;
     keep_apart(output, file)?;
     if let Some(stored) = exact::stored(file)? {
         if first.is_some() {
             bail!("{} is an exact report, which has no first seconds: leave --first out", file.display());
+        }
+        if let Some(flag) = part.flag().filter(|_| !part.full) {
+            bail!("{} is an exact report, whose text has no parts: leave {flag} out", file.display());
         }
         print_exact(&stored, output, place)?;
         return Ok(if stored.empty.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -264,7 +276,7 @@ fn report(
             ));
         }
     }
-    print(&profile, estimator, output, place)?;
+    print(&profile, estimator, file, printing, place)?;
     if profile.partial {
         eprintln!(
             "locality-bpf: the profile {} is not complete: the report says what is missing",
@@ -365,6 +377,12 @@ fn calibrate() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How a report is printed, and which part of it.
+struct Printing {
+    output: OutputArgs,
+    part: PartArgs,
+}
+
 /// Where a report goes unless to a file, and how.
 #[derive(Clone, Copy)]
 struct Place {
@@ -392,8 +410,13 @@ fn success(profile: &Profile) -> ExitCode {
 }
 
 /// Prints a report to the file asked for, else to stdout, which belongs to the command when one was launched.
-fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Place) -> Result<()> {
-    let colour = in_colours(output, place);
+fn print(
+    profile: &Profile,
+    estimator: Estimator,
+    file: &Path,
+    Printing { output, part }: &Printing,
+    place: Place,
+) -> Result<()> {
     let findings = Findings::with(profile, estimator);
     let mut page = match output.format {
         Format::Json | Format::Json1 => {
@@ -410,15 +433,43 @@ fn print(profile: &Profile, estimator: Estimator, output: &OutputArgs, place: Pl
             json::page(&report)
         }
         Format::Text => {
-            let style = if colour { Style::Ansi } else { Style::Plain };
-            text::print(profile, &findings, text::Options { top: output.top, style })
+            let report = json::report(profile, &findings);
+            let style = if in_colours(output, place) { Style::Ansi } else { Style::Plain };
+            match part.part() {
+                Part::Screen => screen::print(
+                    &report,
+                    &screen::Options {
+                        columns: columns(output, place),
+                        ascii: part::is_ascii(),
+                        style,
+                        top: output.top,
+                        file: Some(ending::argument(file)),
+                    },
+                ),
+                part => {
+                    text::part(profile, &findings, &report, part, text::Options { top: output.top, style })
+                }
+            }
         }
         Format::Callgrind => return not_callgrind(output),
     };
     if !page.ends_with('\n') {
         page.push('\n');
     }
+    let is_paged = part.full && output.report.is_none() && !place.launched && std::io::stdout().is_terminal();
+    if is_paged && pager::show(&page) {
+        return Ok(());
+    }
     put(&page, output, place)
+}
+
+/// Columns of the terminal that a report goes to.
+fn columns(output: &OutputArgs, place: Place) -> Option<usize> {
+    match (&output.report, place.launched) {
+        (Some(_), _) => None,
+        (None, true) => part::columns(&std::io::stderr()),
+        (None, false) => part::columns(&std::io::stdout()),
+    }
 }
 
 /// To the file asked for, else to stdout, which belongs to the command when one was launched.

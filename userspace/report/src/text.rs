@@ -1,6 +1,7 @@
-//! The report for a terminal: the verdict first, then what it rests on.
+//! The report for a terminal: one screen by default ([`screen`]), and the whole text with its parts, the
+//! verdict first, then what it rests on.
 //!
-//! At most [`WIDTH`] columns where names allow it. Colour only on request ([`Style`]); the caller
+//! The whole text has at most [`WIDTH`] columns where names allow it. Colour only on request ([`Style`]); the caller
 //! knows about terminals and `NO_COLOR`.
 
 use std::collections::BTreeMap;
@@ -22,7 +23,10 @@ use super::objects_text::Text;
 
 /// Share of the targets' CPU time up to which ours is told as such.
 const MOST_PERCENT: f64 = 400.0;
-use super::{cache_use, misses, tree};
+use super::{cache_use, json::verdict, misses, schema, tree};
+
+mod loops_text;
+pub mod screen;
 
 /// Columns of the report.
 const WIDTH: usize = 100;
@@ -72,8 +76,81 @@ impl Options {
     }
 }
 
+/// A part of the text report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Part {
+    /// One screen.
+    #[default]
+    Screen,
+    /// Everything.
+    Full,
+    /// Reuse pairs with their call paths.
+    Pairs,
+    /// Data objects.
+    Data,
+    /// Loops, hot code and cache use.
+    Code,
+    /// How sure, how measured, and at what cost.
+    Trust,
+}
+
+/// Prints a part of a report but the screen, for which there is [`screen::print`]; `report` is that of the
+/// same findings.
+pub fn part(
+    profile: &Profile,
+    findings: &Findings,
+    report: &schema::Report,
+    part: Part,
+    options: Options,
+) -> String {
+    let loops = report.loops.as_deref().unwrap_or_default();
+    if part == Part::Full {
+        return print_with(profile, findings, loops, options);
+    }
+    let mut page = Page { profile, findings, options, text: String::new() };
+    page.headline();
+    if let Some(why) = why_empty(profile) {
+        page.line("");
+        page.paragraph(&why);
+    }
+    match part {
+        Part::Screen | Part::Full => {}
+        Part::Pairs => {
+            page.pairs();
+            page.unseen();
+        }
+        Part::Data => page.all_objects(),
+        Part::Code => {
+            if report.loops.is_none() {
+                page.line("");
+                page.paragraph(
+                    "Loops are not known: this profile has none, as those of earlier versions and those without windows.",
+                );
+            }
+            page.loops(loops);
+            page.hot();
+            page.cache_use();
+        }
+        Part::Trust => {
+            page.facts();
+            page.notices();
+            page.how_to_read();
+        }
+    }
+    page.text
+}
+
 /// Prints the whole report.
 pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String {
+    print_with(profile, findings, &[], options)
+}
+
+fn print_with(
+    profile: &Profile,
+    findings: &Findings,
+    loops: &[schema::loops::Loop],
+    options: Options,
+) -> String {
     let mut page = Page { profile, findings, options, text: String::new() };
     page.headline();
     page.verdict();
@@ -84,6 +161,7 @@ pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String
     page.cache_use();
     page.pairs();
     page.unseen();
+    page.loops(loops);
     page.hot();
     page.how_to_read();
     page.text
@@ -549,6 +627,23 @@ impl Page<'_> {
         remarks.iter().for_each(|remark| self.paragraph(remark));
     }
 
+    /// Loops with their accesses.
+    fn loops(&mut self, loops: &[schema::loops::Loop]) {
+        let rows = loops_text::table(loops, self.options.top, WIDTH);
+        if !rows.is_empty() {
+            self.heading(
+                "Loops by CPU time",
+                "(cycles of an iteration; core: if all lines were in the first cache)",
+            );
+            rows.iter().for_each(|line| self.line(line));
+            self.paragraph(
+                "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. The \
+                 address of a chased access is what the same instruction loaded before, of an indexed one what \
+                 another load of the loop brought. New lines are lines of 64 bytes that a window shows for the first time.",
+            );
+        }
+    }
+
     fn data(&self) -> Option<Text<'_>> {
         let objects = self.findings.objects.as_ref()?;
         Some(Text { profile: self.profile, contexts: &self.findings.contexts, objects })
@@ -642,6 +737,9 @@ impl Page<'_> {
              and reuse closer together (fusing loops, blocking, reordering) saves cache misses. CPU time is where the clock found \
              the program: behind a slow access, not at it."
         ));
+        if self.findings.reuse(64).is_some_and(|lines| !lines.curve.is_empty()) {
+            self.paragraph(&verdict::rule());
+        }
     }
 }
 

@@ -180,6 +180,8 @@ impl Target for Profiles {
                 let findings = Findings::of(&profile);
                 check_text(&text::print(&profile, &findings, Options::default()));
                 check_text(&text::objects(&profile, &findings, Options::default()));
+                let screen = text::screen::Options::default();
+                check_text(&text::screen::print(&json::report(&profile, &findings), &screen));
                 let report: Value =
                     serde_json::from_str(&json::print(&profile, &findings)).unwrap_or_default();
                 assert!(report.is_object(), "the report is no JSON object");

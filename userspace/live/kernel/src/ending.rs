@@ -175,11 +175,16 @@ pub fn means(command: i32) {
 
 /// The command that prints the report of a profile, as one types it in a shell.
 pub fn command_that_prints(profile: &Path) -> String {
-    let name = profile.display().to_string();
+    format!("locality-bpf report {}", argument(profile))
+}
+
+/// A file as the last argument of a command in a shell.
+pub fn argument(file: &Path) -> String {
+    let name = file.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
     match name.chars().all(is_plain) && !name.starts_with('-') && !name.is_empty() {
-        true => format!("locality-bpf report {name}"),
-        false => format!("locality-bpf report -- '{}'", name.replace('\'', "'\\''")),
+        true => name,
+        false => format!("-- '{}'", name.replace('\'', "'\\''")),
     }
 }
 

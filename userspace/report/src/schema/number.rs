@@ -26,6 +26,11 @@ impl Number {
         }
     }
 
+    /// The value; `None` where it is not known or infinite.
+    pub fn finite(self) -> Option<f64> {
+        self.real().filter(|value| value.is_finite())
+    }
+
     /// The value without its fraction; `None` where it is negative or not known. Some writers print
     /// whole numbers beyond 2^53 as floating point.
     pub fn whole(self) -> Option<u64> {

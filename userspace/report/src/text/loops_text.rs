@@ -1,0 +1,196 @@
+//! The table of loops: what each takes, what limits it, and what its instructions access.
+
+use locality_units::print::{count, percent};
+
+use super::screen::{
+    names::{self, name},
+    numbers::{Between, short},
+    tables::{bound_by, trips},
+};
+use crate::schema::loops::{Loop, LoopAccess};
+
+/// Loops, and accesses of a loop, unless rows are asked for.
+const LOOPS: usize = 10;
+const ACCESSES: usize = 4;
+/// A loop with less of the CPU time is left out.
+const SMALL: f64 = 0.005;
+/// A share of steps from which on the stride is said without its share.
+const NEARLY_ALL: f64 = 0.95;
+
+/// The table, a line each; empty without loops.
+pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<String> {
+    let least = if top.is_some() { f64::MIN_POSITIVE } else { SMALL };
+    let is_shown = |one: &&Loop| one.share.value.finite().is_some_and(|share| share >= least);
+    let shown: Vec<&Loop> = loops.iter().filter(is_shown).collect();
+    if shown.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![format!(
+        "     {:<16} {:<14} {:<20} {:>9}  loop",
+        "CPU time", "cycles (core)", "bound by", "trips"
+    )];
+    for (index, one) in shown.iter().enumerate().take(top.unwrap_or(LOOPS)) {
+        let number = format!("{}.", index + 1);
+        let share = Between::estimate(&one.share).map_or(String::new(), |share| share.share(false));
+        let cycles = |of: &Option<crate::schema::Estimate>| {
+            of.as_ref().and_then(|cycles| cycles.value.finite()).map(short)
+        };
+        let core = cycles(&one.core_cycles).map_or(String::new(), |core| format!("({core})"));
+        let cycles = [cycles(&one.cycles).unwrap_or_default(), core].join(" ");
+        let bound = one.bound_by.as_deref().map_or("not known", bound_by);
+        let head = format!(
+            "{number:>4} {share:<16} {:<14} {bound:<20} {:>9}  ",
+            cycles.trim_start(),
+            trips(&one.trips)
+        );
+        let room = columns.saturating_sub(head.chars().count());
+        lines.push(format!("{head}{}", names::place(&one.place, room)));
+        lines.push(format!("        {}", about(one)));
+        for access in one.accesses.iter().take(top.unwrap_or(ACCESSES)) {
+            lines.push(format!("        {}", described(access, columns - 8)));
+        }
+        if let Some(more) = one.accesses.len().checked_sub(top.unwrap_or(ACCESSES)).filter(|more| *more > 0) {
+            lines.push(format!("        … {more} more accesses"));
+        }
+    }
+    if let Some(rest) = shown.get(top.unwrap_or(LOOPS)..).filter(|rest| !rest.is_empty()) {
+        let sum: f64 = rest.iter().filter_map(|one| one.share.value.finite()).sum();
+        let noun = if rest.len() == 1 { "loop" } else { "loops" };
+        lines.push(format!("     … {} more {noun} with {} together", rest.len(), percent(sum)));
+    }
+    lines
+}
+
+/// "12 instructions and 2.5 lines an iteration, seen in 40 windows"
+fn about(one: &Loop) -> String {
+    let known = |of: crate::schema::Number| of.finite().map(short);
+    let mut parts = Vec::new();
+    parts.extend(known(one.instructions).map(|n| format!("{n} instructions")));
+    parts.extend(known(one.lines_per_iteration).map(|n| format!("{n} new lines")));
+    let mut text = parts.join(" and ");
+    if !text.is_empty() {
+        text.push_str(" an iteration, ");
+    }
+    let windows = if one.n == 1 { "window" } else { "windows" };
+    text.push_str(&format!("seen in {} {windows}", count(one.n)));
+    if let Some(kernel) =
+        one.kernel_share.as_ref().and_then(|kernel| kernel.value.finite()).filter(|share| *share >= SMALL)
+    {
+        text.push_str(&format!(", {} in the kernel", percent(kernel)));
+    }
+    text
+}
+
+/// "load    8 B :31   stride 4,096 (98 %), outer 8    1 new lines   indexed  grid->cells.value"
+fn described(access: &LoopAccess, columns: usize) -> String {
+    let line = access.line.map_or(String::new(), |line| format!(":{line}"));
+    let share = access.stride_share.finite().unwrap_or(0.0);
+    let stride = match access.inner_stride {
+        Some(stride) if share >= NEARLY_ALL => format!("stride {}", signed(stride)),
+        Some(stride) => format!("stride {} ({:.0} %)", signed(stride), share * 100.0),
+        None => "no stride".to_owned(),
+    };
+    let outer = access.outer_stride.map_or(String::new(), |stride| format!(", outer {}", signed(stride)));
+    let lines = access.lines_per_access.finite().map_or(String::new(), |n| match n {
+        _ if n > 0.0 && n < 0.1 => format!("{n:.2} new lines"),
+        _ => format!("{} new lines", short(n)),
+    });
+    let how = match (access.chased, access.indexed) {
+        (true, _) => "chased",
+        (_, true) => "indexed",
+        _ => "",
+    };
+    let head = format!(
+        "{:<5}{:>4} B {line:<6} {:<30} {lines:<14} {how:<8}",
+        access.kind,
+        access.bytes,
+        format!("{stride}{outer}")
+    );
+    let field = access.field.as_deref().unwrap_or_default();
+    let object = access.object.as_deref().map_or("not named".to_owned(), |object| format!("{object}{field}"));
+    format!("{head}{}", name(&object, columns.saturating_sub(head.chars().count()).max(8)))
+}
+
+fn signed(n: i64) -> String {
+    let sign = if n < 0 { "−" } else { "" };
+    format!("{sign}{}", count(n.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{Estimate, loops::Trips, place::Place};
+
+    fn estimate(value: f64, low: f64, high: f64) -> Estimate {
+        Estimate { ci95: [low.into(), high.into()], n: 9, value: value.into() }
+    }
+
+    fn walk() -> Loop {
+        let access = LoopAccess {
+            bytes: 8,
+            chased: false,
+            field: Some("[]".to_owned()),
+            indexed: false,
+            inner_stride: Some(16_384),
+            kind: "load".to_owned(),
+            line: Some(12),
+            lines_per_access: 1.0.into(),
+            object: Some("matrix".to_owned()),
+            outer_stride: Some(8),
+            stride_share: 0.993.into(),
+        };
+        let chased = LoopAccess {
+            chased: true,
+            inner_stride: None,
+            lines_per_access: 0.04.into(),
+            object: None,
+            outer_stride: None,
+            ..access.clone()
+        };
+        let backwards = LoopAccess {
+            inner_stride: Some(-8),
+            indexed: true,
+            stride_share: 0.6.into(),
+            object: Some(
+                "std::vector<std::pair<unsigned long, double>, std::allocator<int> >::_M_start".to_owned(),
+            ),
+            ..access.clone()
+        };
+        Loop {
+            accesses: vec![access, chased, backwards],
+            bound_by: Some("deeper_misses".to_owned()),
+            core_cycles: Some(estimate(1.1, 1.0, 1.2)),
+            cycles: Some(estimate(14.2, 12.0, 16.0)),
+            instructions: 5.0.into(),
+            kernel_share: Some(estimate(0.04, 0.0, 0.1)),
+            lines_per_iteration: 1.0.into(),
+            n: 12,
+            place: Place {
+                file: Some("/src/column_walk.c".to_owned()),
+                function: Some("sum_by_columns".to_owned()),
+                line: Some(12),
+                via: None,
+            },
+            share: estimate(0.31, 0.2, 0.42),
+            trips: Trips { at_least: None, median: Some(2048), n: 3 },
+            ..Loop::default()
+        }
+    }
+
+    #[test]
+    fn loops_say_what_they_access() {
+        let bare = Loop { share: estimate(0.02, 0.0, 0.05), ..Loop::default() };
+        let tiny = Loop { share: estimate(0.001, 0.0, 0.01), ..Loop::default() };
+        let lines = table(&[walk(), bare, tiny], None, 100);
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:#?}");
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn rows_asked_for_are_those_of_loops_and_of_accesses() {
+        assert_eq!(table(&[], None, 100), Vec::<String>::new());
+        let one = table(&[walk(), walk()], Some(1), 100);
+        assert_eq!(one.len(), 6, "{one:#?}");
+        assert!(one[4].contains("2 more accesses") && one[5].contains("1 more loop with 31.0 %"), "{one:#?}");
+    }
+}

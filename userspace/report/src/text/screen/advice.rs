@@ -1,0 +1,96 @@
+//! What to do: titles with their gain, what they rest on, and what stands in the way.
+
+use locality_units::wrap::wrap;
+
+use super::{Line, Paint, Screen, names, numbers::Between};
+use crate::schema::advice::Advice;
+
+/// Advice on the screen.
+const MOST: usize = 5;
+/// Less of a cache's loads is not said.
+const FEW_MISSES: f64 = 0.05;
+
+impl Screen<'_> {
+    pub(super) fn advice(&self) -> Vec<Line> {
+        let report = self.report;
+        let advice = report.advice.as_deref().unwrap_or_default();
+        if advice.is_empty() {
+            let text = match &report.advice_none {
+                Some(why) => why.as_str(),
+                None if report.advice.is_some() => "No change would save much.",
+                None => {
+                    "Not known: this profile has no loops, as those of earlier versions and those without \
+                     windows. Trace the program again for advice."
+                }
+            };
+            return self.labelled("What to do", text, Paint::Bold);
+        }
+        let heading = "What to do";
+        let remark = "the whole program then runs";
+        let room = self.columns.saturating_sub(heading.len());
+        let mut lines = vec![Line::starting(Paint::Bold, heading.len(), format!("{heading}{remark:>room$}"))];
+        for (index, advice) in advice.iter().take(MOST).enumerate() {
+            self.one(index, advice, &mut lines);
+        }
+        lines
+    }
+
+    fn one(&self, index: usize, advice: &Advice, lines: &mut Vec<Line>) {
+        const INDENT: usize = 4;
+        let gain = Between::estimate(&advice.gain.speedup);
+        let gain = gain.map(|gain| format!("{} times as fast", gain.factor(self.is_narrow())));
+        let gain = gain.unwrap_or_else(|| "gain not known".to_owned());
+        let mut title = advice.title.trim_end_matches('.').to_owned();
+        let missing = |title: &str, location: &Option<String>| {
+            location.as_ref().is_some_and(|location| !title.contains(location.as_str()))
+        };
+        let here = names::location(&advice.place);
+        if missing(&title, &here) {
+            title.push_str(&format!(" ({})", here.unwrap_or_default()));
+        }
+        let other = advice.other.as_ref().and_then(names::location);
+        if missing(&title, &other) {
+            title.push_str(&format!(" with {}", other.unwrap_or_default()));
+        }
+        // The gain stands at the end of the first line, so all lines end before it.
+        let room = self.columns.saturating_sub(INDENT + gain.chars().count() + 2);
+        for (row, part) in wrap(&title, room).into_iter().enumerate() {
+            let text = match row {
+                0 => format!("{:>2}  {:<room$}  {gain}", index + 1, names::cut(&part, room)),
+                _ => format!("{:INDENT$}{part}", ""),
+            };
+            lines.push(Line::painted(Paint::Bold, text));
+        }
+        let mut saved = advice.gain.misses.iter().flatten().filter_map(|(cache, share)| {
+            Some((cache, Between::estimate(share).filter(|share| share.value >= FEW_MISSES)?))
+        });
+        let saved = saved.next_back().map(|(cache, share)| {
+            format!("Saves {} of the lines loaded into {cache}.", share.share(self.is_narrow()))
+        });
+        let evidence: Vec<String> = advice.evidence.iter().cloned().chain(saved).collect();
+        self.sentences("", &evidence, self.rows.evidence, lines);
+        self.sentences("In the way: ", &advice.in_the_way, self.rows.in_the_way, lines);
+    }
+
+    /// As many whole sentences as fit in so many lines; the first one at least in part.
+    fn sentences(&self, label: &str, sentences: &[String], most: usize, lines: &mut Vec<Line>) {
+        const INDENT: usize = 4;
+        let columns = self.columns - INDENT;
+        let Some((first, rest)) = sentences.split_first() else { return };
+        let mut text = format!("{label}{first}");
+        for sentence in rest {
+            let longer = format!("{text} {sentence}");
+            if wrap(&longer, columns).len() > most {
+                break;
+            }
+            text = longer;
+        }
+        let wrapped = wrap(&text, columns);
+        let is_cut = wrapped.len() > most;
+        for (row, part) in wrapped.into_iter().take(most).enumerate() {
+            let part =
+                if is_cut && row + 1 == most { names::cut(&format!("{part} …"), columns) } else { part };
+            lines.push(Line::plain(format!("{:INDENT$}{part}", "")));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The last lines of one screen: how sure, what is left out, notices, cost, and the next command.
+
+use locality_units::print::{count, counted, duration};
+use locality_units::wrap::wrap;
+
+use super::{LABELLED, Line, Paint, Screen, names, numbers::Between, numbers::percent};
+use crate::schema::{number::Number, threads::Threads};
+
+/// Half of the widest interval of a miss ratio, up to which it is well known, and known.
+const GOOD: f64 = 0.05;
+const FAIR: f64 = 0.15;
+/// Samples from which on distances alone are well known, and known.
+const MANY: u64 = 400;
+const SOME: u64 = 100;
+/// Less time in the kernel is not said.
+const LITTLE: f64 = 0.02;
+
+impl Screen<'_> {
+    pub(super) fn ending(&self) -> Vec<Line> {
+        let parts = [
+            ("How sure", self.how_sure(), Paint::Bold),
+            ("Kernel", self.kernel(), Paint::Bold),
+            ("Left out", self.left_out(), Paint::Warning),
+        ];
+        let mut lines = Vec::new();
+        for (label, text, paint) in parts {
+            lines.extend(text.into_iter().flat_map(|text| self.labelled(label, &text, paint)));
+        }
+        lines.extend(self.notices());
+        let (cost, paint) = self.cost();
+        lines.extend(cost.into_iter().flat_map(|text| self.labelled("Cost", &text, paint)));
+        lines.extend(self.next());
+        lines
+    }
+
+    fn how_sure(&self) -> Option<String> {
+        let run = &self.report.run;
+        let samples = run.samples?;
+        let mut seen = vec![counted(samples, "sample")];
+        seen.extend(run.watches.map(|n| counted(n, "watchpoint")));
+        let trapped = self.report.ledger.as_ref().and_then(|ledger| ledger.watch.trapped);
+        seen.extend(trapped.map(|n| format!("{} reused", count(n))));
+        let mut text = seen.join(", ");
+        if self.report.empty.is_some() {
+            return Some(text + ".");
+        }
+        let widths = self.curve().iter().filter(|point| point.level.is_some()).filter_map(|point| {
+            let [low, high] = point.ci95?;
+            Some((high.finite()? - low.finite()?) / 2.0)
+        });
+        let widest = widths.reduce(f64::max);
+        let grade = match widest {
+            Some(half) if half <= GOOD => "GOOD",
+            Some(half) if half <= FAIR => "FAIR",
+            Some(_) => "WEAK",
+            None if samples >= MANY => "GOOD",
+            None if samples >= SOME => "FAIR",
+            None => "WEAK",
+        };
+        text = format!("{grade}: {text}");
+        if let Some(half) = widest {
+            text.push_str(&format!(", miss ratios within ± {:.0} points", (half * 100.0).ceil()));
+        }
+        text.push('.');
+        let wall = run.wall_s.finite().filter(|seconds| *seconds >= 1.0);
+        if let Some(wall) = wall.filter(|_| grade != "GOOD") {
+            text.push_str(&format!(
+                " Four times as long halves the intervals (-d {:.0}",
+                (wall * 4.0).ceil()
+            ));
+            let budget = self.report.overhead.as_ref().and_then(|cost| cost.budget_percent.finite());
+            text.push_str(&match budget.filter(|budget| *budget <= 2.5) {
+                Some(budget) => format!(", or --overhead {}).", budget * 4.0),
+                None => ").".to_owned(),
+            });
+        }
+        let doubt = self.report.windows.as_ref().and_then(|windows| windows.accesses_per_ns_factor_of_doubt);
+        if let Some(doubt) = doubt.and_then(Number::finite) {
+            text.push_str(&format!(
+                " Distances beyond a window and miss ratios may be wrong by a factor of {doubt:.1}: a timing model \
+                 converted them."
+            ));
+        }
+        Some(text)
+    }
+
+    fn kernel(&self) -> Option<String> {
+        let kernel = self.report.kernel_time.as_ref()?;
+        let share = Between::estimate(&kernel.share).filter(|share| share.value >= LITTLE)?;
+        let mut text = format!("{} of the CPU time passes in the kernel", share.share(self.is_narrow()));
+        if let Some(faults) = &kernel.page_faults {
+            let share = Between::estimate(&faults.share)
+                .map_or("part of it".to_owned(), |share| percent(share.value));
+            text.push_str(&format!(", {share} in {}", counted(faults.count, "page fault")));
+        }
+        text.push('.');
+        Some(text)
+    }
+
+    fn left_out(&self) -> Option<String> {
+        let report = self.report;
+        let mut parts = Vec::new();
+        if report.partial {
+            parts.push("the profile is not complete".to_owned());
+        }
+        if let Some(Threads::Summary(threads)) = &report.threads
+            && threads.not_held > 0
+        {
+            parts.push(format!(
+                "{} of {} measured without stops",
+                count(threads.not_held),
+                counted(threads.seen, "thread")
+            ));
+        }
+        if let Some(ledger) = &report.ledger {
+            let sum = |of: &std::collections::BTreeMap<String, u64>| {
+                of.values().fold(0, |sum: u64, n| sum.saturating_add(*n))
+            };
+            let causes = [(sum(&ledger.unreachable), "without a known access")];
+            let causes = causes.into_iter().filter(|(n, _)| *n > 0);
+            parts.extend(causes.map(|(n, what)| format!("{} {what}", counted(n, "sample"))));
+            let refused = ledger.watch.refused.filter(|n| *n > 0);
+            parts.extend(refused.map(|n| format!("{} refused by the kernel", counted(n, "watchpoint"))));
+        }
+        if report.run.user_only == Some(true) {
+            parts.push("touches by the kernel (--user-only)".to_owned());
+        }
+        let (first, rest) = parts.split_first()?;
+        let mut letters = first.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+        Some(format!("{}.", [first].into_iter().chain(rest.iter().cloned()).collect::<Vec<_>>().join("; ")))
+    }
+
+    /// The most important ones, as much of each as there is room for.
+    fn notices(&self) -> Vec<Line> {
+        let (notices, most, height) = (&self.report.notices, self.rows.notices, self.rows.of_notice);
+        let columns = self.columns - LABELLED;
+        let more = notices.len().saturating_sub(most);
+        let mut lines = Vec::new();
+        for (index, notice) in notices.iter().take(most).enumerate() {
+            let wrapped = wrap(notice, columns);
+            let is_cut = wrapped.len() > height;
+            for (row, text) in wrapped.into_iter().take(height).enumerate() {
+                let text = match is_cut && row + 1 == height {
+                    true => names::cut(&format!("{text} …"), columns),
+                    false => text,
+                };
+                let label = if index == 0 && row == 0 { "Note" } else { "" };
+                lines.push(Line::painted(Paint::Warning, format!("{label:<LABELLED$}{text}")));
+            }
+        }
+        if more > 0 {
+            let noun = if more == 1 { "note" } else { "notes" };
+            lines.push(Line::painted(Paint::Warning, format!("{:LABELLED$}{more} more {noun}: --full", "")));
+        }
+        lines
+    }
+
+    fn cost(&self) -> (Option<String>, Paint) {
+        let Some(overhead) = &self.report.overhead else { return (None, Paint::Bold) };
+        let mut paint = Paint::Bold;
+        let percent =
+            |of: Number| of.finite().map_or("unknown".to_owned(), |percent| format!("{percent:.2} %"));
+        let budget =
+            overhead.budget_percent.finite().map_or("none".to_owned(), |budget| format!("{budget} %"));
+        let mut text =
+            format!("{} of the program's CPU time (budget {budget})", percent(overhead.measured_percent));
+        if overhead.stops > 0 {
+            text.push_str(&format!(
+                ", longest of {} {}",
+                counted(overhead.stops, "pause"),
+                duration(overhead.longest_stop_ns as f64)
+            ));
+        }
+        if let Some(ledger) = &self.report.ledger {
+            let lost = ledger.lost.values().fold(0, |sum: u64, n| sum.saturating_add(*n));
+            match ledger.balanced {
+                Some(true) if lost == 0 => text.push_str("; no samples lost"),
+                Some(true) => {
+                    paint = Paint::Warning;
+                    text.push_str(&format!("; {} lost", counted(lost, "sample")));
+                }
+                Some(false) => {
+                    paint = Paint::Warning;
+                    text.push_str("; the ledger does NOT balance (--trust)");
+                }
+                None => text.push_str("; losses are not known"),
+            }
+        }
+        text.push('.');
+        (Some(text), paint)
+    }
+
+    fn next(&self) -> Vec<Line> {
+        let Some(file) = &self.options.file else { return Vec::new() };
+        let (part, others) = match self.report.empty {
+            Some(_) => ("--trust", "also --full"),
+            None => ("--pairs", "also --data, --code, --trust, --full"),
+        };
+        let command = format!("{:<LABELLED$}locality-bpf report {part} {file}", "Next");
+        let label = "Next".len();
+        if command.chars().count() + 3 + others.len() <= self.columns {
+            return vec![Line::starting(Paint::Bold, label, format!("{command} · {others}"))];
+        }
+        vec![
+            Line::starting(Paint::Bold, label, command).uncut(),
+            Line::plain(format!("{:<LABELLED$}{others}", "")),
+        ]
+    }
+}
