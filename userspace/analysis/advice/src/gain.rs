@@ -22,9 +22,8 @@ const UNFORESEEN: i64 = 2048;
 /// Least share of steps that makes a stride.
 pub(crate) const REGULAR: f64 = 0.5;
 
-/// Bounds of what the lines of a loop cost, in what the model says.
-const LEAST_OFF: f64 = 0.5;
-const MOST_OFF: f64 = 1.5;
+/// Chains that code follows at a time.
+const CHAINS: f64 = 8.0;
 /// Times its core that a loop takes from which all of it may be stall.
 const HIDES: f64 = 1.25;
 /// Part of the stall, in the cost of the lines, that the lines may account for.
@@ -41,6 +40,8 @@ pub enum Pattern {
     Random,
     /// At a place that the load before decides.
     Chased,
+    /// The same, of several chains at a time.
+    Batched,
 }
 
 impl Pattern {
@@ -84,6 +85,7 @@ impl Costs {
             Pattern::Strided => (row + self.parallel[level]) / 2.0,
             Pattern::Random => self.parallel[level].max(row),
             Pattern::Chased => self.latency[level],
+            Pattern::Batched => (self.latency[level] / CHAINS).max(self.parallel[level]),
         }
     }
 
@@ -114,23 +116,44 @@ pub struct Change {
     pub pattern: Pattern,
 }
 
+/// What becomes of the waiting of a loop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Waiting {
+    /// Lines that the change does not name are waited for as now.
+    Stays,
+    /// Only the lines named are waited for, and this part of what is waited now beyond them.
+    Named(f64),
+    /// The loop computes: all of its time that lines do not account for shrinks with the core.
+    Computes,
+}
+
 /// A change to one loop.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Fix {
     /// Number of the loop.
     pub of: usize,
     /// Accesses whose lines change; those not named stay.
     pub changes: Vec<Change>,
-    /// The core afterwards, of what it is now.
-    pub core: f64,
-    /// All waiting afterwards, of what it is now, beside the changes; 0 where only the lines named are waited for.
-    pub stall: f64,
+    /// Least and greatest part of the core that is left.
+    pub core: (f64, f64),
+    /// What becomes of the waiting.
+    pub waiting: Waiting,
 }
 
 impl Fix {
-    /// A change of lines alone.
+    /// A change of some lines.
     pub fn lines(of: usize, changes: Vec<Change>) -> Self {
-        Self { of, changes, core: 1.0, stall: 1.0 }
+        Self { of, changes, core: (1.0, 1.0), waiting: Waiting::Stays }
+    }
+
+    /// A change after which only these lines are waited for, and a part of what is waited now beyond them.
+    pub fn only(of: usize, changes: Vec<Change>, beyond: f64) -> Self {
+        Self { waiting: Waiting::Named(beyond), ..Self::lines(of, changes) }
+    }
+
+    /// A change of what is computed.
+    pub fn core(of: usize, core: (f64, f64)) -> Self {
+        Self { of, changes: Vec::new(), core, waiting: Waiting::Computes }
     }
 }
 
@@ -153,22 +176,38 @@ enum Overlap {
     Whole,
 }
 
-/// Cycles of an iteration afterwards.
-fn after(overlap: Overlap, (cycles, core): (f64, f64), fix: &Fix, rest: Rest) -> f64 {
+/// Cycles of an iteration afterwards; `core_left`: part of the core that is left.
+fn after(
+    overlap: Overlap,
+    (cycles, core): (f64, f64),
+    (waiting, core_left): (Waiting, f64),
+    rest: Rest,
+) -> f64 {
     let Rest { left, added, lines } = rest;
     let stall = match overlap {
         Overlap::None => (cycles - core).max(0.0),
         Overlap::Square => (cycles * cycles - core * core).max(0.0).sqrt(),
+        // Of a loop that takes hardly longer than its core, the stall is hidden and not known.
         Overlap::Whole => {
-            // Of a loop that takes hardly longer than its core, the stall is hidden and not known.
-            if cycles > core * HIDES { cycles } else { cycles.min(lines) }
+            if cycles > core * HIDES {
+                cycles
+            } else {
+                cycles.min(lines)
+            }
         }
     };
-    let stall = (stall * left * fix.stall + added).min(stall);
-    let core = core * fix.core;
+    let (core, stall) = match waiting {
+        Waiting::Stays => (core, (stall * left + added).min(stall)),
+        Waiting::Named(beyond) => (core, (added + beyond * (stall - added).max(0.0)).min(stall)),
+        Waiting::Computes => {
+            let waits = stall.min(lines);
+            ((cycles * cycles - waits * waits).max(core * core).sqrt(), waits)
+        }
+    };
+    let core = core * core_left;
     match overlap {
         Overlap::None => core + stall,
-        Overlap::Square => (core * core + stall * stall).sqrt(),
+        Overlap::Square => core.hypot(stall),
         Overlap::Whole => core.max(stall),
     }
     .min(cycles)
@@ -192,13 +231,10 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
             Some(costs.of_lines(change.misses, change.pattern, access.dirties))
         });
         let left = if whole > 0.0 { 1.0 - changed / whole } else { 1.0 };
-        // Where lines cost more or less now than the model says, so will those that are left, within reason.
         let stall = (cycles.value.powi(2) - core.powi(2)).max(0.0).sqrt();
-        let off = if whole > 0.0 { (stall / whole).clamp(LEAST_OFF, MOST_OFF) } else { 1.0 };
-        let added = added.sum::<f64>() * if fix.stall > 0.0 { off } else { 1.0 };
+        let added = added.sum::<f64>();
         // Lines do not account for a stall far above their cost, so a change of lines leaves the rest.
-        let explained =
-            if stall > 0.0 && fix.stall > 0.0 { (EXPLAINED * whole / stall).min(1.0) } else { 1.0 };
+        let explained = if stall > 0.0 { (EXPLAINED * whole / stall).min(1.0) } else { 1.0 };
         let left = 1.0 - explained * (1.0 - left);
         n = n.min(of.samples);
         parts.push((of, fix, (cycles.value, core), Rest { left, added, lines: whole }));
@@ -212,7 +248,11 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
                 }
                 _ => (of.share.value, *times),
             };
-            share * (1.0 - after(overlap, times, fix, *rest) / times.0)
+            let (least, most) = fix.core;
+            // The middle by ratio, and all that is possible by turns.
+            let at = draw.map_or(0.5, |draw| (draw / 3 % 11) as f64 / 10.0);
+            let core_left = least.powf(1.0 - at) * most.powf(at);
+            share * (1.0 - after(overlap, times, (fix.waiting, core_left), *rest) / times.0)
         };
         parts.iter().map(of).sum::<f64>()
     };
@@ -224,25 +264,31 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
 }
 
 /// Share of all lines loaded at each cache that changes save.
-pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> Misses {
-    let all = |of: &Loop| {
-        let speed = of.speed.map_or(0.0, |(iterations, _)| iterations.value);
-        of.accesses
-            .iter()
-            .map(lines)
-            .fold([0.0; 3], |sum, lines| [0, 1, 2].map(|at| sum[at] + lines[at] * speed))
+pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
+    let draws = loops.iter().map(|of| of.draws.len()).max().unwrap_or(0);
+    let value = saved_in(loops, fixes, None);
+    let drawn: Vec<Misses> = (0..draws).map(|draw| saved_in(loops, fixes, Some(draw))).collect();
+    let n = fixes.iter().filter_map(|fix| Some(loops.get(fix.of)?.samples)).min().unwrap_or(0);
+    [0, 1, 2].map(|at| estimate(value[at], &mut drawn.iter().map(|draw| draw[at]).collect::<Vec<f64>>(), n))
+}
+
+/// The same by the point estimates, or in one draw.
+fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> Misses {
+    // Iterations by share of time and cycles of one.
+    let often = |of: &Loop| match draw.and_then(|draw| of.draws.get(draw)) {
+        Some([share, cycles, _]) if *cycles > 0.0 => share / cycles,
+        _ => of.speed.map_or(0.0, |(_, cycles)| of.share.value / cycles.value.max(f64::MIN_POSITIVE)),
     };
-    let whole = loops.iter().map(all).fold([0.0; 3], |sum, part| [0, 1, 2].map(|at| sum[at] + part[at]));
+    let plus = |sum: Misses, more: Misses, often: f64| [0, 1, 2].map(|at| sum[at] + more[at] * often);
+    let mut whole = [0.0; 3];
+    for of in loops {
+        whole = of.accesses.iter().fold(whole, |sum, access| plus(sum, lines(access), often(of)));
+    }
     let mut saved = [0.0; 3];
-    for fix in fixes {
-        let Some(of) = loops.get(fix.of) else { continue };
-        let speed = of.speed.map_or(0.0, |(iterations, _)| iterations.value);
+    for (fix, of) in fixes.iter().filter_map(|fix| Some((fix, loops.get(fix.of)?))) {
         for change in &fix.changes {
-            let Some(access) = of.accesses.get(change.access) else { continue };
-            let before = lines(access);
-            for at in 0..3 {
-                saved[at] += (before[at] - change.misses[at]).max(0.0) * speed;
-            }
+            let before = of.accesses.get(change.access).map_or([0.0; 3], lines);
+            saved = plus(saved, [0, 1, 2].map(|at| (before[at] - change.misses[at]).max(0.0)), often(of));
         }
     }
     [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })

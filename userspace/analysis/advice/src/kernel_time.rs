@@ -7,6 +7,9 @@ use crate::{Advice, Kind, View, loops::estimate, words};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
+/// Share of the time in the kernel from which faults account for it, and how much of it then.
+const MOSTLY: f64 = 0.6;
+const ALL: f64 = 0.95;
 /// Share of the time from which page faults are something to change.
 const MUCH: f64 = 0.03;
 
@@ -27,11 +30,13 @@ impl KernelTime {
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
             let of_time = faults as f64 * processor.page_fault_ns / profile.run.cpu_ns as f64;
-            // A fault of this program may cost half or twice what one costs alone, and passes in the kernel.
+            // A fault of this program may cost half or twice what one costs alone, and passes in the kernel. Where
+            // faults have most of that time, what is left is mostly the way back of the same pages.
+            let mostly = of_time > MOSTLY * share.value;
             let share = Estimate {
-                value: of_time.min(share.value),
+                value: if mostly { share.value * ALL } else { of_time.min(share.value) },
                 low: (of_time / 2.0).min(share.low),
-                high: (of_time * 2.0).min(share.high),
+                high: if mostly { share.high } else { (of_time * 2.0).min(share.high) },
                 n: all,
             };
             (faults, share)

@@ -97,7 +97,7 @@ pub struct Advice {
     /// How much faster the program would be.
     pub speedup: Estimate,
     /// Share of all lines loaded at each cache that the change saves.
-    pub misses: Option<[f64; 3]>,
+    pub misses: Option<[Estimate; 3]>,
     /// What the advice rests on.
     pub evidence: Vec<String>,
     /// What stands against it.

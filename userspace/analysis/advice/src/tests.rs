@@ -1,1 +1,340 @@
+//! Profiles of one loop each, made by hand, and the advice that they give.
 
+use locality_model::{
+    AccessKind, Dependence, Frame, FrameId, Host, LoopAccess, Object, ObjectId, ObjectKind, Processor, Rate,
+    Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Window,
+};
+
+use super::*;
+
+/// Cycles in a nanosecond.
+const CLOCK: f64 = 4.0;
+/// Iterations of each window.
+const ITERATIONS: u64 = 200;
+/// Address of the loop around all others.
+const AROUND: u64 = 0x900;
+
+fn processor() -> Processor {
+    // Latency, in a row, stored: second-level cache, last-level cache, memory.
+    let levels = [[10.0, 3.0, 6.0], [100.0, 8.0, 16.0], [500.0, 10.0, 16.0]];
+    Processor { clock: CLOCK, levels, parallel_line: 50.0, page_fault_ns: 1000.0 }
+}
+
+/// A loop as all its windows show it.
+#[derive(Clone)]
+struct Shown {
+    header: u64,
+    around: Option<u64>,
+    trips: u64,
+    /// Cycles of an iteration, and with all lines in the first-level cache.
+    cycles: f64,
+    core: f64,
+    bound: Option<(&'static str, f64)>,
+    samples: u32,
+    thread: u32,
+    by_access: Vec<LoopAccess>,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self {
+            header: 0x1000,
+            around: Some(AROUND),
+            trips: 0,
+            cycles: 30.0,
+            core: 2.0,
+            bound: None,
+            samples: 60,
+            thread: 0,
+            by_access: Vec::new(),
+        }
+    }
+}
+
+/// An access that is made once an iteration; `lines`: of an execution.
+fn access(ip: u64, stride: Option<i64>, lines: f64) -> LoopAccess {
+    LoopAccess {
+        ip,
+        kind: AccessKind::Load,
+        bytes: 8,
+        executions: ITERATIONS,
+        lines: (ITERATIONS as f64 * lines) as u64,
+        pages: 0,
+        stride: stride.or(Some(17)),
+        stride_count: if stride.is_some() { ITERATIONS - 1 } else { 2 },
+        steps: ITERATIONS - 1,
+        address: 0x10_0000,
+        ..LoopAccess::default()
+    }
+}
+
+/// A profile of a program that spends its time in these loops.
+fn profile(loops: &[Shown]) -> Profile {
+    let mut profile = Profile {
+        run: Run {
+            wall_ns: 1_000_000_000,
+            cpu_ns: 1_000_000_000,
+            processor: Some(processor()),
+            host: Host::default(),
+            ..Run::default()
+        },
+        frames: vec![Frame {
+            address: 0x1000,
+            function: Some("work".to_owned()),
+            file: Some("work.c".to_owned()),
+            line: Some(7),
+            ..Frame::default()
+        }],
+        stacks: vec![Stack { frames: vec![FrameId(0)], cut: None }],
+        threads: (0..4).map(|tid| Thread { tid, name: format!("t{tid}"), ..Thread::default() }).collect(),
+        objects: vec![Object { kind: ObjectKind::Heap, name: "matrix".to_owned(), ..Object::default() }],
+        ..Profile::default()
+    };
+    for shown in loops {
+        for _ in 0..shown.samples {
+            let sample = SampleId(profile.samples.len() as u32);
+            profile.samples.push(Sample {
+                time_ns: u64::from(sample.0) * 1_000_000,
+                thread: ThreadId(shown.thread),
+                stack: StackId(0),
+                period_ns: 1_000_000,
+                held: true,
+                access: Err(String::new()),
+            });
+            let accesses = ITERATIONS * shown.by_access.len() as u64;
+            let rate = shown.by_access.len() as f64 / (shown.cycles / CLOCK);
+            let rate = Rate {
+                value: rate,
+                low: rate * 0.95,
+                high: rate * 1.05,
+                source: "loop registers".to_owned(),
+            };
+            profile.windows.push(Window {
+                sample,
+                instructions: ITERATIONS * 5,
+                accesses,
+                end: String::new(),
+                touches: Vec::new(),
+                rate: Some(rate),
+            });
+            profile.loops.push(SeenLoop {
+                sample,
+                header: shown.header,
+                span: (shown.header, shown.header + 0x40),
+                around: shown.around,
+                instructions: ITERATIONS * 5,
+                accesses,
+                iterations: ITERATIONS,
+                runs: u64::from(shown.trips > 0),
+                trips: shown.trips,
+                core_cycles: shown.core * ITERATIONS as f64,
+                bound_by: shown.bound.map(|(name, _)| name.to_owned()),
+                unbound_cycles: shown.bound.map_or(0.0, |(_, without)| without * ITERATIONS as f64),
+                is_first: true,
+                by_access: shown.by_access.clone(),
+                ..SeenLoop::default()
+            });
+        }
+    }
+    let outer = SeenLoop {
+        header: AROUND,
+        span: (AROUND, 0x1100),
+        instructions: 10,
+        iterations: 1,
+        ..SeenLoop::default()
+    };
+    profile.loops.push(outer);
+    profile
+}
+
+/// The advice of a profile in which first touches of each access miss all caches.
+fn advised(profile: &Profile, far: &[FarReuse]) -> Advised {
+    let known = Known { all: [1.0; 3], ..Known::default() };
+    Advised::of(profile, &Contexts::new(profile), &Rates::of(profile), &known, far).unwrap()
+}
+
+fn kinds(advised: &Advised) -> Vec<Kind> {
+    advised.advice.iter().map(|advice| advice.kind).collect()
+}
+
+/// Rows of 4,000 bytes, walked column by column.
+fn column() -> LoopAccess {
+    LoopAccess { outer_stride: Some(8), ..access(0x1008, Some(4000), 1.0) }
+}
+
+#[test]
+fn a_column_walk_is_interchanged() {
+    let profile = profile(&[Shown { cycles: 45.0, by_access: vec![column()], ..Shown::default() }]);
+    let advised = advised(&profile, &[]);
+    assert_eq!(kinds(&advised), [Kind::Interchange]);
+    let advice = &advised.advice[0];
+    // An eighth of a line of memory, ten cycles each, beside two cycles of core.
+    let expected = 45.0 / (2.0_f64.powi(2) + 1.25_f64.powi(2)).sqrt();
+    assert!((advice.speedup.value / expected - 1.0).abs() < 0.25, "{} {expected}", advice.speedup.value);
+    assert!(advice.speedup.low > 5.0 && advice.speedup.high < 30.0, "{:?}", advice.speedup);
+    assert!(
+        advice.title.contains("work.c:7") && advice.title.contains("4000 bytes apart"),
+        "{}",
+        advice.title
+    );
+    assert!(
+        advice.other.is_some() && advice.misses.is_some_and(|[.., last]| (last.value - 0.875).abs() < 0.01)
+    );
+    assert!(advised.waits.is_some_and(|waits| waits.low > 0.9) && advised.none.is_none());
+}
+
+#[test]
+fn a_transposition_is_tiled() {
+    // What is along the line here is across lines there.
+    let row = LoopAccess { outer_stride: Some(4000), ..access(0x1010, Some(8), 0.125) };
+    let by_access = vec![LoopAccess { kind: AccessKind::Store, ..column() }, row.clone()];
+    let unknown = vec![by_access[0].clone(), LoopAccess { outer_stride: None, ..row }];
+    for by_access in [by_access, unknown] {
+        let profile = profile(&[Shown { by_access, ..Shown::default() }]);
+        assert_eq!(kinds(&advised(&profile, &[])), [Kind::Tile]);
+    }
+}
+
+#[test]
+fn rows_that_fall_on_one_set_are_padded() {
+    // Thirty lines, 4,096 bytes apart, fall on one set of 64 with 8 ways; windows see few of them as new.
+    let by_access = vec![LoopAccess { stride: Some(4096), ..access(0x1008, Some(4096), 0.05) }];
+    let by_access = vec![LoopAccess { outer_stride: Some(4), ..by_access[0].clone() }];
+    let shown = Shown { trips: 30, cycles: 12.0, by_access, ..Shown::default() };
+    assert_eq!(kinds(&advised(&profile(std::slice::from_ref(&shown)), &[])), [Kind::Pad]);
+    let quick = Shown { cycles: 3.0, ..shown };
+    assert!(!kinds(&advised(&profile(&[quick]), &[])).contains(&Kind::Pad));
+}
+
+#[test]
+fn structures_that_are_used_in_part_are_split_and_integers_narrowed() {
+    let profile_of = |access: LoopAccess| profile(&[Shown { by_access: vec![access], ..Shown::default() }]);
+    assert_eq!(kinds(&advised(&profile_of(access(0x1008, Some(64), 1.0)), &[])), [Kind::Split]);
+    let values = LoopAccess { values: Some((0, 199)), ..access(0x1008, Some(8), 0.125) };
+    let shown = Shown { cycles: 3.0, core: 1.0, by_access: vec![values], ..Shown::default() };
+    let profile = profile(&[shown]);
+    let advised = advised(&profile, &[]);
+    assert_eq!(kinds(&advised), [Kind::Shrink]);
+    assert!(advised.advice[0].title.contains("8 unsigned bits"), "{}", advised.advice[0].title);
+}
+
+#[test]
+fn pointers_are_followed_side_by_side_and_gathers_prefetched() {
+    let chase = LoopAccess { dependence: Dependence::Chased, ..access(0x1008, None, 1.0) };
+    let shown = Shown { cycles: 500.0, trips: 10, by_access: vec![chase], ..Shown::default() };
+    let advised_chase = advised(&profile(std::slice::from_ref(&shown)), &[]);
+    assert_eq!(kinds(&advised_chase), [Kind::Batch]);
+    assert!(
+        (7.0..12.0).contains(&advised_chase.advice[0].speedup.value),
+        "{:?}",
+        advised_chase.advice[0].speedup
+    );
+    let gather = LoopAccess { dependence: Dependence::Indexed, ..access(0x1008, None, 1.0) };
+    let by_access = vec![gather, access(0x1010, Some(4), 0.06)];
+    let shown = Shown { cycles: 200.0, by_access, ..Shown::default() };
+    assert_eq!(kinds(&advised(&profile(&[shown]), &[])), [Kind::Prefetch]);
+}
+
+#[test]
+fn loops_that_compute_get_the_limit_that_binds_them() {
+    let by_access = vec![access(0x1008, Some(8), 0.0)];
+    let shown =
+        |bound| Shown { cycles: 3.1, core: 3.0, bound, by_access: by_access.clone(), ..Shown::default() };
+    for (bound, kind) in
+        [("fp_add_chain", Kind::Accumulators), ("mispredictions", Kind::Branch), ("width", Kind::Vectorise)]
+    {
+        let advised = advised(&profile(&[shown(Some((bound, 1.0)))]), &[]);
+        assert_eq!(kinds(&advised), [kind]);
+    }
+    let advised = advised(&profile(&[shown(None)]), &[]);
+    assert!(advised.advice.is_empty());
+    assert!(advised.none.is_some_and(|why| why.contains("does not wait for memory")));
+}
+
+#[test]
+fn passes_over_the_same_data_are_fused_in_the_order_of_the_program() {
+    let pass = |header: u64| Shown {
+        header,
+        cycles: 5.0,
+        core: 1.5,
+        by_access: vec![access(header + 8, Some(8), 0.125)],
+        ..Shown::default()
+    };
+    let profile = profile(&[pass(0x1000), pass(0x2000)]);
+    let reuse = |from: u64, to: u64| FarReuse { from: from + 8, to: to + 8 };
+    let far: Vec<FarReuse> = (0..10).map(|_| reuse(0x1000, 0x2000)).collect();
+    let fused = advised(&profile, &far);
+    assert_eq!(kinds(&fused), [Kind::Fuse]);
+    // Half of the time no longer loads.
+    assert!((1.2..1.7).contains(&fused.advice[0].speedup.value), "{:?}", fused.advice[0].speedup);
+    assert!(kinds(&advised(&profile, &far[..2])).is_empty(), "two reuses are too few");
+}
+
+#[test]
+fn lines_that_threads_take_from_each_other_are_found() {
+    let word = |address: u64| LoopAccess {
+        kind: AccessKind::Store,
+        address,
+        stride: Some(0),
+        ..access(0x1008, Some(0), 0.0)
+    };
+    let by_thread = |words: [u64; 2]| -> Vec<Kind> {
+        let shown = |thread: u32, address| Shown {
+            thread,
+            cycles: 40.0,
+            core: 4.0,
+            samples: 20,
+            by_access: vec![word(address)],
+            ..Shown::default()
+        };
+        kinds(&advised(&profile(&[shown(0, words[0]), shown(1, words[1])]), &[]))
+    };
+    assert_eq!(by_thread([0x10_0000, 0x10_0008]), [Kind::Sharing]);
+    assert_eq!(by_thread([0x10_0000, 0x10_0000]), [Kind::Sharing]);
+    assert!(by_thread([0x10_0000, 0x10_0040]).is_empty(), "lines of their own");
+}
+
+#[test]
+fn page_faults_that_take_much_of_the_time_are_advice() {
+    let store = LoopAccess { kind: AccessKind::Store, pages: 3, ..access(0x1008, Some(8), 0.125) };
+    let mut profile =
+        profile(&[Shown { cycles: 2.0, core: 2.0, by_access: vec![store], ..Shown::default() }]);
+    profile.run.ticks = Some((1000, 500));
+    profile.run.page_faults = Some(400_000);
+    let advised = advised(&profile, &[]);
+    assert_eq!(kinds(&advised), [Kind::KeepBuffer]);
+    let speedup = advised.advice[0].speedup;
+    assert!(speedup.low > 1.1 && speedup.value < 1.9 && advised.kernel.is_some(), "{speedup:?}");
+}
+
+#[test]
+fn little_or_impossible_data_gives_no_advice_and_no_panic() {
+    let few = profile(&[Shown { samples: 3, by_access: vec![column()], ..Shown::default() }]);
+    assert!(advised(&few, &[]).advice.is_empty());
+    let mut odd = profile(&[Shown { by_access: vec![column()], ..Shown::default() }]);
+    for row in &mut odd.loops {
+        (row.iterations, row.core_cycles, row.stack) = (0, f64::MAX, StackId(999));
+        for access in &mut row.by_access {
+            (access.stride, access.outer_stride) = (Some(i64::MIN), Some(i64::MIN));
+            (access.executions, access.lines, access.values) =
+                (u64::MAX, u64::MAX, Some((i64::MIN, i64::MAX)));
+        }
+    }
+    odd.run.ticks = Some((0, 0));
+    drop(advised(&odd, &[FarReuse { from: 0, to: 0x1008 }]));
+    let mut no_processor = profile(&[Shown { by_access: vec![column()], ..Shown::default() }]);
+    no_processor.run.processor = None;
+    assert!(advised(&no_processor, &[]).none.is_some());
+    assert!(
+        Advised::of(&Profile::default(), &Contexts::default(), &Rates::default(), &Known::default(), &[])
+            .is_none()
+    );
+}
+
+#[test]
+fn object_names_stand_in_titles() {
+    let profile = profile(&[Shown { by_access: vec![column()], ..Shown::default() }]);
+    let known = Known { all: [1.0; 3], objects: [(0x1008, (ObjectId(0), None))].into(), ..Known::default() };
+    let advised = Advised::of(&profile, &Contexts::new(&profile), &Rates::of(&profile), &known, &[]).unwrap();
+    assert!(advised.advice[0].title.contains("`matrix`"), "{}", advised.advice[0].title);
+}

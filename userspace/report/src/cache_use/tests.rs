@@ -1,5 +1,7 @@
 //! What the rows say, in JSON and as text, of findings put together by hand.
 
+use std::collections::BTreeMap;
+
 use locality_estimate::interval_estimate::Estimate;
 use locality_model::testing::{MS, Maker};
 use locality_model::{Field, Object, ObjectKind};
@@ -86,6 +88,7 @@ fn example() -> (Profile, Contexts, CacheUse) {
             ObjectLoss { object: Some(ObjectId(0)), loaded: loaded(6e5, 3.36e7, 1.6) },
             ObjectLoss { object: None, loaded: loaded(4e5, 1.64e7, 3.0) },
         ],
+        by_instruction: BTreeMap::new(),
         rows_left_out: 3,
         unknown_caller: about(2.24e7),
         balanced: true,

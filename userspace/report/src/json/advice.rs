@@ -9,10 +9,8 @@ use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile
 
 use crate::estimates::estimate;
 use crate::schema::{
-    Estimate,
     advice::{Advice as AdviceRow, Gain},
     loops::{KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Trips},
-    number::Number,
     place::Place,
 };
 
@@ -41,10 +39,8 @@ impl Json<'_> {
 
     fn row(&self, advice: &Advice) -> AdviceRow {
         let misses = advice.misses.map(|misses| {
-            let row = |(name, saved): (&str, f64)| {
-                let end = Number::from(saved);
-                ((*name).to_owned(), Estimate { ci95: [end, end], n: advice.n, value: saved.into() })
-            };
+            let row =
+                |(name, saved): (&str, interval_estimate::Estimate)| (name.to_owned(), estimate(&saved));
             CACHES.into_iter().zip(misses).map(row).collect::<BTreeMap<_, _>>()
         });
         AdviceRow {

@@ -6,8 +6,12 @@ use crate::{Candidate, Kind, View, gain::Fix};
 const MOSTLY_COMPUTES: f64 = 1.6;
 /// Bytes of the vector registers that every x86-64 processor has.
 const VECTOR: u32 = 16;
-/// Part of its lanes that vectorised code makes use of.
-const EFFICIENCY: f64 = 0.67;
+/// Least part of its lanes that vectorised code makes use of.
+const EFFICIENCY: f64 = 0.5;
+/// What a vectorised sum saves besides.
+const LANES: f64 = 2.0;
+/// Elements from one to the next, at most, that vector instructions can pick out.
+const INTERLEAVED: i64 = 4;
 
 /// A loop whose time is at most so many times its core does not wait for memory.
 const COMPUTES: f64 = 1.25;
@@ -41,11 +45,17 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         ),
         _ => return None,
     };
+    // Sums in several parts fit vector registers too.
+    let in_rows = of
+        .accesses
+        .iter()
+        .any(|access| super::stride(access) == Some(access.bytes.into()) && access.bytes <= 8);
+    let further = if kind == Kind::Accumulators && in_rows { LANES } else { 1.0 };
     let mut evidence: Vec<String> = view.time(of).into_iter().collect();
     evidence.push(format!("The loop does not wait for memory: its limit is {}.", bound.replace('_', " ")));
     Some(Candidate {
         kind,
-        fixes: vec![Fix { of: number, changes: Vec::new(), core: 1.0 / saves, stall: 1.0 }],
+        fixes: vec![Fix::core(number, (1.0 / (saves * further), 1.0 / saves))],
         title: format!("{what} {} in {}", view.at(number), view.function(of)),
         of: number,
         other: None,
@@ -67,10 +77,11 @@ pub(super) fn vectorise(view: &View<'_>, number: usize) -> Option<Candidate> {
     }
     let widest = of.accesses.iter().map(|access| access.bytes).max()?;
     let in_order = |access: &crate::Access| {
-        let step = super::stride(access);
-        step == Some(0) || step == Some(access.bytes.into())
+        let bytes = i64::from(access.bytes.max(1));
+        super::stride(access)
+            .is_some_and(|step| step % bytes == 0 && step.saturating_abs() <= INTERLEAVED * bytes)
     };
-    let walks = of.accesses.iter().any(|access| super::stride(access) == Some(access.bytes.into()));
+    let walks = of.accesses.iter().any(|access| super::stride(access).is_some_and(|step| step != 0));
     if widest > VECTOR / 2 || !walks || !of.accesses.iter().all(in_order) {
         return None;
     }
@@ -82,7 +93,7 @@ pub(super) fn vectorise(view: &View<'_>, number: usize) -> Option<Candidate> {
     ));
     Some(Candidate {
         kind: Kind::Vectorise,
-        fixes: vec![Fix { of: number, changes: Vec::new(), core: 1.0 / (lanes * EFFICIENCY).max(1.0), stall: 1.0 }],
+        fixes: vec![Fix::core(number, (1.0 / lanes, 1.0 / (lanes * EFFICIENCY).max(1.0)))],
         title: format!(
             "Let the compiler use vector instructions at {} in {} (-O3, or `omp simd`)",
             view.at(number),

@@ -40,7 +40,7 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Prefetch,
-        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, with_rest(of, changes.collect())) }],
+        fixes: vec![Fix::only(number, with_rest(of, changes.collect()), 0.0)],
         title: format!(
             "Prefetch {} some rounds ahead at {} in {}",
             view.name(access),
@@ -62,6 +62,8 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     const PAGES: f64 = 0.5;
     /// The loop takes so much longer than its core and its lines.
     const BEYOND: f64 = 1.15;
+    /// Part of the waiting beyond the lines that remains: huge pages have walks too, if few.
+    const REMAINS: f64 = 0.2;
     let of = view.loops.get(number)?;
     let (_, cycles) = of.speed?;
     let is_spread = |access: &&Access| {
@@ -88,7 +90,7 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::HugePages,
-        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, changes.collect()) }],
+        fixes: vec![Fix::only(number, changes.collect(), REMAINS)],
         title: format!(
             "Ask for huge pages for {} (madvise MADV_HUGEPAGE), which the loop at {} in {} accesses at random",
             view.name(access),
@@ -128,7 +130,7 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Batch,
-        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, with_rest(of, changes.collect())) }],
+        fixes: vec![Fix::only(number, with_rest(of, changes.collect()), 0.0)],
         title: format!(
             "Follow several chains at a time at {} in {}: each pointer of {} waits for the one before",
             view.at(around),

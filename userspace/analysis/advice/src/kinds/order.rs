@@ -1,6 +1,6 @@
 //! Another order of iterations: interchange, tiling, and padding where the order must stay.
 
-use super::{CONCERNED, SEEN, capped, cost, lines_of_step, stride, whole_cost};
+use super::{CONCERNED, SEEN, capped, cost, holds, lines_of_step, stride, whole_cost};
 use crate::{
     Access, Candidate, Kind, Loop, View,
     gain::{Change, Fix, Pattern, lines},
@@ -36,23 +36,27 @@ fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
             continue;
         }
         let outer = outer.unwrap_or(UNKNOWN);
-        // What is along the line now is across lines then, and misses like what is across now.
-        let share = access.misses.0[0].max(if outer.saturating_abs() >= FAR { worst(of)[0] } else { 0.0 });
         let per = lines_of_step(outer, access.bytes);
         let misses = match outer.saturating_abs() < FAR {
             true => capped(access, per),
-            false => worst(of).map(|miss| miss.min(share) * per * access.per_iteration),
+            false => {
+                // A cache that has room for the lines of a run still has them in the next.
+                let run = of.trips.0.map_or(f64::INFINITY, |trips| trips as f64 * 64.0);
+                let (level, again) = (holds(view, run), f64::from(access.bytes) / 64.0);
+                let mut misses = [1.0; 3].map(|one: f64| one * per * access.per_iteration);
+                misses
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(at, _)| *at >= level)
+                    .for_each(|(_, miss)| *miss *= again);
+                misses
+            }
         };
         let pattern = if outer.saturating_abs() <= FAR { Pattern::Sequential } else { Pattern::Random };
         after += view.costs.of_lines(misses, pattern, access.dirties);
         changes.push(Change { access: number, misses, pattern });
     }
     (changes, after)
-}
-
-/// The shares of first touches that miss each cache, of the access with the most costs.
-fn worst(of: &Loop) -> [f64; 3] {
-    of.accesses.first().map_or([0.0; 3], |access| access.misses.0)
 }
 
 /// The heaviest access that walks across lines, if such accesses are a good part of the costs.
@@ -259,7 +263,7 @@ pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.push(format!("A run touches {lines_of_run} lines, which fall on {used} of {sets} sets of a cache that could hold all of them."));
     Some(Candidate {
         kind: Kind::Pad,
-        fixes: vec![Fix { stall: 0.0, ..Fix::lines(number, changes.collect()) }],
+        fixes: vec![Fix::only(number, changes.collect(), 0.0)],
         title: format!(
             "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {used} of {sets} cache sets",
             view.name(access),

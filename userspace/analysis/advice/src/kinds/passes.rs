@@ -91,11 +91,13 @@ fn pair(
         view.at(to)
     )];
     evidence.extend(view.time(second));
+    // What only these two loops touch need not be stored at all.
+    let passed_on = passed_on(view, (from, to), second, &changes);
     let (one, other) = (view.function(first), view.function(second));
     let functions = if one == other { format!("both in {one}") } else { format!("{one} and {other}") };
     Some(Candidate {
         kind: Kind::Fuse,
-        fixes: vec![Fix::lines(to, changes)],
+        fixes: [Fix::lines(to, changes)].into_iter().chain(passed_on).collect(),
         title: format!(
             "Run the loops at {} and {} together ({functions}): the second reads {} again after the caches have lost it",
             view.at(from),
@@ -110,4 +112,35 @@ fn pair(
             "Each round of the second loop must need only what the first has done by then.".to_owned(),
         ],
     })
+}
+
+/// Stores of the first loop whose values only the second loop reads: both are gone where a value is passed on.
+fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes: &[Change]) -> Option<Fix> {
+    let first = view.loops.get(from)?;
+    let read: Vec<_> = changes
+        .iter()
+        .filter_map(|change| second.accesses.get(change.access)?.object.map(|(object, _)| object))
+        .collect();
+    let elsewhere = |object| {
+        let others = view.loops.iter().enumerate().filter(|(number, _)| *number != from && *number != to);
+        let mut accesses = others.flat_map(|(_, of)| &of.accesses);
+        accesses.any(|access| access.object.is_some_and(|(other, _)| other == object))
+    };
+    let is_stored_only = |object| {
+        let mut of_it =
+            first.accesses.iter().filter(|access| access.object.is_some_and(|(other, _)| other == object));
+        of_it.all(|access| access.kind == locality_model::AccessKind::Store)
+    };
+    let stores: Vec<Change> = first
+        .accesses
+        .iter()
+        .enumerate()
+        .filter(|(_, access)| {
+            access.object.is_some_and(|(object, _)| {
+                read.contains(&object) && is_stored_only(object) && !elsewhere(object)
+            })
+        })
+        .map(|(at, access)| Change { access: at, misses: [0.0; 3], pattern: Pattern::of(access) })
+        .collect();
+    (!stores.is_empty()).then(|| Fix::lines(from, stores))
 }

@@ -98,7 +98,7 @@ fn candidate(
             misses: lines(access),
             pattern: Pattern::of(access),
         });
-        Some(Fix { stall: 0.0, ..Fix::lines(*number, changes.collect()) })
+        Some(Fix::only(*number, changes.collect(), 0.0))
     });
     let name = |id: &u32| {
         let thread = view.profile.threads.get(*id as usize)?;
