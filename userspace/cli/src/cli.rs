@@ -373,6 +373,10 @@ pub struct TraceArgs {
     /// has measured since the last day.
     #[arg(long)]
     pub recalibrate: bool,
+    /// Record no values: by default the least and the greatest integer that an instruction of a loop moves
+    /// in a window stand in the profile, so that advice can name narrower types.
+    #[arg(long)]
+    pub no_values: bool,
     /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
     #[arg(long)]
     pub no_stop: bool,

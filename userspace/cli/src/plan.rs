@@ -95,6 +95,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         windows: !args.no_window,
         registers: args.registers,
         recalibrate: args.recalibrate,
+        values: !args.no_values,
         user_only: args.user_only,
         heap,
         heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),

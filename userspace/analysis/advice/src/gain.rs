@@ -22,6 +22,9 @@ const UNFORESEEN: i64 = 2048;
 /// Least share of steps that makes a stride.
 pub(crate) const REGULAR: f64 = 0.5;
 
+/// Cycles to find the page of an address that the first-level translation buffer does not have (Fog, "The
+/// microarchitecture of Intel, AMD and VIA CPUs", 2023: 7 to 9).
+const PAGE: f64 = 8.0;
 /// Chains that code follows at a time.
 const CHAINS: f64 = 8.0;
 /// Times its core that a loop takes from which all of it may be stall.
@@ -83,7 +86,7 @@ impl Costs {
         match pattern {
             Pattern::Sequential => row,
             Pattern::Strided => (row + self.parallel[level]) / 2.0,
-            Pattern::Random => self.parallel[level].max(row),
+            Pattern::Random => self.parallel[level].max(row).max(PAGE),
             Pattern::Chased => self.latency[level],
             Pattern::Batched => (self.latency[level] / CHAINS).max(self.parallel[level]),
         }

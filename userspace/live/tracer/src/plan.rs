@@ -51,6 +51,8 @@ pub struct Plan {
     pub registers: u8,
     /// Whether what an earlier start measured is not believed.
     pub recalibrate: bool,
+    /// Whether the least and the greatest integer that loops move are recorded.
+    pub values: bool,
     /// Whether shadow windows are taken at stops.
     pub windows: bool,
     /// Whether threads that are not held may be watched.

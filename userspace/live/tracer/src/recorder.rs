@@ -129,8 +129,15 @@ impl std::fmt::Debug for Assembler {
 
 impl Assembler {
     /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
-    /// blocks where allocations are followed. Must be used in the thread that made it.
-    pub fn new(store: Store, origin_ns: u64, pace: RateTracker, clock: Periods, heap: Option<Heap>) -> Self {
+    /// blocks where allocations are followed; `with_values`: the integers that loops move are recorded. Must be used in the thread that made it.
+    pub fn new(
+        store: Store,
+        origin_ns: u64,
+        pace: RateTracker,
+        clock: Periods,
+        heap: Option<Heap>,
+        with_values: bool,
+    ) -> Self {
         let processes = Processes::isolated(Isolation::default());
         Self {
             store,
@@ -154,7 +161,7 @@ impl Assembler {
             loops: LoopTracker::new(pace.machine()),
             pace,
             paced: Paced::new(clock),
-            with_values: true,
+            with_values,
             data: Data::new(heap),
             sharing: Sharing::default(),
             watches: 0,

@@ -82,14 +82,14 @@ pub fn start(
     store: Store,
     origin_ns: u64,
     (pace, clock): (RateTracker, Periods),
-    heap: Option<Heap>,
+    (heap, with_values): (Option<Heap>, bool),
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
     let (notify, notables) = mpsc::unbounded_channel();
     let thread = std::thread::Builder::new()
         .name("assemble".into())
         .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap);
+            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap, with_values);
             while let Some(event) = queue.blocking_recv() {
                 let (mut notable, mut met) = (None, None);
                 keep_quiet(&event, queue.len());

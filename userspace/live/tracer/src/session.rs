@@ -377,8 +377,14 @@ impl<'a> Trace<'a> {
         let capture = Capture::new(object, ring, settings, costs, beats, windows, events.clone())?.start()?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let pace = (pace, clock.periods());
-        let (assembler, notables) =
-            recorder_thread::start(queue, store, summary.started.mono_ns, pace, blocks, Arc::clone(&shown))?;
+        let (assembler, notables) = recorder_thread::start(
+            queue,
+            store,
+            summary.started.mono_ns,
+            pace,
+            (blocks, plan.values),
+            Arc::clone(&shown),
+        )?;
         Ok(Self {
             precision,
             progress,

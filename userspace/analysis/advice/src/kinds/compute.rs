@@ -7,7 +7,7 @@ const MOSTLY_COMPUTES: f64 = 1.6;
 /// Bytes of the vector registers that every x86-64 processor has.
 const VECTOR: u32 = 16;
 /// Least part of its lanes that vectorised code makes use of.
-const EFFICIENCY: f64 = 0.5;
+const EFFICIENCY: f64 = 0.6;
 /// What a vectorised sum saves besides.
 const LANES: f64 = 2.0;
 /// Elements from one to the next, at most, that vector instructions can pick out.
