@@ -8,7 +8,11 @@
  * brace in the first column. Values are small integers, so that sums do not depend on their order.
  */
 #pragma once
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,14 +87,25 @@ static volatile uint64_t result;
 
 struct worker {
     pthread_t thread;
-    int number;
+    int number, of;
     const struct way *way;
     double seconds, rounds_per_second;
 };
 
+/* A processor for each of several threads, so that they work at the same time. */
+static void stay(int number) {
+    cpu_set_t processor;
+    CPU_ZERO(&processor);
+    CPU_SET(number, &processor);
+    /* Where this one is not ours, the scheduler chooses. */
+    pthread_setaffinity_np(pthread_self(), sizeof processor, &processor);
+}
+
 static void *repeat(void *argument) {
     struct worker *worker = (struct worker *)argument;
     thread_number = worker->number;
+    if (worker->of > 1)
+        stay(worker->number);
     double start = now(CLOCK_MONOTONIC), cpu_start = now(CLOCK_THREAD_CPUTIME_ID);
     long rounds = 0;
     do {
@@ -112,6 +127,7 @@ static int run(const struct kernel *kernel, const struct way *way, double second
     double rate = 0;
     for (int i = 0; i < threads; i++) {
         workers[i].number = i;
+        workers[i].of = threads;
         workers[i].way = way;
         workers[i].seconds = seconds;
         if (i && pthread_create(&workers[i].thread, NULL, repeat, &workers[i]))
