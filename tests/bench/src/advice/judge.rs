@@ -1,4 +1,5 @@
-//! Whether a report's advice is right: kind and place against the table of truth, gain against the measured one.
+//! Whether a report's advice is right: kind and place against the table of truth, gain against the
+//! measured one.
 
 use serde_json::Value;
 

@@ -39,7 +39,8 @@ pub fn build(source: &str, into: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Rounds a second of the ways of a kernel: the median of some turns, in which all ways run one after the other.
+/// Rounds a second of the ways of a kernel: the median of some turns. In a turn, all ways run one after
+/// the other.
 ///
 /// # Errors
 /// A program that fails; ways with different results.

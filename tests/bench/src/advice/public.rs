@@ -1,8 +1,8 @@
 //! Public programs with a flaw that a paper mends: built from the user's copies, edited here by line.
 //!
 //! `--sources DIR` has the programs as they are cloned, a folder each; no line of theirs is kept in this
-//! repository. An edit names a line by a part of its text. Papers: RDX (Wang et al., HPDC 2019), Table IV, for
-//! LULESH, sparselu, backprop, srad and sweep3d.
+//! repository. An edit names a line by a part of its text. LULESH, sparselu, backprop, srad and sweep3d
+//! stand in Table IV of the paper on RDX.
 
 use std::{
     path::{Path, PathBuf},
@@ -440,8 +440,8 @@ impl Public {
         self.spots.iter().map(|spot| spot.place(flawed)).collect()
     }
 
-    /// CPU time of a round flawed divided by that of a round mended: medians of some turns; the start is left out by
-    /// runs of one round.
+    /// CPU time of a round flawed divided by that of a round mended: medians of some turns. Runs of one
+    /// round tell how long the start takes, which is left out.
     pub fn speedup(&self, [flawed, mended]: &[PathBuf; 2], turns: usize) -> Result<f64> {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..turns {
