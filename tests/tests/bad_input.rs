@@ -391,7 +391,6 @@ fn wrong_use() {
         &["report", "p.locality", "--first", "-1"],
         &["report", "p.locality", "--top", "many"],
         &["report", "p.locality", "--pairs", "--data"],
-        &["report", "p.locality", "--code", "--format", "json"],
         &["-p", "1", "--overhead", "0"],
         &["-p", "1", "--", "true"],
         &["--"],
@@ -402,6 +401,10 @@ fn wrong_use() {
         let traced = run(arguments);
         assert_eq!(traced.status.code(), Some(2), "{arguments:?}: {}", traced.stderr);
         assert!(traced.stderr.contains("Usage") || traced.stderr.contains("error:"), "{}", traced.stderr);
+    }
+    for words in [&["report", "p.locality"][..], &["-p", "1"]] {
+        let words = [words, &["--code", "--format", "json"]].concat();
+        run(&words).assert_refused(2, &["--code is a part of the text report", "--format out"]);
     }
     for pid in ["abc", "-1", "0", ""] {
         let traced = run(&["-p", pid]);

@@ -1,6 +1,11 @@
 //! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
 
-use std::{io::IsTerminal as _, path::Path, process::ExitCode, time::Duration};
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 use locality_approximate::{Accesses, Gaussian, Options};
@@ -443,7 +448,7 @@ fn print(
                         ascii: part::is_ascii(),
                         style,
                         top: output.top,
-                        file: Some(ending::argument(file)),
+                        file: Some(ending::argument(&as_typed(file))),
                     },
                 ),
                 part => {
@@ -461,6 +466,12 @@ fn print(
         return Ok(());
     }
     put(&page, output, place)
+}
+
+/// A file as one types it here: without the folder that one is in.
+fn as_typed(file: &Path) -> PathBuf {
+    let here = std::env::current_dir().ok();
+    here.and_then(|here| file.strip_prefix(here).ok()).unwrap_or(file).to_owned()
 }
 
 /// Columns of the terminal that a report goes to.

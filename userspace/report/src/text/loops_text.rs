@@ -66,7 +66,7 @@ fn about(one: &Loop) -> String {
     let known = |of: crate::schema::Number| of.finite().map(short);
     let mut parts = Vec::new();
     parts.extend(known(one.instructions).map(|n| format!("{n} instructions")));
-    parts.extend(known(one.lines_per_iteration).map(|n| format!("{n} new lines")));
+    parts.extend(one.lines_per_iteration.finite().map(new_lines));
     let mut text = parts.join(" and ");
     if !text.is_empty() {
         text.push_str(" an iteration, ");
@@ -93,7 +93,7 @@ fn described(access: &LoopAccess, columns: usize) -> String {
     let outer = access.outer_stride.map_or(String::new(), |stride| format!(", outer {}", signed(stride)));
     let lines = access.lines_per_access.finite().map_or(String::new(), |n| match n {
         _ if n > 0.0 && n < 0.1 => format!("{n:.2} new lines"),
-        _ => format!("{} new lines", short(n)),
+        _ => new_lines(n),
     });
     let how = match (access.chased, access.indexed) {
         (true, _) => "chased",
@@ -109,6 +109,11 @@ fn described(access: &LoopAccess, columns: usize) -> String {
     let field = access.field.as_deref().unwrap_or_default();
     let object = access.object.as_deref().map_or("not named".to_owned(), |object| format!("{object}{field}"));
     format!("{head}{}", name(&object, columns.saturating_sub(head.chars().count()).max(8)))
+}
+
+fn new_lines(n: f64) -> String {
+    let noun = if short(n) == "1" { "line" } else { "lines" };
+    format!("{} new {noun}", short(n))
 }
 
 fn signed(n: i64) -> String {

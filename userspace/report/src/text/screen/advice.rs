@@ -65,6 +65,9 @@ impl Screen<'_> {
             Some((cache, Between::estimate(share).filter(|share| share.value >= FEW_MISSES)?))
         });
         let saved = saved.next_back().map(|(cache, share)| {
+            // Some gains are calculated without an interval.
+            let interval = share.interval.filter(|(low, high)| low < high);
+            let share = Between { interval, ..share };
             format!("Saves {} of the lines loaded into {cache}.", share.share(self.is_narrow()))
         });
         let evidence: Vec<String> = advice.evidence.iter().cloned().chain(saved).collect();
