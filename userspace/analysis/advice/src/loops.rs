@@ -33,6 +33,9 @@ pub struct Known {
     pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
     /// The same of all instructions together.
     pub all: Misses,
+    /// By address of the instruction: watched words beside a used word of its line that the same instruction
+    /// touched next, words upwards and downwards, and those that others touched.
+    pub neighbours: HashMap<u64, (u64, u64, u64)>,
     /// By address of the instruction, the object and the field that it touches most.
     pub objects: HashMap<u64, (ObjectId, Option<FieldId>)>,
 }
@@ -103,7 +106,7 @@ pub struct Access {
     pub stride_share: f64,
     /// The step between runs that most windows show.
     pub outer_stride: Option<i64>,
-    /// Windows that show that step.
+    /// Windows or watches that show that step.
     pub outer_windows: u64,
     /// What the address is made of.
     pub dependence: Dependence,
@@ -276,22 +279,25 @@ fn joined_access(
     let stack = seen.first().map_or_else(StackId::default, |(_, access)| access.stack);
     let most_lines = seen.iter().max_by_key(|(_, access)| access.lines);
     let misses = known.misses.get(&(ip, is_store)).copied().unwrap_or((known.all, 0));
+    let bytes = seen.iter().map(|(_, access)| access.bytes).max().unwrap_or(0);
+    // Runs longer than a window do not show the next one, but a watch of the neighbour in the line does.
+    let neighbours = known.neighbours.get(&ip).copied().unwrap_or_default();
+    let outer = outer.or_else(|| neighbour(neighbours, stride, bytes));
+    let shown =
+        seen.iter().filter(|(_, access)| outer.is_some() && access.outer_stride == outer).count() as u64;
     Access {
         ip,
         kind: if is_store { AccessKind::Store } else { AccessKind::Load },
         stack,
         frame: place::own(profile, contexts, stack),
-        bytes: seen.iter().map(|(_, access)| access.bytes).max().unwrap_or(0),
+        bytes,
         per_iteration: executions as f64 / iterations,
         lines: per(sum(|access| access.lines)),
         pages: per(sum(|access| access.pages)),
         stride,
         stride_share: count as f64 / sum(|access| access.steps).max(1) as f64,
         outer_stride: outer,
-        outer_windows: seen
-            .iter()
-            .filter(|(_, access)| outer.is_some() && access.outer_stride == outer)
-            .count() as u64,
+        outer_windows: if shown > 0 { shown } else { neighbours.0.max(neighbours.1) },
         dependence: match dependence {
             Some(2) => Dependence::Chased,
             Some(1) => Dependence::Indexed,
@@ -307,6 +313,20 @@ fn joined_access(
         dirties: is_store,
         executions,
     }
+}
+
+/// The step from run to run of an instruction that walks across lines, by who touched the neighbour of a word.
+fn neighbour((up, down, others): (u64, u64, u64), stride: Option<i64>, bytes: u32) -> Option<i64> {
+    /// Watches that must agree.
+    const FEWEST: u64 = 2;
+    let across = stride.is_some_and(|step| step.saturating_abs() >= 64);
+    let step = i64::from(bytes.clamp(1, 16));
+    let agree = up.max(down);
+    (across && agree >= FEWEST && agree > up.min(down) + others).then_some(if up > down {
+        step
+    } else {
+        -step
+    })
 }
 
 /// A window's part in the time of loops.

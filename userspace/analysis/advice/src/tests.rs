@@ -183,6 +183,25 @@ fn a_column_walk_is_interchanged() {
     assert!(advised.waits.is_some_and(|waits| waits.low > 0.9) && advised.none.is_none());
 }
 
+/// A column that is longer than any window: the neighbour of a used word in its line tells who comes next.
+#[test]
+fn the_neighbour_in_the_line_tells_the_step_between_runs() {
+    let by_access = vec![LoopAccess { outer_stride: None, ..column() }];
+    let profile = profile(&[Shown { cycles: 45.0, around: None, by_access, ..Shown::default() }]);
+    let kinds_with = |neighbours: (u64, u64, u64)| {
+        let known = Known { all: [1.0; 3], neighbours: [(0x1008, neighbours)].into(), ..Known::default() };
+        kinds(&Advised::of(&profile, &Contexts::new(&profile), &Rates::of(&profile), &known, &[]).unwrap())
+    };
+    assert_eq!(
+        (kinds_with((3, 0, 1)), kinds_with((0, 2, 0))),
+        (vec![Kind::Interchange], vec![Kind::Interchange])
+    );
+    assert!(
+        !kinds_with((1, 0, 0)).contains(&Kind::Interchange)
+            && !kinds_with((3, 0, 5)).contains(&Kind::Interchange)
+    );
+}
+
 #[test]
 fn a_transposition_is_tiled() {
     // What is along the line here is across lines there.

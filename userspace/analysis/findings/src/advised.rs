@@ -23,7 +23,8 @@ pub(crate) fn of(
     if profile.loops.is_empty() {
         return None;
     }
-    let mut known = Known { objects: objects(profile, contexts), ..Known::default() };
+    let (objects, neighbours) = (objects(profile, contexts), neighbours(profile));
+    let mut known = Known { objects, neighbours, ..Known::default() };
     let levels = cache_use.map_or(&[][..], |cache_use| &cache_use.levels);
     for (at, level) in levels.iter().enumerate().take(3) {
         let (mut lines, mut firsts) = (0.0, 0.0);
@@ -76,16 +77,37 @@ fn objects(profile: &Profile, contexts: &Contexts) -> HashMap<u64, (ObjectId, Op
     most.into_iter().map(|(ip, (object, _))| (ip, object)).collect()
 }
 
+/// By instruction: which neighbours of used words the same instruction touched next.
+fn neighbours(profile: &Profile) -> HashMap<u64, (u64, u64, u64)> {
+    let mut found: HashMap<u64, (u64, u64, u64)> = HashMap::new();
+    for watch in &profile.watches {
+        let Outcome::Reused { touch, .. } = &watch.outcome else { continue };
+        let Some(used) = watch.of_use.and_then(|id| profile.uses.get(id.0 as usize)) else { continue };
+        let Some(ip) = instruction(profile, touch.stack) else { continue };
+        let (up, down, others) = found.entry(used.access.ip).or_default();
+        match watch.address.wrapping_sub(used.address & !7) as i64 {
+            0 => {}
+            _ if ip != used.access.ip => *others += 1,
+            8 => *up += 1,
+            -8 => *down += 1,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Address of the innermost instruction of a stack.
+fn instruction(profile: &Profile, stack: StackId) -> Option<u64> {
+    let frame: Option<&FrameId> = profile.stacks.get(stack.0 as usize)?.frames.first();
+    Some(profile.frames.get(frame?.0 as usize)?.address)
+}
+
 /// Reuses that watches saw, by the instructions at both ends.
 fn far(profile: &Profile) -> Vec<FarReuse> {
-    let ip = |stack: StackId| {
-        let frame: Option<&FrameId> = profile.stacks.get(stack.0 as usize)?.frames.first();
-        Some(profile.frames.get(frame?.0 as usize)?.address)
-    };
     let reuse = |watch: &locality_model::Watch| {
         let Outcome::Reused { touch, .. } = &watch.outcome else { return None };
         let used = profile.uses.get(watch.of_use?.0 as usize)?;
-        Some(FarReuse { from: used.access.ip, to: ip(touch.stack)? })
+        Some(FarReuse { from: used.access.ip, to: instruction(profile, touch.stack)? })
     };
     profile.watches.iter().filter_map(reuse).collect()
 }

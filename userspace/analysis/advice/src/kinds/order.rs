@@ -70,7 +70,7 @@ fn across<'a>(view: &View<'_>, of: &'a Loop) -> Option<&'a Access> {
 fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
     let (inner, outer) = (access.stride.unwrap_or(0), access.outer_stride.unwrap_or(0));
     let mut evidence = vec![format!(
-        "{} is walked {} bytes apart in the inner loop and {} apart from one run of it to the next ({} of {} windows).",
+        "{} is walked {} bytes apart in the inner loop and {} apart from one run of it to the next (seen {} times in {} windows).",
         view.name(access),
         inner.unsigned_abs(),
         match outer.unsigned_abs() {
@@ -125,20 +125,21 @@ pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
     if after > BETTER * whole_cost(view, of) {
         return None;
     }
-    let around = of.around?;
+    let loops = match of.around {
+        Some(around) => format!("the loops at {} and {}", view.at(around), view.at(number)),
+        None => format!("the loop at {} with the one around it", view.at(number)),
+    };
     Some(Candidate {
         kind: Kind::Interchange,
         fixes: vec![Fix { core: core_of_swapped(of), ..Fix::lines(number, changes) }],
         title: format!(
-            "Interchange the loops at {} and {} in {}: {} is walked {} bytes apart",
-            view.at(around),
-            view.at(number),
+            "Interchange {loops} in {}: {} is walked {} bytes apart",
             view.function(of),
             view.name(access),
             access.stride.unwrap_or(0).unsigned_abs()
         ),
         of: number,
-        other: Some(around),
+        other: of.around,
         object: access.object,
         evidence: evidence(view, of, access),
         in_the_way: obstacles(of),
