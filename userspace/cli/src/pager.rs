@@ -1,8 +1,8 @@
 //! A pager for long pages on a terminal: `LOCALITY_PAGER`, else `PAGER`, else `less -FRX`.
 //!
-//! As `git` does: a shell runs what the variable says, and an empty one or `cat` means none. The pager has the
-//! terminal until it ends, so Ctrl-C is its own until then. Under sudo `less` starts no shells
-//! (`LESSSECURE`).
+//! As `git` does: a shell runs what the variable says, and an empty one or `cat` means none. The
+//! pager has the terminal until it ends, so Ctrl-C is its own until then. Under sudo `less` starts
+//! no shells (`LESSSECURE`).
 
 use std::{
     ffi::OsString,

@@ -142,10 +142,12 @@ pub struct Run {
 pub struct Processor {
     /// Cycles in a nanosecond.
     pub clock: f64,
-    /// Of the second-level cache, the last-level cache and memory: how much longer a line takes than one in the
-    /// first-level cache, time between lines that follow one another, and the same of lines that are stored to.
+    /// Of the second-level cache, the last-level cache and memory: how much longer a line takes
+    /// than one in the first-level cache, time between lines that follow one another, and the same
+    /// of lines that are stored to.
     pub levels: [[f64; 3]; 3],
-    /// Between lines of memory at random places whose loads do not depend on each other; 0 where not measured.
+    /// Between lines of memory at random places whose loads do not depend on each other; 0 where
+    /// not measured.
     pub parallel_line: f64,
     /// Nanoseconds of a page fault without input or output; 0 where not measured.
     pub page_fault_ns: f64,

@@ -1,7 +1,7 @@
 //! Natural loops of the machine code as windows show them.
 //!
-//! One [`SeenLoop`] a loop and window; what all windows say of a loop is for analyses to put together. Not here:
-//! how loops are found (`locality-loops`).
+//! One [`SeenLoop`] a loop and window; what all windows say of a loop is for analyses to put
+//! together. Not here: how loops are found (`locality-loops`).
 
 use super::{AccessKind, SampleId, StackId};
 

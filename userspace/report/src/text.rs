@@ -1,8 +1,8 @@
 //! The report for a terminal: one screen by default ([`screen`]), and the whole text with its parts, the
 //! verdict first, then what it rests on.
 //!
-//! The whole text has at most [`WIDTH`] columns where names allow it. Colour only on request ([`Style`]); the caller
-//! knows about terminals and `NO_COLOR`.
+//! The whole text has at most [`WIDTH`] columns where names allow it. Colour only on request
+//! ([`Style`]); the caller knows about terminals and `NO_COLOR`.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,15 @@
 //! What a change to a loop brings: time of an iteration after it, and of the whole program.
 //!
-//! An iteration takes t cycles, of which `core` pass with all lines in the first-level cache. The rest is the
-//! stall S, where t² = core² + S²: part of the stall is hidden behind the core. The stall is divided among the
-//! accesses of the loop by what their lines cost by level and pattern; a change gives some accesses fewer or
-//! nearer lines, whose cost is then the measured one of the processor. The time of the program is
-//! 1 − Σ s (1 − t′ / t) of its time before, s being the loop's share. Intervals come from the draws of s, t and
-//! core, and from no overlap (t = core + S) and whole overlap (t = max(core, S)) in place of the square sum.
+//! An iteration takes t cycles, of which `core` pass with all lines in the first-level cache. The
+//! rest is the stall S, where t² = core² + S²: part of the stall is hidden behind the core. The
+//! stall is divided among the accesses of the loop by what their lines cost by level and pattern; a
+//! change gives some accesses fewer or nearer lines, whose cost is then the measured one of the
+//! processor. The time of the program is 1 − Σ s (1 − t′ / t) of its time before, s being the
+//! loop's share. Intervals come from the draws of s, t and core, and from no overlap (t = core + S)
+//! and whole overlap (t = max(core, S)) in place of the square sum.
 //!
-//! Sources of error: S holds all waiting, of page walks and shared lines too; lines of several accesses overlap;
-//! a core that the change itself speeds up counts as it is.
+//! Sources of error: S holds all waiting, of page walks and shared lines too; lines of several
+//! accesses overlap; a core that the change itself speeds up counts as it is.
 
 use locality_estimate::interval_estimate::Estimate;
 use locality_model::{Dependence, Processor};
@@ -60,7 +61,8 @@ impl Pattern {
     }
 }
 
-/// What lines cost, in cycles, by the level that they come from: second-level cache, last-level cache, memory.
+/// What lines cost, in cycles, by the level that they come from: second-level cache, last-level
+/// cache, memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Costs {
     latency: Misses,
@@ -297,8 +299,8 @@ fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> Misses {
     [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })
 }
 
-/// Corrects where lines come from, in loops whose time says otherwise: where the lines at random places cost far
-/// less by the model than the loop waits, they come from further away.
+/// Corrects where lines come from, in loops whose time says otherwise: where the lines at random
+/// places cost far less by the model than the loop waits, they come from further away.
 ///
 /// Reuses of data that a trace sees once do not tell which cache they miss; the time does.
 pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
@@ -316,9 +318,7 @@ pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
         if stall <= EXPLAINED * cost(&of.accesses) {
             continue;
         }
-        let is_far = |access: &Access| {
-            access.lines >= NEW && matches!(Pattern::of(access), Pattern::Random | Pattern::Chased)
-        };
+        let is_far = |access: &Access| access.lines >= NEW;
         let from = |misses: Misses| {
             let mut accesses = of.accesses.clone();
             accesses.iter_mut().filter(|access| is_far(access)).for_each(|access| access.misses.0 = misses);

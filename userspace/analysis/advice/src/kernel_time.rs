@@ -30,8 +30,9 @@ impl KernelTime {
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
             let of_time = faults as f64 * processor.page_fault_ns / profile.run.cpu_ns as f64;
-            // A fault of this program may cost half or twice what one costs alone, and passes in the kernel. Where
-            // faults have most of that time, what is left is mostly the way back of the same pages.
+            // A fault of this program may cost half or twice what one costs alone, and passes in
+            // the kernel. Where faults have most of that time, what is left is mostly the way back
+            // of the same pages.
             let mostly = of_time > MOSTLY * share.value;
             let share = Estimate {
                 value: if mostly { share.value * ALL } else { of_time.min(share.value) },

@@ -1,9 +1,9 @@
 //! From numbers to a decision: loops with their time and strides, what to change about them, and what each
 //! change brings.
 //!
-//! [`Advised::of`] puts the loops of all windows together ([`loops`]), looks for changes of each class
-//! (`kinds`), and calculates their gain ([`gain`]). Advice whose gain's lower bound is below 2 % of the time is
-//! not given.
+//! [`Advised::of`] puts the loops of all windows together ([`loops`]), looks for changes of each
+//! class (`kinds`), and calculates their gain ([`gain`]). Advice whose gain's lower bound is below
+//! 2 % of the time is not given.
 //!
 //! Pure: no I/O. Not here: printing.
 
@@ -81,6 +81,9 @@ impl Kind {
     }
 }
 
+/// Frame and line of a loop, as far as they are known.
+pub type Place = (Option<FrameId>, Option<u32>);
+
 /// A change to make.
 #[derive(Debug, Clone)]
 pub struct Advice {
@@ -89,9 +92,9 @@ pub struct Advice {
     /// The imperative sentence.
     pub title: String,
     /// Frame and line of the loop.
-    pub place: (Option<FrameId>, Option<u32>),
+    pub place: Place,
     /// Frame and line of the other loop of two.
-    pub other: Option<(Option<FrameId>, Option<u32>)>,
+    pub other: Option<Place>,
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
     /// How much faster the program would be.
@@ -199,8 +202,9 @@ impl Advised {
             .filter(|advice| advice.speedup.low >= LEAST && advice.speedup.value.is_finite())
             .collect();
         advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
-        // One change a loop: the best one, or padding where that brings nearly as much, because it is the least work.
-        let best: Vec<((Option<FrameId>, Option<u32>), f64)> =
+        // One change a loop: the best one, or padding where that brings nearly as much, because it
+        // is the least work.
+        let best: Vec<(Place, f64)> =
             advice.iter().map(|advice| (advice.place, advice.speedup.value)).collect();
         let is_easy = |advice: &Advice| {
             let best = best.iter().filter(|(place, _)| *place == advice.place).map(|(_, speedup)| *speedup);

@@ -1,11 +1,12 @@
 //! What all windows say of each loop: time, iterations, trips, and what each access instruction touches.
 //!
-//! A sample stands for some CPU time, and its window for the accesses that the thread made at the sample's rate.
-//! The time of a loop is that of the samples whose windows begin in the loop; its iterations are those of all
-//! windows, each by the time that its window stands for. Cycles of an iteration are the quotient.
+//! A sample stands for some CPU time, and its window for the accesses that the thread made at the
+//! sample's rate. The time of a loop is that of the samples whose windows begin in the loop; its
+//! iterations are those of all windows, each by the time that its window stands for. Cycles of an
+//! iteration are the quotient.
 //!
-//! Sources of error: a sample lies behind the load that waited, sometimes behind the loop; rates are means over
-//! milliseconds, so a window with several loops gives each the same speed.
+//! Sources of error: a sample lies behind the load that waited, sometimes behind the loop; rates
+//! are means over milliseconds, so a window with several loops gives each the same speed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +20,8 @@ use crate::place;
 /// Bootstrap draws.
 pub(crate) const DRAWS: usize = 200;
 const SEED: u64 = 0x10CA_10C5;
-/// Two loops are one where their code overlaps at least so much: windows that saw no entry name another header.
+/// Two loops are one where their code overlaps at least so much: windows that saw no entry name
+/// another header.
 const SAME: f64 = 0.8;
 
 /// Caches: the share of first touches that miss each one, smallest first.
@@ -28,8 +30,9 @@ pub type Misses = [f64; 3];
 /// What is known of access instructions from other analyses.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// By address of the instruction, whether it stores: of its first touches of lines in windows, the share that
-    /// misses the first-level, second-level and last-level cache, and first touches behind that.
+    /// By address of the instruction, whether it stores: of its first touches of lines in windows,
+    /// the share that misses the first-level, second-level and last-level cache, and first touches
+    /// behind that.
     pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
     /// The same of all instructions together.
     pub all: Misses,
@@ -315,7 +318,8 @@ fn joined_access(
     }
 }
 
-/// The step from run to run of an instruction that walks across lines, by who touched the neighbour of a word.
+/// The step from run to run of an instruction that walks across lines, by who touched the neighbour
+/// of a word.
 fn neighbour((up, down, others): (u64, u64, u64), stride: Option<i64>, bytes: u32) -> Option<i64> {
     /// Watches that must agree.
     const FEWEST: u64 = 2;

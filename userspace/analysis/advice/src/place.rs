@@ -20,7 +20,7 @@ pub(crate) fn is_own(profile: &Profile, id: FrameId) -> bool {
     })
 }
 
-fn frames<'a>(contexts: &'a Contexts, stack: StackId) -> &'a [FrameId] {
+fn frames(contexts: &Contexts, stack: StackId) -> &[FrameId] {
     contexts.of(stack).map_or(&[], |context| contexts.frames(context))
 }
 
@@ -30,23 +30,33 @@ pub(crate) fn own(profile: &Profile, contexts: &Contexts, stack: StackId) -> Opt
     frames.iter().copied().find(|id| is_own(profile, *id)).or_else(|| frames.first().copied())
 }
 
-/// Frame and line of a loop, from the calling contexts of its header and of the jump back to the header: the
-/// smaller of both lines, which is the loop's own as compilers tell it, where both are in one function.
+/// Frame and line of a loop, from the calling contexts of its header and of the jump back to the
+/// header: the innermost function of the user's own code in which both lie, however much of them is
+/// inlined, and the smaller of both lines there, which is the loop's own as compilers tell it.
 pub(crate) fn of_loop(
     profile: &Profile,
     contexts: &Contexts,
     header: StackId,
     latch: StackId,
 ) -> (Option<FrameId>, Option<u32>) {
-    let own = |stack| own(profile, contexts, stack);
-    let (header, latch) = (own(header), own(latch));
-    let of = |id: Option<FrameId>| id.and_then(|id| frame(profile, id)).map(|(frame, _)| frame);
-    match (of(header), of(latch)) {
-        (Some(first), Some(last)) if first.function == last.function && first.file == last.file => {
-            let lines = [first.line, last.line].into_iter().flatten().filter(|line| *line > 0);
-            (header, lines.min())
-        }
-        (Some(first), _) => (header, first.line),
-        (None, last) => (latch, last.and_then(|frame| frame.line)),
+    // Frames of one piece of machine code: inlined ones, and the function around them.
+    let piece = |stack: StackId| {
+        let all = frames(contexts, stack);
+        let inlined = |id: &FrameId| frame(profile, *id).is_some_and(|(frame, _)| frame.inlined);
+        let length = all.iter().take_while(|id| inlined(id)).count() + 1;
+        all.get(..length.min(all.len())).unwrap_or_default()
+    };
+    let of = |id: &FrameId| frame(profile, *id).map(|(frame, _)| frame);
+    let same = |id: &&FrameId| {
+        let (known, own) = (of(id)?, is_own(profile, **id));
+        let other = piece(latch).iter().filter_map(of).find(|other| {
+            other.function == known.function && other.file == known.file && known.function.is_some()
+        })?;
+        own.then_some((**id, [known.line, other.line].into_iter().flatten().filter(|line| *line > 0).min()))
+    };
+    if let Some((id, line)) = piece(header).iter().find_map(|id| same(&id)) {
+        return (Some(id), line);
     }
+    let header = own(profile, contexts, header);
+    (header, header.as_ref().and_then(of).and_then(|frame| frame.line))
 }

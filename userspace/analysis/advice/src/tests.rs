@@ -217,8 +217,7 @@ fn a_transposition_is_tiled() {
 #[test]
 fn rows_that_fall_on_one_set_are_padded() {
     // Thirty lines, 4,096 bytes apart, fall on one set of 64 with 8 ways; windows see few of them as new.
-    let by_access = vec![LoopAccess { stride: Some(4096), ..access(0x1008, Some(4096), 0.05) }];
-    let by_access = vec![LoopAccess { outer_stride: Some(4), ..by_access[0].clone() }];
+    let by_access = vec![LoopAccess { outer_stride: Some(4), ..access(0x1008, Some(4096), 0.05) }];
     let shown = Shown { trips: 30, cycles: 12.0, by_access, ..Shown::default() };
     assert_eq!(kinds(&advised(&profile(std::slice::from_ref(&shown)), &[])), [Kind::Pad]);
     let quick = Shown { cycles: 3.0, ..shown };

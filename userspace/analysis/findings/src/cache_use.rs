@@ -92,8 +92,8 @@ pub struct LevelUse {
     pub by_function: Vec<FunctionLoss>,
     /// By data object, the most bytes lost first; empty where nobody looked for objects.
     pub by_object: Vec<ObjectLoss>,
-    /// By address of the instruction, whether it stores: lines loaded, first touches of lines, and how many of
-    /// these were seen.
+    /// By address of the instruction, whether it stores: lines loaded, first touches of lines, and
+    /// how many of these were seen.
     pub by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)>,
     /// Rows beyond [`ROWS`] of these tables.
     pub rows_left_out: usize,

@@ -1,7 +1,9 @@
-//! Loops of the traced programs: follows each window through the loops of its program, and asks the timing model
-//! what the loops would take with all lines in the first-level cache, and which limit binds them then.
+//! Loops of the traced programs: follows each window through the loops of its program, and asks the
+//! timing model what the loops would take with all lines in the first-level cache, and which limit
+//! binds them then.
 //!
-//! Not here: how loops are found (`locality_loops`), how long instructions take (`locality_rate`), source lines.
+//! Not here: how loops are found (`locality_loops`), how long instructions take (`locality_rate`),
+//! source lines.
 
 use std::collections::HashMap;
 

@@ -129,7 +129,8 @@ impl std::fmt::Debug for Assembler {
 
 impl Assembler {
     /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
-    /// blocks where allocations are followed; `with_values`: the integers that loops move are recorded. Must be used in the thread that made it.
+    /// blocks where allocations are followed; `with_values`: the integers that loops move are
+    /// recorded. Must be used in the thread that made it.
     pub fn new(
         store: Store,
         origin_ns: u64,

@@ -55,7 +55,8 @@ pub struct LoopAccess {
     pub dependence: Dependence,
     /// First address in the window.
     pub address: u64,
-    /// Least and greatest value, as signed integers of the access's size; `None` where the operand is no integer.
+    /// Least and greatest value, as signed integers of the access's size; `None` where the operand
+    /// is no integer.
     pub values: Option<(i64, i64)>,
 }
 

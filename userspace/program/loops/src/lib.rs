@@ -1,14 +1,15 @@
 //! Natural loops in the machine code that windows show: trips, and for each access instruction the strides
 //! inside the loop and from one run of the loop to the next.
 //!
-//! [`Graph`] collects the control flow of all windows of a program, call by call, and finds the loops in it:
-//! strongly connected parts with one entry, nested (Aho, Lam, Sethi, Ullman, "Compilers", 2nd edition,
-//! 9.6). [`Graph::observe`] then follows one window through these loops. A loop belongs to one function; what a
-//! function without loops accesses belongs to the loop that calls it.
+//! [`Graph`] collects the control flow of all windows of a program, call by call, and finds the
+//! loops in it: strongly connected parts with one entry, nested (Aho, Lam, Sethi, Ullman,
+//! "Compilers", 2nd edition, 9.6). [`Graph::observe`] then follows one window through these loops.
+//! A loop belongs to one function; what a function without loops accesses belongs to the loop that
+//! calls it.
 //!
-//! Sources of error: control flow that no window has shown is not known, so an outer loop longer than a window
-//! appears only after several windows; a loop with two entries has the one with the lowest address as its
-//! header; strides of an instruction that several calls share mix them.
+//! Sources of error: control flow that no window has shown is not known, so an outer loop longer
+//! than a window appears only after several windows; a loop with two entries has the one with the
+//! lowest address as its header; strides of an instruction that several calls share mix them.
 //!
 //! Pure: no I/O, no process. Not here: source lines, CPU time, advice.
 
@@ -66,8 +67,8 @@ pub struct Loop {
     pub accesses: u64,
     /// Times that the header was reached.
     pub iterations: u64,
-    /// Iterations of each run that the window shows from entry to exit, in order; without such, those of a run
-    /// whose length the window tells by its end.
+    /// Iterations of each run that the window shows from entry to exit, in order; without such,
+    /// those of a run whose length the window tells by its end.
     pub trips: Vec<u64>,
     /// Whether the window starts in this loop.
     pub is_first: bool,

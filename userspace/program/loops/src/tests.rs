@@ -156,8 +156,8 @@ fn a_window_inside_a_nest_shows_what_it_can() {
     assert_eq!((found[0].by_access[0].outer_stride, found[0].trips.as_slice()), (Some(8), &[20][..]));
 }
 
-/// A transposition: columns of one matrix are rows of the other, and the rows' step from run to run follows from
-/// the length of the columns.
+/// A transposition: columns of one matrix are rows of the other, and the rows' step from run to run
+/// follows from the length of the columns.
 #[test]
 fn the_length_of_a_column_tells_the_step_between_rows() {
     let mut program = nest();

@@ -146,7 +146,8 @@ impl<'a> Walk<'a> {
                 is_whole: call.has_begun || call.returns_to.is_some(),
             });
         }
-        // A run whose header comes again goes on; one that was left and entered anew begins at its header too.
+        // A run whose header comes again goes on; one that was left and entered anew begins at its
+        // header too.
         let header = call.runs.iter_mut().rfind(|run| graph.header_of(run.number) == node);
         let counted = header.map(|run| {
             run.iterations += 1;

@@ -58,7 +58,7 @@ fn example() -> (Profile, Contexts, CacheUse) {
         bytes: 32 << 10,
         costs: costs(1e6, 5e7, 2.0),
         lost_share: about(5e7 / 6.4e7),
-        by_instruction: Default::default(),
+        by_instruction: BTreeMap::new(),
         by_line: vec![
             LoadingLine {
                 frame: Some(frame(whole, 0)),
@@ -89,7 +89,6 @@ fn example() -> (Profile, Contexts, CacheUse) {
             ObjectLoss { object: Some(ObjectId(0)), loaded: loaded(6e5, 3.36e7, 1.6) },
             ObjectLoss { object: None, loaded: loaded(4e5, 1.64e7, 3.0) },
         ],
-        by_instruction: BTreeMap::new(),
         rows_left_out: 3,
         unknown_caller: about(2.24e7),
         balanced: true,

@@ -13,7 +13,8 @@ use super::{Estimate, place::Place};
 pub struct Verdict {
     /// The grade.
     pub grade: Grade,
-    /// Touches of lines that miss, of a thousand, by cache: `L1`, `L2`, `LLC`, as far as the machine has them.
+    /// Touches of lines that miss, of a thousand, by cache: `L1`, `L2`, `LLC`, as far as the
+    /// machine has them.
     pub per_mille: BTreeMap<String, Estimate>,
     /// The interval reaches beyond the grade, but at least four fifths of the draws lie in it and none in the
     /// opposite grade.

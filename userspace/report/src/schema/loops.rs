@@ -13,9 +13,9 @@ pub struct Loop {
     /// Accesses of the loop, those with the most lines first.
     pub accesses: Vec<LoopAccess>,
     /// What limits the loop: `integer_chain`, `fp_add_chain`, `fp_multiply_chain`, `divide_chain`,
-    /// `load_chain`, `pointer_chase`, `store_forwarding`, `mispredictions`, `l1_misses`, `deeper_misses`,
-    /// `page_faults`, `width`, `loads`, `stores`, `int_units`, `fp_units`, `divider` or `window`; absent where
-    /// that is not known.
+    /// `load_chain`, `pointer_chase`, `store_forwarding`, `mispredictions`, `l1_misses`,
+    /// `deeper_misses`, `page_faults`, `width`, `loads`, `stores`, `int_units`, `fp_units`,
+    /// `divider` or `window`; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_by: Option<String>,
     /// Cycles if all lines were in the first-level cache.

@@ -1,8 +1,9 @@
 //! The default report: one screen with what ran, the verdict, what to do, where, and how sure that is.
 //!
-//! At most [`LINES`] lines at 100 columns, unless `--top` asks for rows. Printed from a report's values alone,
-//! so a stored report prints as a live one. Every part may be missing: profiles of earlier versions have no
-//! loops and no advice, those without windows no miss ratios; a line says so.
+//! At most [`LINES`] lines at 100 columns, unless `--top` asks for rows. Printed from a report's
+//! values alone, so a stored report prints as a live one. Every part may be missing: profiles of
+//! earlier versions have no loops and no advice, those without windows no miss ratios; a line says
+//! so.
 
 mod advice;
 mod ending;

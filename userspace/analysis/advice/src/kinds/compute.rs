@@ -8,6 +8,8 @@ const MOSTLY_COMPUTES: f64 = 1.6;
 const VECTOR: u32 = 16;
 /// Least part of its lanes that vectorised code makes use of.
 const EFFICIENCY: f64 = 0.6;
+/// Cycles of code without a branch, at most, in those of the same code with a branch that is foreseen.
+const BRANCHLESS: f64 = 2.0;
 /// What a vectorised sum saves besides.
 const LANES: f64 = 2.0;
 /// Elements from one to the next, at most, that vector instructions can pick out.
@@ -28,7 +30,8 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         return None;
     }
     let (kind, what, way) = match bound.as_str() {
-        "fp_add_chain" | "fp_multiply_chain" | "integer_chain" => (
+        // Chains of other operations (a hash, a recurrence) have no order that may change.
+        "fp_add_chain" => (
             Kind::Accumulators,
             "Use several accumulators, or let the compiler reorder the sum, at",
             "The order of the sum changes; floating point then rounds differently.",
@@ -50,12 +53,17 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         .accesses
         .iter()
         .any(|access| super::stride(access) == Some(access.bytes.into()) && access.bytes <= 8);
-    let further = if kind == Kind::Accumulators && in_rows { LANES } else { 1.0 };
+    let core = match kind {
+        Kind::Accumulators if in_rows => (1.0 / (saves * LANES), 1.0 / saves),
+        // What takes the branch's place is computed each time.
+        Kind::Branch => (1.0 / saves, BRANCHLESS / saves),
+        _ => (1.0 / saves, 1.0 / saves),
+    };
     let mut evidence: Vec<String> = view.time(of).into_iter().collect();
     evidence.push(format!("The loop does not wait for memory: its limit is {}.", bound.replace('_', " ")));
     Some(Candidate {
         kind,
-        fixes: vec![Fix::core(number, (1.0 / (saves * further), 1.0 / saves))],
+        fixes: vec![Fix::core(number, core)],
         title: format!("{what} {} in {}", view.at(number), view.function(of)),
         of: number,
         other: None,

@@ -23,14 +23,14 @@ fn is_across(access: &Access) -> bool {
         && outer.is_some_and(|step| step.saturating_abs() < FAR)
 }
 
-/// Changes of all accesses by the step that they have from run to run; `None` where that of one that costs is not
-/// known.
+/// Changes of all accesses by the step that they have from run to run; `None` where that of one
+/// that costs is not known.
 fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     let (mut changes, mut after) = (Vec::new(), 0.0);
     for (number, access) in of.accesses.iter().enumerate() {
         let (inner, outer) = (stride(access), access.outer_stride);
-        // A place that the loop comes back to stays one, and a random one too. Of a row whose step from run to run
-        // no window shows, each run is far from the next.
+        // A place that the loop comes back to stays one, and a random one too. Of a row whose step
+        // from run to run no window shows, each run is far from the next.
         if inner.is_none_or(|step| step == 0) {
             after += cost(view, access);
             continue;
@@ -84,15 +84,13 @@ fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
     evidence
 }
 
-/// Part of the core that is left: a sum in a register ends with the inner loop, and each iteration then adds to
-/// another element.
+/// Part of the core that is left: a sum in a register ends with the inner loop, and each iteration
+/// then adds to another element, which takes a load and a store in place of the chain.
 fn core_of_swapped(of: &Loop) -> (f64, f64) {
-    /// What vector instructions save besides.
-    const LANES: f64 = 2.0;
     let in_register = !of.accesses.iter().any(|access| access.kind == locality_model::AccessKind::Store);
     match &of.bound_by {
         Some((bound, saves)) if in_register && bound.starts_with("fp_") && bound.ends_with("_chain") => {
-            (1.0 / (saves * LANES), 1.0 / saves)
+            (1.0 / saves, 1.0)
         }
         _ => (1.0, 1.0),
     }
@@ -239,8 +237,8 @@ fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
     Some(trips * access.per_iteration * stride(access)?.unsigned_abs() as f64)
 }
 
-/// Padding: the lines of a run come again in the next, and a cache has room for them, but not in the few sets that
-/// they fall on.
+/// Padding: the lines of a run come again in the next, and a cache has room for them, but not in
+/// the few sets that they fall on.
 pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
     /// The loop takes so much longer than its core and the lines that windows show as new.
     const WORTH: f64 = 1.2;

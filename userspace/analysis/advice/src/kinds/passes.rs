@@ -114,7 +114,8 @@ fn pair(
     })
 }
 
-/// Stores of the first loop whose values only the second loop reads: both are gone where a value is passed on.
+/// Stores of the first loop whose values only the second loop reads: both are gone where a value is
+/// passed on.
 fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes: &[Change]) -> Option<Fix> {
     let first = view.loops.get(from)?;
     let read: Vec<_> = changes

@@ -1,8 +1,9 @@
-//! Lines that several threads touch, one of them storing: false sharing where each thread has words of its own.
+//! Lines that several threads touch, one of them storing: false sharing where each thread has words
+//! of its own.
 //!
-//! Windows of different threads show which words of a line their loops touch again and again. Sources of error:
-//! threads that touch a line at different times of the trace do not take the line from each other; words that
-//! no window shows.
+//! Windows of different threads show which words of a line their loops touch again and again.
+//! Sources of error: threads that touch a line at different times of the trace do not take the line
+//! from each other; words that no window shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
