@@ -1,15 +1,22 @@
 //! The control flow that windows have shown, and the loops in it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use locality_stream::{Event, Kind};
 
-use crate::{Observed, Window, walk::Walk};
+use crate::{
+    Observed, Window,
+    hash::{Map, Set},
+    walk::Walk,
+};
 
 /// Nodes that are remembered; beyond, the graph starts anew.
 const MOST_NODES: usize = 1 << 16;
 /// Loops around each other that are told apart.
 const DEEPEST: usize = 24;
+
+/// Lowest and highest address of an instruction of a loop, and the last jump back to its header.
+type Extent = ((u64, u64), u64);
 
 /// A loop of the graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,13 +33,15 @@ pub struct Graph {
     /// From the start of a node to those of the nodes that were executed next in the same call.
     next: BTreeMap<u64, BTreeSet<u64>>,
     /// Nodes where a call began.
-    entries: HashSet<u64>,
+    entries: Set<u64>,
     /// Address of the last instruction of each node.
-    ends: HashMap<u64, u64>,
+    ends: Map<u64, u64>,
     /// Loops of the edges so far.
     loops: Vec<Found>,
     /// Innermost loop of each node.
-    innermost: HashMap<u64, u32>,
+    innermost: Map<u64, u32>,
+    /// Of each loop.
+    extents: Map<u32, Extent>,
     /// Edges were added since the loops were found.
     is_stale: bool,
 }
@@ -47,20 +56,21 @@ impl Graph {
         self.learn(window, &starts);
         if std::mem::take(&mut self.is_stale) {
             self.find();
+            self.measure();
         }
         Walk::new(self, window, &starts).run()
     }
 
     /// Addresses where nodes begin: the starts of all blocks of the window and of windows before.
-    fn starts(&self, window: &Window<'_>) -> HashSet<u64> {
+    fn starts(&self, window: &Window<'_>) -> Set<u64> {
         let blocks = window.events.iter().filter(|event| event.kind == Kind::BLOCK);
         let first = |event: &Event| Some(window.code.block(event.index).first()?.address);
         blocks.filter_map(first).chain(self.next.keys().copied()).collect()
     }
 
-    fn learn(&mut self, window: &Window<'_>, starts: &HashSet<u64>) {
+    fn learn(&mut self, window: &Window<'_>, starts: &Set<u64>) {
         let mut calls = Calls::default();
-        let mut blocks: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        let mut blocks: Map<u32, Vec<(u64, u64)>> = Map::default();
         for event in window.events {
             match event.kind {
                 Kind::BLOCK => {
@@ -93,12 +103,16 @@ impl Graph {
     fn find(&mut self) {
         self.loops.clear();
         self.innermost.clear();
+        let mut before: Map<u64, Vec<u64>> = Map::default();
+        for (from, next) in &self.next {
+            next.iter().for_each(|to| before.entry(*to).or_default().push(*from));
+        }
         let all: BTreeSet<u64> = self.next.keys().copied().collect();
         let mut work = vec![(all, None::<u32>, 0)];
         while let Some((nodes, parent, depth)) = work.pop() {
             let barred = parent.and_then(|number| Some(self.loops.get(number as usize)?.header));
             for part in self.cycles(&nodes, barred) {
-                let header = self.header(&part);
+                let header = self.header(&part, &before);
                 let number = self.loops.len() as u32;
                 self.loops.push(Found { header, parent });
                 self.innermost.extend(part.iter().map(|node| (*node, number)));
@@ -116,8 +130,8 @@ impl Graph {
             let next = self.next.get(&node).into_iter().flatten().copied();
             next.filter(|next| nodes.contains(next) && Some(*next) != barred).collect::<Vec<u64>>()
         };
-        let (mut parts, mut order) = (Vec::new(), HashMap::<u64, (usize, usize)>::new());
-        let (mut stack, mut on_stack) = (Vec::new(), HashSet::new());
+        let (mut parts, mut order) = (Vec::new(), Map::<u64, (usize, usize)>::default());
+        let (mut stack, mut on_stack) = (Vec::new(), Set::default());
         for root in nodes {
             if order.contains_key(root) {
                 continue;
@@ -164,17 +178,18 @@ impl Graph {
 
     /// Where a cycle is entered: the node with an edge from outside; of several, or where no window has shown
     /// any, the one with the lowest address to which a jump leads back.
-    fn header(&self, part: &BTreeSet<u64>) -> u64 {
-        let mut entered: BTreeSet<u64> =
-            part.intersection(&self.entries.iter().copied().collect()).copied().collect();
-        let outside = self.next.iter().filter(|(from, _)| !part.contains(from));
-        entered.extend(outside.flat_map(|(_, next)| next.intersection(part)));
-        let is_back = |node: &&u64| {
-            part.range(**node..).any(|from| self.next.get(from).is_some_and(|next| next.contains(*node)))
+    fn header(&self, part: &BTreeSet<u64>, before: &Map<u64, Vec<u64>>) -> u64 {
+        let sources = |node: &u64| before.get(node).map_or(&[][..], Vec::as_slice);
+        let is_entered =
+            |node: &u64| self.entries.contains(node) || sources(node).iter().any(|from| !part.contains(from));
+        let is_back = |node: &u64| sources(node).iter().any(|from| from >= node && part.contains(from));
+        let entered: Vec<u64> = part.iter().copied().filter(is_entered).collect();
+        let all = || part.iter().copied();
+        let back = match entered.is_empty() {
+            true => all().find(is_back).or_else(|| all().next()),
+            false => entered.iter().copied().find(is_back).or_else(|| entered.first().copied()),
         };
-        let candidates = if entered.is_empty() { part } else { &entered };
-        let back = candidates.iter().find(is_back).or_else(|| candidates.first());
-        back.copied().unwrap_or_default()
+        back.unwrap_or_default()
     }
 
     /// Numbers of the loops around a node, outermost first.
@@ -195,8 +210,8 @@ impl Graph {
 
     /// For each loop, the lowest and the highest address of an instruction in it, and that of the last jump
     /// back to its header.
-    pub(crate) fn extents(&self) -> HashMap<u32, ((u64, u64), u64)> {
-        let mut extents: HashMap<u32, ((u64, u64), u64)> = HashMap::new();
+    fn measure(&mut self) {
+        let mut extents: Map<u32, Extent> = Map::default();
         for node in self.innermost.keys() {
             let end = self.ends.get(node).copied().unwrap_or(*node);
             for number in self.chain(*node) {
@@ -208,18 +223,23 @@ impl Graph {
                 }
             }
         }
-        extents
+        self.extents = extents;
+    }
+
+    /// Lowest and highest address of an instruction of a loop, and the last jump back to its header.
+    pub(crate) fn extent(&self, number: u32) -> Extent {
+        self.extents.get(&number).copied().unwrap_or_default()
     }
 }
 
-fn lower(order: &mut HashMap<u64, (usize, usize)>, node: u64, to: usize) {
+fn lower(order: &mut Map<u64, (usize, usize)>, node: u64, to: usize) {
     if let Some((_, low)) = order.get_mut(&node) {
         *low = (*low).min(to);
     }
 }
 
 /// The parts of a block between starts of nodes: address of the first and of the last instruction of each.
-pub(crate) fn nodes(window: &Window<'_>, block: u32, starts: &HashSet<u64>) -> Vec<(u64, u64)> {
+pub(crate) fn nodes(window: &Window<'_>, block: u32, starts: &Set<u64>) -> Vec<(u64, u64)> {
     let mut nodes: Vec<(u64, u64)> = Vec::new();
     for record in window.code.block(block) {
         match nodes.last_mut().filter(|_| !starts.contains(&record.address)) {

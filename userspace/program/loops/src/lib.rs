@@ -15,6 +15,7 @@
 
 mod accesses;
 mod graph;
+mod hash;
 mod origin;
 mod walk;
 

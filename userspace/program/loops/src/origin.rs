@@ -1,9 +1,9 @@
 //! Where addresses come from: which loads brought the values that an address is made of.
 
-use std::collections::HashMap;
-
 use iced_x86::{Decoder, DecoderOptions};
 use locality_stream::{Code, DataType, Instruction};
+
+use crate::hash::Map;
 
 /// Loads that a value is made of, the newest ones.
 const MOST: usize = 4;
@@ -33,9 +33,9 @@ impl Origin {
 
     fn and(self, other: Self) -> Self {
         let mut all = self;
-        for index in other.loads().filter(|index| !self.has(*index)).collect::<Vec<u32>>() {
+        for number in other.0.into_iter().filter(|number| *number != 0 && !self.0.contains(number)) {
             if let Some(free) = all.0.iter_mut().find(|at| **at == 0) {
-                *free = index + 1;
+                *free = number;
             }
         }
         all
@@ -89,12 +89,12 @@ impl Facts {
 #[derive(Debug)]
 pub(crate) struct Origins {
     registers: [Origin; 64],
-    words: HashMap<u64, Origin>,
+    words: Map<u64, Origin>,
 }
 
 impl Default for Origins {
     fn default() -> Self {
-        Self { registers: [Origin::default(); 64], words: HashMap::new() }
+        Self { registers: [Origin::default(); 64], words: Map::default() }
     }
 }
 

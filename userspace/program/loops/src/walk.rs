@@ -1,13 +1,14 @@
 //! Follows a window through the loops of the graph.
 
-use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
-use locality_stream::{Event, Kind};
+use locality_stream::{Event, InstructionRecord, Kind};
 
 use crate::{
     Loop, MOST_ACCESSES, Observed, Window,
     accesses::{Dependence, Seen},
     graph::{Graph, nodes},
+    hash::{Map, Set},
     origin::{Facts, Origins},
 };
 
@@ -32,27 +33,31 @@ struct Call {
     returns_to: Option<u64>,
 }
 
+/// Of each instruction of a block, the node that begins there and what is needed of the instruction.
+#[derive(Debug)]
+struct Block(Vec<(Option<u64>, Option<Facts>)>);
+
 /// What is gathered of one loop.
 #[derive(Debug, Default)]
 struct Gathered {
     of: Loop,
-    accesses: HashMap<(u32, bool), Seen>,
+    accesses: Map<(u32, bool), Seen>,
 }
 
 pub(crate) struct Walk<'a> {
     graph: &'a Graph,
     window: &'a Window<'a>,
-    starts: &'a HashSet<u64>,
+    starts: &'a Set<u64>,
     /// Calls under way, the outermost first; never empty.
     calls: Vec<Call>,
     returned: usize,
     runs: u64,
-    gathered: HashMap<u32, Gathered>,
-    lines: HashSet<u64>,
-    pages: HashSet<u64>,
+    gathered: Map<u32, Gathered>,
+    lines: Set<u64>,
+    pages: Set<u64>,
     origins: Origins,
-    facts: HashMap<u32, Option<Facts>>,
-    chains: HashMap<u64, Vec<u32>>,
+    blocks: Map<u32, Rc<Block>>,
+    chains: Map<u64, Rc<[u32]>>,
     /// The innermost loop at the node at hand, its run, and the depth of its call.
     at: Option<(u32, Run, usize)>,
     executed: usize,
@@ -63,7 +68,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(graph: &'a Graph, window: &'a Window<'a>, starts: &'a HashSet<u64>) -> Self {
+    pub fn new(graph: &'a Graph, window: &'a Window<'a>, starts: &'a Set<u64>) -> Self {
         Self {
             graph,
             window,
@@ -71,12 +76,12 @@ impl<'a> Walk<'a> {
             calls: vec![Call::default()],
             returned: 0,
             runs: 0,
-            gathered: HashMap::new(),
-            lines: HashSet::new(),
-            pages: HashSet::new(),
+            gathered: Map::default(),
+            lines: Set::default(),
+            pages: Set::default(),
             origins: Origins::default(),
-            facts: HashMap::new(),
-            chains: HashMap::new(),
+            blocks: Map::default(),
+            chains: Map::default(),
             at: None,
             executed: 0,
             of_instruction: Vec::new(),
@@ -85,7 +90,6 @@ impl<'a> Walk<'a> {
     }
 
     pub fn run(mut self) -> Observed {
-        let mut blocks: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         let mut events = self.window.events.iter().peekable();
         while let Some(event) = events.next() {
             let Some(block) =
@@ -94,48 +98,54 @@ impl<'a> Walk<'a> {
                 self.value += usize::from(event.kind.is_access());
                 continue;
             };
-            let parts = blocks
-                .entry(event.index)
-                .or_insert_with(|| nodes(self.window, event.index, self.starts))
-                .clone();
-            let mut parts = parts.iter().peekable();
-            for index in block.first..block.first.saturating_add(block.count) {
+            let known = self.block(event.index);
+            for (index, (node, facts)) in (block.first..).zip(&known.0) {
                 if self.executed as u64 >= self.window.instructions {
                     break;
                 }
-                let address = self.window.code.instruction(index).map_or(0, |record| record.address);
-                if let Some((start, _)) = parts.next_if(|(start, _)| *start == address) {
+                if let Some(start) = node {
                     self.enter(*start);
                 }
                 self.execute();
                 let (mut loaded, mut stored) = (None, None);
                 while let Some(access) = events.next_if(|next| next.kind.is_access() && next.index == index) {
-                    self.access(access);
+                    self.access(access, facts.as_ref());
                     match access.kind.is_store() {
                         true => stored = Some(access.value),
                         false => loaded = Some(access.value),
                     }
                 }
-                if let Some(facts) = self.facts_of(index) {
-                    self.origins.pass(index, &facts, loaded, stored);
+                if let Some(facts) = facts {
+                    self.origins.pass(index, facts, loaded, stored);
                 }
             }
         }
         self.finish()
     }
 
-    fn facts_of(&mut self, index: u32) -> Option<Facts> {
-        let code = &self.window.code;
-        *self.facts.entry(index).or_insert_with(|| Facts::of(code, index))
+    /// What is needed of a block's instructions.
+    fn block(&mut self, number: u32) -> Rc<Block> {
+        let (window, starts) = (self.window, self.starts);
+        let make = || {
+            let first = window.code.blocks.get(number as usize).map_or(0, |block| block.first);
+            let mut parts = nodes(window, number, starts).into_iter().peekable();
+            let instruction = |(index, record): (u32, &InstructionRecord)| {
+                let node = parts.next_if(|(start, _)| *start == record.address).map(|(start, _)| start);
+                (node, Facts::of(&window.code, index))
+            };
+            Rc::new(Block((first..).zip(window.code.block(number)).map(instruction).collect()))
+        };
+        Rc::clone(self.blocks.entry(number).or_insert_with(make))
     }
 
     /// A node begins.
     fn enter(&mut self, node: u64) {
         let graph = self.graph;
-        let chain = self.chains.entry(node).or_insert_with(|| graph.chain(node)).clone();
+        let chain = Rc::clone(self.chains.entry(node).or_insert_with(|| graph.chain(node).into()));
         let depth = self.calls.len();
         let Some(call) = self.calls.last_mut() else { return };
-        let shared = call.runs.iter().zip(&chain).take_while(|(run, number)| run.number == **number).count();
+        let shared =
+            call.runs.iter().zip(chain.iter()).take_while(|(run, number)| run.number == **number).count();
         let ended: Vec<Run> = call.runs.drain(shared..).collect();
         for number in chain.iter().skip(shared) {
             self.runs += 1;
@@ -188,7 +198,7 @@ impl<'a> Walk<'a> {
             let called = self.calls.iter().take(depth).filter_map(|call| call.returns_to).collect();
             let around = self.around(depth, number);
             let of = Loop { header: graph.header_of(number), around, called, returned, ..Loop::default() };
-            self.gathered.insert(number, Gathered { of, accesses: HashMap::new() });
+            self.gathered.insert(number, Gathered { of, accesses: Map::default() });
         }
         self.gathered.entry(number).or_default()
     }
@@ -202,13 +212,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn access(&mut self, event: &Event) {
+    fn access(&mut self, event: &Event, facts: Option<&Facts>) {
         let value = self.window.values.get(self.value).copied();
         self.value += 1;
         match event.kind {
             Kind::CALL => self.calls.push(Call { returns_to: Some(value.unwrap_or(0)), ..Call::default() }),
             Kind::RETURN => self.leave(),
-            _ => self.data(event, value),
+            _ => self.data(event, value, facts),
         }
     }
 
@@ -225,21 +235,20 @@ impl<'a> Walk<'a> {
         self.locate();
     }
 
-    fn data(&mut self, event: &Event, value: Option<u64>) {
+    fn data(&mut self, event: &Event, value: Option<u64>, facts: Option<&Facts>) {
         let line = event.value >> 6;
         let is_new = self.lines.insert(line);
         let is_new_page = is_new && self.pages.insert(event.value >> 12);
-        let facts = self.facts_of(event.index);
         let Some((number, run, depth)) = self.at else { return };
-        let origin = facts.map(|facts| self.origins.address(&facts));
-        let called: Vec<u64> = self.calls.iter().skip(depth).filter_map(|call| call.returns_to).collect();
+        let origin = facts.map(|facts| self.origins.address(facts));
+        let calls = &self.calls;
         let Some(gathered) = self.gathered.get_mut(&number) else { return };
         gathered.of.accesses += 1;
         let key = (event.index, event.kind.is_store());
-        let seen = gathered
-            .accesses
-            .entry(key)
-            .or_insert_with(|| Seen::new(event.index, facts.map_or(0, |facts| facts.address), called));
+        let seen = gathered.accesses.entry(key).or_insert_with(|| {
+            let called = calls.iter().skip(depth).filter_map(|call| call.returns_to).collect();
+            Seen::new(event.index, facts.map_or(0, |facts| facts.address), called)
+        });
         seen.add(event, run.serial, run.is_whole);
         if is_new {
             seen.first_touch(line, is_new_page);
@@ -256,11 +265,11 @@ impl<'a> Walk<'a> {
     }
 
     fn finish(self) -> Observed {
-        let extents = self.graph.extents();
+        let graph = self.graph;
         let of = |(number, gathered): (u32, Gathered)| {
             let Gathered { mut of, accesses } = gathered;
-            (of.span, of.latch) = extents.get(&number).copied().unwrap_or_default();
-            let loads: HashMap<u32, u64> = accesses
+            (of.span, of.latch) = graph.extent(number);
+            let loads: Map<u32, u64> = accesses
                 .values()
                 .filter(|seen| !seen.access.is_store)
                 .map(|seen| (seen.index, seen.access.executions))
@@ -273,7 +282,7 @@ impl<'a> Walk<'a> {
                 of.trips.extend(run.map(|steps| steps as u64 + 1));
             }
             let is_chase = |seen: &&Seen| seen.origins.iter().any(|origin| origin.has(seen.index));
-            let chases: HashSet<u32> = accesses.values().filter(is_chase).map(|seen| seen.index).collect();
+            let chases: Set<u32> = accesses.values().filter(is_chase).map(|seen| seen.index).collect();
             let access = |seen: Seen| {
                 let executions = seen.access.executions;
                 let brings = |load: &u32| loads.get(load).is_some_and(|count| *count * 4 >= executions);
@@ -300,7 +309,7 @@ impl<'a> Walk<'a> {
         let mut loops: Vec<(u32, Loop)> = self.gathered.into_iter().map(of).collect();
         loops.retain(|(_, found)| found.instructions > 0);
         loops.sort_by_key(|(_, found)| (std::cmp::Reverse(found.instructions), found.header));
-        let places: HashMap<u32, u32> = loops.iter().map(|(number, _)| *number).zip(0..).collect();
+        let places: Map<u32, u32> = loops.iter().map(|(number, _)| *number).zip(0..).collect();
         let place = |number: Option<u32>| places.get(&number?).copied();
         Observed {
             of_instruction: self.of_instruction.into_iter().map(place).collect(),
