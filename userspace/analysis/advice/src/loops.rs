@@ -159,7 +159,7 @@ fn groups(profile: &Profile) -> Vec<Vec<&SeenLoop>> {
     let mut groups: Vec<Vec<&SeenLoop>> = Vec::new();
     let mut of_header: HashMap<u64, usize> = HashMap::new();
     let overlap = |a: (u64, u64), b: (u64, u64)| {
-        let both = (a.1.min(b.1) + 1).saturating_sub(a.0.max(b.0)) as f64;
+        let both = a.1.min(b.1).saturating_add(1).saturating_sub(a.0.max(b.0)) as f64;
         let longer = (a.1.saturating_sub(a.0)).max(b.1.saturating_sub(b.0)) as f64 + 1.0;
         both / longer
     };
@@ -178,7 +178,10 @@ fn groups(profile: &Profile) -> Vec<Vec<&SeenLoop>> {
 /// The value with the most weight.
 pub(crate) fn most<T: Ord + Copy>(values: impl Iterator<Item = (T, u64)>) -> Option<T> {
     let mut weights: BTreeMap<T, u64> = BTreeMap::new();
-    values.for_each(|(value, weight)| *weights.entry(value).or_default() += weight);
+    for (value, weight) in values {
+        let sum = weights.entry(value).or_default();
+        *sum = sum.saturating_add(weight);
+    }
     weights.into_iter().max_by_key(|(_, weight)| *weight).map(|(value, _)| value)
 }
 

@@ -252,8 +252,8 @@ pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
         levels
             .filter_map(|((sets, ways), level)| {
                 let used = (sets / gcd(*sets, step / 64)).max(1);
-                let fits = lines * 4 <= sets * ways * 3 && step % 64 == 0;
-                (fits && lines > used * ways).then_some((level, used, *sets, lines))
+                let fits = lines <= sets.saturating_mul(*ways) / 4 * 3 && step % 64 == 0;
+                (fits && lines > used.saturating_mul(*ways)).then_some((level, used, *sets, lines))
             })
             .next()
     };
