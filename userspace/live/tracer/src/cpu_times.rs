@@ -111,8 +111,18 @@ mod tests {
         let (pid, mut times) = (std::process::id(), CpuTimes::default());
         times.add(pid, 1);
         let before = times.page_faults();
-        let mut pages = std::hint::black_box(vec![0_u8; 4 << 20]);
-        pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        const BYTES: usize = 4 << 20;
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, whose bytes are touched within its bounds and which nothing refers
+        // to afterwards. An allocator might give memory that has its pages already.
+        unsafe {
+            let room = libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0);
+            assert_ne!(room, libc::MAP_FAILED);
+            libc::madvise(room, BYTES, libc::MADV_NOHUGEPAGE);
+            (0..BYTES).step_by(4096).for_each(|at| room.cast::<u8>().add(at).write_volatile(1));
+            libc::munmap(room, BYTES);
+        }
         let after = times.page_faults();
         assert!((500..100_000).contains(&(after - before)), "{before} {after}");
         times.end(Ended { pid, cpu_ns: 2, is_newborn: false });
