@@ -251,7 +251,11 @@ impl Screen<'_> {
         let far = all.iter().enumerate().filter(|(_, pair)| pair.far == Some(true));
         let far: Vec<(usize, &Pair)> = far.collect();
         if far.is_empty() {
-            return self.labelled("Far reuses", "None was seen: all data is used again soon.", Paint::Bold);
+            return self.labelled(
+                "Far reuses",
+                "No pair of places is far apart in the median; --pairs lists all of them.",
+                Paint::Bold,
+            );
         }
         let share_columns = self.share_columns();
         let object_columns = match self.columns {
