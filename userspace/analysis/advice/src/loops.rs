@@ -405,7 +405,7 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
     let clock = profile.run.processor.map_or(0.0, |processor| processor.clock);
     let mut random = fastrand::Rng::with_seed(SEED);
     let whole = sums(&heres, loops.len(), |_| 1.0, |_| 1.0);
-    let drawn: Vec<Vec<[f64; 4]>> = (0..DRAWS)
+    let drawn: Vec<Vec<[f64; 5]>> = (0..DRAWS)
         .map(|_| {
             let mut times = vec![0.0; heres.len()];
             (0..heres.len()).for_each(|_| times[random.usize(..heres.len())] += 1.0);
@@ -417,11 +417,12 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
         })
         .collect();
     for (number, of) in loops.iter_mut().enumerate() {
-        let numbers = |all: &[[f64; 4]]| {
-            let [total, time, iterations, core] = all[number];
-            let cycles = if iterations > 0.0 { time / iterations * clock } else { f64::NAN };
+        let numbers = |all: &[[f64; 5]]| {
+            let [total, time, iterations, core, shown] = all[number];
+            let cycles = if iterations > 0.0 { shown / iterations * clock } else { f64::NAN };
             let core = if iterations > 0.0 { core / iterations } else { f64::NAN };
-            [time / total.max(1.0), cycles, core, iterations / total.max(1.0)]
+            let share = time / total.max(1.0);
+            [share, cycles, core, share * clock / cycles]
         };
         let value = numbers(&whole);
         let draws: Vec<[f64; 4]> = drawn.iter().map(|all| numbers(all)).collect();
@@ -446,14 +447,15 @@ pub(crate) fn estimate(value: f64, draws: &mut [f64], n: u64) -> Estimate {
     Estimate { value, low: at(0.025).min(value), high: at(0.975).max(value), n }
 }
 
-/// For each loop: time of all samples, of those in the loop, iterations, core cycles.
+/// For each loop: time of all samples, of those in the loop, iterations, core cycles, and time of
+/// those in the loop whose windows show loops: iterations are known of these only.
 fn sums(
     heres: &[Here],
     loops: usize,
     times: impl Fn(usize) -> f64,
     factor: impl Fn(&Here) -> f64,
-) -> Vec<[f64; 4]> {
-    let mut sums = vec![[0.0; 4]; loops];
+) -> Vec<[f64; 5]> {
+    let mut sums = vec![[0.0; 5]; loops];
     let mut total = 0.0;
     for (number, here) in heres.iter().enumerate() {
         let weight = here.weight * times(number);
@@ -463,6 +465,7 @@ fn sums(
         total += weight;
         if let Some(of) = here.in_loop {
             sums[of][1] += weight;
+            sums[of][4] += if here.window_ns > 0.0 && !here.parts.is_empty() { weight } else { 0.0 };
         }
         if here.window_ns > 0.0 {
             // As often as the window fits into the time that the sample stands for.

@@ -92,7 +92,7 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
             percent(kernel.share.value)
         );
     }
-    let known: f64 = loops.iter().filter(|of| of.speed.is_some()).map(|of| of.share.value).sum();
+    let known = loops.iter().filter(|of| of.speed.is_some()).fold(0.0, |sum, of| sum + of.share.value);
     match waits {
         Some(waits) if known >= 0.5 && waits.high < 0.15 => format!(
             "{} of the time does not wait for memory [{}-{}]: another order or layout of data gains little.",

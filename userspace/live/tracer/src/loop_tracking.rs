@@ -6,6 +6,7 @@
 //! source lines.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use locality_loops::{Graph, Loop, Observed, Window};
 use locality_rate::{Constraint, Machine, Misses, Replay, Timing, WindowView};
@@ -18,6 +19,10 @@ const LEAST: f64 = 0.02;
 const STUDIED: u32 = 24;
 /// Longer windows are studied only for loops that no other window has shown.
 const SHORT: u64 = 6_000;
+/// Part of the time since the start that loops may take of the assembler's thread, beyond a first
+/// while: what waits behind it would be dropped at last.
+const MOST_TIME: f64 = 0.04;
+const FIRST: Duration = Duration::from_millis(200);
 /// Part of the cycles that a limit's removal must save to be named.
 const SAVES: f64 = 0.02;
 
@@ -38,6 +43,8 @@ pub struct LoopTracker {
     machine: Machine,
     processes: HashMap<u32, Process>,
     timing: Timing,
+    started: Instant,
+    spent: Duration,
 }
 
 #[derive(Debug)]
@@ -51,11 +58,23 @@ struct Process {
 impl LoopTracker {
     /// For programs on this machine.
     pub fn new(machine: Machine) -> Self {
-        Self { machine, processes: HashMap::new(), timing: Timing::default() }
+        let (processes, timing) = (HashMap::new(), Timing::default());
+        Self { machine, processes, timing, started: Instant::now(), spent: Duration::ZERO }
     }
 
-    /// The loops that a window of a process shows, those with the most instructions first.
+    /// The loops that a window of a process shows, those with the most instructions first; none
+    /// where loops have taken their share of the time: the sample then counts for none.
     pub fn observe(&mut self, pid: u32, view: &WindowView<'_>) -> Vec<TimedLoop> {
+        if self.spent > FIRST + self.started.elapsed().mul_f64(MOST_TIME) {
+            return Vec::new();
+        }
+        let began = Instant::now();
+        let found = self.look(pid, view);
+        self.spent += began.elapsed();
+        found
+    }
+
+    fn look(&mut self, pid: u32, view: &WindowView<'_>) -> Vec<TimedLoop> {
         let machine = self.machine;
         let Process { graph, replay, studied } = self.processes.entry(pid).or_insert_with(|| Process {
             graph: Graph::default(),

@@ -78,7 +78,7 @@ impl Json<'_> {
 
     fn of_loop(&self, of: &Loop) -> LoopRow {
         let (median, n, most) = of.trips;
-        let lines: f64 = of.accesses.iter().map(|access| access.per_iteration * access.lines).sum();
+        let lines = of.accesses.iter().fold(0.0, |sum, access| sum + access.per_iteration * access.lines);
         LoopRow {
             accesses: of.accesses.iter().map(|access| self.access(access)).collect(),
             bound_by: of.bound_by.as_ref().map(|(name, _)| name.clone()),
