@@ -104,6 +104,9 @@ pub struct Assembler {
     pace: RateTracker,
     paced: Paced,
     loops: LoopTracker,
+    /// Call stacks of instructions of loops, by process, state of its mappings and addresses: most windows show
+    /// the same ones.
+    loop_stacks: HashMap<(u32, u64, Vec<CodeAddress>), StackId>,
     /// Whether values that loops load are recorded.
     with_values: bool,
     data: Data,
@@ -114,6 +117,8 @@ pub struct Assembler {
     watched: VecDeque<(u32, u64)>,
 }
 
+/// Call stacks of loops that are remembered.
+const LOOP_STACKS: usize = 1 << 14;
 /// Files that are named for refused debug information.
 const REFUSED_MAX: usize = 8;
 
@@ -160,6 +165,7 @@ impl Assembler {
             loads: 0,
             waiting: HashMap::new(),
             loops: LoopTracker::new(pace.machine()),
+            loop_stacks: HashMap::new(),
             pace,
             paced: Paced::new(clock),
             with_values,
@@ -292,6 +298,7 @@ impl Assembler {
             self.sites.forget(pid);
             self.sharing.forget(pid);
             self.loops.forget(pid);
+            self.loop_stacks.retain(|(of, ..), _| *of != pid);
             self.resolved.retain(|(of, _), _| *of != pid);
             self.generations.remove(&pid);
             self.tell_locator(Told::Ended(pid));
@@ -461,9 +468,27 @@ impl Assembler {
         uses
     }
 
+    /// The call stack of an instruction of a loop, as [`Self::stack_at`] has it.
+    fn loop_stack(&mut self, (pid, generation): (u32, u64), walk: &Walk, path: &Path, ip: u64) -> StackId {
+        let called = path.called.iter().rev().map(|address| CodeAddress::Return(*address));
+        let callers = walk.addresses.iter().skip(1 + path.returned).copied();
+        let addresses = std::iter::once(CodeAddress::Exact(ip)).chain(called).chain(callers).collect();
+        let key = (pid, generation, addresses);
+        if let Some(known) = self.loop_stacks.get(&key) {
+            return *known;
+        }
+        if self.loop_stacks.len() >= LOOP_STACKS {
+            self.loop_stacks.clear();
+        }
+        let found = self.stack_at(pid, walk, path, ip);
+        self.loop_stacks.insert(key, found);
+        found
+    }
+
     /// Writes the loops that a window shows.
     fn loops(&mut self, sample: SampleId, pid: u32, walk: &Walk, taken: &WindowTaken) {
         let found = self.pace.view(taken).map(|view| self.loops.observe(pid, &view));
+        let of = (pid, self.processes.generation(pid));
         for TimedLoop { found, core_cycles, bound } in found.into_iter().flatten() {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
@@ -473,7 +498,7 @@ impl Assembler {
                 path.called.extend(access.called);
                 LoopAccess {
                     ip: access.ip,
-                    stack: self.stack_at(pid, walk, &path, access.ip),
+                    stack: self.loop_stack(of, walk, &path, access.ip),
                     kind: if access.is_store { AccessKind::Store } else { AccessKind::Load },
                     bytes: access.bytes,
                     executions: access.executions,
@@ -494,8 +519,8 @@ impl Assembler {
                 }
             });
             let by_access = by_access.collect();
-            let stack = self.stack_at(pid, walk, &path, found.header);
-            let latch = self.stack_at(pid, walk, &path, found.latch);
+            let stack = self.loop_stack(of, walk, &path, found.header);
+            let latch = self.loop_stack(of, walk, &path, found.latch);
             self.store.seen_loop(SeenLoop {
                 sample,
                 header: found.header,
@@ -523,6 +548,7 @@ impl Assembler {
         self.pace.begin(pid, &mut ready);
         self.put_windows(ready);
         self.loops.forget(pid);
+        self.loop_stacks.retain(|(of, ..), _| *of != pid);
         self.watched.retain(|(of, _)| *of != pid);
     }
 
