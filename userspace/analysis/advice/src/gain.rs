@@ -274,7 +274,13 @@ pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
     let value = saved_in(loops, fixes, None);
     let drawn: Vec<Misses> = (0..draws).map(|draw| saved_in(loops, fixes, Some(draw))).collect();
     let n = fixes.iter().filter_map(|fix| Some(loops.get(fix.of)?.samples)).min().unwrap_or(0);
-    [0, 1, 2].map(|at| estimate(value[at], &mut drawn.iter().map(|draw| draw[at]).collect::<Vec<f64>>(), n))
+    [0, 1, 2].map(|at| {
+        let mut column: Vec<f64> = drawn.iter().map(|draw| draw[at]).collect();
+        let share = estimate(value[at], &mut column, n);
+        // Of one loop alone all draws are the same but for rounding.
+        let is_one = share.high - share.low < 1e-6;
+        if is_one { Estimate { low: share.value, high: share.value, ..share } } else { share }
+    })
 }
 
 /// The same by the point estimates, or in one draw.
@@ -329,5 +335,32 @@ pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
         let nearest = levels.into_iter().min_by(|a, b| off(a).total_cmp(&off(b)));
         of.accesses =
             nearest.filter(|accesses| off(accesses) < off(&of.accesses)).unwrap_or(of.accesses.clone());
+    }
+}
+
+/// Names what loops wait for that take certainly longer than their core: the lines that cost most.
+pub(crate) fn name_limits(loops: &mut [Loop], costs: &Costs) {
+    for of in loops {
+        let (Some((_, cycles)), Some(core)) = (of.speed, of.core) else { continue };
+        if cycles.low <= HIDES * core.value {
+            continue;
+        }
+        let mut by_limit = [("l1_misses", 0.0), ("deeper_misses", 0.0), ("pointer_chase", 0.0)];
+        for access in &of.accesses {
+            let pattern = Pattern::of(access);
+            let [first, second, last] = lines(access);
+            let near = costs.of_lines([first - second, 0.0, 0.0], pattern, access.dirties);
+            let deep = costs.of_lines([second, second, last], pattern, access.dirties);
+            if pattern == Pattern::Chased {
+                by_limit[2].1 += near + deep;
+            } else {
+                by_limit[0].1 += near;
+                by_limit[1].1 += deep;
+            }
+        }
+        let most = by_limit.into_iter().filter(|(_, cost)| *cost > 0.0).max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((name, _)) = most {
+            of.bound_by = Some((name.to_owned(), 1.0));
+        }
     }
 }

@@ -215,6 +215,7 @@ impl Advised {
         advice.retain(|advice| places.insert((advice.place, advice.kind == Kind::KeepBuffer)));
         advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
         advice.truncate(MOST);
+        gain::name_limits(&mut loops, &costs);
         let waits = waits(&loops, user);
         let none = advice.is_empty().then(|| words::nothing(waits.as_ref(), &loops, kernel.as_ref()));
         Some(Self { loops, advice, none, kernel, waits })
