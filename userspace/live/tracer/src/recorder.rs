@@ -104,8 +104,8 @@ pub struct Assembler {
     pace: RateTracker,
     paced: Paced,
     loops: LoopTracker,
-    /// Call stacks of instructions of loops, by process, state of its mappings and addresses: most windows show
-    /// the same ones.
+    /// Call stacks of instructions of loops, by process, state of its mappings and addresses: most
+    /// windows show the same ones.
     loop_stacks: HashMap<(u32, u64, Vec<CodeAddress>), StackId>,
     /// Whether values that loops load are recorded.
     with_values: bool,
