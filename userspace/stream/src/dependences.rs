@@ -229,7 +229,7 @@ pub struct MemoryOperand {
     pub is_stored: bool,
 }
 
-/// Memory operands that are told apart.
+/// Memory operands that are distinguished.
 const OPERANDS: usize = 2;
 
 /// The dependences of one static instruction. A REP iteration is an execution of its own.

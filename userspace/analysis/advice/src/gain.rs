@@ -26,8 +26,6 @@ pub(crate) const REGULAR: f64 = 0.5;
 /// Cycles to find the page of an address that the first-level translation buffer does not have (Fog, "The
 /// microarchitecture of Intel, AMD and VIA CPUs", 2023: 7 to 9).
 const PAGE: f64 = 8.0;
-/// Chains that code follows at a time.
-const CHAINS: f64 = 8.0;
 /// Times its core that a loop takes from which all of it may be stall.
 const HIDES: f64 = 1.25;
 /// Part of the stall, in the cost of the lines, that the lines may account for.
@@ -44,8 +42,6 @@ pub enum Pattern {
     Random,
     /// At a place that the load before decides.
     Chased,
-    /// The same, of several chains at a time.
-    Batched,
 }
 
 impl Pattern {
@@ -90,7 +86,6 @@ impl Costs {
             Pattern::Strided => (row + self.parallel[level]) / 2.0,
             Pattern::Random => self.parallel[level].max(row).max(PAGE),
             Pattern::Chased => self.latency[level],
-            Pattern::Batched => (self.latency[level] / CHAINS).max(self.parallel[level]),
         }
     }
 

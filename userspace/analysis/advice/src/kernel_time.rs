@@ -70,7 +70,8 @@ impl KernelTime {
         Some(Advice {
             kind: Kind::KeepBuffer,
             title: format!(
-                "Use the memory of {name} again, which {} fills, in place of new pages each time: page faults take {} of the time",
+                "Use the memory of {name} again, which {} fills, in place of new pages each time: page \
+                 faults take {} of the time",
                 view.at(number),
                 words::percent(share.value)
             ),

@@ -9,7 +9,7 @@ mod sharing;
 
 use crate::{
     Access, Candidate, Loop, View,
-    gain::{LINE, REGULAR, lines},
+    gain::{Change, LINE, Pattern, REGULAR, lines},
     loops::Misses,
 };
 
@@ -46,9 +46,20 @@ pub(crate) fn stride(access: &Access) -> Option<i64> {
 }
 
 /// Lines of an execution where each is a step away from the last.
-fn lines_of_step(step: i64, bytes: u32) -> f64 {
-    let step = step.unsigned_abs() as f64;
-    if step == 0.0 { 0.0 } else { (step.max(f64::from(bytes).min(step)) / LINE).min(1.0) }
+fn lines_of_step(step: i64) -> f64 {
+    (step.unsigned_abs() as f64 / LINE).min(1.0)
+}
+
+/// All accesses of a loop as they are.
+fn unchanged(of: &Loop) -> Vec<Change> {
+    let change = |(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::of(access) };
+    of.accesses.iter().enumerate().map(change).collect()
+}
+
+/// Whether a loop takes so many times longer than its core and its lines.
+fn waits_beyond_lines(view: &View<'_>, of: &Loop, times: f64) -> bool {
+    let core = of.core.map_or(0.0, |core| core.value);
+    of.speed.is_some_and(|(_, cycles)| cycles.value >= times * core.hypot(whole_cost(view, of)))
 }
 
 /// Misses of an access whose lines are at most so many an execution, from where they come now.
@@ -56,9 +67,9 @@ fn capped(access: &Access, most: f64) -> Misses {
     lines(access).map(|lines| lines.min(most * access.per_iteration))
 }
 
-/// Whether an access belongs to those that cost: part of the loop's cost of lines.
+/// What the lines of an access cost, in cycles of an iteration.
 fn cost(view: &View<'_>, access: &Access) -> f64 {
-    view.costs.of_lines(lines(access), crate::gain::Pattern::of(access), access.dirties)
+    view.costs.of_lines(lines(access), Pattern::of(access), access.dirties)
 }
 
 /// Costs of all accesses of a loop.

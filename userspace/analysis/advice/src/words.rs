@@ -88,7 +88,8 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
     let in_kernel = kernel.filter(|kernel| kernel.share.low >= 0.1);
     if let Some(kernel) = in_kernel {
         return format!(
-            "No change to a loop would save 2 % of the time for certain; {} of the CPU time passes in the kernel.",
+            "No change to a loop would save 2 % of the time for certain; {} of the CPU time passes in the \
+             kernel.",
             percent(kernel.share.value)
         );
     }
@@ -101,7 +102,8 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
             percent((1.0 - waits.low).min(1.0))
         ),
         _ if known < 0.5 => format!(
-            "No change would save 2 % of the time for certain: loops with a known speed have {} of the CPU time.",
+            "No change would save 2 % of the time for certain: loops with a known speed have {} of the \
+             CPU time.",
             percent(known)
         ),
         _ => "No change that this tool knows would save 2 % of the time for certain.".to_owned(),

@@ -122,6 +122,11 @@ fn flush(words: &[u64], slices: &Slices) {
     }
 }
 
+/// The next number of Knuth's MMIX generator, whose high bits are random.
+fn next_random(at: u64) -> u64 {
+    at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
+}
+
 /// Nanoseconds from one line to another that depends on it. The words are all 0.
 fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
     // Elsewhere each time: lines that were walked to before are near.
@@ -133,8 +138,7 @@ fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
         }
         let began = Instant::now();
         for _ in 0..STEPS {
-            // Knuth's MMIX generator; its high bits say where to.
-            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            at = next_random(at);
             let line = (at >> (64 - bits)) as usize;
             at = at.wrapping_add(words.get(line * LINE).copied().unwrap_or_default());
         }
@@ -153,7 +157,7 @@ fn parallel_ns(words: &[u64], slices: &Slices) -> f64 {
         let began = Instant::now();
         let mut sum = 0_u64;
         for _ in 0..STEPS {
-            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            at = next_random(at);
             let line = (at >> (64 - LONGEST_WALK)) as usize;
             sum = sum.wrapping_add(words.get(line * LINE).copied().unwrap_or_default());
         }

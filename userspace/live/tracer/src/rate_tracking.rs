@@ -243,7 +243,6 @@ impl RateTracker {
             self.processes.entry(pid).or_insert_with(|| Process::new(self.reading_cost_ns, self.machine));
         let window = view(&taken, &self.code);
         let rate = process.rates.observe(&Sample { thread: tid, readings: &readings, window });
-        tracing::debug!("window {id}: {}", process.rates.explain(process.rates.len() - 1));
         row.rate = told(&rate, user_share(&self.costs));
         process.rows.push((id, row.clone()));
         let words = process.rates.words();

@@ -12,7 +12,7 @@ use crate::{
 
 /// Nodes that are remembered; beyond, the graph starts anew.
 const MOST_NODES: usize = 1 << 16;
-/// Loops around each other that are told apart.
+/// Loops around each other that are distinguished.
 const DEEPEST: usize = 24;
 
 /// Lowest and highest address of an instruction of a loop, and the last jump back to its header.

@@ -96,7 +96,8 @@ pub(super) fn vectorise(view: &View<'_>, number: usize) -> Option<Candidate> {
     let lanes = f64::from(VECTOR / widest);
     let mut evidence: Vec<String> = view.time(of).into_iter().collect();
     evidence.push(format!(
-        "The loop computes one element at a time, and its limit is {}: a vector register holds {lanes:.0} of them.",
+        "The loop computes one element at a time, and its limit is {}: a vector register holds {lanes:.0} \
+         of them.",
         bound.replace('_', " ")
     ));
     Some(Candidate {
@@ -112,7 +113,8 @@ pub(super) fn vectorise(view: &View<'_>, number: usize) -> Option<Candidate> {
         object: None,
         evidence,
         in_the_way: vec![
-            "Pointers that may lead to the same data, calls and early exits hinder the compiler; its report says which."
+            "Pointers that may lead to the same data, calls and early exits hinder the compiler; its \
+             report says which."
                 .to_owned(),
         ],
     })

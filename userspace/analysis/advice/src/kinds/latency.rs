@@ -2,10 +2,10 @@
 
 use locality_model::{AccessKind, Dependence};
 
-use super::{CONCERNED, cost, stride, whole_cost};
+use super::{CONCERNED, cost, stride, unchanged, waits_beyond_lines, whole_cost};
 use crate::{
-    Access, Candidate, Kind, Loop, View,
-    gain::{Change, Fix, Pattern, lines},
+    Access, Candidate, Kind, View,
+    gain::{Fix, Pattern},
 };
 
 /// Waiting that prefetching can take away: the loop takes so much longer than its lines would together.
@@ -33,14 +33,12 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     if cycles.value < WORTH * core.max(whole_cost(view, of)) {
         return None;
     }
-    let changes =
-        gathers().map(|(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::Random });
     let mut evidence =
         vec![format!("The addresses of {} come from an array that is read in order.", view.name(access))];
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Prefetch,
-        fixes: vec![Fix::only(number, with_rest(of, changes.collect()), 0.0)],
+        fixes: vec![Fix::only(number, unchanged(of), 0.0)],
         title: format!(
             "Prefetch {} some rounds ahead at {} in {}",
             view.name(access),
@@ -65,24 +63,15 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     /// Part of the waiting beyond the lines that remains: huge pages have walks too, if few.
     const REMAINS: f64 = 0.2;
     let of = view.loops.get(number)?;
-    let (_, cycles) = of.speed?;
     let is_spread = |access: &&Access| {
         let bytes = access.object.and_then(|(id, _)| view.profile.objects.get(id.0 as usize)?.bytes);
         access.pages >= PAGES && stride(access).is_none() && bytes.is_none_or(|bytes| bytes as f64 >= LARGE)
     };
     let access =
         of.accesses.iter().filter(is_spread).max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
-    let core = of.core.map_or(0.0, |core| core.value);
-    let lines_cost = whole_cost(view, of);
-    if lines_cost <= 0.0 || cycles.value < BEYOND * core.hypot(lines_cost) {
+    if whole_cost(view, of) <= 0.0 || !waits_beyond_lines(view, of, BEYOND) {
         return None;
     }
-    let changes = of.accesses.iter().enumerate();
-    let changes = changes.map(|(at, access)| Change {
-        access: at,
-        misses: lines(access),
-        pattern: Pattern::of(access),
-    });
     let mut evidence = vec![format!(
         "Each access to {} touches another page of 4 KiB, and the loop waits longer than its lines take.",
         view.name(access)
@@ -90,9 +79,10 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::HugePages,
-        fixes: vec![Fix::only(number, changes.collect(), REMAINS)],
+        fixes: vec![Fix::only(number, unchanged(of), REMAINS)],
         title: format!(
-            "Ask for huge pages for {} (madvise MADV_HUGEPAGE), which the loop at {} in {} accesses at random",
+            "Ask for huge pages for {} (madvise MADV_HUGEPAGE), which the loop at {} in {} accesses at \
+             random",
             view.name(access),
             view.at(number),
             view.function(of)
@@ -119,8 +109,10 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
         return None;
     }
     let (_, access) = chases().max_by(|a, b| cost(view, a.1).total_cmp(&cost(view, b.1)))?;
-    let changes =
-        chases().map(|(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::Random });
+    // The lines of the chains come side by side.
+    let mut changes = unchanged(of);
+    let chased = changes.iter_mut().filter(|change| change.pattern == Pattern::Chased);
+    chased.for_each(|change| change.pattern = Pattern::Random);
     let mut evidence = vec![format!(
         "Each round of the loop at {} follows {} pointers of {}, each of which waits for the one before.",
         view.at(around),
@@ -130,7 +122,7 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Batch,
-        fixes: vec![Fix::only(number, with_rest(of, changes.collect()), 0.0)],
+        fixes: vec![Fix::only(number, changes, 0.0)],
         title: format!(
             "Follow several chains at a time at {} in {}: each pointer of {} waits for the one before",
             view.at(around),
@@ -143,14 +135,4 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
         evidence,
         in_the_way: vec!["The searches must not depend on each other.".to_owned()],
     })
-}
-
-/// Changes together with all other accesses as they are.
-fn with_rest(of: &Loop, mut changes: Vec<Change>) -> Vec<Change> {
-    for (at, access) in of.accesses.iter().enumerate() {
-        if !changes.iter().any(|change| change.access == at) {
-            changes.push(Change { access: at, misses: lines(access), pattern: Pattern::of(access) });
-        }
-    }
-    changes
 }

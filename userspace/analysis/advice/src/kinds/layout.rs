@@ -12,7 +12,7 @@ use crate::{
     words,
 };
 
-/// Largest element whose parts are told apart.
+/// Largest element whose members are distinguished.
 const LARGEST: i64 = 4096;
 /// Part of an element's bytes up to which splitting pays.
 const USED: f64 = 0.5;
@@ -104,7 +104,8 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
                 view.function(of)
             ),
             _ => format!(
-                "Move what the loop at {} in {} does not use out of each {element}: it uses {used:.0} bytes of {}",
+                "Move what the loop at {} in {} does not use out of each {element}: it uses {used:.0} \
+                 bytes of {}",
                 view.at(number),
                 view.function(of),
                 view.name(access)
@@ -230,7 +231,8 @@ pub(super) fn reorder(view: &View<'_>, number: usize) -> Option<Candidate> {
         kind: Kind::Reorder,
         fixes: vec![Fix::lines(number, changes.collect())],
         title: format!(
-            "Put the members of `{}` that the loop at {} in {} uses beside each other: {} lines an element become {after}",
+            "Put the members of `{}` that the loop at {} in {} uses beside each other: {} lines an \
+             element become {after}",
             record.name,
             view.at(number),
             view.function(of),

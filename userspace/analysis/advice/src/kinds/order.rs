@@ -1,6 +1,8 @@
 //! Another order of iterations: interchange, tiling, and padding where the order must stay.
 
-use super::{CONCERNED, SEEN, capped, cost, holds, lines_of_step, stride, whole_cost};
+use super::{
+    CONCERNED, SEEN, capped, cost, holds, lines_of_step, stride, unchanged, waits_beyond_lines, whole_cost,
+};
 use crate::{
     Access, Candidate, Kind, Loop, View,
     gain::{Change, Fix, Pattern, lines},
@@ -23,8 +25,7 @@ fn is_across(access: &Access) -> bool {
         && outer.is_some_and(|step| step.saturating_abs() < FAR)
 }
 
-/// Changes of all accesses by the step that they have from run to run; `None` where that of one
-/// that costs is not known.
+/// Changes of all accesses by the step that they have from run to run, and the costs of all lines then.
 fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     let (mut changes, mut after) = (Vec::new(), 0.0);
     for (number, access) in of.accesses.iter().enumerate() {
@@ -36,14 +37,14 @@ fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
             continue;
         }
         let outer = outer.unwrap_or(UNKNOWN);
-        let per = lines_of_step(outer, access.bytes);
+        let per = lines_of_step(outer);
         let misses = match outer.saturating_abs() < FAR {
             true => capped(access, per),
             false => {
                 // A cache that has room for the lines of a run still has them in the next.
                 let run = of.trips.0.map_or(f64::INFINITY, |trips| trips as f64 * 64.0);
                 let (level, again) = (holds(view, run), f64::from(access.bytes) / 64.0);
-                let mut misses = [1.0; 3].map(|one: f64| one * per * access.per_iteration);
+                let mut misses = [per * access.per_iteration; 3];
                 misses
                     .iter_mut()
                     .enumerate()
@@ -70,7 +71,8 @@ fn across<'a>(view: &View<'_>, of: &'a Loop) -> Option<&'a Access> {
 fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
     let (inner, outer) = (access.stride.unwrap_or(0), access.outer_stride.unwrap_or(0));
     let mut evidence = vec![format!(
-        "{} is walked {} bytes apart in the inner loop and {} apart from one run of it to the next (seen {} times in {} windows).",
+        "{} is walked {} bytes apart in the inner loop and {} apart from one run of it to the next (seen \
+         {} times in {} windows).",
         view.name(access),
         inner.unsigned_abs(),
         match outer.unsigned_abs() {
@@ -217,7 +219,8 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
         kind: Kind::Tile,
         fixes: vec![Fix::lines(number, changes.collect())],
         title: format!(
-            "Work on {} in blocks that fit the second-level cache at {} in {}: each round of the loop at {} reads all of it again",
+            "Work on {} in blocks that fit the second-level cache at {} in {}: each round of the loop at \
+             {} reads all of it again",
             view.name(heaviest),
             view.at(number),
             view.function(of),
@@ -243,42 +246,38 @@ pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
     /// The loop takes so much longer than its core and the lines that windows show as new.
     const WORTH: f64 = 1.2;
     let of = view.loops.get(number)?;
-    let (_, cycles) = of.speed?;
     let trips = of.trips.0?;
     let conflict = |access: &Access| {
         let lines = (trips as f64 * access.per_iteration) as u64;
         let step = stride(access)?.unsigned_abs();
-        let levels = view.sets.iter().zip(0..);
+        let levels = view.sets.iter();
         levels
-            .filter_map(|((sets, ways), level)| {
+            .filter_map(|(sets, ways)| {
                 let used = (sets / gcd(*sets, step / 64)).max(1);
                 let fits = lines <= sets.saturating_mul(*ways) / 4 * 3 && step % 64 == 0;
-                (fits && lines > used.saturating_mul(*ways)).then_some((level, used, *sets, lines))
+                (fits && lines > used.saturating_mul(*ways)).then_some((used, *sets, lines))
             })
             .next()
     };
     let found = of.accesses.iter().filter(|access| is_across(access));
-    let (access, (_, used, sets, lines_of_run)) =
+    let (access, (used, sets, lines_of_run)) =
         found.filter_map(|access| Some((access, conflict(access)?))).max_by_key(|(_, (.., lines))| *lines)?;
-    let core = of.core.map_or(0.0, |core| core.value);
-    if cycles.value < WORTH * core.hypot(whole_cost(view, of)) {
+    if !waits_beyond_lines(view, of, WORTH) {
         return None;
     }
-    // What windows show as new is all that is left to load.
-    let changes = of.accesses.iter().enumerate();
-    let changes = changes.map(|(at, access)| Change {
-        access: at,
-        misses: lines(access),
-        pattern: Pattern::of(access),
-    });
     let step = access.stride.unwrap_or(0).unsigned_abs();
     let mut evidence = evidence(view, of, access);
-    evidence.push(format!("A run touches {lines_of_run} lines, which fall on {used} of {sets} sets of a cache that could hold all of them."));
+    evidence.push(format!(
+        "A run touches {lines_of_run} lines, which fall on {used} of {sets} sets of a \
+        cache that could hold all of them."
+    ));
     Some(Candidate {
         kind: Kind::Pad,
-        fixes: vec![Fix::only(number, changes.collect(), 0.0)],
+        // What windows show as new is all that is left to load.
+        fixes: vec![Fix::only(number, unchanged(of), 0.0)],
         title: format!(
-            "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {used} of {sets} cache sets",
+            "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {used} \
+             of {sets} cache sets",
             view.name(access),
             step + 64,
             view.at(number),

@@ -99,7 +99,8 @@ fn pair(
         kind: Kind::Fuse,
         fixes: [Fix::lines(to, changes)].into_iter().chain(passed_on).collect(),
         title: format!(
-            "Run the loops at {} and {} together ({functions}): the second reads {} again after the caches have lost it",
+            "Run the loops at {} and {} together ({functions}): the second reads {} again after the \
+             caches have lost it",
             view.at(from),
             view.at(to),
             view.name(access)

@@ -9,11 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use locality_model::AccessKind;
 
-use super::cost;
-use crate::{
-    Candidate, Kind, View,
-    gain::{Change, Fix, Pattern, lines},
-};
+use super::{unchanged, waits_beyond_lines};
+use crate::{Candidate, Kind, View, gain::Fix};
 
 /// Windows of a thread in which a line must be touched.
 const FEWEST: u32 = 2;
@@ -87,20 +84,14 @@ fn candidate(
     loops: &BTreeSet<usize>,
     (threads, ips, apart): &(BTreeSet<u32>, BTreeSet<u64>, bool),
 ) -> Option<Candidate> {
-    let heaviest = loops.iter().copied().filter(|number| waits_beyond_lines(view, *number)).min()?;
-    let of = view.loops.get(heaviest)?;
+    let waiting = || {
+        let known = loops.iter().filter_map(|number| Some((*number, view.loops.get(*number)?)));
+        known.filter(|(_, of)| waits_beyond_lines(view, of, WORTH))
+    };
+    let (heaviest, of) = waiting().next()?;
     let access = of.accesses.iter().find(|access| ips.contains(&access.ip))?;
-    let fixes = loops.iter().filter(|number| waits_beyond_lines(view, **number)).filter_map(|number| {
-        // What is left is what the lines of the loop cost without other threads.
-        let of = view.loops.get(*number)?;
-        let changes = of.accesses.iter().enumerate();
-        let changes = changes.map(|(at, access)| Change {
-            access: at,
-            misses: lines(access),
-            pattern: Pattern::of(access),
-        });
-        Some(Fix::only(*number, changes.collect(), 0.0))
-    });
+    // What is left is what the lines of the loops cost without other threads.
+    let fixes = waiting().map(|(number, of)| Fix::only(number, unchanged(of), 0.0));
     let name = |id: &u32| {
         let thread = view.profile.threads.get(*id as usize)?;
         Some(format!("{} ({})", thread.name, thread.tid))
@@ -122,7 +113,8 @@ fn candidate(
             view.function(of)
         ),
         false => format!(
-            "Let each thread have a copy of {} at {} in {}, and join the copies at the end: threads take the line from each other",
+            "Let each thread have a copy of {} at {} in {}, and join the copies at the end: threads take \
+             the line from each other",
             view.name(access),
             view.at(heaviest),
             view.function(of)
@@ -138,12 +130,4 @@ fn candidate(
         evidence,
         in_the_way: Vec::new(),
     })
-}
-
-/// Whether a loop takes longer than its core and its lines.
-fn waits_beyond_lines(view: &View<'_>, number: usize) -> bool {
-    let Some(of) = view.loops.get(number) else { return false };
-    let lines: f64 = of.accesses.iter().map(|access| cost(view, access)).sum();
-    let core = of.core.map_or(0.0, |core| core.value);
-    of.speed.is_some_and(|(_, cycles)| cycles.value > WORTH * core.hypot(lines))
 }
