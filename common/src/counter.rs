@@ -12,7 +12,7 @@ pub const LOST_RING_FULL: u32 = 2;
 pub const LOST_SCRATCH: u32 = 3;
 /// Not a target's thread.
 pub const FILTERED_OTHER: u32 = 4;
-/// A target's thread, but in kernel mode.
+/// A target's thread in kernel mode, soon after the last one that was recorded, or sampled by hardware.
 pub const FILTERED_KERNEL: u32 = 5;
 /// A touch of a watch that user space has withdrawn already.
 pub const FILTERED_STALE_WATCH: u32 = 6;
@@ -63,8 +63,10 @@ pub const FILTERED_NO_ADDRESS: u32 = 26;
 pub const ARMED_TICKS: u32 = 27;
 /// Those of them that met it in a repeated string instruction, of its own or of the kernel.
 pub const ARMED_STRING_TICKS: u32 = 28;
+/// Samples that met a target's thread in the kernel, whether or not they were recorded.
+pub const KERNEL_TICKS: u32 = 29;
 /// Number of counters.
-pub const COUNT: u32 = 29;
+pub const COUNT: u32 = 30;
 
 /// What can become of an event that was seen: exactly one of these per event.
 pub const FATE: [(u32, &str); 11] = [

@@ -29,6 +29,8 @@ pub mod kind {
     pub const HEAP: u32 = 5;
     /// [`crate::heap::HeapSiteRecord`]
     pub const HEAP_SITE: u32 = 6;
+    /// [`super::KernelRecord`]
+    pub const KERNEL: u32 = 7;
 }
 
 /// The beginning of every record.
@@ -122,6 +124,21 @@ pub struct SampleRecord {
     /// Text around `regs.rip`.
     pub code: Code,
 }
+
+/// The clock met a thread of a target in the kernel.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KernelRecord {
+    /// Common part.
+    pub header: Header,
+    /// The program's registers, as the kernel saved them on the way in. [`Registers::orig_rax`] is the
+    /// number of the system call, and negative in a page fault or an interrupt.
+    pub regs: Registers,
+}
+
+/// Least time between two such records of a processor: a program that is mostly in the kernel is sampled
+/// often there, and each record has a copy of the stack.
+pub const KERNEL_RECORD_NS: u64 = 20_000_000;
 
 /// Why a sampled thread was not stopped; the value of [`SampleRecord::no_stop`].
 pub mod no_stop {
@@ -333,6 +350,7 @@ const _: () = {
     assert!(size_of::<TouchRecord>() == 32 + 56 + 168 + 16 + CODE_BYTES);
     assert!(size_of::<LifecycleRecord>() == 32 + 40);
     assert!(size_of::<MeterRecord>() == 32 + 32 + 128 + 32 + 8);
+    assert!(size_of::<KernelRecord>() == 32 + 168);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
     assert!(size_of::<WatchState>() == 56);
@@ -357,6 +375,8 @@ unsafe impl Plain for TouchRecord {}
 unsafe impl Plain for LifecycleRecord {}
 // SAFETY: as above.
 unsafe impl Plain for MeterRecord {}
+// SAFETY: as above.
+unsafe impl Plain for KernelRecord {}
 
 /// Reads a `T` from the start of `bytes` (any alignment); `None` when they are too few.
 pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {

@@ -61,6 +61,10 @@ pub static ACCESS_EVENTS: PerfEventArray<u64> = PerfEventArray::new(0);
 #[map]
 pub static HEARTBEAT: Array<u64> = Array::with_max_entries(1, 0);
 
+/// Time of the last record of a thread in the kernel.
+#[map]
+pub static KERNEL_RECORDED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
 /// Where a record is put together: one entry per CPU (a per-CPU map's value may not exceed 32 KiB).
 #[repr(C, align(8))]
 pub struct Scratch {

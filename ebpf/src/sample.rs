@@ -23,7 +23,7 @@ use locality_common::{
 };
 
 use crate::{
-    copy, heap_site,
+    copy, heap_site, kernel_time,
     maps::{HEARTBEAT, HELD, SCRATCH, Scratch},
     ring::{Wake, count, submit},
     strings, target,
@@ -56,7 +56,12 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     // interrupt, too, came in user mode. A thread that has entered the kernel since must not be
     // stopped: its system call would fail.
     if cs & ss & 3 != 3 {
-        count(counter::FILTERED_KERNEL);
+        count(counter::KERNEL_TICKS);
+        if flags & EXACT != 0 || address != 0 {
+            count(counter::FILTERED_KERNEL);
+        } else {
+            kernel_time::record(tgid, pid_tgid as u32, cpu, now);
+        }
         return 0;
     }
     if (flags & EXACT != 0) != (address != 0) {

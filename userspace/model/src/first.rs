@@ -31,6 +31,11 @@ impl Profile {
         // In the order of samples, so that numbers stay.
         self.uses.retain(|of_use| is_kept(of_use.sample.0));
         self.loads.retain(|load| is_kept(load.sample.0));
+        self.loops.retain(|seen| is_kept(seen.sample.0));
+        self.kernel_samples.retain(|sample| sample.time_ns < ns);
+        let scaled = |count: u64| (count as f64 * part) as u64;
+        self.run.ticks = self.run.ticks.map(|(all, kernel)| (scaled(all), scaled(kernel)));
+        self.run.page_faults = self.run.page_faults.map(scaled);
         let mut numbers: Vec<Option<WatchId>> = Vec::with_capacity(self.watches.len());
         let mut kept = 0;
         for watch in &mut self.watches {

@@ -8,6 +8,7 @@
 
 mod data;
 mod first;
+mod kernel;
 mod loops;
 mod printable;
 #[cfg(feature = "testing")]
@@ -17,6 +18,7 @@ pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
     Record, RecordId,
 };
+pub use kernel::KernelSample;
 pub use loops::{Dependence, LoopAccess, SeenLoop};
 pub use printable::printable;
 
@@ -46,6 +48,8 @@ pub struct Profile {
     pub loads: Vec<Load>,
     /// Loops that windows show, in the order of samples; none in a profile that does not know any.
     pub loops: Vec<SeenLoop>,
+    /// Samples in the kernel, in the order of time: some of those that [`Run::ticks`] counts.
+    pub kernel_samples: Vec<KernelSample>,
     /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.
     pub objects: Vec<Object>,
     /// Structure types of objects, indexed by [`RecordId`].

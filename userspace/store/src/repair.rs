@@ -176,6 +176,10 @@ fn add_placeholders(profile: &mut Profile) -> usize {
             stack |= check(&mut access.stack.0, stacks);
         }
     }
+    for sample in &mut profile.kernel_samples {
+        stack |= check(&mut sample.stack.0, stacks);
+        thread |= check(&mut sample.thread.0, threads);
+    }
     let sites = profile.objects.iter_mut().filter_map(|object| object.site.as_mut());
     let of_heap = profile.heap.iter_mut().flat_map(|heap| &mut heap.sites).map(|site| &mut site.stack);
     for StackId(id) in sites.chain(of_heap) {

@@ -4,9 +4,9 @@
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
 use locality_model::{
-    Access, Burst, Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId,
-    Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, SeenLoop, Stack,
-    StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
+    Access, Burst, Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module,
+    ModuleId, Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, SeenLoop,
+    Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
@@ -34,6 +34,7 @@ pub(crate) enum Row {
     Use(UseId, Box<Use>),
     Load(LoadId, Box<Load>),
     Loop(Box<SeenLoop>),
+    Kernel(Box<KernelSample>),
     Object(ObjectId, Box<Object>),
     Record(RecordId, Record),
     Field(FieldId, Field),
@@ -117,6 +118,10 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Use(id, of_use) => write_use(to, *id, of_use),
         Row::Load(id, load) => write_load(to, *id, load),
         Row::Loop(seen) => loops::write_loop(to, seen),
+        Row::Kernel(sample) => to
+            .prepare_cached("INSERT INTO kernel_sample VALUES (NULL, ?, ?, ?, ?)")?
+            .execute(params![signed(sample.time_ns), sample.thread.0, sample.stack.0, sample.call])
+            .map(drop),
         Row::Object(id, object) => data_rows::write_object(to, *id, object),
         Row::Record(id, record) => data_rows::write_record(to, *id, record),
         Row::Field(id, field) => data_rows::write_field(to, *id, field),

@@ -1,10 +1,10 @@
-//! The tables of format version 5. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 6. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 5;
+pub const SCHEMA_VERSION: i64 = 6;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not
 /// enforced: a killed tracer may leave a row whose partner was never written, and the reader mends
@@ -110,6 +110,10 @@ CREATE TABLE loop_access (
 CREATE TABLE processor (
     id INTEGER PRIMARY KEY CHECK (id = 0),
     clock REAL, levels TEXT NOT NULL, parallel_line REAL, page_fault_ns REAL
+);
+CREATE TABLE kernel_sample (
+    id INTEGER PRIMARY KEY,
+    time_ns INTEGER NOT NULL, thread INTEGER NOT NULL, stack INTEGER NOT NULL, call TEXT
 );
 CREATE TABLE object (
     id INTEGER PRIMARY KEY,

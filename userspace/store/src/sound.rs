@@ -87,6 +87,7 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
         out.rows("loop_access", &mut seen.by_access, is_loop_access);
     }
     out.rows("loop", &mut profile.loops, is_loop);
+    out.rows("kernel_sample", &mut profile.kernel_samples, |sample| times([sample.time_ns]));
     if profile.run.processor.is_some_and(|processor| !is_processor(&processor)) {
         profile.run.processor = None;
         out.count("processor", 1);

@@ -1,12 +1,12 @@
-//! Decoder of format versions 1 to 5: one function per table. Version 1 has neither windows nor
+//! Decoder of format versions 1 to 6: one function per table. Version 1 has neither windows nor
 //! uses, version 2 no data objects (`data_tables`), version 3 neither loads of lines nor counts of
-//! hardware, version 4 no loops (`loops`). A table that cannot be read to its end gives the rows
+//! hardware, version 4 no loops (`loops`), version 5 no samples in the kernel. A table that cannot be read to its end gives the rows
 //! before the damage, and a sentence.
 
 use locality_model::{
-    Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, Ledger, Load, Module, ModuleId, Outcome,
-    Overhead, Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread, ThreadId, Touch,
-    Use, UseId, Watch, Window,
+    Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, KernelSample, Ledger, Load, Module,
+    ModuleId, Outcome, Overhead, Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread,
+    ThreadId, Touch, Use, UseId, Watch, Window,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
@@ -91,6 +91,9 @@ pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Dec
     }
     if version >= 5 {
         loops::decode(&mut tables, &mut profile);
+    }
+    if version >= 6 {
+        profile.kernel_samples = tables.rows("kernel_sample", kernel_sample);
     }
     Decoded { profile, sample_ids, use_ids, load_ids, watch_ids, has_run, damage: tables.damage }
 }
@@ -398,6 +401,15 @@ fn watch(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {
         *accesses = counted;
     }
     Ok(watch)
+}
+
+fn kernel_sample(row: &mut Columns<'_>) -> rusqlite::Result<KernelSample> {
+    Ok(KernelSample {
+        time_ns: row.number()?,
+        thread: ThreadId(row.small()?),
+        stack: StackId(row.small()?),
+        call: row.get()?,
+    })
 }
 
 fn watch_of_version_2(row: &mut Columns<'_>) -> rusqlite::Result<Watch> {

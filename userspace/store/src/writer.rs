@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use locality_model::{
-    Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
-    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId,
-    Use, UseId, Watch, WatchId, Window,
+    Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module, ModuleId,
+    Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId,
+    Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -177,6 +177,11 @@ impl Writer {
     /// Adds a loop of a window.
     pub fn append_loop(&mut self, seen: SeenLoop) -> Result<(), Error> {
         self.put(Row::Loop(Box::new(seen)))
+    }
+
+    /// Adds a sample in the kernel.
+    pub fn append_kernel_sample(&mut self, sample: KernelSample) -> Result<(), Error> {
+        self.put(Row::Kernel(Box::new(sample)))
     }
 
     /// Stores or replaces a data object; more may be known of it later.

@@ -1,9 +1,18 @@
-//! Time in the kernel, and what page faults have of it.
+//! Time in the kernel, by what brings the program there: system calls by name, and page faults.
+//!
+//! The clock's ticks in user mode and in the kernel give the share; samples in the kernel say which
+//! system call it was, or that it was a page fault, and from where.
+//!
+//! Sources of error: an interrupt looks like a page fault; faults of two places that are one page apart
+//! are those of the first one.
 
+use std::collections::BTreeMap;
+
+use locality_estimate::calling_context::{Contexts, function_name};
 use locality_estimate::interval_estimate::Estimate;
-use locality_model::{AccessKind, Profile};
+use locality_model::{AccessKind, FrameId, Profile, StackId};
 
-use crate::{Advice, Kind, View, loops::estimate, words};
+use crate::{Advice, Kind, Loop, Place, View, loops::estimate, place, words};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
@@ -12,21 +21,39 @@ const MOSTLY: f64 = 0.6;
 const ALL: f64 = 0.95;
 /// Share of the time from which page faults are something to change.
 const MUCH: f64 = 0.03;
+/// Samples in page faults that say where the pages are new.
+const FEWEST: u64 = 5;
 
 /// Time of the targets in the kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct KernelTime {
     /// Share of the CPU time.
     pub share: Estimate,
     /// Page faults, and the share of the CPU time that they took.
     pub faults: Option<(u64, Estimate)>,
+    /// Where the program enters the kernel, those with the most time first.
+    pub entries: Vec<Entry>,
+}
+
+/// A function from which the program enters the kernel.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Entry {
+    /// The system call; `None` for page faults and interrupts.
+    pub call: Option<String>,
+    /// Innermost frame of the user's own code, of the line with the most samples.
+    pub frame: Option<FrameId>,
+    /// Calling context of one of the samples, from the instruction that entered the kernel on.
+    pub stack: StackId,
+    /// Share of the CPU time.
+    pub share: Estimate,
 }
 
 impl KernelTime {
     /// Of a profile; `None` where it does not know.
-    pub fn of(profile: &Profile) -> Option<Self> {
+    pub fn of(profile: &Profile, contexts: &Contexts) -> Option<Self> {
         let (all, kernel) = profile.run.ticks?;
         let share = wilson(kernel, all);
+        let entries = entries(profile, contexts, (all, kernel));
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
             let of_time = faults as f64 * processor.page_fault_ns / profile.run.cpu_ns as f64;
@@ -42,7 +69,7 @@ impl KernelTime {
             };
             (faults, share)
         });
-        Some(Self { share, faults })
+        Some(Self { share, faults, entries })
     }
 
     /// What to do about page faults, where they take much of the time.
@@ -51,40 +78,34 @@ impl KernelTime {
         if share.low < MUCH {
             return None;
         }
-        // The pages are new where the most pages are stored to for the first time.
-        let pages = |access: &crate::Access, speed: f64| {
-            let is_store = access.kind == AccessKind::Store;
-            if is_store { access.pages * access.per_iteration * speed } else { 0.0 }
-        };
-        let of = view.loops.iter().enumerate().filter_map(|(number, of)| {
-            let speed = of.speed?.0.value;
-            let access = of.accesses.iter().max_by(|a, b| pages(a, speed).total_cmp(&pages(b, speed)))?;
-            let pages = pages(access, speed);
-            (pages > 0.0).then_some((number, access, pages))
-        });
-        let (number, access, _) = of.max_by(|a, b| a.2.total_cmp(&b.2))?;
-        let place = view.loops.get(number).map_or((None, None), |of| (of.frame, of.line));
-        let name = view.name(access);
+        let (place, name, mut evidence) = self
+            .fault_site(view)
+            .or_else(|| most_new_pages(view).map(|(place, name)| (place, name, Vec::new())))?;
+        let at = words::at(view.profile, place.0, place.1);
         let seconds = view.profile.run.wall_ns as f64 / 1e9;
         let faster = |share: f64| 1.0 / (1.0 - share.clamp(0.0, 0.95));
         Some(Advice {
             kind: Kind::KeepBuffer,
             title: format!(
-                "Use the memory of {name} again, which {} fills, in place of new pages each time: page \
+                "Use the memory of {} again, which {at} fills, in place of new pages each time: page \
                  faults take {} of the time",
-                view.at(number),
+                name.0,
                 words::percent(share.value)
             ),
             place,
             other: None,
-            object: access.object,
+            object: name.1,
             speedup: estimate(faster(share.value), &mut [faster(share.low), faster(share.high)], share.n),
             misses: None,
-            evidence: vec![format!(
-                "{:.0} page faults a second; {} of the CPU time passes in the kernel.",
-                count as f64 / seconds.max(1e-9),
-                words::percent(self.share.value)
-            )],
+            evidence: {
+                let whole = format!(
+                    "{:.0} page faults a second; {} of the CPU time passes in the kernel.",
+                    count as f64 / seconds.max(1e-9),
+                    words::percent(self.share.value)
+                );
+                evidence.splice(0..0, [whole]);
+                evidence
+            },
             in_the_way: vec![
                 "Where the allocator returns the memory to the system, MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ of glibc \
                  do the same without a change of code."
@@ -92,6 +113,109 @@ impl KernelTime {
             ],
             n: share.n,
         })
+    }
+}
+
+/// A name for data with the object behind the name.
+type Named = (String, Option<(locality_model::ObjectId, Option<locality_model::FieldId>)>);
+
+impl KernelTime {
+    /// The function with the most page faults, the place in it, and the data there; `None` with too few
+    /// samples.
+    fn fault_site(&self, view: &View<'_>) -> Option<(Place, Named, Vec<String>)> {
+        let faults: Vec<&Entry> = self.entries.iter().filter(|entry| entry.call.is_none()).collect();
+        let n: u64 = faults.iter().map(|entry| entry.share.n).sum();
+        if n < FEWEST {
+            return None;
+        }
+        let entry = faults.first()?;
+        let frame = entry.frame.and_then(|id| view.profile.frames.get(id.0 as usize));
+        let all: f64 = faults.iter().map(|entry| entry.share.value).sum();
+        let place = (entry.frame, frame.and_then(|frame| frame.line));
+        let stack = view.profile.stacks.get(entry.stack.0 as usize);
+        let ip = stack.and_then(|stack| view.profile.frames.get(stack.frames.first()?.0 as usize));
+        let access = ip.and_then(|frame| {
+            let mut accesses = view.loops.iter().flat_map(|of| &of.accesses);
+            accesses.find(|access| access.ip == frame.address)
+        });
+        let name = match access {
+            Some(access) if access.object.is_some() => (view.name(access), access.object),
+            _ => ("the data".to_owned(), None),
+        };
+        let function =
+            frame.map_or_else(|| "unknown code".to_owned(), |frame| function_name(view.profile, frame));
+        let share = words::percent(entry.share.value / all);
+        let evidence = vec![format!("{share} of the {n} samples in page faults lie in {function}.")];
+        Some((place, name, evidence))
+    }
+}
+
+/// Without samples in the kernel: the pages are new where the most pages are stored to for the first time.
+fn most_new_pages(view: &View<'_>) -> Option<(Place, Named)> {
+    let pages = |access: &crate::Access, speed: f64| {
+        let is_store = access.kind == AccessKind::Store;
+        if is_store { access.pages * access.per_iteration * speed } else { 0.0 }
+    };
+    let of = view.loops.iter().filter_map(|of| {
+        let speed = of.speed?.0.value;
+        let access = of.accesses.iter().max_by(|a, b| pages(a, speed).total_cmp(&pages(b, speed)))?;
+        let pages = pages(access, speed);
+        (pages > 0.0).then_some((of, access, pages))
+    });
+    let (of, access, _) = of.max_by(|a, b| a.2.total_cmp(&b.2))?;
+    Some(((of.frame, of.line), (view.name(access), access.object)))
+}
+
+/// Samples in the kernel by system call and function of the user's own code. `ticks`: all of the clock, and
+/// those in the kernel.
+fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) -> Vec<Entry> {
+    let function = |id: FrameId| Some(function_name(profile, profile.frames.get(id.0 as usize)?));
+    // By system call and function, samples by frame and stack.
+    type Places = BTreeMap<(Option<FrameId>, StackId), u64>;
+    let mut by_function: BTreeMap<(Option<&str>, Option<String>), Places> = BTreeMap::new();
+    for sample in &profile.kernel_samples {
+        let frame = place::own(profile, contexts, sample.stack);
+        let places = by_function.entry((sample.call.as_deref(), frame.and_then(function))).or_default();
+        *places.entry((frame, sample.stack)).or_default() += 1;
+    }
+    let recorded = profile.kernel_samples.len() as u64;
+    // All ticks, thinned as those in the kernel are.
+    let ticks = (all as f64 * recorded as f64 / kernel.max(1) as f64).round() as u64;
+    let entry = |((call, _), places): ((Option<&str>, Option<String>), Places)| {
+        let n = places.values().sum();
+        let ((frame, stack), _) = places.into_iter().max_by_key(|(_, n)| *n)?;
+        let share = Estimate { n, ..wilson(n, ticks.max(recorded)) };
+        Some(Entry { call: call.map(str::to_owned), frame, stack, share })
+    };
+    let mut entries: Vec<Entry> = by_function.into_iter().filter_map(entry).collect();
+    entries.sort_by(|a, b| b.share.value.total_cmp(&a.share.value));
+    entries
+}
+
+/// For each loop, the share of its time that passes in the kernel: of the samples in the loop and those in the
+/// kernel that came from the loop's own code.
+pub(crate) fn of_loops(profile: &Profile, loops: &mut [Loop]) {
+    let Some((_, kernel)) = profile.run.ticks else { return };
+    let recorded = profile.kernel_samples.len() as u64;
+    if recorded == 0 {
+        return;
+    }
+    let mut counts = vec![0_u64; loops.len()];
+    for sample in &profile.kernel_samples {
+        let frames = profile.stacks.get(sample.stack.0 as usize).map_or(&[][..], |stack| &stack.frames);
+        let addresses = frames.iter().filter_map(|id| Some(profile.frames.get(id.0 as usize)?.address));
+        let around = |address: u64| {
+            let of = loops.iter().enumerate().filter(|(_, of)| of.span.0 <= address && address <= of.span.1);
+            of.min_by_key(|(_, of)| of.span.1 - of.span.0).map(|(number, _)| number)
+        };
+        let innermost = addresses.map(around).find(Option::is_some).flatten();
+        if let Some(count) = innermost.and_then(|number| counts.get_mut(number)) {
+            *count += 1;
+        }
+    }
+    for (of, count) in loops.iter_mut().zip(counts) {
+        let ticks = (count as f64 * kernel as f64 / recorded as f64).round() as u64;
+        of.kernel = (of.samples + ticks > 0).then(|| wilson(ticks, of.samples + ticks));
     }
 }
 

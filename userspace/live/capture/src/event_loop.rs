@@ -304,7 +304,7 @@ impl Capture {
             counter::LOST_RING_FULL,
         ];
         let relaxed = std::sync::atomic::Ordering::Relaxed;
-        let in_kernel = since(counter::FILTERED_KERNEL);
+        let in_kernel = since(counter::KERNEL_TICKS);
         self.costs.sampling.in_kernel.store(in_kernel, relaxed);
         self.costs.sampling.kernel_ticks.store(in_kernel + since(counter::FILTERED_NO_ADDRESS), relaxed);
         self.costs.trap.silent_traps.store(silent.into_iter().map(since).sum(), relaxed);

@@ -1,6 +1,6 @@
 //! What the capture thread tells the controller, in the order in which it happened.
 
-use locality_common::record::{MeterRecord, SampleRecord, TouchRecord};
+use locality_common::record::{KernelRecord, MeterRecord, SampleRecord, TouchRecord};
 use locality_model::Access;
 use locality_rate::Moment;
 use locality_shadow::{Counts, End};
@@ -46,6 +46,8 @@ pub enum Event {
     },
     /// A sample, after its stop if there was one.
     Sample(Box<SampleEvent>),
+    /// The clock met a thread in the kernel; with a copy of the stack from `rsp`.
+    KernelSample(Box<KernelRecord>, Vec<u8>),
     /// A site of allocations was met for the first time. (From the heap thread.)
     HeapSite(Box<HeapSite>),
     /// A thread's progress after a stop.

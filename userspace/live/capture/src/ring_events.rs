@@ -2,7 +2,9 @@
 
 use locality_arbiter::WatchKey as ArbiterKey;
 use locality_common::{
-    record::{LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch},
+    record::{
+        KernelRecord, LifecycleRecord, NOT_COUNTED, SampleRecord, TouchRecord, lifecycle, no_stop, touch,
+    },
     rules::{is_alike, stands_for},
 };
 use locality_isa::{Code, first_access};
@@ -29,6 +31,7 @@ impl Capture {
             Record::Touch(record, stack) => self.on_touch(Box::new(Trap { record: *record, stack })),
             Record::Lifecycle(record) => self.on_lifecycle(&record),
             Record::Meter(record) => self.on_meter(record),
+            Record::Kernel(record, stack) => self.on_kernel_sample(record, stack),
             Record::Heap(_) | Record::HeapSite(..) => {
                 tracing::debug!("a record of the heap in the wrong ring");
                 add(&self.costs.loss.unknown_records, 1);
@@ -95,6 +98,16 @@ impl Capture {
         };
         self.send_sample(sample, armed);
         self.note_unstoppable(tid, no_stop);
+    }
+
+    fn on_kernel_sample(&mut self, record: Box<KernelRecord>, stack: Vec<u8>) {
+        let nested_traps = u64::from(record.header.nested_traps);
+        add(&self.costs.trap.traps, nested_traps);
+        if let Some(thread) = self.tracees.threads.get_mut(&record.header.tid) {
+            thread.last_seen_ns = record.header.time_ns;
+            thread.disturbance_ns += nested_traps * self.settings.trap_cost_ns;
+        }
+        self.send(Event::KernelSample(record, stack));
     }
 
     /// A held thread that leaves us no signal is measured without stops, and that is said.

@@ -3,7 +3,9 @@
 
 use locality_common::{
     heap::{HeapRecord, HeapSiteRecord},
-    record::{Header, LifecycleRecord, MeterRecord, SampleRecord, TouchRecord, kind, read_plain},
+    record::{
+        Header, KernelRecord, LifecycleRecord, MeterRecord, SampleRecord, TouchRecord, kind, read_plain,
+    },
 };
 
 /// A decoded record with its copy of the user stack, which begins at the recorded `rsp`.
@@ -21,6 +23,8 @@ pub enum Record {
     Heap(HeapRecord),
     /// A site of allocations was met for the first time.
     HeapSite(Box<HeapSiteRecord>, Vec<u8>),
+    /// The clock met a target in the kernel.
+    Kernel(Box<KernelRecord>, Vec<u8>),
     /// A kind that this version does not know, or a record that is too short for its kind.
     Unknown(u32),
 }
@@ -29,24 +33,26 @@ pub enum Record {
 pub fn decode(bytes: &[u8]) -> Record {
     let Some(header) = read_plain::<Header>(bytes) else { return Record::Unknown(0) };
     let stack = |fixed: usize| bytes.get(fixed..).unwrap_or_default().to_vec();
-    let record = match header.kind {
-        kind::SAMPLE => {
-            read_plain(bytes).map(|sample| Record::Sample(Box::new(sample), stack(size_of::<SampleRecord>())))
-        }
-        kind::TOUCH => {
-            read_plain(bytes).map(|touch| Record::Touch(Box::new(touch), stack(size_of::<TouchRecord>())))
-        }
-        kind::LIFECYCLE => read_plain(bytes).map(Record::Lifecycle),
-        kind::METER => read_plain(bytes).map(|meter| Record::Meter(Box::new(meter))),
-        kind::HEAP => read_plain(bytes).map(Record::Heap),
-        // The record's room is that of the deepest stack.
-        kind::HEAP_SITE => read_plain(bytes).map(|site| {
-            let bytes = bytes.get(..header.bytes as usize).unwrap_or(bytes);
-            let stack = bytes.get(size_of::<HeapSiteRecord>()..).unwrap_or_default().to_vec();
-            Record::HeapSite(Box::new(site), stack)
-        }),
-        _ => None,
-    };
+    let record =
+        match header.kind {
+            kind::SAMPLE => read_plain(bytes)
+                .map(|sample| Record::Sample(Box::new(sample), stack(size_of::<SampleRecord>()))),
+            kind::TOUCH => {
+                read_plain(bytes).map(|touch| Record::Touch(Box::new(touch), stack(size_of::<TouchRecord>())))
+            }
+            kind::KERNEL => read_plain(bytes)
+                .map(|record| Record::Kernel(Box::new(record), stack(size_of::<KernelRecord>()))),
+            kind::LIFECYCLE => read_plain(bytes).map(Record::Lifecycle),
+            kind::METER => read_plain(bytes).map(|meter| Record::Meter(Box::new(meter))),
+            kind::HEAP => read_plain(bytes).map(Record::Heap),
+            // The record's room is that of the deepest stack.
+            kind::HEAP_SITE => read_plain(bytes).map(|site| {
+                let bytes = bytes.get(..header.bytes as usize).unwrap_or(bytes);
+                let stack = bytes.get(size_of::<HeapSiteRecord>()..).unwrap_or_default().to_vec();
+                Record::HeapSite(Box::new(site), stack)
+            }),
+            _ => None,
+        };
     record.unwrap_or(Record::Unknown(header.kind))
 }
 
@@ -57,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), kind in 0u8..8) {
+        fn any_bytes_decode(mut bytes in proptest::collection::vec(any::<u8>(), 0..2000), kind in 0u8..9) {
             if let Some(first) = bytes.first_mut() {
                 *first = kind;
                 for byte in bytes.iter_mut().take(4).skip(1) {

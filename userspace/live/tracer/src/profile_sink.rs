@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use locality_model::{
-    Field, FieldId, Frame, FrameId, Heap, Ledger, Load, LoadId, Located, Module, ModuleId, Object, ObjectId,
-    Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId,
-    Use, UseId, Watch, WatchId, Window,
+    Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module, ModuleId,
+    Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId,
+    Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -118,6 +118,12 @@ impl Store {
     /// Adds a loop of a window.
     pub fn seen_loop(&mut self, seen: SeenLoop) {
         let result = self.writer.append_loop(seen);
+        self.note(result);
+    }
+
+    /// Adds a sample in the kernel.
+    pub fn kernel_sample(&mut self, sample: KernelSample) {
+        let result = self.writer.append_kernel_sample(sample);
         self.note(result);
     }
 

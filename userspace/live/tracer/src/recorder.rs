@@ -5,6 +5,7 @@
 
 mod ahead;
 mod data;
+mod kernel;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -247,6 +248,7 @@ impl Assembler {
                 self.put_windows(ready);
             }
             Event::HeapSite(site) => self.heap_site(&site),
+            Event::KernelSample(record, stack) => self.kernel_sample(&record, &stack),
             Event::CommandEnded(_)
             | Event::NoTargets
             | Event::Failed(_)

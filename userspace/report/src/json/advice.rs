@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use locality_advice::{Access, Advice, Advised, Loop};
+use locality_advice::{Access, Advice, Advised, Entry, Loop};
 use locality_estimate::calling_context::function_name;
 use locality_estimate::interval_estimate;
 use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile};
@@ -10,12 +10,15 @@ use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile
 use crate::estimates::estimate;
 use crate::schema::{
     advice::{Advice as AdviceRow, Gain},
-    loops::{KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Trips},
+    loops::{KernelEntry, KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Trips},
     place::Place,
 };
 
 /// Names of the caches, smallest first.
 const CACHES: [&str; 3] = ["L1", "L2", "LLC"];
+
+/// Places at which the program enters the kernel that a report names.
+const ENTRIES: usize = 20;
 
 pub(super) struct Json<'a> {
     pub profile: &'a Profile,
@@ -32,9 +35,16 @@ impl Json<'_> {
     }
 
     pub fn kernel_time(&self) -> Option<KernelTime> {
-        let kernel = self.advised.kernel?;
+        let kernel = self.advised.kernel.as_ref()?;
         let faults = kernel.faults.map(|(count, share)| PageFaults { count, share: estimate(&share) });
-        Some(KernelTime { page_faults: faults, share: estimate(&kernel.share) })
+        let line = |frame: FrameId| self.profile.frames.get(frame.0 as usize)?.line;
+        let entry = |entry: &Entry| KernelEntry {
+            call: entry.call.clone().unwrap_or_else(|| "page fault".to_owned()),
+            place: self.place((entry.frame, entry.frame.and_then(line))),
+            share: estimate(&entry.share),
+        };
+        let entries = kernel.entries.iter().take(ENTRIES).map(entry).collect();
+        Some(KernelTime { entries, page_faults: faults, share: estimate(&kernel.share) })
     }
 
     fn row(&self, advice: &Advice) -> AdviceRow {
@@ -86,7 +96,7 @@ impl Json<'_> {
             cycles: of.speed.as_ref().map(|(_, cycles)| estimate(cycles)),
             instructions: of.instructions.into(),
             iterations: of.speed.as_ref().map(|(per_ns, _)| estimate(&scaled(per_ns, 1e9))),
-            kernel_share: None,
+            kernel_share: of.kernel.as_ref().map(estimate),
             lines_per_iteration: lines.into(),
             n: of.windows,
             place: self.place((of.frame, of.line)),

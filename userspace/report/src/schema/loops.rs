@@ -98,9 +98,25 @@ pub struct LoopAccess {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KernelTime {
+    /// Where the program enters the kernel, those with the most time first; empty where no sample in the kernel
+    /// was recorded.
+    pub entries: Vec<KernelEntry>,
     /// Page faults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_faults: Option<PageFaults>,
+    /// Share of the targets' CPU time.
+    pub share: Estimate,
+}
+
+/// A function from which the program enters the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct KernelEntry {
+    /// Name of the system call; `page fault` for page faults and interrupts.
+    pub call: String,
+    /// The function, innermost in the user's own code, with the line of most samples.
+    pub place: Place,
     /// Share of the targets' CPU time.
     pub share: Estimate,
 }

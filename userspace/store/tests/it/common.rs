@@ -212,6 +212,12 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         is_first: rng.bool(),
         by_access: (0..rng.usize(..4)).map(|_| loop_access(rng)).collect(),
     };
+    let kernel_sample = |rng: &mut Rng| KernelSample {
+        time_ns: number(rng),
+        thread: ThreadId(rng.u32(..threads)),
+        stack: StackId(rng.u32(..stacks)),
+        call: maybe(rng, text),
+    };
     let load = |rng: &mut Rng| Load {
         sample: SampleId(rng.u32(..samples as u32)),
         skip: number(rng),
@@ -335,6 +341,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         uses: (0..samples).map(|_| of_use(rng)).collect(),
         loads: (0..samples).map(|_| load(rng)).collect(),
         loops: if samples == 0 { Vec::new() } else { (0..samples).map(|_| seen_loop(rng)).collect() },
+        kernel_samples: (0..samples).map(|_| kernel_sample(rng)).collect(),
         objects: (0..objects).map(|_| object(rng)).collect(),
         records: (0..records).map(|_| record(rng)).collect(),
         fields: (0..fields).map(|_| field(rng)).collect(),
@@ -401,6 +408,9 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for seen in &profile.loops {
         writer.append_loop(seen.clone())?;
+    }
+    for sample in &profile.kernel_samples {
+        writer.append_kernel_sample(sample.clone())?;
     }
     for (id, watch) in (0..).zip(&profile.watches) {
         let mut watch = watch.clone();

@@ -237,12 +237,28 @@ fn version_4_is_read() {
     assert_eq!(read(&path).unwrap(), profile);
 }
 
+/// A file of version 5 knows no samples in the kernel.
+#[test]
+fn version_5_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(9, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch("DROP TABLE kernel_sample").unwrap();
+    database.pragma_update(None, "user_version", 5).unwrap();
+    drop(database);
+    profile.kernel_samples.clear();
+    assert_eq!(read(&path).unwrap(), profile);
+}
+
 /// What files before version 5 lack.
-const WITHOUT_LOOPS: &str = "DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
+const WITHOUT_LOOPS: &str = "DROP TABLE kernel_sample; DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
     ALTER TABLE run DROP COLUMN page_faults; ALTER TABLE run DROP COLUMN kernel_ticks; ALTER TABLE run DROP COLUMN ticks;";
 
 fn without_loops(profile: &mut Profile) {
     profile.loops.clear();
+    profile.kernel_samples.clear();
     (profile.run.ticks, profile.run.page_faults, profile.run.processor) = (None, None, None);
 }
 

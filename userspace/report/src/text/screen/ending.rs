@@ -4,7 +4,7 @@ use locality_units::print::{count, counted, duration};
 use locality_units::wrap::wrap;
 
 use super::{LABELLED, Line, Paint, Screen, names, numbers::Between, numbers::percent};
-use crate::schema::{number::Number, threads::Threads};
+use crate::schema::{loops::KernelEntry, number::Number, threads::Threads};
 
 /// Half of the widest interval of a miss ratio, up to which it is well known, and known.
 const GOOD: f64 = 0.05;
@@ -14,6 +14,11 @@ const MANY: u64 = 400;
 const SOME: u64 = 100;
 /// Less time in the kernel is not said.
 const LITTLE: f64 = 0.02;
+/// Places from which the program enters the kernel that the screen names, and samples that each needs.
+const KERNEL_ENTRIES: usize = 3;
+const KERNEL_SAMPLES: u64 = 5;
+/// Characters of such a place.
+const ENTRY_NAME: usize = 44;
 
 impl Screen<'_> {
     pub(super) fn ending(&self) -> Vec<Line> {
@@ -92,6 +97,11 @@ impl Screen<'_> {
             let share = Between::estimate(&faults.share)
                 .map_or("part of it".to_owned(), |share| percent(share.value));
             text.push_str(&format!(", {share} in {}", counted(faults.count, "page fault")));
+        }
+        let entries: Vec<String> =
+            kernel.entries.iter().filter_map(kernel_entry).take(KERNEL_ENTRIES).collect();
+        if !entries.is_empty() {
+            text.push_str(&format!("; most of it by {}", entries.join(", ")));
         }
         text.push('.');
         Some(text)
@@ -207,4 +217,16 @@ impl Screen<'_> {
             Line::plain(format!("{:<LABELLED$}{others}", "")),
         ]
     }
+}
+
+/// "page faults at lulesh.cc:1026 in CalcHourglassControlForElems (9 %)"; `None` with few samples.
+fn kernel_entry(entry: &KernelEntry) -> Option<String> {
+    let share = Between::estimate(&entry.share).filter(|share| share.value >= LITTLE)?;
+    if entry.share.n < KERNEL_SAMPLES {
+        return None;
+    }
+    let what =
+        if entry.call == "page fault" { "page faults".to_owned() } else { format!("`{}`", entry.call) };
+    let place = names::place(&entry.place, ENTRY_NAME);
+    Some(format!("{what} at {place} ({})", percent(share.value)))
 }

@@ -11,7 +11,7 @@ use crate::json;
 use crate::schema::{
     Estimate, Number,
     advice::{Advice, Gain},
-    loops::{KernelTime, Loop, LoopAccess, PageFaults, Trips},
+    loops::{KernelEntry, KernelTime, Loop, LoopAccess, PageFaults, Trips},
     objects,
     place::Place,
 };
@@ -150,7 +150,13 @@ fn full() -> Report {
     report.loops = Some((1..=12).map(one).collect());
     let verdict = report.verdict.as_mut().unwrap();
     verdict.waits_share = Some(estimate(0.31, 0.2, 0.4));
+    let entry = |call: &str, line: u32, share: f64| KernelEntry {
+        call: call.to_owned(),
+        place: Place { file: Some("/src/fill.c".to_owned()), line: Some(line), ..Place::default() },
+        share: estimate(share, share / 2.0, share * 2.0),
+    };
     report.kernel_time = Some(KernelTime {
+        entries: vec![entry("page fault", 31, 0.2), entry("read", 50, 0.11), entry("futex", 7, 0.001)],
         page_faults: Some(PageFaults { count: 1_234_567, share: estimate(0.2, 0.1, 0.3) }),
         share: estimate(0.32, 0.28, 0.36),
     });
