@@ -63,16 +63,35 @@ impl Right {
 /// Judges a report in JSON. A sound program has no places.
 pub fn judge(report: &Value, fixes: &[Measured], places: &[Place]) -> Judgement {
     let advice = report["advice"].as_array().map_or(&[][..], Vec::as_slice);
-    let kind = |row: &Value| row["kind"].as_str().unwrap_or("no kind").to_owned();
     let right = advice.iter().enumerate().find_map(|(at, row)| {
-        let kind = kind(row);
+        let kind = self::kind(row);
         let fix = fixes.iter().find(|fix| fix.kinds.contains(&kind))?;
-        let here = [&row["where"], &row["other"]].iter().any(|place| lies_in(place, places));
-        here.then(|| Right { rank: at + 1, kind, measured: fix.speedup, predicted: predicted(row) })
+        let here = is_here(row, places);
+        here.then(|| {
+            // Where the change concerns several loops, each has its advice.
+            let rest = advice.get(at..).unwrap_or_default().iter();
+            let same = rest.filter(|row| fix.kinds.contains(&self::kind(row)) && is_here(row, places));
+            let predicted = same.filter_map(predicted).reduce(both);
+            Right { rank: at + 1, kind, measured: fix.speedup, predicted }
+        })
     });
     let given = advice.iter().map(|row| format!("{} {}", kind(row), place_of(&row["where"]))).collect();
     let alarms = advice.iter().map(kind).filter(|kind| places.is_empty() && kind != NOT_JUDGED);
     Judgement { right, given, false_alarms: alarms.collect() }
+}
+
+fn kind(row: &Value) -> String {
+    row["kind"].as_str().unwrap_or("no kind").to_owned()
+}
+
+fn is_here(row: &Value, places: &[Place]) -> bool {
+    [&row["where"], &row["other"]].iter().any(|place| lies_in(place, places))
+}
+
+/// Speed-ups with their intervals, of the change of one loop and of another one together.
+fn both(one: (f64, [f64; 2]), other: (f64, [f64; 2])) -> (f64, [f64; 2]) {
+    let sum = |a: f64, b: f64| 1.0 / (1.0 / a + 1.0 / b - 1.0).max(0.01);
+    (sum(one.0, other.0), [sum(one.1[0], other.1[0]), sum(one.1[1], other.1[1])])
 }
 
 fn predicted(row: &Value) -> Option<(f64, [f64; 2])> {

@@ -145,7 +145,7 @@ pub const PROGRAMS: &[Public] = &[
         arguments: &["2000000"],
         rounds: 8,
         kinds: &["interchange"],
-        also: &[],
+        also: &["tile"],
         spots: &[Spot::Function { file: "backprop.c", line: "void bpnn_adjust_weights(" }],
     },
     Public {

@@ -26,6 +26,7 @@ pub(crate) fn all(view: &View<'_>) -> Vec<Candidate> {
         found.extend(order::tile_order(view, number));
         found.extend(order::tile_rounds(view, number));
         found.extend(order::pad(view, number));
+        found.extend(order::dimensions(view, number));
         found.extend(layout::elements(view, number));
         found.extend(layout::shrink(view, number));
         found.extend(layout::reorder(view, number));
@@ -69,7 +70,7 @@ fn capped(access: &Access, most: f64) -> Misses {
 
 /// What the lines of an access cost, in cycles of an iteration.
 fn cost(view: &View<'_>, access: &Access) -> f64 {
-    view.costs.of_lines(lines(access), Pattern::of(access), access.dirties)
+    view.costs.of_access(access)
 }
 
 /// Costs of all accesses of a loop.

@@ -14,7 +14,7 @@ pub mod loops;
 mod place;
 mod words;
 
-pub use kernel_time::KernelTime;
+pub use kernel_time::{Entry, KernelTime};
 pub use loops::{Access, Known, Loop};
 
 use locality_estimate::access_rates::Rates;
@@ -172,7 +172,8 @@ impl Advised {
             return None;
         }
         let mut loops = loops::of(profile, contexts, rates, known);
-        let kernel = KernelTime::of(profile);
+        kernel_time::of_loops(profile, &mut loops);
+        let kernel = KernelTime::of(profile, contexts);
         let user = 1.0 - kernel.as_ref().map_or(0.0, |kernel| kernel.share.value);
         let Some(processor) = profile.run.processor else {
             let none = Some("The processor was not measured, so no gain can be told.".to_owned());

@@ -64,6 +64,8 @@ pub struct Loop {
     pub windows: u64,
     /// Samples in it.
     pub samples: u64,
+    /// Share of its time in the kernel; `None` where that is not known.
+    pub kernel: Option<Estimate>,
     /// Share of the targets' CPU time in user mode.
     pub share: Estimate,
     /// Iterations in all windows, and what they executed.
@@ -121,6 +123,9 @@ pub struct Access {
     pub object: Option<(ObjectId, Option<FieldId>)>,
     /// Share of first touches that misses each cache, and the first touches behind that.
     pub misses: (Misses, u64),
+    /// Where runs are short and far from each other, the part of the lines that begin a run: hardware does not
+    /// foresee these.
+    pub restarts: f64,
     /// Lines of it are stored to in the loop, by this instruction or another.
     pub dirties: bool,
     /// Executions in all windows.
@@ -221,6 +226,9 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         access.dirties |=
             followers.iter().any(|(stride, lines)| *stride == access.stride && lines * 4.0 < access.lines);
     }
+    for access in &mut accesses {
+        access.restarts = restarts(access, median.map(|(trips, _)| *trips));
+    }
     let lines = |access: &Access| access.per_iteration * access.lines;
     accesses.sort_by(|a, b| lines(b).total_cmp(&lines(a)).then(a.ip.cmp(&b.ip)));
     let bound = most(rows.iter().filter_map(|row| Some((row.bound_by.as_deref()?, row.instructions))));
@@ -288,9 +296,14 @@ fn joined_access(
     let bytes = seen.iter().map(|(_, access)| access.bytes).max().unwrap_or(0);
     // Runs longer than a window do not show the next one, but a watch of the neighbour in the line does.
     let neighbours = known.neighbours.get(&ip).copied().unwrap_or_default();
-    let outer = outer.or_else(|| neighbour(neighbours, stride, bytes));
+    let watched = neighbour(neighbours, stride, bytes).map(|step| (step, neighbours.0.max(neighbours.1)));
+    let beside = || watched.or_else(|| columns(seen, stride?, bytes));
     let shown =
         seen.iter().filter(|(_, access)| outer.is_some() && access.outer_stride == outer).count() as u64;
+    let (outer, outer_windows) = match outer {
+        Some(outer) => (Some(outer), shown),
+        None => beside().map_or((None, 0), |(step, n)| (Some(step), n)),
+    };
     Access {
         ip,
         kind: if is_store { AccessKind::Store } else { AccessKind::Load },
@@ -303,7 +316,8 @@ fn joined_access(
         stride,
         stride_share: count as f64 / sum(|access| access.steps).max(1) as f64,
         outer_stride: outer,
-        outer_windows: if shown > 0 { shown } else { neighbours.0.max(neighbours.1) },
+        outer_windows,
+        restarts: 0.0,
         dependence: match dependence {
             Some(2) => Dependence::Chased,
             Some(1) => Dependence::Indexed,
@@ -334,6 +348,46 @@ fn neighbour((up, down, others): (u64, u64, u64), stride: Option<i64>, bytes: u3
     } else {
         -step
     })
+}
+
+/// The step from run to run of an instruction that walks across lines, by the columns in which windows met it:
+/// where rows follow each other without a gap, the address modulo the row is the place in the row. Only a
+/// distance of one element between columns says that the loop around goes along the row; arrays of other
+/// callers lie further apart. The step, and the columns that were met.
+fn columns(seen: &[(&SeenLoop, &locality_model::LoopAccess)], stride: i64, bytes: u32) -> Option<(i64, u64)> {
+    /// Columns that must have been met.
+    const FEWEST: usize = 3;
+    if stride.saturating_abs() < 64 || bytes == 0 {
+        return None;
+    }
+    let walks = seen.iter().filter(|(_, access)| {
+        access.stride == Some(stride) && access.stride_count.saturating_mul(2) >= access.steps
+    });
+    let columns: std::collections::BTreeSet<u64> =
+        walks.map(|(_, access)| access.address % stride.unsigned_abs()).collect();
+    let least = columns.first()?;
+    let step = columns.iter().fold(0, |step, column| gcd(step, column - least));
+    (columns.len() >= FEWEST && step == u64::from(bytes)).then_some((step as i64, columns.len() as u64))
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The part of an access's lines that begin a run, where runs are short and each begins far from the end
+/// of the one before.
+fn restarts(access: &Access, trips: Option<u64>) -> f64 {
+    /// Bytes from one run to the next over which hardware does not foresee lines: a page.
+    const FAR: i64 = 4096;
+    /// Lines of a run from which its beginning no longer matters.
+    const LONG: f64 = 128.0;
+    let along =
+        access.stride.filter(|step| *step != 0 && step.saturating_abs() < 64 && access.stride_share >= 0.5);
+    let (Some(step), Some(outer), Some(trips)) = (along, access.outer_stride, trips) else { return 0.0 };
+    let walked = step.saturating_mul(trips.min(1 << 32) as i64);
+    let lines = walked.unsigned_abs() as f64 / 64.0;
+    let is_far = outer != 0 && outer.saturating_sub(walked).saturating_abs() >= FAR;
+    if is_far && access.outer_windows > 0 && (1.0..LONG).contains(&lines) { 1.0 / lines } else { 0.0 }
 }
 
 /// A window's part in the time of loops.

@@ -1,8 +1,8 @@
 //! Profiles of one loop each, made by hand, and the advice that they give.
 
 use locality_model::{
-    AccessKind, Dependence, Frame, FrameId, Host, LoopAccess, Object, ObjectId, ObjectKind, Processor, Rate,
-    Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Window,
+    AccessKind, Dependence, Frame, FrameId, Host, KernelSample, LoopAccess, Object, ObjectId, ObjectKind,
+    Processor, Rate, Run, Sample, SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Window,
 };
 
 use super::*;
@@ -323,6 +323,113 @@ fn page_faults_that_take_much_of_the_time_are_advice() {
     assert_eq!(kinds(&advised), [Kind::KeepBuffer]);
     let speedup = advised.advice[0].speedup;
     assert!(speedup.low > 1.1 && speedup.value < 2.0 && advised.kernel.is_some(), "{speedup:?}");
+}
+
+#[test]
+fn page_faults_are_named_where_the_samples_in_the_kernel_lie() {
+    let store = LoopAccess { kind: AccessKind::Store, pages: 3, ..access(0x1008, Some(8), 0.125) };
+    let shown = Shown { cycles: 2.0, core: 2.0, by_access: vec![store], ..Shown::default() };
+    let mut profile = profile(&[shown]);
+    profile.run.ticks = Some((1000, 500));
+    profile.run.page_faults = Some(400_000);
+    let place = |line: u32, function: &str| Frame {
+        address: 0x5000 + u64::from(line),
+        function: Some(function.to_owned()),
+        file: Some("fill.c".to_owned()),
+        line: Some(line),
+        ..Frame::default()
+    };
+    profile.frames.extend([place(30, "fill"), place(31, "fill"), place(90, "other"), place(50, "read_all")]);
+    profile.stacks.extend((1..5).map(|frame| Stack { frames: vec![FrameId(frame)], cut: None }));
+    let calls = [(1, 6, None), (2, 3, None), (3, 4, None), (4, 12, Some("read"))];
+    for (stack, n, call) in calls {
+        let call = call.map(str::to_owned);
+        let sample = KernelSample { stack: StackId(stack), call, ..KernelSample::default() };
+        profile.kernel_samples.extend(std::iter::repeat_n(sample, n));
+    }
+    let advised = advised(&profile, &[]);
+    assert_eq!(kinds(&advised), [Kind::KeepBuffer]);
+    assert_eq!(advised.advice[0].place, (Some(FrameId(1)), Some(30)));
+    assert!(advised.advice[0].evidence[1].contains("13 samples"), "{:?}", advised.advice[0].evidence);
+    let entries = advised.kernel.unwrap().entries;
+    let found: Vec<(Option<&str>, u64)> =
+        entries.iter().map(|entry| (entry.call.as_deref(), entry.share.n)).collect();
+    assert_eq!(found, [(Some("read"), 12), (None, 9), (None, 4)]);
+    // 25 of 500 ticks in the kernel were recorded, so 12 stand for 240 of 1,000.
+    let share = entries[0].share;
+    assert!((share.value - 0.24).abs() < 1e-9 && share.low < 0.24 && share.high > 0.24, "{share:?}");
+}
+
+#[test]
+fn columns_longer_than_windows_are_known_by_the_places_in_the_row() {
+    let seen = |columns: &[u64], step: u64| {
+        let walk = |column: &u64| LoopAccess {
+            address: 0x10_0000 + 80 * 7 + column * step,
+            ..access(0x1008, Some(80), 1.0)
+        };
+        let rows: Vec<LoopAccess> = columns.iter().map(walk).collect();
+        let mut profile = profile(&[Shown { samples: 12, ..Shown::default() }]);
+        for (number, row) in profile.loops.iter_mut().enumerate() {
+            row.by_access = vec![rows[number % rows.len()].clone()];
+        }
+        let loops = advised(&profile, &[]).loops;
+        (loops[0].accesses[0].outer_stride, loops[0].accesses[0].outer_windows)
+    };
+    assert_eq!(seen(&[0, 3, 4, 1], 8), (Some(8), 4));
+    assert_eq!(seen(&[2], 8), (None, 0), "one field of a structure");
+    assert_eq!(seen(&[1, 2], 8), (None, 0), "two fields, or two arrays");
+    assert_eq!(seen(&[0, 1, 2, 3], 16), (None, 0), "arrays of several callers");
+}
+
+#[test]
+fn short_runs_far_from_each_other_ask_for_other_dimensions() {
+    let run = |outer: i64| {
+        let walk = LoopAccess { outer_stride: Some(outer), ..access(0x1008, Some(8), 0.125) };
+        let shown = Shown { trips: 100, cycles: 8.0, core: 1.0, by_access: vec![walk], ..Shown::default() };
+        advised(&profile(&[shown]), &[])
+    };
+    let advised = run(1 << 20);
+    assert_eq!(kinds(&advised), [Kind::Interchange]);
+    assert!(advised.advice[0].title.contains("runs of 800 bytes"), "{}", advised.advice[0].title);
+    assert!((advised.loops[0].accesses[0].restarts - 64.0 / 800.0).abs() < 1e-9);
+    assert!(run(800).advice.is_empty(), "one run after the other");
+}
+
+#[test]
+fn passes_in_a_row_are_one_change() {
+    let pass = |number: u64| {
+        let (ip, object) = (0x1008 + number * 0x100, (ObjectId(0), None));
+        let load = access(ip, Some(8), 0.125);
+        let store = LoopAccess { kind: AccessKind::Store, lines: 0, ..access(ip + 4, Some(8), 0.0) };
+        let shown = Shown {
+            header: 0x1000 + number * 0x100,
+            cycles: 4.0,
+            core: 1.0,
+            by_access: vec![load, store],
+            ..Shown::default()
+        };
+        (shown, [(ip, object), (ip + 4, object)])
+    };
+    let passes: Vec<_> = (0..3).map(pass).collect();
+    let shown: Vec<Shown> = passes.iter().map(|(shown, _)| shown.clone()).collect();
+    let known = Known {
+        all: [1.0; 3],
+        objects: passes.iter().flat_map(|(_, objects)| *objects).collect(),
+        ..Known::default()
+    };
+    let far = |from: u64, to: u64| {
+        std::iter::repeat_n(FarReuse { from: 0x1008 + from * 0x100 + 4, to: 0x1008 + to * 0x100 }, 5)
+    };
+    let far: Vec<FarReuse> = far(0, 1).chain(far(1, 2)).collect();
+    let profile = profile(&shown);
+    let advise = |known: &Known| {
+        Advised::of(&profile, &Contexts::new(&profile), &Rates::of(&profile), known, &far).unwrap()
+    };
+    let fused: Vec<Advice> =
+        advise(&known).advice.into_iter().filter(|advice| advice.kind == Kind::Fuse).collect();
+    assert_eq!(fused.len(), 1, "{fused:?}");
+    assert_eq!(fused[0].evidence.len(), 3, "two pairs, and the time: {:?}", fused[0].evidence);
+    assert!(fused[0].speedup.value > 1.5, "{:?}", fused[0].speedup);
 }
 
 #[test]

@@ -66,6 +66,15 @@ impl View<'_> {
     }
 }
 
+/// "a, b and c"
+pub(crate) fn list(all: &[String]) -> String {
+    match all {
+        [] => String::new(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent >= 9.95 => format!("{percent:.0} %"),

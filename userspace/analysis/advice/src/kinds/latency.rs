@@ -5,7 +5,7 @@ use locality_model::{AccessKind, Dependence};
 use super::{CONCERNED, cost, stride, unchanged, waits_beyond_lines, whole_cost};
 use crate::{
     Access, Candidate, Kind, View,
-    gain::{Fix, Pattern},
+    gain::{CHAINS, Fix, Pattern},
 };
 
 /// Waiting that prefetching can take away: the loop takes so much longer than its lines would together.
@@ -112,7 +112,7 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     // The lines of the chains come side by side.
     let mut changes = unchanged(of);
     let chased = changes.iter_mut().filter(|change| change.pattern == Pattern::Chased);
-    chased.for_each(|change| change.pattern = Pattern::Random);
+    chased.for_each(|change| change.pattern = Pattern::Chains);
     let mut evidence = vec![format!(
         "Each round of the loop at {} follows {} pointers of {}, each of which waits for the one before.",
         view.at(around),
@@ -124,7 +124,7 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
         kind: Kind::Batch,
         fixes: vec![Fix::only(number, changes, 0.0)],
         title: format!(
-            "Follow several chains at a time at {} in {}: each pointer of {} waits for the one before",
+            "Follow {CHAINS} chains at a time at {} in {}: each pointer of {} waits for the one before",
             view.at(around),
             view.function(of),
             view.name(access)

@@ -229,7 +229,8 @@ pub(super) fn reorder(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Reorder,
-        fixes: vec![Fix::lines(number, changes.collect())],
+        // An element's page is looked up however few of its lines are used.
+        fixes: vec![Fix { explains: 1.0, ..Fix::lines(number, changes.collect()) }],
         title: format!(
             "Put the members of `{}` that the loop at {} in {} uses beside each other: {} lines an \
              element become {after}",

@@ -1,5 +1,7 @@
 //! Another order of iterations: interchange, tiling, and padding where the order must stay.
 
+use locality_model::AccessKind;
+
 use super::{
     CONCERNED, SEEN, capped, cost, holds, lines_of_step, stride, unchanged, waits_beyond_lines, whole_cost,
 };
@@ -86,13 +88,21 @@ fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
     evidence
 }
 
-/// Part of the core that is left: a sum in a register ends with the inner loop, and each iteration
+/// Part of the core that is left: a sum of one element ends with the inner loop, and each iteration
 /// then adds to another element, which takes a load and a store in place of the chain.
 fn core_of_swapped(of: &Loop) -> (f64, f64) {
-    let in_register = !of.accesses.iter().any(|access| access.kind == locality_model::AccessKind::Store);
+    let mut stores = of.accesses.iter().filter(|access| access.kind == AccessKind::Store).peekable();
+    let in_register = stores.peek().is_none();
+    // The element is stored each time: the store is there already, and a load comes with it.
+    let in_place =
+        stores.any(|store| stride(store) == Some(0) && store.outer_stride.is_some_and(|outer| outer != 0));
     match &of.bound_by {
-        Some((bound, saves)) if in_register && bound.starts_with("fp_") && bound.ends_with("_chain") => {
-            (1.0 / saves, 1.0)
+        Some((bound, saves)) if bound.starts_with("fp_") && bound.ends_with("_chain") => {
+            match (in_register, in_place) {
+                (true, _) => (1.0 / saves, 1.0),
+                (_, true) => (1.0 / saves, f64::midpoint(1.0, 1.0 / saves)),
+                _ => (1.0, 1.0),
+            }
         }
         _ => (1.0, 1.0),
     }
@@ -101,10 +111,8 @@ fn core_of_swapped(of: &Loop) -> (f64, f64) {
 /// What stands against another order.
 fn obstacles(of: &Loop) -> Vec<String> {
     let mut found = Vec::new();
-    let is_sum = of
-        .accesses
-        .iter()
-        .any(|access| access.kind == locality_model::AccessKind::Store && access.stride == Some(0));
+    let is_sum =
+        of.accesses.iter().any(|access| access.kind == AccessKind::Store && access.stride == Some(0));
     if is_sum {
         found.push("The loop stores to one place again and again: the order of that sum changes.".to_owned());
     }
@@ -143,6 +151,58 @@ pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
         object: access.object,
         evidence: evidence(view, of, access),
         in_the_way: obstacles(of),
+    })
+}
+
+/// Interchange of an array's dimensions: the loop walks along lines, but in short runs that begin far from
+/// each other, and hardware foresees none of them.
+pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
+    let of = view.loops.get(number)?;
+    let changes: Vec<Change> = of
+        .accesses
+        .iter()
+        .enumerate()
+        .filter(|(_, access)| access.restarts > 0.0)
+        .map(|(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::Sequential })
+        .collect();
+    let of_change = |change: &Change| of.accesses.get(change.access);
+    let access =
+        changes.iter().filter_map(of_change).max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
+    // Of one array: each has its own dimensions.
+    let changes: Vec<Change> = changes
+        .into_iter()
+        .filter(|change| of_change(change).is_some_and(|other| other.object == access.object))
+        .collect();
+    let part: f64 = changes.iter().filter_map(of_change).map(|access| cost(view, access)).sum();
+    if part <= 0.0 || part < CONCERNED * whole_cost(view, of) {
+        return None;
+    }
+    let run = of.trips.0?.saturating_mul(access.stride?.unsigned_abs());
+    let outer = access.outer_stride?.unsigned_abs();
+    let mut evidence = vec![format!(
+        "Each run of the loop walks along {run} bytes of {}, and the next begins {} bytes from there (seen \
+         in {} of {} windows): no processor foresees the first lines of a run.",
+        view.name(access),
+        outer,
+        access.outer_windows,
+        of.windows,
+    )];
+    evidence.extend(view.time(of));
+    Some(Candidate {
+        kind: Kind::Interchange,
+        fixes: vec![Fix::lines(number, changes)],
+        title: format!(
+            "Interchange the dimensions of {}, so that the runs of {run} bytes at {} in {} lie beside each \
+             other, in place of {outer} bytes apart",
+            view.name(access),
+            view.at(number),
+            view.function(of),
+        ),
+        of: number,
+        other: of.around,
+        object: access.object,
+        evidence,
+        in_the_way: vec!["All other loops over the array then have other steps.".to_owned()],
     })
 }
 
@@ -192,7 +252,7 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
         // Watches see the same instruction come back to its data, and a run walks through much of it.
         let is_long = bytes_of_run(of, access).is_none_or(|bytes| bytes >= view.caches[0] / 2.0);
         let watched = access.outer_stride.is_none() && own >= 3 && own * 2 > all;
-        regular && is_long && (seen || watched) && access.kind != locality_model::AccessKind::Store
+        regular && is_long && (seen || watched) && access.kind != AccessKind::Store
     };
     let again = || of.accesses.iter().enumerate().filter(|(_, access)| is_again(access));
     let part: f64 = again().map(|(_, access)| cost(view, access)).sum();

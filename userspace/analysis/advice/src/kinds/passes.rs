@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use locality_model::{AccessKind, Dependence};
+
 use super::{CONCERNED, cost, stride, whole_cost};
 use crate::{
-    Candidate, Kind, Loop, View,
+    Access, Candidate, Kind, Loop, View,
     gain::{Change, Fix, Pattern, lines},
+    words,
 };
 
 /// Far reuses between two loops that make a pair.
 const FEWEST: u32 = 3;
+/// Instructions of an iteration that count and jump: two loops in one have them once.
+const COUNTING: f64 = 3.0;
+/// Least part of the core that is left of a loop.
+const LEAST_LEFT: f64 = 0.25;
 
 /// Loops of which the second reads, far later, what the first touched.
 pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
@@ -34,7 +41,106 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
         view.loops.get(*from).zip(view.loops.get(*to)).is_some_and(|(from, to)| comes_first(view, from, to))
     };
     let found = pairs.iter().filter(|(pair, _)| is_first(pair));
-    found.filter_map(|(of, reuses)| pair(view, *of, reuses, &all)).collect()
+    let found = found.filter_map(|(of, reuses)| pair(view, *of, reuses, &all)).collect();
+    rows(found).into_iter().map(|row| together(view, row)).collect()
+}
+
+/// A loop that reads again, far later, what another one touched.
+struct Pair {
+    from: usize,
+    to: usize,
+    /// Part of the lines' costs of the second loop.
+    concerned: f64,
+    fixes: Vec<Fix>,
+    object: Option<(locality_model::ObjectId, Option<locality_model::FieldId>)>,
+    name: String,
+    evidence: String,
+}
+
+/// Pairs of which one begins where the other ends make a row; no loop is in two rows.
+fn rows(mut pairs: Vec<Pair>) -> Vec<Vec<Pair>> {
+    pairs.sort_by(|a, b| b.concerned.total_cmp(&a.concerned));
+    let mut rows: Vec<Vec<Pair>> = Vec::new();
+    for pair in pairs {
+        let ends = |row: &Vec<Pair>| row.last().is_some_and(|last| last.to == pair.from);
+        let begins = |row: &Vec<Pair>| row.first().is_some_and(|first| first.from == pair.to);
+        let in_row = |row: &Vec<Pair>, of: usize| row.iter().any(|known| known.from == of || known.to == of);
+        if let Some(at) = rows.iter().position(ends) {
+            if !rows.iter().any(|row| in_row(row, pair.to)) {
+                rows[at].push(pair);
+            }
+        } else if let Some(at) = rows.iter().position(begins) {
+            if !rows.iter().any(|row| in_row(row, pair.from)) {
+                rows[at].insert(0, pair);
+            }
+        } else if !rows.iter().any(|row| in_row(row, pair.from) || in_row(row, pair.to)) {
+            rows.push(vec![pair]);
+        }
+    }
+    rows
+}
+
+/// One change for all loops of a row.
+fn together(view: &View<'_>, row: Vec<Pair>) -> Candidate {
+    let (first, last) = (row.first().map_or(0, |pair| pair.from), row.last().map_or(0, |pair| pair.to));
+    let loops: Vec<usize> = std::iter::once(first).chain(row.iter().map(|pair| pair.to)).collect();
+    let mut functions: Vec<String> =
+        loops.iter().filter_map(|of| Some(view.function(view.loops.get(*of)?))).collect();
+    functions.dedup();
+    let functions = match functions.as_slice() {
+        [one] => format!("all in {one}"),
+        all => words::list(all),
+    };
+    let places: Vec<String> = loops.iter().map(|of| view.at(*of)).collect();
+    let heaviest = row.iter().max_by(|a, b| a.concerned.total_cmp(&b.concerned));
+    let name = heaviest.map_or_else(String::new, |pair| pair.name.clone());
+    let mut evidence: Vec<String> = row.iter().map(|pair| pair.evidence.clone()).collect();
+    evidence.extend(view.loops.get(last).and_then(|of| view.time(of)));
+    Candidate {
+        kind: Kind::Fuse,
+        title: format!(
+            "Run the loops at {} together ({functions}): each reads {name} again after the caches have lost \
+             it",
+            words::list(&places),
+        ),
+        of: last,
+        other: Some(first),
+        object: heaviest.and_then(|pair| pair.object),
+        fixes: merged(row.into_iter().flat_map(|pair| pair.fixes)),
+        evidence,
+        in_the_way: vec![
+            "Each round of a loop must need only what the loops before have done by then.".to_owned(),
+        ],
+    }
+}
+
+/// Changes of one loop are one change.
+fn merged(fixes: impl Iterator<Item = Fix>) -> Vec<Fix> {
+    let mut merged: Vec<Fix> = Vec::new();
+    for fix in fixes {
+        let Some(known) = merged.iter_mut().find(|known| known.of == fix.of) else {
+            merged.push(fix);
+            continue;
+        };
+        known.core = (known.core.0 * fix.core.0, known.core.1 * fix.core.1);
+        for change in fix.changes {
+            match known.changes.iter_mut().find(|known| known.access == change.access) {
+                Some(known) => {
+                    known.misses = std::array::from_fn(|at| known.misses[at].min(change.misses[at]))
+                }
+                None => known.changes.push(change),
+            }
+        }
+    }
+    merged
+}
+
+/// Part of the core that is left where some instructions of an iteration go; a chain stays as long as
+/// it is.
+fn core_without(of: &Loop, gone: f64) -> (f64, f64) {
+    let is_chain = of.bound_by.as_ref().is_some_and(|(bound, _)| bound.ends_with("_chain"));
+    let left = (1.0 - gone / of.instructions.max(1.0)).clamp(LEAST_LEFT, 1.0);
+    if is_chain { (1.0, 1.0) } else { (left, 1.0) }
 }
 
 /// Whether the program comes to one loop before the other, as the code of their common caller stands.
@@ -55,10 +161,10 @@ fn pair(
     (from, to): (usize, usize),
     reuses: &BTreeMap<u64, u32>,
     all: &BTreeMap<u64, u32>,
-) -> Option<Candidate> {
+) -> Option<Pair> {
     let (first, second) = (view.loops.get(from)?, view.loops.get(to)?);
     let n: u32 = reuses.values().sum();
-    if n < FEWEST {
+    if n < FEWEST || needs_whole(first, second) {
         return None;
     }
     let changes: Vec<Change> = second
@@ -84,39 +190,42 @@ fn pair(
         .iter()
         .filter_map(|change| second.accesses.get(change.access))
         .max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
-    let mut evidence = vec![format!(
+    let evidence = format!(
         "{n} watched reuses of {} lead from {} to {}, beyond the reach of the caches.",
         view.name(access),
         view.at(from),
         view.at(to)
-    )];
-    evidence.extend(view.time(second));
+    );
     // What only these two loops touch need not be stored at all.
     let passed_on = passed_on(view, (from, to), second, &changes);
-    let (one, other) = (view.function(first), view.function(second));
-    let functions = if one == other { format!("both in {one}") } else { format!("{one} and {other}") };
-    Some(Candidate {
-        kind: Kind::Fuse,
-        fixes: [Fix::lines(to, changes)].into_iter().chain(passed_on).collect(),
-        title: format!(
-            "Run the loops at {} and {} together ({functions}): the second reads {} again after the \
-             caches have lost it",
-            view.at(from),
-            view.at(to),
-            view.name(access)
-        ),
-        of: to,
-        other: Some(from),
-        object: access.object,
-        evidence,
-        in_the_way: vec![
-            "Each round of the second loop must need only what the first has done by then.".to_owned(),
-        ],
+    let loads = changes.iter().filter_map(|change| second.accesses.get(change.access));
+    let loaded: f64 =
+        loads.filter(|access| access.kind == AccessKind::Load).map(|access| access.per_iteration).sum();
+    let name = view.name(access);
+    let fix = Fix { core: core_without(second, COUNTING + loaded), ..Fix::lines(to, changes) };
+    let fixes = [fix].into_iter().chain(passed_on).collect();
+    Some(Pair { from, to, concerned, fixes, object: access.object, name, evidence })
+}
+
+/// Whether the second loop reads at other places what the first stores: sums, counts, neighbours by index. All
+/// of the first loop must then be done before.
+fn needs_whole(first: &Loop, second: &Loop) -> bool {
+    let stores = first.accesses.iter().filter(|access| access.kind == AccessKind::Store);
+    let mut pairs = stores.flat_map(|store| {
+        let same = |other: &&Access| {
+            store.object.is_some()
+                && other.object.map(|(object, _)| object) == store.object.map(|(object, _)| object)
+        };
+        second.accesses.iter().filter(same).map(move |other| (store, other))
+    });
+    pairs.any(|(store, other)| {
+        let step = stride(store).filter(|step| *step != 0);
+        step.is_none() || stride(other) != step || other.dependence != Dependence::None
     })
 }
 
-/// Stores of the first loop whose values only the second loop reads: both are gone where a value is
-/// passed on.
+/// Stores of the first loop whose values only the second loop reads, or that the second loop replaces:
+/// they are gone where a value is passed on in a register.
 fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes: &[Change]) -> Option<Fix> {
     let first = view.loops.get(from)?;
     let read: Vec<_> = changes
@@ -128,21 +237,34 @@ fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes
         let mut accesses = others.flat_map(|(_, of)| &of.accesses);
         accesses.any(|access| access.object.is_some_and(|(other, _)| other == object))
     };
+    // The second loop stores the same elements.
+    let is_replaced = |access: &Access| {
+        second.accesses.iter().any(|other| {
+            other.kind == AccessKind::Store
+                && other.object.is_some()
+                && other.object.map(|(object, _)| object) == access.object.map(|(object, _)| object)
+                && stride(other) == stride(access)
+        })
+    };
     let is_stored_only = |object| {
         let mut of_it =
             first.accesses.iter().filter(|access| access.object.is_some_and(|(other, _)| other == object));
-        of_it.all(|access| access.kind == locality_model::AccessKind::Store)
+        of_it.all(|access| access.kind == AccessKind::Store)
     };
     let stores: Vec<Change> = first
         .accesses
         .iter()
         .enumerate()
         .filter(|(_, access)| {
-            access.object.is_some_and(|(object, _)| {
-                read.contains(&object) && is_stored_only(object) && !elsewhere(object)
-            })
+            access.kind == AccessKind::Store
+                && access.object.is_some_and(|(object, _)| {
+                    let is_last = is_stored_only(object) && !elsewhere(object);
+                    read.contains(&object) && (is_last || is_replaced(access))
+                })
         })
         .map(|(at, access)| Change { access: at, misses: [0.0; 3], pattern: Pattern::of(access) })
         .collect();
-    (!stores.is_empty()).then(|| Fix::lines(from, stores))
+    let stored =
+        stores.iter().filter_map(|change| Some(first.accesses.get(change.access)?.per_iteration)).sum();
+    (!stores.is_empty()).then(|| Fix { core: core_without(first, stored), ..Fix::lines(from, stores) })
 }
