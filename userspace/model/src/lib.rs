@@ -19,7 +19,7 @@ pub use data::{
     Record, RecordId,
 };
 pub use kernel::KernelSample;
-pub use loops::{Dependence, LoopAccess, SeenLoop};
+pub use loops::{Dependence, LoopAccess, LoopNeeds, SeenLoop};
 pub use printable::printable;
 
 /// One traced run, whole.

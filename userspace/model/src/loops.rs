@@ -5,6 +5,25 @@
 
 use super::{AccessKind, SampleId, StackId};
 
+/// What the instructions of a loop need at least by the timing model, in cycles of all of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LoopNeeds {
+    /// With all lines in the first-level cache and all branches foreseen.
+    pub cycles: f64,
+    /// Of dependences alone: units, and instructions in a cycle, as many as one likes.
+    pub chain_cycles: f64,
+    /// Of the busiest unit alone.
+    pub unit_cycles: f64,
+    /// That unit: `width`, `loads`, `stores`, `int_units`, `fp_units` or `divider`.
+    pub unit: String,
+    /// Branches that the predictor did not foresee.
+    pub mispredicted: u64,
+    /// Lines that they touch as the first in the window.
+    pub new_lines: u64,
+    /// With all these lines in memory.
+    pub distant_cycles: f64,
+}
+
 /// A loop as one window shows it, without the loops inside it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeenLoop {
@@ -36,6 +55,8 @@ pub struct SeenLoop {
     pub bound_by: Option<String>,
     /// Cycles without that limit; 0 where not known.
     pub unbound_cycles: f64,
+    /// What they need at least; `None` where that was not asked of this window.
+    pub needs: Option<LoopNeeds>,
     /// Whether the window starts in this loop, so that the sample's CPU time is the loop's.
     pub is_first: bool,
     /// Access instructions, those with the most lines first.

@@ -2,7 +2,7 @@
 //!
 //! Not here: when rows are written (`writer`), that ids lead somewhere (`repair`).
 
-use locality_model::{Dependence, LoopAccess, Processor, Profile, SampleId, SeenLoop, StackId};
+use locality_model::{Dependence, LoopAccess, LoopNeeds, Processor, Profile, SampleId, SeenLoop, StackId};
 use rusqlite::{Transaction, params};
 
 use crate::tables::{Columns, Tables};
@@ -13,25 +13,35 @@ const DEPENDENCES: [(Dependence, &str); 3] =
     [(Dependence::None, "none"), (Dependence::Indexed, "indexed"), (Dependence::Chased, "chased")];
 
 pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Result<()> {
-    to.prepare_cached("INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
-        .execute(params![
-            seen.sample.0,
-            signed(seen.header),
-            signed(seen.span.0),
-            signed(seen.span.1),
-            seen.around.map(signed),
-            seen.stack.0,
-            seen.latch.0,
-            signed(seen.instructions),
-            signed(seen.accesses),
-            signed(seen.iterations),
-            signed(seen.runs),
-            signed(seen.trips),
-            seen.core_cycles,
-            seen.bound_by,
-            seen.unbound_cycles,
-            seen.is_first
-        ])?;
+    let needs = seen.needs.as_ref();
+    to.prepare_cached(
+        "INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        seen.sample.0,
+        signed(seen.header),
+        signed(seen.span.0),
+        signed(seen.span.1),
+        seen.around.map(signed),
+        seen.stack.0,
+        seen.latch.0,
+        signed(seen.instructions),
+        signed(seen.accesses),
+        signed(seen.iterations),
+        signed(seen.runs),
+        signed(seen.trips),
+        seen.core_cycles,
+        seen.bound_by,
+        seen.unbound_cycles,
+        seen.is_first,
+        needs.map(|needs| needs.cycles),
+        needs.map(|needs| needs.chain_cycles),
+        needs.map(|needs| needs.unit_cycles),
+        needs.map(|needs| needs.unit.as_str()),
+        needs.map(|needs| signed(needs.mispredicted)),
+        needs.map(|needs| signed(needs.new_lines)),
+        needs.map(|needs| needs.distant_cycles)
+    ])?;
     let number = to.last_insert_rowid();
     let mut insert = to.prepare_cached(
         "INSERT INTO loop_access VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -108,8 +118,23 @@ fn seen_loop(row: &mut Columns<'_>) -> rusqlite::Result<SeenLoop> {
         bound_by: row.get()?,
         unbound_cycles: row.real()?,
         is_first: row.get()?,
+        needs: needs(row)?,
         by_access: Vec::new(),
     })
+}
+
+/// `None` where nobody asked, and in files of version 5.
+fn needs(row: &mut Columns<'_>) -> rusqlite::Result<Option<LoopNeeds>> {
+    let Some(cycles) = row.added()? else { return Ok(None) };
+    Ok(Some(LoopNeeds {
+        cycles,
+        chain_cycles: row.real()?,
+        unit_cycles: row.real()?,
+        unit: row.get::<Option<String>>()?.unwrap_or_default(),
+        mispredicted: row.number()?,
+        new_lines: row.number()?,
+        distant_cycles: row.real()?,
+    }))
 }
 
 /// Id of the loop, and the access.

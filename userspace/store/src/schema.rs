@@ -97,7 +97,9 @@ CREATE TABLE loop (
     stack INTEGER NOT NULL, latch INTEGER NOT NULL,
     instructions INTEGER NOT NULL, accesses INTEGER NOT NULL, iterations INTEGER NOT NULL,
     runs INTEGER NOT NULL, trips INTEGER NOT NULL,
-    core_cycles REAL, bound_by TEXT, unbound_cycles REAL, is_first INTEGER NOT NULL
+    core_cycles REAL, bound_by TEXT, unbound_cycles REAL, is_first INTEGER NOT NULL,
+    least_cycles REAL, chain_cycles REAL, unit_cycles REAL, unit TEXT, mispredicted INTEGER, new_lines INTEGER,
+    distant_cycles REAL
 );
 CREATE TABLE loop_access (
     id INTEGER PRIMARY KEY,

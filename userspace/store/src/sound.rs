@@ -238,6 +238,11 @@ fn is_load(load: &Load) -> bool {
 fn is_loop(seen: &SeenLoop) -> bool {
     counts([seen.instructions, seen.accesses, seen.iterations, seen.runs, seen.trips])
         && [seen.core_cycles, seen.unbound_cycles].iter().all(|cycles| (0.0..=STANDS_FOR).contains(cycles))
+        && seen.needs.as_ref().is_none_or(|needs| {
+            let cycles = [needs.cycles, needs.chain_cycles, needs.unit_cycles, needs.distant_cycles];
+            counts([needs.mispredicted, needs.new_lines])
+                && cycles.iter().all(|cycles| (0.0..=STANDS_FOR).contains(cycles))
+        })
 }
 
 fn is_loop_access(access: &LoopAccess) -> bool {

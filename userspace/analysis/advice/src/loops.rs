@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::Contexts;
 use locality_estimate::interval_estimate::Estimate;
-use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile, SeenLoop, StackId};
+use locality_model::{
+    AccessKind, Dependence, FieldId, FrameId, LoopNeeds, ObjectId, Profile, SeenLoop, StackId,
+};
 
 use crate::place;
 
@@ -78,12 +80,32 @@ pub struct Loop {
     pub core: Option<Estimate>,
     /// What limits the loop then, by the cycles that it would save.
     pub bound_by: Option<(String, f64)>,
+    /// What an iteration needs at least; `None` where no window was asked.
+    pub needs: Option<Needs>,
     /// Median iterations of a run, runs that windows show whole, and the most iterations in one window.
     pub trips: (Option<u64>, u64, u64),
     /// Access instructions, those with the most lines first.
     pub accesses: Vec<Access>,
     /// By draw: share of CPU time, cycles of an iteration, core cycles.
     pub(crate) draws: Vec<[f64; 3]>,
+}
+
+/// What an iteration of a loop needs at least, in cycles by the timing model; intervals are those of windows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Needs {
+    /// With all lines in the first-level cache and all branches foreseen.
+    pub cycles: Estimate,
+    /// Of dependences alone.
+    pub chain: Estimate,
+    /// Of the busiest unit alone.
+    pub throughput: Estimate,
+    /// That unit, as `bound_by` calls it.
+    pub unit: String,
+    /// Branches of an iteration that the model's predictor does not foresee.
+    pub mispredicted: Estimate,
+    /// Lines under way at a time while any is (Chou, Fahs and Abraham, ISCA 2004), if all of a window's new
+    /// lines came from memory; `None` without new lines, or where the processor was not measured.
+    pub lines_at_a_time: Option<Estimate>,
 }
 
 /// An access instruction of a loop. Numbers are those of all windows.
@@ -254,6 +276,7 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         iterations,
         instructions: sum(|row| row.instructions) as f64 / iterations,
         bound_by: bound.map(|name| (name.to_owned(), saved(name))),
+        needs: needs(profile, rows),
         trips: (
             median.map(|(trips, _)| *trips),
             runs,
@@ -262,6 +285,48 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         accesses,
         ..Loop::default()
     }
+}
+
+/// Sums of windows that were asked, each per iteration, with draws of windows.
+fn needs(profile: &Profile, rows: &[&SeenLoop]) -> Option<Needs> {
+    /// New lines in all windows from which on lines at a time are told.
+    const LINES: u64 = 50;
+    let asked: Vec<(&SeenLoop, &LoopNeeds)> =
+        rows.iter().filter_map(|row| Some((*row, row.needs.as_ref()?))).collect();
+    let unit = most(asked.iter().map(|(row, needs)| (needs.unit.as_str(), row.instructions)))?;
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let draws: Vec<Vec<usize>> =
+        (0..DRAWS).map(|_| asked.iter().map(|_| random.usize(..asked.len())).collect()).collect();
+    let n = asked.len() as u64;
+    let ratio = |above: &dyn Fn(&SeenLoop, &LoopNeeds) -> f64,
+                 below: &dyn Fn(&SeenLoop, &LoopNeeds) -> f64| {
+        let of = |numbers: &mut dyn Iterator<Item = usize>| {
+            let sums =
+                numbers.filter_map(|number| asked.get(number)).fold((0.0, 0.0), |sums, (row, needs)| {
+                    (sums.0 + above(row, needs), sums.1 + below(row, needs))
+                });
+            sums.0 / sums.1
+        };
+        let mut drawn: Vec<f64> = draws.iter().map(|draw| of(&mut draw.iter().copied())).collect();
+        drawn.retain(|value| value.is_finite());
+        estimate(of(&mut (0..asked.len())), &mut drawn, n)
+    };
+    let iterations = |row: &SeenLoop, _: &LoopNeeds| row.iterations as f64;
+    let lines: u64 = asked.iter().map(|(_, needs)| needs.new_lines).fold(0, u64::saturating_add);
+    let latency = profile.run.processor.map_or(0.0, |processor| processor.levels[2][0]);
+    let at_a_time = (lines >= LINES && latency > 0.0).then(|| {
+        let waited = |row: &SeenLoop, needs: &LoopNeeds| (needs.distant_cycles - row.core_cycles).max(0.0);
+        ratio(&|_, needs| needs.new_lines as f64 * latency, &waited)
+    });
+    Some(Needs {
+        cycles: ratio(&|_, needs| needs.cycles, &iterations),
+        chain: ratio(&|_, needs| needs.chain_cycles, &iterations),
+        throughput: ratio(&|_, needs| needs.unit_cycles, &iterations),
+        unit: unit.to_owned(),
+        mispredicted: ratio(&|_, needs| needs.mispredicted as f64, &iterations),
+        lines_at_a_time: at_a_time.filter(|lines| lines.value.is_finite() && lines.high.is_finite()),
+    })
+    .filter(|needs| needs.cycles.value.is_finite())
 }
 
 fn joined_access(

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use locality_loops::{Graph, Loop, Observed, Window};
-use locality_rate::{Constraint, Machine, Misses, Replay, Timing, WindowView};
+use locality_model::LoopNeeds;
+use locality_rate::{Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
 
 /// Loops of one window that are recorded, those with the most instructions.
 const MOST: usize = 8;
@@ -35,6 +36,8 @@ pub struct TimedLoop {
     pub core_cycles: f64,
     /// The limit whose removal shortens the loop most, and the cycles without the limit.
     pub bound: Option<(Constraint, f64)>,
+    /// What the loop needs at least; `None` where that was not asked of this window.
+    pub needs: Option<LoopNeeds>,
 }
 
 /// The loops of all processes.
@@ -90,13 +93,7 @@ impl LoopTracker {
         let timing = &mut self.timing;
         let mut cycles = |without: Option<Constraint>| {
             replay.time_into(Misses::None, without, timing);
-            let mut sums = vec![0.0; MOST];
-            for (cycles, number) in timing.cycles.iter().zip(&of_instruction) {
-                if let Some(sum) = number.and_then(|number| sums.get_mut(number as usize)) {
-                    *sum += f64::from(*cycles);
-                }
-            }
-            sums
+            by_loop(timing, &of_instruction)
         };
         let core = cycles(None);
         let is_due = |found: &Loop| {
@@ -104,6 +101,7 @@ impl LoopTracker {
             before < STUDIED && (before == 0 || instructions <= SHORT)
         };
         let mut bounds: Vec<Option<(Constraint, f64)>> = vec![None; MOST];
+        let mut needs = vec![None; MOST];
         if loops.iter().any(is_due) {
             for constraint in Constraint::ALL {
                 for ((bound, without), core) in bounds.iter_mut().zip(cycles(Some(constraint))).zip(&core) {
@@ -114,9 +112,11 @@ impl LoopTracker {
                 }
             }
             loops.iter().for_each(|found| *studied.entry(found.header).or_default() += 1);
+            needs = at_least(&machine, replay, &of_instruction, timing).into_iter().map(Some).collect();
         }
-        let timed = |((found, core_cycles), bound)| TimedLoop { found, core_cycles, bound };
-        let mut timed: Vec<TimedLoop> = loops.into_iter().zip(core).zip(bounds).map(timed).collect();
+        let timed = |(((found, core_cycles), bound), needs)| TimedLoop { found, core_cycles, bound, needs };
+        let mut timed: Vec<TimedLoop> =
+            loops.into_iter().zip(core).zip(bounds).zip(needs).map(timed).collect();
         let is_large = |found: &Loop| found.is_first || found.instructions as f64 >= least;
         let around: Vec<u64> =
             timed.iter().filter(|of| is_large(&of.found)).filter_map(|of| of.found.around).collect();
@@ -128,4 +128,50 @@ impl LoopTracker {
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
+}
+
+/// Cycles of each loop.
+fn by_loop(timing: &Timing, of_instruction: &[Option<u32>]) -> Vec<f64> {
+    let mut sums = vec![0.0; MOST];
+    for (cycles, number) in timing.cycles.iter().zip(of_instruction) {
+        if let Some(sum) = number.and_then(|number| sums.get_mut(number as usize)) {
+            *sum += f64::from(*cycles);
+        }
+    }
+    sums
+}
+
+/// What each loop needs at least.
+fn at_least(
+    machine: &Machine,
+    replay: &mut Replay,
+    of_instruction: &[Option<u32>],
+    timing: &mut Timing,
+) -> Vec<LoopNeeds> {
+    replay.time_into(Misses::None, Some(Constraint::Mispredictions), timing);
+    let foreseen = by_loop(timing, of_instruction);
+    replay.chains_into(timing);
+    let chains = by_loop(timing, of_instruction);
+    let memory = machine.levels.len() - 1;
+    replay.time_into(Misses::Each(&|_| Some(memory)), None, timing);
+    let distant = by_loop(timing, of_instruction);
+    let mut needs = vec![LoopNeeds::default(); MOST];
+    let mut demands = vec![(Demand::default(), 0); MOST];
+    for (executed, number) in replay.executed().zip(of_instruction) {
+        let Some(number) = number.map(|number| number as usize).filter(|number| *number < MOST) else {
+            continue;
+        };
+        let (demand, instructions) = &mut demands[number];
+        demand.add(executed.demand);
+        *instructions += 1;
+        needs[number].mispredicted += u64::from(executed.is_mispredicted);
+        needs[number].new_lines += u64::from(executed.new_lines);
+    }
+    for (number, of) in needs.iter_mut().enumerate() {
+        let (demand, instructions) = demands[number];
+        let (unit_cycles, unit) = demand.cycles(instructions, machine);
+        (of.cycles, of.chain_cycles, of.distant_cycles) = (foreseen[number], chains[number], distant[number]);
+        (of.unit_cycles, of.unit) = (unit_cycles, unit.name().to_owned());
+    }
+    needs
 }

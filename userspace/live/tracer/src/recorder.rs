@@ -491,7 +491,7 @@ impl Assembler {
     fn loops(&mut self, sample: SampleId, pid: u32, walk: &Walk, taken: &WindowTaken) {
         let found = self.pace.view(taken).map(|view| self.loops.observe(pid, &view));
         let of = (pid, self.processes.generation(pid));
-        for TimedLoop { found, core_cycles, bound } in found.into_iter().flatten() {
+        for TimedLoop { found, core_cycles, bound, needs } in found.into_iter().flatten() {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
             trips.sort_unstable();
@@ -539,6 +539,7 @@ impl Assembler {
                 bound_by: bound.map(|(bound, _)| bound.name().to_owned()),
                 unbound_cycles: bound.map_or(0.0, |(_, without)| without),
                 is_first: found.is_first,
+                needs,
                 by_access,
             });
         }

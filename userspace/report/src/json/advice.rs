@@ -10,7 +10,7 @@ use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile
 use crate::estimates::estimate;
 use crate::schema::{
     advice::{Advice as AdviceRow, Gain},
-    loops::{KernelEntry, KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Trips},
+    loops::{Chain, KernelEntry, KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Throughput, Trips},
     place::Place,
 };
 
@@ -88,19 +88,26 @@ impl Json<'_> {
 
     fn of_loop(&self, of: &Loop) -> LoopRow {
         let (median, n, most) = of.trips;
+        let needs = of.needs.as_ref();
         let lines = of.accesses.iter().fold(0.0, |sum, access| sum + access.per_iteration * access.lines);
         LoopRow {
             accesses: of.accesses.iter().map(|access| self.access(access)).collect(),
             bound_by: of.bound_by.as_ref().map(|(name, _)| name.clone()),
+            chain: needs.map(|needs| Chain { cycles: estimate(&needs.chain) }),
             core_cycles: of.core.as_ref().map(estimate),
             cycles: of.speed.as_ref().map(|(_, cycles)| estimate(cycles)),
+            cycles_at_least: needs.map(|needs| estimate(&needs.cycles)),
             instructions: of.instructions.into(),
             iterations: of.speed.as_ref().map(|(per_ns, _)| estimate(&scaled(per_ns, 1e9))),
             kernel_share: of.kernel.as_ref().map(estimate),
             lines_per_iteration: lines.into(),
+            mispredicted: needs.map(|needs| estimate(&needs.mispredicted)),
+            mlp: needs.and_then(|needs| needs.lines_at_a_time.as_ref()).map(estimate),
             n: of.windows,
             place: self.place((of.frame, of.line)),
             share: estimate(&of.share),
+            throughput: needs
+                .map(|needs| Throughput { cycles: estimate(&needs.throughput), unit: needs.unit.clone() }),
             trips: Trips { at_least: median.is_none().then_some(most), median, n },
         }
     }

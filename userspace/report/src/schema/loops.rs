@@ -18,12 +18,19 @@ pub struct Loop {
     /// `divider` or `window`; absent where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_by: Option<String>,
+    /// The longest chain of dependences; absent where no window was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chain: Option<Chain>,
     /// Cycles if all lines were in the first-level cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core_cycles: Option<Estimate>,
     /// Cycles as measured; absent where no rate is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<Estimate>,
+    /// Cycles if all branches were foreseen too: no order or place of data makes an iteration shorter. By the
+    /// timing model; absent where no window was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles_at_least: Option<Estimate>,
     /// Instructions of an iteration.
     pub instructions: Number,
     /// Iterations a second of CPU time of the targets; absent where no rate is known.
@@ -34,14 +41,43 @@ pub struct Loop {
     pub kernel_share: Option<Estimate>,
     /// Lines of 64 bytes that an iteration touches for the first time in a window.
     pub lines_per_iteration: Number,
+    /// Branches of an iteration that the timing model's predictor does not foresee.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mispredicted: Option<Estimate>,
+    /// Lines under way at a time while any is, if all new lines came from memory; absent with few new lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mlp: Option<Estimate>,
     /// Windows that show the loop.
     pub n: u64,
     /// The loop: its first line as far as the debug information tells it.
     pub place: Place,
     /// Share of the targets' CPU time.
     pub share: Estimate,
+    /// The busiest unit; absent where no window was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<Throughput>,
     /// How often the loop iterates each time that it is entered.
     pub trips: Trips,
+}
+
+/// Dependences that an iteration has to wait for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Chain {
+    /// Cycles of an iteration by dependences and the reorder window alone, with any number of units.
+    pub cycles: Estimate,
+}
+
+/// The unit of the processor that an iteration keeps busy longest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Throughput {
+    /// Cycles of an iteration that the unit is busy.
+    pub cycles: Estimate,
+    /// `width`, `loads`, `stores`, `int_units`, `fp_units` or `divider`.
+    pub unit: String,
 }
 
 /// Iterations of a loop from entry to exit.

@@ -46,6 +46,7 @@ pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<S
         let room = columns.saturating_sub(head.chars().count());
         lines.push(format!("{head}{}", names::place(&one.place, room)));
         lines.push(format!("        {}", about(one)));
+        lines.extend(needs(one).map(|needs| format!("        {needs}")));
         for access in one.accesses.iter().take(top.unwrap_or(ACCESSES)) {
             lines.push(format!("        {}", described(access, columns - 8)));
         }
@@ -79,6 +80,35 @@ fn about(one: &Loop) -> String {
         text.push_str(&format!(", {} in the kernel", percent(kernel)));
     }
     text
+}
+
+/// "needs 3 cycles at least: chain 3, width 1.2; 0.6 % of iterations mispredicted; 4 lines at a time"
+fn needs(one: &Loop) -> Option<String> {
+    /// Fewer mispredicted branches of an iteration are not said.
+    const FEW: f64 = 0.005;
+    let known = |of: &crate::schema::Estimate| of.value.finite();
+    let least = known(one.cycles_at_least.as_ref()?)?;
+    let mut text = format!("needs {} cycles at least", short(least));
+    let chain = one.chain.as_ref().and_then(|chain| Some(format!("chain {}", short(known(&chain.cycles)?))));
+    let unit = one
+        .throughput
+        .as_ref()
+        .and_then(|of| Some(format!("{} {}", bound_by(&of.unit), short(known(&of.cycles)?))));
+    let parts: Vec<String> = chain.into_iter().chain(unit).collect();
+    if !parts.is_empty() {
+        text.push_str(&format!(": {}", parts.join(", ")));
+    }
+    match one.mispredicted.as_ref().and_then(known) {
+        Some(missed) if missed >= 1.0 => text.push_str(&format!("; {} mispredicted branches", short(missed))),
+        Some(missed) if missed >= FEW => {
+            text.push_str(&format!("; {} of iterations mispredicted", percent(missed)));
+        }
+        _ => {}
+    }
+    if let Some(lines) = one.mlp.as_ref().and_then(known) {
+        text.push_str(&format!("; {} lines at a time", short(lines)));
+    }
+    Some(text)
 }
 
 /// "load    8 B :31   stride 4,096 (98 %), outer 8    1 new lines   indexed  grid->cells.value"
@@ -124,7 +154,11 @@ fn signed(n: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Estimate, loops::Trips, place::Place};
+    use crate::schema::{
+        Estimate,
+        loops::{Chain, Throughput, Trips},
+        place::Place,
+    };
 
     fn estimate(value: f64, low: f64, high: f64) -> Estimate {
         Estimate { ci95: [low.into(), high.into()], n: 9, value: value.into() }
@@ -165,10 +199,14 @@ mod tests {
             accesses: vec![access, chased, backwards],
             bound_by: Some("deeper_misses".to_owned()),
             core_cycles: Some(estimate(1.1, 1.0, 1.2)),
+            chain: Some(Chain { cycles: estimate(1.0, 0.9, 1.1) }),
             cycles: Some(estimate(14.2, 12.0, 16.0)),
+            cycles_at_least: Some(estimate(1.05, 1.0, 1.1)),
             instructions: 5.0.into(),
             kernel_share: Some(estimate(0.04, 0.0, 0.1)),
             lines_per_iteration: 1.0.into(),
+            mispredicted: Some(estimate(0.012, 0.0, 0.02)),
+            mlp: Some(estimate(12.3, 11.0, 13.0)),
             n: 12,
             place: Place {
                 file: Some("/src/column_walk.c".to_owned()),
@@ -177,6 +215,7 @@ mod tests {
                 via: None,
             },
             share: estimate(0.31, 0.2, 0.42),
+            throughput: Some(Throughput { cycles: estimate(0.8, 0.8, 0.8), unit: "width".to_owned() }),
             trips: Trips { at_least: None, median: Some(2048), n: 3 },
             ..Loop::default()
         }
@@ -195,7 +234,7 @@ mod tests {
     fn rows_asked_for_are_those_of_loops_and_of_accesses() {
         assert_eq!(table(&[], None, 100), Vec::<String>::new());
         let one = table(&[walk(), walk()], Some(1), 100);
-        assert_eq!(one.len(), 6, "{one:#?}");
-        assert!(one[4].contains("2 more accesses") && one[5].contains("1 more loop with 31.0 %"), "{one:#?}");
+        assert_eq!(one.len(), 7, "{one:#?}");
+        assert!(one[5].contains("2 more accesses") && one[6].contains("1 more loop with 31.0 %"), "{one:#?}");
     }
 }

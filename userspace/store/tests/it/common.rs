@@ -210,6 +210,15 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         bound_by: maybe(rng, text),
         unbound_cycles: rng.f64() * 1e6,
         is_first: rng.bool(),
+        needs: maybe(rng, |rng| LoopNeeds {
+            cycles: rng.f64() * 1e6,
+            chain_cycles: rng.f64() * 1e6,
+            unit_cycles: rng.f64() * 1e6,
+            unit: text(rng),
+            mispredicted: rng.u64(..1 << 40),
+            new_lines: rng.u64(..1 << 40),
+            distant_cycles: rng.f64() * 1e6,
+        }),
         by_access: (0..rng.usize(..4)).map(|_| loop_access(rng)).collect(),
     };
     let kernel_sample = |rng: &mut Rng| KernelSample {

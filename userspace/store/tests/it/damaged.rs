@@ -245,10 +245,18 @@ fn version_5_is_read() {
     let mut profile = random_profile(9, 40);
     write_file(&path, &profile);
     let database = rusqlite::Connection::open(&path).unwrap();
-    database.execute_batch("DROP TABLE kernel_sample").unwrap();
+    database
+        .execute_batch(
+            "DROP TABLE kernel_sample; ALTER TABLE loop DROP COLUMN least_cycles;
+            ALTER TABLE loop DROP COLUMN chain_cycles; ALTER TABLE loop DROP COLUMN unit_cycles;
+            ALTER TABLE loop DROP COLUMN unit; ALTER TABLE loop DROP COLUMN mispredicted;
+            ALTER TABLE loop DROP COLUMN new_lines; ALTER TABLE loop DROP COLUMN distant_cycles;",
+        )
+        .unwrap();
     database.pragma_update(None, "user_version", 5).unwrap();
     drop(database);
     profile.kernel_samples.clear();
+    profile.loops.iter_mut().for_each(|seen| seen.needs = None);
     assert_eq!(read(&path).unwrap(), profile);
 }
 

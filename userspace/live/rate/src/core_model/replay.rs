@@ -151,6 +151,33 @@ pub struct Executed {
     pub demand: Demand,
 }
 
+impl Demand {
+    /// Adds what another instruction asks.
+    pub fn add(&mut self, more: Demand) {
+        self.loads += more.loads;
+        self.wide_loads += more.wide_loads;
+        self.stores += more.stores;
+        self.integers += more.integers;
+        self.floats += more.floats;
+        self.divides += more.divides;
+    }
+
+    /// Cycles that the busiest unit needs at least for this and so many instructions, and the limit that it
+    /// is; of loads and stores as if each went to a line of its own.
+    pub fn cycles(&self, instructions: u64, machine: &Machine) -> (f64, Constraint) {
+        let per = |n: u32, in_a_cycle: f64| f64::from(n) / in_a_cycle;
+        let all = [
+            (instructions as f64 / machine.width, Constraint::Width),
+            (per(self.loads, machine.loads) + per(self.wide_loads, machine.wide_loads), Constraint::Loads),
+            (per(self.stores, machine.stores.max(machine.close_stores)), Constraint::Stores),
+            (per(self.integers, machine.integers), Constraint::IntUnits),
+            (per(self.floats, machine.floats), Constraint::FpUnits),
+            (f64::from(self.divides), Constraint::Divider),
+        ];
+        all.into_iter().fold((0.0, Constraint::Width), |most, one| if one.0 > most.0 { one } else { most })
+    }
+}
+
 /// Replays of one program's windows on one machine.
 ///
 /// [`Replay::read`] takes one window after the other, in the order in which they were taken, since
@@ -228,7 +255,25 @@ impl Replay {
 
     /// The same in the memory of a timing that is no longer needed.
     pub fn time_into(&mut self, misses: Misses<'_>, without: Option<Constraint>, timing: &mut Timing) {
-        let Self { machine, trace, schedule, levels, level, line_levels } = self;
+        let limits = limits(&self.machine, without);
+        self.replay(misses, limits, without, timing);
+    }
+
+    /// The cycles of dependences alone, with all lines in the first-level cache: units and instructions in a
+    /// cycle are as many as one likes, and branches are foreseen. The reorder window stays.
+    pub fn chains_into(&mut self, timing: &mut Timing) {
+        let limits = Limits::of(&self.machine).of_chains();
+        self.replay(Misses::None, limits, None, timing);
+    }
+
+    fn replay(
+        &mut self,
+        misses: Misses<'_>,
+        limits: Limits,
+        without: Option<Constraint>,
+        timing: &mut Timing,
+    ) {
+        let Self { trace, schedule, levels, level, line_levels, .. } = self;
         line_levels.clear();
         match misses {
             Misses::None => line_levels.resize(trace.firsts.len(), None),
@@ -251,7 +296,7 @@ impl Replay {
         cycles.clear();
         cycles.reserve(trace.steps.len());
         *total = 0.0;
-        schedule.replay(trace, limits(machine, without), memory, |more| {
+        schedule.replay(trace, limits, memory, |more| {
             cycles.push(more as f32);
             *total += f64::from(more);
         });

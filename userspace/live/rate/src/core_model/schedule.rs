@@ -106,6 +106,11 @@ impl Limits {
         self
     }
 
+    /// Dependences and the reorder window only.
+    pub fn of_chains(self) -> Self {
+        Self { width: None, mispredicts: false, close_store: 0, wide_load: 0, units: [0; UNITS], ..self }
+    }
+
     pub fn without_loads(self) -> Self {
         Self { wide_load: 0, ..self.without(Unit::Load) }
     }

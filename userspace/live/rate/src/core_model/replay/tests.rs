@@ -403,6 +403,38 @@ fn mispredictions_cost_their_penalty_where_the_branch_is() {
 }
 
 #[test]
+fn chains_and_the_busiest_unit_are_known_apart() {
+    let machine = Machine::default();
+    let turns = |body: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        let mut window = Window::default();
+        let block = window.block(0x1000, body);
+        (0..TURNS).for_each(|_| window.execute(block, |_| 0x9000));
+        let mut replay = window.replay(machine);
+        let mut timing = Timing::default();
+        replay.chains_into(&mut timing);
+        let mut demand = Demand::default();
+        let executed: Vec<Executed> = replay.executed().collect();
+        executed.iter().for_each(|executed| demand.add(executed.demand));
+        let (cycles, unit) = demand.cycles(executed.len() as u64, &machine);
+        (timing.total / TURNS as f64, cycles / TURNS as f64, unit)
+    };
+    let (chain, unit_cycles, unit) = turns(|a| {
+        a.addsd(xmm0, xmm1)?;
+        a.jne(0x1000)
+    });
+    assert!((chain - machine.add).abs() < 0.05, "{chain}");
+    assert_eq!(unit, Constraint::FpUnits);
+    assert!((unit_cycles - 1.0 / machine.floats).abs() < 1e-9, "{unit_cycles}");
+    let (chain, unit_cycles, unit) = turns(|a| {
+        (0..4).try_for_each(|_| a.mov(rax, qword_ptr(rsi)))?;
+        a.jne(0x1000)
+    });
+    assert!(chain < 0.1, "nothing waits: {chain}");
+    assert_eq!(unit, Constraint::Loads);
+    assert!((unit_cycles - 4.0 / machine.loads).abs() < 1e-9, "{unit_cycles}");
+}
+
+#[test]
 fn cycles_of_two_loops_are_told_apart_and_sum_up() {
     let mut window = Window::default();
     let slow = window.block(0x1000, |a| {
