@@ -20,6 +20,7 @@ use super::{
     events::{EndOutcome, Ended, Event, WatchEnd},
     exclusions::Exclusions,
     pending_tracees::{PendingTracees, YOUTH},
+    shared_regions::SharedRegions,
     string_op_cost::Strings,
     tracees::Tracees,
     trap_cost::TrapCost,
@@ -78,6 +79,8 @@ pub struct Settings {
     pub wanted: Wanted,
     /// The code that windows refer to; the assembler reads it.
     pub code: SharedCode,
+    /// Memory that traced processes share; the recorder says where.
+    pub shared: SharedRegions,
     /// Is told about processes, where allocations are followed.
     pub heap: Option<Heap>,
     /// How this machine counts accesses, if it does.
@@ -446,6 +449,7 @@ impl Capture {
             p_survive,
             threads_armed: watch.threads_armed,
             threads_alive: watch.threads_alive,
+            also_in: watch.guests.iter().map(|guest| (guest.tgid, guest.address)).collect(),
             outcome,
         };
         self.send(Event::WatchEnded(Box::new(end)));
@@ -461,15 +465,17 @@ impl Capture {
                 self.note_disarmed(watch.tgid, ended_ns);
             }
         }
+        for guest in &watch.guests {
+            self.forget_guest(guest, ended_ns);
+        }
     }
 
     /// Ends all watches of a process that is gone or runs another program.
     pub(super) fn end_process_watches(&mut self, tgid: u32) {
         let Some(process) = self.tracees.processes.get_mut(&tgid) else { return };
-        let now = sys::monotonic_ns();
         for ended in process.arbiter.drain() {
-            if let Some(watch) = self.watches.remove(ended.id.0) {
-                self.end_watch(watch, ended.p_survive, now, EndOutcome::Gone);
+            if !self.leave(ended.id.0, tgid) {
+                self.give_up(ended, EndOutcome::Gone);
             }
         }
         self.end_companions(tgid, || EndOutcome::Gone);
@@ -487,7 +493,6 @@ impl Capture {
             self.on_status(tid, status);
         }
         let tgids: Vec<u32> = self.tracees.processes.keys().copied().collect();
-        let now = sys::monotonic_ns();
         for watch in self.watches.iter_mut() {
             watch.disarm();
         }
@@ -495,9 +500,7 @@ impl Capture {
         for tgid in tgids {
             let Some(process) = self.tracees.processes.get_mut(&tgid) else { continue };
             for ended in process.arbiter.drain() {
-                if let Some(watch) = self.watches.remove(ended.id.0) {
-                    self.end_watch(watch, ended.p_survive, now, EndOutcome::StillArmed);
-                }
+                self.give_up(ended, EndOutcome::StillArmed);
             }
             self.end_companions(tgid, || EndOutcome::StillArmed);
         }
