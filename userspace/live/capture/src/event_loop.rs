@@ -40,6 +40,9 @@ use locality_kernel::{
 /// and its companions may have 256 passed touches among them, which are told without a wake-up.
 const RECORDS_A_TURN: usize = 512;
 
+/// Each report of ptrace comes with a signal; without one, ptrace is asked so often all the same.
+const ASK_NS: u64 = 100_000_000;
+
 /// Why no thread is stopped without a watchdog.
 pub const UNGUARDED: &str = "there is no watchdog process";
 
@@ -154,6 +157,8 @@ pub struct Capture {
     /// Turns of the loop in a row that found no sign of life of the watchdog.
     silent_turns: u32,
     restored_ns: u64,
+    /// When ptrace was last asked for reports.
+    asked_ns: u64,
     /// When it last waited for reports until then.
     pub(super) woken_ns: u64,
     /// How many CPUs there are.
@@ -222,6 +227,7 @@ impl Capture {
             place: Place::default(),
             strings,
             woken_ns: 0,
+            asked_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             pending: PendingTracees::default(),
             silent_turns: 0,
@@ -354,13 +360,17 @@ impl Capture {
             let longest = self.place.settle();
             let longest = if self.pending.is_empty() { longest } else { longest.min(YOUTH) };
             poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
-            signals.clear();
+            let is_signalled = signals.clear();
             // Nothing had been reported when it began to wait.
             self.woken_ns = sys::monotonic_ns();
             // Samples first: a stop needs the record that explains it.
             self.drain_ring(RECORDS_A_TURN);
-            while let Some((tid, status)) = ptrace::next_status()? {
-                self.on_status(tid, status);
+            // To ask costs the kernel a look at each tracee, .1 ms where they are thousands.
+            if is_signalled || self.woken_ns.saturating_sub(self.asked_ns) > ASK_NS {
+                self.asked_ns = self.woken_ns;
+                while let Some((tid, status)) = ptrace::next_status()? {
+                    self.on_status(tid, status);
+                }
             }
             self.meet_survivors();
             waker.clear();

@@ -26,7 +26,7 @@ use super::{
 use locality_kernel::{proc, sys};
 
 /// Most other processes in which a watch is armed.
-const GUESTS: usize = 8;
+const GUESTS: usize = 16;
 
 /// Other processes that a stop looks at.
 const LOOKED_AT: usize = 2;
