@@ -5,7 +5,8 @@
 //! symbolises, and tells everything else to the controller through a channel. Its files:
 //! `event_loop` the loop, `attach` who is seized, `ptrace_stops` what ptrace reports, `ring_events`
 //! what the ring reports, `windows` shadow windows, `window_sampling` uses drawn in them,
-//! `watchpoints` armed watchpoints, `shared_regions` those of words that processes share, `trap_cost` what traps cost now, `watchdog` the watchdog,
+//! `watchpoints` armed watchpoints, `shared_regions` those of words that processes share,
+//! `trap_cost` what traps cost now, `watchdog` the watchdog,
 //! `tracees` who is traced, `pending_tracees` who is too young, `cpu_affinity` where the thread
 //! waits, `events` what it sends, `counters` what it counts.
 
