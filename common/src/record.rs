@@ -313,6 +313,13 @@ pub struct WatchState {
     pub follows: u64,
     /// So many touches by the kernel are still passed over: they are neither use nor reuse.
     pub passes: u64,
+    /// The word by its address in the process of the use, where this entry is for another process
+    /// that maps the word too; else 0. All other fields but `watch` are then those of that entry.
+    pub main_word: u64,
+    /// Thread group of the process of the use.
+    pub main_tgid: u32,
+    /// Explicit padding.
+    pub reserved: u32,
 }
 
 /// Debug registers of an x86 thread, and so the most words that are watched in a process.
@@ -353,7 +360,7 @@ const _: () = {
     assert!(size_of::<KernelRecord>() == 32 + 168);
     assert!(size_of::<Meter>() == 40);
     assert!(size_of::<WatchKey>() == 16);
-    assert!(size_of::<WatchState>() == 56);
+    assert!(size_of::<WatchState>() == 72);
     assert!(size_of::<HeldThread>() == 24);
     assert!(size_of::<WatchedWords>() == 32);
 };

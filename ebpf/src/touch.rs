@@ -1,5 +1,6 @@
 //! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the
 //! next of any thread is the reuse; behind a near one, the next ones of that thread are told too.
+//! A word that another process maps too has an entry there that leads to the one of the use.
 //! The kernel's own are passed over where that is asked for. A non-zero return lets the event's
 //! limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event disarms itself in the kernel.
 
@@ -43,6 +44,18 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     let Some(state) = WATCHES.get_ptr_mut(WatchKey { address, tgid, reserved: 0 }) else {
         count(counter::FILTERED_STALE_WATCH);
         return COUNT_TRAP;
+    };
+    // SAFETY: the lookup returned a live map value.
+    let (main_word, main_tgid) = unsafe { ((*state).main_word, (*state).main_tgid) };
+    let state = match main_word {
+        0 => state,
+        address => match WATCHES.get_ptr_mut(WatchKey { address, tgid: main_tgid, reserved: 0 }) {
+            Some(state) => state,
+            None => {
+                count(counter::FILTERED_STALE_WATCH);
+                return COUNT_TRAP;
+            }
+        },
     };
     // SAFETY: the lookup returned a live map value.
     let (watch, owner_tid, seen) =

@@ -268,6 +268,28 @@ fn a_full_disk_costs_the_file_but_not_the_report() {
     assert!(notices(&report).contains("ended early"), "{}", notices(&report));
 }
 
+/// A profile whose trace did not come to its end is printed as far as it goes, and is no success.
+fn unfinished(whole: &str, copy: &str) {
+    std::fs::copy(whole, copy).unwrap();
+    let database = rusqlite::Connection::open(copy).unwrap();
+    assert_eq!(database.execute("UPDATE state SET finished = 0", []).unwrap(), 1);
+    drop(database);
+    for words in
+        [&["report"][..], &["report", "--format", "json"], &["objects"], &["objects", "--format", "json"]]
+    {
+        let complete = run(&[words, &[whole]].concat());
+        assert!(complete.status.success(), "{words:?}: {}", complete.stderr);
+        let printed = run(&[words, &[copy]].concat());
+        assert_eq!(printed.status.code(), Some(1), "{words:?}: {}", printed.stderr);
+        assert!(
+            printed.stderr.contains("is not complete") && printed.stderr.contains(copy),
+            "{}",
+            printed.stderr
+        );
+        assert!(printed.stdout.len() > 100, "{words:?}: {}", printed.stdout);
+    }
+}
+
 #[test]
 fn files_that_are_no_whole_profile() {
     requires!(root, btf, watchpoints(4));
@@ -305,10 +327,13 @@ fn files_that_are_no_whole_profile() {
         assert!(!traced.stderr.contains("panicked"), "{}", traced.stderr);
         match traced.status.code() {
             Some(1) if traced.stdout.is_empty() => traced.assert_refused(1, &["damaged"]),
-            Some(0 | 1) => assert!(traced.stdout.contains("damaged"), "{}", traced.stdout),
-            _ => panic!("{}", traced.stderr),
+            Some(1) => assert!(traced.stdout.contains("damaged"), "{}", traced.stdout),
+            _ => panic!("{} {}", traced.status, traced.stderr),
         }
+        let listed = run(&["objects", &scratch.path("truncated")]);
+        assert_eq!(listed.status.code(), Some(1), "{}", listed.stderr);
     }
+    unfinished(&whole, &scratch.path("unfinished"));
     let pipe = scratch.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     run(&["report", &pipe]).assert_refused(1, &["pipe", "not a locality profile"]);

@@ -491,6 +491,40 @@ fn threads_of_the_kernel_that_work_for_a_program_are_named() {
     }
 }
 
+/// Pairs from one function to another, and the heaviest one's share.
+fn share_of(report: &Value, from: &str, to: &str) -> f64 {
+    let name = |end: &Value| end["place"]["function"].as_str().unwrap_or_default().to_owned();
+    let pairs = report["pairs"].as_array().unwrap();
+    let weight = |pair: &Value| pair["weight"].as_f64().unwrap_or(0.0);
+    let all: f64 = pairs.iter().map(weight).sum();
+    let own = pairs.iter().filter(|pair| name(&pair["use"]) == from && name(&pair["reuse"]) == to);
+    own.map(weight).sum::<f64>() / all.max(f64::MIN_POSITIVE)
+}
+
+#[test]
+fn touches_of_shared_memory_by_another_traced_process_are_reuses() {
+    requires!(root, btf, watchpoints(4));
+    let folder = folder();
+    let file = folder.path().join("t.locality");
+    for how in ["anonymous", "memfd"] {
+        let target = Target::start("shared_turns", &["0", how]);
+        let pid = target.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let both = format!("{pid},{}", children.trim());
+        let mut tracer = Tracer::new();
+        tracer
+            .command()
+            .args(["-p", &both, "-d", "6", "--overhead", "5", "-q", "--format", "json", "-o"])
+            .arg(&file);
+        let report = tracer.run().report();
+        // What one process writes, the other reads next, and the other way round.
+        let shares =
+            [("produce", "consume"), ("consume", "produce")].map(|(from, to)| share_of(&report, from, to));
+        assert!(shares.iter().all(|share| *share > 0.2), "{how}: {shares:?} {:#}", report["pairs"]);
+        assert_eq!(report["ledger"]["balanced"], true, "{how}: {:#}", report["ledger"]);
+    }
+}
+
 #[test]
 fn memory_that_another_process_touches_is_said() {
     requires!(root, btf, watchpoints(4));

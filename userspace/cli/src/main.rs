@@ -283,13 +283,15 @@ fn report(
     }
     print(&profile, estimator, file, printing, place)?;
     if profile.partial {
-        eprintln!(
-            "locality-bpf: the profile {} is not complete: the report says what is missing",
-            file.display()
-        );
-        return Ok(ExitCode::FAILURE);
+        return Ok(incomplete(file, "the report"));
     }
     Ok(success(&profile))
+}
+
+/// What is left of a profile was printed: no success, for data are missing.
+fn incomplete(file: &Path, what_says: &str) -> ExitCode {
+    say(&format!("the profile {} is not complete: {what_says} says what is missing", file.display()));
+    ExitCode::FAILURE
 }
 
 fn list_objects(
@@ -303,9 +305,9 @@ fn list_objects(
     let colour = in_colours(output, place);
     let style = if colour { Style::Ansi } else { Style::Plain };
     let options = text::Options { top: output.top, style };
-    let page = objects::run(file, estimator, against, output.format, options)?;
-    put(&page, output, place)?;
-    Ok(ExitCode::SUCCESS)
+    let listed = objects::run(file, estimator, against, output.format, options)?;
+    put(&listed.page, output, place)?;
+    Ok(if listed.is_complete { ExitCode::SUCCESS } else { incomplete(file, "`locality-bpf report`") })
 }
 
 /// Exit status 1 says that a trace is not possible.

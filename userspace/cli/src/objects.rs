@@ -20,6 +20,15 @@ pub use self::against::Against;
 use crate::cli::Format;
 use locality_runner as exact;
 
+/// A page, and whether the profile that it is of is complete.
+#[derive(Debug)]
+pub struct Listed {
+    /// Text or JSON.
+    pub page: String,
+    /// False where the trace was cut short or the file is damaged.
+    pub is_complete: bool,
+}
+
 /// The page for a profile.
 ///
 /// # Errors
@@ -30,7 +39,7 @@ pub fn run(
     against: Option<&Against>,
     format: Format,
     options: Options,
-) -> Result<String> {
+) -> Result<Listed> {
     let name = file.display();
     if format == Format::Callgrind {
         bail!(
@@ -63,7 +72,7 @@ pub fn run(
         );
     };
     let both = against.map(|against| against::compare(&profile, objects, against));
-    Ok(match format {
+    let page = match format {
         Format::Json | Format::Json1 => {
             let report = json::report(&profile, &findings);
             let mut list = ObjectList {
@@ -84,7 +93,8 @@ pub fn run(
             }
             page
         }
-    })
+    };
+    Ok(Listed { page, is_complete: !profile.partial })
 }
 
 #[cfg(test)]

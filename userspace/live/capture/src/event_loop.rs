@@ -20,6 +20,7 @@ use super::{
     events::{EndOutcome, Ended, Event, WatchEnd},
     exclusions::Exclusions,
     pending_tracees::{PendingTracees, YOUTH},
+    shared_regions::SharedRegions,
     string_op_cost::Strings,
     tracees::Tracees,
     trap_cost::TrapCost,
@@ -38,6 +39,9 @@ use locality_kernel::{
 /// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch
 /// and its companions may have 256 passed touches among them, which are told without a wake-up.
 const RECORDS_A_TURN: usize = 512;
+
+/// Each report of ptrace comes with a signal; without one, ptrace is asked so often all the same.
+const ASK_NS: u64 = 100_000_000;
 
 /// Why no thread is stopped without a watchdog.
 pub const UNGUARDED: &str = "there is no watchdog process";
@@ -78,6 +82,8 @@ pub struct Settings {
     pub wanted: Wanted,
     /// The code that windows refer to; the assembler reads it.
     pub code: SharedCode,
+    /// Memory that traced processes share; the recorder says where.
+    pub shared: SharedRegions,
     /// Is told about processes, where allocations are followed.
     pub heap: Option<Heap>,
     /// How this machine counts accesses, if it does.
@@ -151,6 +157,8 @@ pub struct Capture {
     /// Turns of the loop in a row that found no sign of life of the watchdog.
     silent_turns: u32,
     restored_ns: u64,
+    /// When ptrace was last asked for reports.
+    asked_ns: u64,
     /// When it last waited for reports until then.
     pub(super) woken_ns: u64,
     /// How many CPUs there are.
@@ -219,6 +227,7 @@ impl Capture {
             place: Place::default(),
             strings,
             woken_ns: 0,
+            asked_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             pending: PendingTracees::default(),
             silent_turns: 0,
@@ -351,13 +360,17 @@ impl Capture {
             let longest = self.place.settle();
             let longest = if self.pending.is_empty() { longest } else { longest.min(YOUTH) };
             poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
-            signals.clear();
+            let is_signalled = signals.clear();
             // Nothing had been reported when it began to wait.
             self.woken_ns = sys::monotonic_ns();
             // Samples first: a stop needs the record that explains it.
             self.drain_ring(RECORDS_A_TURN);
-            while let Some((tid, status)) = ptrace::next_status()? {
-                self.on_status(tid, status);
+            // To ask costs the kernel a look at each tracee, .1 ms where they are thousands.
+            if is_signalled || self.woken_ns.saturating_sub(self.asked_ns) > ASK_NS {
+                self.asked_ns = self.woken_ns;
+                while let Some((tid, status)) = ptrace::next_status()? {
+                    self.on_status(tid, status);
+                }
             }
             self.meet_survivors();
             waker.clear();
@@ -446,6 +459,7 @@ impl Capture {
             p_survive,
             threads_armed: watch.threads_armed,
             threads_alive: watch.threads_alive,
+            also_in: watch.guests.iter().map(|guest| (guest.tgid, guest.address)).collect(),
             outcome,
         };
         self.send(Event::WatchEnded(Box::new(end)));
@@ -461,15 +475,17 @@ impl Capture {
                 self.note_disarmed(watch.tgid, ended_ns);
             }
         }
+        for guest in &watch.guests {
+            self.forget_guest(guest, ended_ns);
+        }
     }
 
     /// Ends all watches of a process that is gone or runs another program.
     pub(super) fn end_process_watches(&mut self, tgid: u32) {
         let Some(process) = self.tracees.processes.get_mut(&tgid) else { return };
-        let now = sys::monotonic_ns();
         for ended in process.arbiter.drain() {
-            if let Some(watch) = self.watches.remove(ended.id.0) {
-                self.end_watch(watch, ended.p_survive, now, EndOutcome::Gone);
+            if !self.leave(ended.id.0, tgid) {
+                self.give_up(ended, EndOutcome::Gone);
             }
         }
         self.end_companions(tgid, || EndOutcome::Gone);
@@ -487,7 +503,6 @@ impl Capture {
             self.on_status(tid, status);
         }
         let tgids: Vec<u32> = self.tracees.processes.keys().copied().collect();
-        let now = sys::monotonic_ns();
         for watch in self.watches.iter_mut() {
             watch.disarm();
         }
@@ -495,9 +510,7 @@ impl Capture {
         for tgid in tgids {
             let Some(process) = self.tracees.processes.get_mut(&tgid) else { continue };
             for ended in process.arbiter.drain() {
-                if let Some(watch) = self.watches.remove(ended.id.0) {
-                    self.end_watch(watch, ended.p_survive, now, EndOutcome::StillArmed);
-                }
+                self.give_up(ended, EndOutcome::StillArmed);
             }
             self.end_companions(tgid, || EndOutcome::StillArmed);
         }

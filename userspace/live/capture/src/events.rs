@@ -168,6 +168,8 @@ pub struct WatchEnd {
     pub threads_armed: u32,
     /// Threads that were alive then.
     pub threads_alive: u32,
+    /// Other processes whose touches of the word would have been seen too, with its address there.
+    pub also_in: Vec<(u32, u64)>,
     /// What happened.
     pub outcome: EndOutcome,
 }

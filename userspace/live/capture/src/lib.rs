@@ -5,7 +5,8 @@
 //! symbolises, and tells everything else to the controller through a channel. Its files:
 //! `event_loop` the loop, `attach` who is seized, `ptrace_stops` what ptrace reports, `ring_events`
 //! what the ring reports, `windows` shadow windows, `window_sampling` uses drawn in them,
-//! `watchpoints` armed watchpoints, `trap_cost` what traps cost now, `watchdog` the watchdog,
+//! `watchpoints` armed watchpoints, `shared_regions` those of words that processes share,
+//! `trap_cost` what traps cost now, `watchdog` the watchdog,
 //! `tracees` who is traced, `pending_tracees` who is too young, `cpu_affinity` where the thread
 //! waits, `events` what it sends, `counters` what it counts.
 
@@ -23,6 +24,7 @@ mod pending_tracees;
 mod progress_sampling;
 mod ptrace_stops;
 mod ring_events;
+mod shared_regions;
 mod string_op_cost;
 mod tracees;
 mod trap_cost;
@@ -34,6 +36,7 @@ mod windows;
 pub use code_tables::{CodeTables, SharedCode};
 pub use event_loop::{Capture, Command, Handle, Settings, UNGUARDED};
 pub use progress_sampling::{METER_CLOCKS, READINGS};
+pub use shared_regions::{Overlap, Regions, SharedRegions};
 pub use tracees::REGISTERS;
 pub use windows::{Wanted, Windows};
 

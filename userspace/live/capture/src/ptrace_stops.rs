@@ -42,6 +42,9 @@ const LOWEST_ADDRESS: u64 = 4096;
 /// Highest user address with four-level paging, and with five-level paging unless a program asks for more.
 const HIGHEST_ADDRESS: u64 = 1 << 47;
 
+/// Left of a stop, as long as it takes to arm a watch in another process.
+const ELSEWHERE_NS: u64 = 150_000;
+
 /// Code segment of 64-bit user code (`__USER_CS` in the kernel's arch/x86/include/asm/segment.h).
 pub(super) const USER_CODE_64: u64 = 0x33;
 
@@ -202,6 +205,9 @@ impl Capture {
         add(&self.costs.stop.stop_ns, stopped_ns);
         add(&self.costs.stop.stops, 1);
         self.costs.stop.longest_stop_ns.fetch_max(stopped_ns, std::sync::atomic::Ordering::Relaxed);
+        if let ArmOutcome::Armed(id, ..) = &armed {
+            self.arm_elsewhere(*id);
+        }
         let window = taken.map(|taken| Box::new(taken.finish(wanted, &self.settings.code)));
         if let (Some(window), Some(windows)) = (&window, &mut windows) {
             tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");
@@ -314,11 +320,9 @@ impl Capture {
         let id = self.watches.next_id();
         let decision = process.arbiter.offer(ArbiterKey(id));
         let alive = process.threads.len() as u32;
-        let evicted =
-            decision.evict.and_then(|ended| Some((self.watches.remove(ended.id.0)?, ended.p_survive)));
         // The register must be free before it is taken again; the books are closed after the resume.
-        if let Some((watch, p_survive)) = evicted {
-            self.end_watch(watch, p_survive, sys::monotonic_ns(), EndOutcome::Replaced);
+        if let Some(ended) = decision.evict {
+            self.give_up(ended, EndOutcome::Replaced);
         }
         if !decision.arm {
             return None;
@@ -351,12 +355,17 @@ impl Capture {
             return Some(ArmOutcome::Refused(Box::new(watch), of_use));
         }
         process.watched.insert(address, id);
-        if alive > 1 {
+        let elsewhere = self.places_elsewhere(tgid, address);
+        watch.elsewhere = elsewhere;
+        if alive > 1 || !watch.elsewhere.is_empty() {
             watch.process_cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
         }
         let held = watch.owner != 0;
         self.watches.insert(watch);
         self.note_armed(tgid);
+        if starter.is_some() && self.left_of_stop(record) > ELSEWHERE_NS {
+            self.arm_waiting_elsewhere(id);
+        }
         let companions = if held { self.arm_companions(id, owner, companions, starter) } else { Vec::new() };
         Some(ArmOutcome::Armed(id, of_use, companions))
     }
@@ -427,7 +436,7 @@ impl Capture {
     }
 
     /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.
-    fn may_watch(&self, tid: u32) -> bool {
+    pub(super) fn may_watch(&self, tid: u32) -> bool {
         self.settings.watch_unheld || self.tracees.threads.get(&tid).is_some_and(|thread| thread.held)
     }
 

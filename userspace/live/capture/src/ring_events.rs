@@ -224,10 +224,11 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, EndOutcome::Replaced);
     }
 
-    /// How likely the watch, which ends now, was to live until now.
-    fn survival(&mut self, watch: &Watch) -> f64 {
-        let process = self.tracees.processes.get_mut(&watch.tgid);
-        process.and_then(|process| process.arbiter.ended(ArbiterKey(watch.id))).unwrap_or(1.0)
+    /// How likely the watch, which ends now, was to live until now, by the arbiters that still know it.
+    pub(super) fn survival(&mut self, watch: &Watch) -> f64 {
+        let tgids = std::iter::once(watch.tgid).chain(watch.guests.iter().map(|guest| guest.tgid));
+        let one = |tgid| self.tracees.processes.get_mut(&tgid)?.arbiter.ended(ArbiterKey(watch.id));
+        tgids.filter_map(one).product()
     }
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
@@ -395,5 +396,10 @@ fn distance_ns(watch: &Watch, reuse: &Trap, ours: TracerTime) -> u64 {
     }
     let late_ns = sys::monotonic_ns().saturating_sub(reuse.record.header.time_ns);
     let spent_ns = sys::process_cpu_ns(watch.tgid).unwrap_or(0).saturating_sub(watch.process_cpu_ns);
+    // Between processes, the time is what both of them ran.
+    let guest = watch.guests.iter().find(|guest| guest.tgid == reuse.record.header.tgid);
+    let spent_there_ns =
+        guest.map_or(0, |guest| sys::process_cpu_ns(guest.tgid).unwrap_or(0).saturating_sub(guest.cpu_ns));
+    let spent_ns = spent_ns + spent_there_ns;
     spent_ns.saturating_sub(late_ns + watch.passed_ns)
 }

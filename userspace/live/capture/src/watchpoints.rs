@@ -33,6 +33,17 @@ pub struct Followed {
 /// costs a trap, and where the kernel copies byte by byte a copied word has eight.
 const PASSES: u64 = 64;
 
+/// Another process in which a watch is armed, since both map the word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guest {
+    /// The process.
+    pub tgid: u32,
+    /// The word's address there.
+    pub address: u64,
+    /// CPU time of the process when the watch was armed there.
+    pub cpu_ns: u64,
+}
+
 /// One armed watch.
 #[derive(Debug)]
 pub struct Watch {
@@ -73,6 +84,10 @@ pub struct Watch {
     pub reused: Option<(Reuse, TracerTime)>,
     /// Behind that, the next touch by the instruction of the use, where it is not that of the reuse.
     pub used_again: Option<(Box<Trap>, TracerTime)>,
+    /// Where other traced processes map the word, until it is armed there.
+    pub elsewhere: Vec<(u32, u64)>,
+    /// Other processes in which it is armed.
+    pub guests: Vec<Guest>,
     events: Vec<(u32, PerfEvent)>,
 }
 
@@ -98,6 +113,8 @@ impl Watch {
             used: None,
             reused: None,
             used_again: None,
+            elsewhere: Vec::new(),
+            guests: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -143,6 +160,28 @@ impl Watch {
         self.events.push((tid, event));
         self.threads_armed += 1;
         Ok(())
+    }
+
+    /// Arms it in threads of another process, whose next touch behind the use is the reuse; false
+    /// where the kernel refused in all of them.
+    pub fn arm_guest(&mut self, guest: Guest, threads: &[u32], program: BorrowedFd<'_>) -> bool {
+        let armed_before = self.events.len();
+        for tid in threads {
+            let event = PerfEvent::watchpoint(*tid, guest.address, WATCH_BYTES, None).and_then(|event| {
+                event.set_program(program)?;
+                event.enable_for(1)?;
+                Ok(event)
+            });
+            match event {
+                Ok(event) => self.events.push((*tid, event)),
+                Err(error) => tracing::trace!("not armed in thread {tid} of process {}: {error}", guest.tgid),
+            }
+        }
+        let is_armed = self.events.len() > armed_before;
+        if is_armed {
+            self.guests.push(guest);
+        }
+        is_armed
     }
 
     /// Disarms it in one thread.

@@ -106,6 +106,17 @@ pub fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// Whether a thread waits for something, and so has no processor.
+pub fn is_waiting(tid: u32) -> bool {
+    text(format!("/proc/{tid}/stat")).is_ok_and(|stat| parse_is_waiting(&stat))
+}
+
+/// Whether its state is one of waiting, from the text of `/proc/PID/stat`.
+pub fn parse_is_waiting(stat: &str) -> bool {
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| matches!(rest.trim_start().as_bytes().first(), Some(b'S' | b'D')))
+}
+
 /// Page faults of a process without input or output, those of threads that ended included (field 10 of
 /// `/proc/PID/stat`).
 pub fn page_faults(pid: u32) -> io::Result<u64> {

@@ -154,11 +154,11 @@ impl ChildSignals {
         owned(unsafe { libc::signalfd(-1, &sigchld_set(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }).map(Self)
     }
 
-    /// Makes it unreadable.
-    pub fn clear(&self) {
+    /// Makes it unreadable; whether a signal had come since the last time.
+    pub fn clear(&self) -> bool {
         let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
         // SAFETY: the buffer is live. `SIGCHLD` does not queue, so one read empties it.
-        unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) };
+        unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) > 0 }
     }
 }
 
@@ -335,6 +335,15 @@ pub fn make_ordinary(tid: u32) -> io::Result<()> {
 /// Lets every other thread go before this one, or ends that. Without the right to it, nothing changes.
 pub fn make_thread_patient(patient: bool) {
     renice(if patient { 19 } else { 0 });
+}
+
+/// Ends what [`make_thread_patient`] began, for another thread of ours. Without the right to it, or
+/// without such a thread, nothing changes.
+pub fn end_patience(tid: u32) {
+    if tid != 0 {
+        // SAFETY: a system call with plain arguments.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, 0) };
+    }
 }
 
 /// A tenth of the CPU for this thread, and those that it starts, where others want it too: what it

@@ -15,7 +15,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -99,6 +103,15 @@ pub struct Locator {
     tell: Option<mpsc::Sender<Told>>,
     answers: mpsc::Receiver<Answer>,
     thread: Option<std::thread::JoinHandle<()>>,
+    haste: Arc<Haste>,
+}
+
+/// Whether somebody waits for the thread's end.
+#[derive(Debug, Default)]
+struct Haste {
+    /// The thread's number; 0 until it runs.
+    tid: AtomicU32,
+    is_awaited: AtomicBool,
 }
 
 impl Locator {
@@ -109,10 +122,13 @@ impl Locator {
     pub fn start(heap: Option<Heap>) -> std::io::Result<Self> {
         let (tell, told) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
+        let haste = Arc::new(Haste::default());
+        let own = Arc::clone(&haste);
         let thread = std::thread::Builder::new().name("objects".into()).spawn(move || {
-            Work::new(answer, heap).run(&told);
+            own.tid.store(sys::this_thread(), Ordering::Relaxed);
+            Work::new(answer, heap).run(&told, &own.is_awaited);
         })?;
-        Ok(Self { tell: Some(tell), answers, thread: Some(thread) })
+        Ok(Self { tell: Some(tell), answers, thread: Some(thread), haste })
     }
 
     /// Tells it something. After its end, nothing happens.
@@ -131,6 +147,9 @@ impl Locator {
     /// stays without an object.
     pub fn finish(&mut self) -> Vec<Answer> {
         self.tell = None;
+        // Somebody waits for it now, and beside busy processors its low priority would be minutes.
+        self.haste.is_awaited.store(true, Ordering::Release);
+        sys::end_patience(self.haste.tid.load(Ordering::Relaxed));
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !ending::is_urgent() {
             std::thread::sleep(LOOK);
         }
@@ -213,7 +232,7 @@ impl Work {
         }
     }
 
-    fn run(&mut self, told: &mpsc::Receiver<Told>) {
+    fn run(&mut self, told: &mpsc::Receiver<Told>, is_awaited: &AtomicBool) {
         loop {
             match told.recv_timeout(PATIENCE) {
                 Ok(what) => {
@@ -225,7 +244,7 @@ impl Work {
             }
             if self.waiting > 0 && self.first.is_some_and(|first| first.elapsed() >= HEAD_START) {
                 for pid in self.known.keys().copied().collect::<Vec<_>>() {
-                    sys::make_thread_patient(true);
+                    sys::make_thread_patient(!is_awaited.load(Ordering::Acquire));
                     self.answer_all(pid);
                     sys::make_thread_patient(false);
                     told.try_iter().for_each(|what| self.take(what));

@@ -31,6 +31,7 @@ use super::{
     shared_memory::{SharedUses, Sharing},
 };
 use locality_capture::{
+    SharedRegions,
     events::{Distance, EndOutcome, Event, Reuse, SampleEvent, Trap, WatchEnd, WindowTaken},
     window_sampling::{self, GRANULES, Path},
 };
@@ -136,7 +137,8 @@ impl std::fmt::Debug for Assembler {
 impl Assembler {
     /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
     /// blocks where allocations are followed; `with_values`: the integers that loops move are
-    /// recorded. Must be used in the thread that made it.
+    /// recorded; `shared`: where it tells what traced processes share. Must be used in the thread
+    /// that made it.
     pub fn new(
         store: Store,
         origin_ns: u64,
@@ -144,6 +146,7 @@ impl Assembler {
         clock: Periods,
         heap: Option<Heap>,
         with_values: bool,
+        shared: SharedRegions,
     ) -> Self {
         let processes = Processes::isolated(Isolation::default());
         Self {
@@ -171,7 +174,7 @@ impl Assembler {
             paced: Paced::new(clock),
             with_values,
             data: Data::new(heap),
-            sharing: Sharing::default(),
+            sharing: Sharing::new(shared),
             watches: 0,
             watched: VecDeque::new(),
         }
@@ -232,7 +235,6 @@ impl Assembler {
                     self.sites.forget(pid);
                 }
                 self.resolved.retain(|(of, _), _| *of != pid);
-                self.sharing.forget(pid);
                 self.begin(pid);
                 self.tell_locator(Told::Exec(pid));
                 if let Ok(status) = proc::status(pid) {
@@ -341,6 +343,7 @@ impl Assembler {
         };
         if let Ok(access) = &access {
             let frames = frames_at(&walk, &Path::default(), access.ip, access.address);
+            self.sharing.met(&self.processes, header.tgid, access.address);
             self.locate(Accessed::Sample(id), &stop, frames.into(), access.ip, access.address);
         }
         match &access {
@@ -551,6 +554,7 @@ impl Assembler {
         self.pace.begin(pid, &mut ready);
         self.put_windows(ready);
         self.loops.forget(pid);
+        self.sharing.begin(pid);
         self.loop_stacks.retain(|(of, ..), _| *of != pid);
         self.watched.retain(|(of, _)| *of != pid);
     }
@@ -579,7 +583,7 @@ impl Assembler {
             return;
         };
         if !matches!(end.outcome, EndOutcome::Refused) {
-            self.sharing.watched(&self.processes, end.tgid, end.address);
+            self.sharing.watched(&self.processes, end.tgid, end.address, &end.also_in);
             self.tally.shared = self.sharing.sums();
         }
         let is_stale = self.note_watched(end);
@@ -633,15 +637,20 @@ impl Assembler {
     fn note_watched(&mut self, end: &WatchEnd) -> bool {
         let is_stale = match &end.outcome {
             EndOutcome::Reused(reuse) => {
-                let of_process = self.watched.iter().rev().filter(|(tgid, _)| *tgid == end.tgid);
-                let words: HashSet<u64> = of_process.map(|(_, word)| *word).take(WORDS).collect();
+                let words = |tgid: u32| -> HashSet<u64> {
+                    let of_process = self.watched.iter().rev().filter(|(of, _)| *of == tgid);
+                    of_process.map(|(_, word)| *word).take(WORDS).collect()
+                };
                 let mut traps = std::iter::once(&reuse.trap).chain(&end.used);
-                traps.any(|trap| self.sites.is_stale(trap, &words))
+                traps.any(|trap| self.sites.is_stale(trap, &words(trap.record.header.tgid)))
             }
             EndOutcome::Refused => return false,
             _ => false,
         };
         self.note_word(end.tgid, end.address);
+        for (tgid, word) in &end.also_in {
+            self.note_word(*tgid, *word);
+        }
         self.tally.stale_traps += u64::from(is_stale);
         is_stale
     }

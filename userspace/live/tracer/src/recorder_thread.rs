@@ -15,7 +15,7 @@ use super::{
     recorder::{Assembler, RecorderStats},
     sampling_clock::Periods,
 };
-use locality_capture::events::Event;
+use locality_capture::{SharedRegions, events::Event};
 use locality_heap::Heap;
 use locality_kernel::{lock::lock, sys};
 
@@ -83,13 +83,14 @@ pub fn start(
     origin_ns: u64,
     (pace, clock): (RateTracker, Periods),
     (heap, with_values): (Option<Heap>, bool),
+    shared: SharedRegions,
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
     let (notify, notables) = mpsc::unbounded_channel();
     let thread = std::thread::Builder::new()
         .name("assemble".into())
         .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap, with_values);
+            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap, with_values, shared);
             while let Some(event) = queue.blocking_recv() {
                 let (mut notable, mut met) = (None, None);
                 keep_quiet(&event, queue.len());

@@ -36,8 +36,8 @@ use super::{
 };
 use locality_capture::watchdog;
 use locality_capture::{
-    Capture, Command, Handle, Settings, SharedCode, UNGUARDED, Wanted, Windows, counters::get, events::Event,
-    exclusions::Exclusions,
+    Capture, Command, Handle, Settings, SharedCode, SharedRegions, UNGUARDED, Wanted, Windows, counters::get,
+    events::Event, exclusions::Exclusions,
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
 use locality_kernel::{
@@ -319,6 +319,7 @@ impl<'a> Trace<'a> {
             .then(|| Precision::new(store.path(), plan.estimator, plan.until_ci));
         let wanted = Wanted::default();
         let code = SharedCode::default();
+        let shared = SharedRegions::default();
         let pace = RateTracker::new(
             (prices.meter_ns, prices.disarm_ns, prices.trap_ns),
             summary.machine,
@@ -370,6 +371,7 @@ impl<'a> Trace<'a> {
             counting: summary.counting,
             wanted,
             code,
+            shared: Arc::clone(&shared),
             budget: plan.overhead_percent / 100.0,
             string_lost: prices.string_lost(),
         };
@@ -383,6 +385,7 @@ impl<'a> Trace<'a> {
             summary.started.mono_ns,
             pace,
             (blocks, plan.values),
+            shared,
             Arc::clone(&shown),
         )?;
         Ok(Self {

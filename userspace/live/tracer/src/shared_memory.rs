@@ -1,21 +1,36 @@
-//! Watched memory that other processes map too. A watch sees the touches of its own process alone,
-//! so a reuse by another process is missed, and the report says how many uses that concerns and who
-//! shares the memory.
+//! Memory that several processes map. Traced ones are told to the capture thread, which watches a
+//! shared word in all of them; of others the report says that their touches are not seen, and who
+//! they are.
 //!
-//! Not here: where an address lies (`locality_symbols`). Limits: who shares an object is looked for
-//! when it is met for the first, second, fourth … time, [`LOOKS`] times in all; a second mapping of
-//! it in the same process is not looked for.
+//! Not here: where an address lies (`locality_symbols`), and watches (`locality_capture`). Limits:
+//! which processes share an object is read when the object is met, when a traced process comes or
+//! goes, and at its second, fourth … use. Processes that are not traced are looked for [`LOOKS`]
+//! times in all. A second mapping of an object in the same process is not looked for.
 
-use std::{collections::HashMap, fs, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use locality_capture::{Overlap, Regions, SharedRegions};
 use locality_symbols::{Mapping, Mappings, Processes};
 
-use locality_kernel::proc;
+use locality_kernel::{lock::lock, proc};
 
 /// Looks at the mappings of all processes in a trace.
 const LOOKS: u32 = 24;
 /// Processes that are named.
 const NAMED: usize = 3;
+/// Traced processes whose mappings are compared.
+const TRACED: usize = 64;
+/// Comparisons because a process came or went take at most this part of the time, and have at least
+/// this distance.
+const COMPARING_SHARE: u32 = 50;
+const COMPARED_EVERY: Duration = Duration::from_millis(20);
+/// Ranges of the table of one object.
+const OVERLAPS: usize = 4096;
 
 /// What several processes map: a file, or memory that the kernel gives a number as it does files.
 type Key = ((u32, u32), u64, Arc<str>);
@@ -23,7 +38,11 @@ type Key = ((u32, u32), u64, Arc<str>);
 #[derive(Debug, Default)]
 struct Shared {
     uses: u64,
-    with: Vec<u32>,
+    /// Others that map it, traced or not.
+    with: BTreeSet<u32>,
+    /// Which set of traced processes was compared.
+    compared: u64,
+    overlaps: Vec<(u32, Overlap)>,
 }
 
 /// What is known of shared memory.
@@ -32,12 +51,20 @@ pub struct Sharing {
     objects: HashMap<Key, Shared>,
     /// Mappings of processes, and which reading they are.
     mappings: HashMap<u32, (u64, Mappings)>,
+    /// Traced processes, and how often that set changed.
+    traced: BTreeSet<u32>,
+    changes: u64,
+    next_comparison: Option<Instant>,
+    /// Where the capture thread looks.
+    table: SharedRegions,
     uses: u64,
+    unseen: u64,
     looks: u32,
     names: Vec<(u32, String)>,
+    unnamed: BTreeSet<u32>,
 }
 
-/// For the report: watched uses whose memory another process maps, and all.
+/// For the report: watched uses whose memory another process may touch unseen, and all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedUses {
     /// Those.
@@ -51,42 +78,131 @@ pub struct SharedUses {
 }
 
 impl Sharing {
-    /// A use was watched at `address` of the process.
-    pub fn watched(&mut self, processes: &Processes, pid: u32, address: u64) {
+    /// Writes what traced processes share to `table`.
+    pub fn new(table: SharedRegions) -> Self {
+        Self { table, ..Self::default() }
+    }
+
+    /// A process is traced, or runs another program.
+    pub fn begin(&mut self, pid: u32) {
+        self.forget(pid);
+        self.traced.insert(pid);
+    }
+
+    /// A process is gone.
+    pub fn forget(&mut self, pid: u32) {
+        self.mappings.remove(&pid);
+        self.traced.remove(&pid);
+        self.changes += 1;
+        let mut was_shared = false;
+        for shared in self.objects.values_mut() {
+            was_shared |= shared.with.remove(&pid);
+            shared.overlaps.retain(|(of, overlap)| *of != pid && overlap.other != pid);
+        }
+        if was_shared {
+            self.publish();
+        }
+    }
+
+    /// The process accesses `address`.
+    pub fn met(&mut self, processes: &Processes, pid: u32, address: u64) {
+        if let Some(key) = self.key(processes, pid, address) {
+            self.compare(processes, &key, pid, false);
+        }
+    }
+
+    /// A use was watched at `address` of the process, and touches by the processes `also_in` would
+    /// have been seen.
+    pub fn watched(&mut self, processes: &Processes, pid: u32, address: u64, also_in: &[(u32, u64)]) {
         self.uses += 1;
-        let Some(mapping) = self.mapping(processes, pid, address).filter(|mapping| mapping.shared) else {
-            return;
-        };
-        let key = (mapping.device, mapping.inode, mapping.path);
+        let Some(key) = self.key(processes, pid, address) else { return };
         let shared = self.objects.entry(key.clone()).or_default();
         shared.uses += 1;
-        if shared.with.is_empty() && shared.uses.is_power_of_two() && self.looks < LOOKS {
-            self.looks += 1;
-            shared.with = sharers(&key, pid);
-            for pid in &shared.with {
-                if self.names.len() < NAMED && !self.names.iter().any(|(named, _)| named == pid) {
-                    let name = proc::status(*pid).map(|status| status.name).unwrap_or_default();
-                    self.names.push((*pid, format!("process {pid} ({name})")));
-                }
+        let is_due = shared.uses.is_power_of_two();
+        if is_due {
+            self.look(&key, pid);
+        }
+        self.compare(processes, &key, pid, is_due);
+        let Some(shared) = self.objects.get(&key) else { return };
+        let is_seen = |other: &u32| *other == pid || also_in.iter().any(|(seen, _)| seen == other);
+        let unseen: Vec<u32> = shared.with.iter().copied().filter(|other| !is_seen(other)).collect();
+        self.unseen += u64::from(!unseen.is_empty());
+        for other in unseen {
+            let is_named = self.names.iter().any(|(named, _)| *named == other);
+            if !is_named && self.names.len() < NAMED {
+                let name = proc::status(other).map(|status| status.name).unwrap_or_default();
+                self.names.push((other, format!("process {other} ({name})")));
+            } else if !is_named {
+                self.unnamed.insert(other);
             }
         }
     }
 
-    /// A process is gone, or runs another program.
-    pub fn forget(&mut self, pid: u32) {
-        self.mappings.remove(&pid);
-    }
-
     /// The sums so far.
     pub fn sums(&self) -> SharedUses {
-        let shared = || self.objects.values().filter(|shared| !shared.with.is_empty());
-        let all: std::collections::HashSet<u32> = shared().flat_map(|shared| &shared.with).copied().collect();
         SharedUses {
-            uses: shared().map(|shared| shared.uses).sum(),
+            uses: self.unseen,
             of: self.uses,
             with: self.names.iter().map(|(_, name)| name.clone()).collect(),
-            more: all.len().saturating_sub(self.names.len()),
+            more: self.unnamed.len(),
         }
+    }
+
+    /// The shared object at an address, if one is there.
+    fn key(&mut self, processes: &Processes, pid: u32, address: u64) -> Option<Key> {
+        let mapping = self.mapping(processes, pid, address).filter(|mapping| mapping.shared)?;
+        Some(key_of(&mapping))
+    }
+
+    /// Looks among all processes for those that map an object.
+    fn look(&mut self, key: &Key, pid: u32) {
+        if self.looks < LOOKS {
+            self.looks += 1;
+            let found = sharers(key, pid);
+            self.objects.entry(key.clone()).or_default().with.extend(found);
+        }
+    }
+
+    /// Compares where traced processes map an object, unless nothing has changed since.
+    fn compare(&mut self, processes: &Processes, key: &Key, pid: u32, anew: bool) {
+        let changes = self.changes;
+        let is_new = !self.objects.contains_key(key);
+        let shared = self.objects.entry(key.clone()).or_default();
+        let started = Instant::now();
+        let is_allowed = self.next_comparison.is_none_or(|next| started >= next);
+        if !(anew || is_new || (is_allowed && shared.compared != changes)) {
+            return;
+        }
+        shared.compared = changes;
+        let of_object = |other: u32| -> Vec<(u32, Mapping)> {
+            // One that has just ended has none.
+            let _ = processes.refresh(other);
+            let mappings = processes.mappings(other).unwrap_or_default();
+            let own = mappings.iter().filter(|mapping| mapping.shared && key_of(mapping) == *key);
+            own.map(|mapping| (other, mapping.clone())).collect()
+        };
+        let others = self.traced.iter().copied().filter(|other| *other != pid).take(TRACED);
+        let all: Vec<(u32, Mapping)> = std::iter::once(pid).chain(others).flat_map(of_object).collect();
+        let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (one, other)));
+        let overlaps: Vec<(u32, Overlap)> = pairs
+            .filter(|((of, _), (other, _))| of != other)
+            .filter_map(|((of, one), (other, there))| Some((*of, overlap(one, *other, there)?)))
+            .take(OVERLAPS)
+            .collect();
+        shared.with.extend(overlaps.iter().flat_map(|(of, overlap)| [*of, overlap.other]));
+        if shared.overlaps != overlaps {
+            shared.overlaps = overlaps;
+            self.publish();
+        }
+        let pause = (started.elapsed() * COMPARING_SHARE).max(COMPARED_EVERY);
+        self.next_comparison = Some(Instant::now() + pause);
+    }
+
+    fn publish(&self) {
+        let all = self.objects.values().flat_map(|shared| shared.overlaps.iter().copied());
+        let regions = Regions::new(all);
+        // The old table is freed behind the lock.
+        let _old = std::mem::replace(&mut *lock(&self.table), regions);
     }
 
     fn mapping(&mut self, processes: &Processes, pid: u32, address: u64) -> Option<Mapping> {
@@ -104,6 +220,23 @@ impl Sharing {
         *known = (processes.readings(pid), processes.mappings(pid).unwrap_or_default());
         found(known)
     }
+}
+
+fn key_of(mapping: &Mapping) -> Key {
+    (mapping.device, mapping.inode, Arc::clone(&mapping.path))
+}
+
+/// The addresses of `one` whose memory is also in `there`, a mapping of the same object in another process.
+fn overlap(one: &Mapping, other: u32, there: &Mapping) -> Option<Overlap> {
+    let end = |mapping: &Mapping| mapping.offset.saturating_add(mapping.end - mapping.start);
+    let (from, to) = (one.offset.max(there.offset), end(one).min(end(there)));
+    let start = one.start + (from - one.offset);
+    (from < to).then(|| Overlap {
+        start,
+        end: start + (to - from),
+        other,
+        there: there.start + (from - there.offset),
+    })
 }
 
 /// Other processes that map an object so that they see what `pid` writes.
@@ -155,8 +288,8 @@ mod tests {
         let processes = Processes::new();
         processes.attach(me).unwrap();
         let mut alone = Sharing::default();
-        alone.watched(&processes, me, shared);
-        alone.watched(&processes, me, private);
+        alone.watched(&processes, me, shared, &[]);
+        alone.watched(&processes, me, private, &[]);
         assert_eq!((alone.sums().uses, alone.sums().of), (0, 2));
         assert_eq!(alone.sums().notice(), None);
         // SAFETY: the child only waits for its end.
@@ -168,15 +301,42 @@ mod tests {
             }
         }
         // The second time, somebody is there.
-        alone.watched(&processes, me, shared);
+        alone.watched(&processes, me, shared, &[]);
+        // Traced processes find each other.
+        processes.attach(child as u32).unwrap();
+        alone.begin(me);
+        alone.begin(child as u32);
+        alone.next_comparison = None;
+        alone.met(&processes, me, shared);
+        let elsewhere = lock(&alone.table).elsewhere(me, shared + 8);
+        alone.watched(&processes, me, shared, &[(child as u32, shared)]);
+        alone.forget(child as u32);
+        let after = lock(&alone.table).elsewhere(me, shared + 8);
         let sums = alone.sums();
         // SAFETY: our child, which was not waited for.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);
         }
-        assert_eq!((sums.uses, sums.of, sums.more), (2, 3, 0));
+        assert_eq!(elsewhere, [(child as u32, shared + 8)]);
+        assert!(after.is_empty());
+        // The use before the child was there, and the one that was seen there, are not among them.
+        assert_eq!((sums.uses, sums.of, sums.more), (1, 4, 0));
         let notice = sums.notice().unwrap();
-        assert!(notice.contains(&format!("process {child} (")) && notice.contains("2 of 3"), "{notice}");
+        assert!(notice.contains(&format!("process {child} (")) && notice.contains("1 of 4"), "{notice}");
+    }
+
+    #[test]
+    fn mappings_overlap_by_their_place_in_the_object() {
+        let mapping = |start, end, offset| {
+            let maps = format!("{start:x}-{end:x} rw-s {offset:08x} 00:01 77 /dev/zero\n");
+            Mappings::parse(maps.as_bytes()).iter().next().unwrap().clone()
+        };
+        let (one, other) = (mapping(0x10_000, 0x14_000, 0x2000), mapping(0x90_000, 0x93_000, 0x4000));
+        let found = overlap(&one, 5, &other);
+        assert_eq!(found, Some(Overlap { start: 0x12_000, end: 0x14_000, other: 5, there: 0x90_000 }));
+        let back = overlap(&other, 4, &one);
+        assert_eq!(back, Some(Overlap { start: 0x90_000, end: 0x92_000, other: 4, there: 0x12_000 }));
+        assert_eq!(overlap(&one, 5, &mapping(0x90_000, 0x93_000, 0x6000)), None);
     }
 }
