@@ -110,7 +110,7 @@ export function bars({ label, bins, yText, xTitle, height = 200, isFar = () => f
       if (known(bin.low) && known(bin.high) && bin.high > bin.low) {
         svg.append(s('path', { class: 'whisker', d: `M${middle} ${y(bin.low)}V${y(bin.high)}m-3 0h6M${middle - 3} ${y(bin.low)}h6` }));
       }
-      if (at % every === 0) svg.append(s('text', { class: 'tick', x: middle, y: height - edge.bottom + 18, 'text-anchor': 'middle' }, bin.label));
+      if (at % every === 0) svg.append(s('text', { class: 'tick', x: Math.min(middle, width - 2), y: height - edge.bottom + 18, 'text-anchor': middle > width - 28 ? 'end' : 'middle' }, bin.label));
     });
     svg.append(s('text', { class: 'tick', x: (edge.left + width - edge.right) / 2, y: height - 6, 'text-anchor': 'middle' }, xTitle));
   });

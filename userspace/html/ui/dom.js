@@ -53,7 +53,8 @@ export function folded(text, most) {
     if (next === name) break;
     name = next;
   }
-  return name.length > most ? name.replace(/\([^()]{8,}\)/g, '(…)') : name;
+  if (name.length > most) name = name.replace(/\([^()]{8,}\)/g, '(…)');
+  return /[\p{L}\d]/u.test(name) ? name : text;
 }
 
 /** A name from the traced program: isolated in its direction, shortened, whole in its title. */

@@ -177,7 +177,7 @@ function distances(doc, state, redraw) {
       bins: bins.map((bin) => ({ label: lowText(bin.low), value: bin.fraction, low: bin.ci95?.[0], high: bin.ci95?.[1], from: bin.low })), isFar: (bin) => far != null && bin.from >= far,
     }),
     far != null ? h('p', { class: 'muted' }, h('span', { class: 'swatch is-far', 'aria-hidden': 'true' }), ' beyond the first cache') : null,
-    histogram.median ? h('p', null, 'Half of all reuses come within ', shown(doc, `/reuse/${granule}/${kind}/median/value`, lowText), histogram.unit === 'accesses' ? ' accesses' : '',
+    histogram.median ? h('p', null, 'Half of all reuses come within ', shown(doc, `/reuse/${granule}/${kind}/median/value`, lowText), histogram.unit === 'accesses' ? (histogram.median.value === 1 ? ' access' : ' accesses') : '',
       histogram.p90 ? [', 90 % within ', shown(doc, `/reuse/${granule}/${kind}/p90/value`, lowText)] : null, '.') : null,
     details('Numbers', table(bins, [
       { head: 'from', number: true, cell: (bin, i) => shown(doc, `${pointer(i)}/low`, lowText) },

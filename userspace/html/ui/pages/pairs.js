@@ -107,7 +107,7 @@ function detail(doc, id) {
   const contexts = doc.contexts(id);
   const sizes = doc.missSizes ?? [];
   return card(h('h2', null, name(pair.use.function ?? 'unknown', 40), ' → ', name(pair.reuse.function ?? 'unknown', 40)),
-    h('p', null, withInterval(pair.weight, pair.ci95), ' of all reuses', known(pair.time) ? [', ', h('strong', null, distance(pair.time, pair.unit)), pair.unit === 'accesses' ? ' accesses apart' : ' apart', pair.timeCi && pair.timeCi[0] !== pair.timeCi[1] ? [' ', h('span', { class: 'ci' }, interval(pair.timeCi, (x) => distance(x, pair.unit)))] : null] : null,
+    h('p', null, withInterval(pair.weight, pair.ci95), ' of all reuses', known(pair.time) ? [', ', h('strong', null, distance(pair.time, pair.unit)), pair.unit === 'accesses' ? (pair.time === 1 ? ' access apart' : ' accesses apart') : ' apart', pair.timeCi && pair.timeCi[0] !== pair.timeCi[1] ? [' ', h('span', { class: 'ci' }, interval(pair.timeCi, (x) => distance(x, pair.unit)))] : null] : null,
       known(pair.p90) ? [', 90 % within ', distance(pair.p90, pair.unit)] : null,
       known(pair.stack) ? [', ', h('strong', null, bytes(pair.stack * doc.granule)), ' of distinct data between'] : null, ' · ', badge(pair.class),
       pair.n <= 3 ? h('span', { class: 'weak' }, ` weak: seen ${pair.n === 1 ? 'once' : `${pair.n} times`}`) : [' · ', count(pair.n), ' seen']),

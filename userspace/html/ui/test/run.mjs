@@ -13,7 +13,7 @@ import { chromium } from 'playwright-core';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const [folder, ...only] = process.argv.slice(2);
-const names = readdirSync(folder).filter((file) => file.endsWith('.html')).map((file) => file.slice(0, -5)).filter((name) => !only.length || only.includes(name)).sort();
+const names = readdirSync(folder).filter((file) => /^[^.].*\.html$/.test(file)).map((file) => file.slice(0, -5)).filter((name) => !only.length || only.includes(name)).sort();
 const LARGE = 20_000;
 const TAGS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'];
 
