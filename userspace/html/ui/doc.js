@@ -36,6 +36,9 @@ export class Doc {
     this.levels = (r.objects_summary?.levels ?? []).map((level) => level.names[0]);
     this.ranked = r.objects_summary?.ranked_by ?? null;
     this.caches = r.run.host?.caches ?? [];
+    // The last cache into which some line of code loads: beyond it there is nothing to show.
+    const loaded = new Set((r.cache_use?.by_loading_line ?? []).map((row) => row.level));
+    this.useLevel = (r.cache_use?.levels ?? []).map((row) => row.level).filter((level) => loaded.has(level)).at(-1) ?? r.cache_use?.levels?.at(-1)?.level;
     if (this.isExact) this.#classify();
     const far = this.pairs.far;
     this.hasFar = far.includes(FAR);

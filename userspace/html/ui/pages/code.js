@@ -49,7 +49,7 @@ function numbers(doc) {
       of.far = (of.far ?? 0) + far;
     }
   }
-  const last = (r.cache_use?.levels ?? []).at(-1)?.level;
+  const last = doc.useLevel;
   for (const of of files.values()) for (const line of of.lines.values()) of.weight += line.cpu + line.misses + (line.use[last]?.share ?? 0) + (line.far ?? 0) + line.pairs * 0.1;
   doc.codeNumbers = files;
   return files;
@@ -100,7 +100,7 @@ export const code = {
       const asked = from.get('f');
       const file = asked && numbers(doc).has(asked) ? asked : asked && doc.source(asked)?.text != null ? asked : files[0][0];
       const of = numbers(doc).get(file) ?? { lines: new Map(), weight: 0 };
-      const level = levels.includes(from.get('level')) ? from.get('level') : levels.at(-1);
+      const level = levels.includes(from.get('level')) ? from.get('level') : doc.useLevel;
       const chosen = Number(from.get('l')) || hottest(of);
       const source = doc.source(file);
       const all = files.reduce((sum, [, row]) => sum + row.weight, 0) || 1;

@@ -66,7 +66,7 @@ function tiles(doc) {
   }
   const waits = r.verdict?.waits_share;
   if (waits) list.push(tile('of the CPU time waits for data', shown(doc, '/verdict/waits_share/value', share), ['95 %: ', ends(doc, '/verdict/waits_share/ci95', share)], bar(waits.value, waits.ci95)));
-  const lost = (r.cache_use?.levels ?? []).length - 1;
+  const lost = (r.cache_use?.levels ?? []).findIndex((row) => row.level === doc.useLevel);
   if (lost >= 0 && known(r.cache_use.levels[lost].lost_share)) {
     const row = r.cache_use.levels[lost];
     list.push(tile(`of the bytes loaded into ${row.level === 'LL' ? 'LLC' : row.level} are never used`, shown(doc, `/cache_use/levels/${lost}/lost_share`, share),
