@@ -11,8 +11,10 @@ mod kernels;
 mod lint;
 mod qemu;
 mod reference;
+mod screenshots;
 mod test;
 mod tidy;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,10 @@ enum Command {
     Distributions(distributions::Options),
     /// Compile the eBPF programs into ebpf/prebuilt
     Ebpf(ebpf::Options),
+    /// Bundle the script and the style of the HTML report into userspace/html/dist
+    Ui(ui::Options),
+    /// Trace the demo program and take the pictures of its HTML report for README and tutorial
+    Screenshots,
     /// Try hostile input of every kind by the million, in child processes; findings are saved and
     /// can be tried again
     Fuzz(fuzz::Options),
@@ -66,6 +72,8 @@ fn main() -> ExitCode {
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),
         Command::Ebpf(options) => ebpf::run(&options),
+        Command::Ui(options) => ui::run(&options),
+        Command::Screenshots => screenshots::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Kernels(options) => kernels::run(&options),
     };

@@ -21,7 +21,7 @@ use locality_shell as shell;
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server,
 /// which would start a service on this machine: the same binary is in redis-tools
 /// (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 15] = [
+const PROGRAMS: [(&str, &str); 18] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
@@ -37,6 +37,9 @@ const PROGRAMS: [(&str, &str); 15] = [
     ("gfortran", "gfortran"),
     ("go", "golang-go"),
     ("valgrind", "valgrind"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+    ("chromium", "chromium"),
 ];
 
 /// Libraries that the tests load, and the packages that bring them.
@@ -62,6 +65,7 @@ pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
     crate::qemu::need()?;
+    crate::ui::verify_where_possible()?;
     shell::run(shell::cargo().args(SELECTION).arg("--no-run"))?;
     // The tracer of the tests on the kernel, compiled beside the other tests.
     let tracer = if options.no_kernel { None } else { Some(background_build()?) };

@@ -1,6 +1,7 @@
 //! What the user typed. What it means on this machine is `plan`.
 
 pub mod colour;
+pub mod html;
 pub mod order;
 pub mod part;
 
@@ -13,7 +14,7 @@ use locality_estimate::estimator::Estimator;
 use locality_stream::DataType;
 use locality_units::parse as units;
 
-use self::{colour::When, part::PartArgs};
+use self::{colour::When, html::HtmlArgs, part::PartArgs};
 use locality_capture::REGISTERS;
 use locality_kernel::sources::select::SampleSource;
 use locality_runner::{
@@ -59,6 +60,7 @@ pub enum HeapArg {
         sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
         locality-bpf exact -- ./prog arg          every access of a whole run, under QEMU, without root\n  \
         locality-bpf report a.locality --pairs   call paths of the pairs; --full has the whole report\n  \
+        locality-bpf report a.locality --format html --open    one page for a browser\n  \
         locality-bpf report a.locality --format json    report again from a profile, for programs\n  \
         locality-bpf objects a.locality          variables by accesses and predicted cache misses\n  \
         sudo locality-bpf doctor -p 1234         what this machine and that process allow"
@@ -112,6 +114,9 @@ pub enum Other {
         /// Which part of the text.
         #[command(flatten)]
         part: PartArgs,
+        /// The HTML report.
+        #[command(flatten)]
+        html: HtmlArgs,
     },
     /// How alike two reports are: distances and miss ratios, granularity by granularity.
     ///
@@ -423,8 +428,8 @@ pub struct TraceArgs {
 /// How a report is printed.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
-    /// text for people, json for programs (json1: as earlier versions had it), callgrind for KCachegrind
-    /// (of an exact run with simulated caches).
+    /// text for people, html for a browser (one file), json for programs (json1: as earlier versions had
+    /// it), callgrind for KCachegrind (of an exact run with simulated caches).
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write the report to a file [default: stdout; stderr when a command is launched].
@@ -466,6 +471,8 @@ impl From<Level> for locality_approximate::Level {
 pub enum Format {
     /// For people.
     Text,
+    /// One page for a browser, with all that it needs inside.
+    Html,
     /// After the schema "locality-report/2": call paths are tables.
     Json,
     /// After the schema "locality-report/1" of earlier versions.

@@ -29,8 +29,8 @@ const MOST_BYTES: u64 = 1 << 30;
 /// # Errors
 /// A file that cannot be read or is no report, with its name; reports with nothing in common.
 pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
-    if format == Format::Callgrind {
-        bail!("a comparison is printed as text or json, not as a Callgrind file");
+    if matches!(format, Format::Callgrind | Format::Html) {
+        bail!("a comparison is printed as text or json, not as a Callgrind file or a page");
     }
     let comparison = reports::compare(&read(a)?, &read(b)?).map_err(|unfit| {
         let both = format!("cannot compare {} (A) with {} (B)", a.display(), b.display());
@@ -39,7 +39,7 @@ pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
     let (a, b) = (a.display().to_string(), b.display().to_string());
     Ok(match format {
         Format::Json | Format::Json1 => json::page(&print::value(&comparison, &a, &b)),
-        Format::Text | Format::Callgrind => print::text(&comparison, &a, &b),
+        Format::Text | Format::Callgrind | Format::Html => print::text(&comparison, &a, &b),
     })
 }
 

@@ -12,10 +12,12 @@ use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::cli::{
     ExactArgs, Format, Other, OutputArgs,
     colour::When,
+    html::HtmlArgs,
     order,
     part::{self, PartArgs},
 };
 use locality_bpf::compare;
+use locality_bpf::html::{self, Wanted};
 use locality_bpf::mends;
 use locality_bpf::objects;
 use locality_bpf::pager;
@@ -60,8 +62,9 @@ fn main() -> ExitCode {
         ending::by_default();
     }
     let done = match cli.other {
-        Some(Other::Report { file, estimator, first, output, part }) => {
-            report(&file, estimator, first, &Printing { output, part }, place)
+        Some(Other::Report { file, estimator, first, output, part, html }) => {
+            let output = html.placed(output);
+            report(&file, estimator, first, &Printing { output, part, html }, place)
         }
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
@@ -86,7 +89,8 @@ fn main() -> ExitCode {
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate) => calibrate(),
         None => {
-            let print = Printing { output: cli.trace.print.clone(), part: cli.trace.part };
+            let (output, part) = (cli.trace.print.clone(), cli.trace.part);
+            let print = Printing { output, part, html: HtmlArgs::default() };
             not_callgrind(&print.output)
                 .and_then(|()| Ok(print.part.check(print.output.format)?))
                 .and_then(|()| plan::plan(cli.trace, cli.quiet))
@@ -200,6 +204,8 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
 fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let place = Place { launched: true, quiet, when };
     let print = args.print.clone();
+    let profile = args.output.clone();
+    let page = (&HtmlArgs::default(), profile.as_deref());
     let exact::Outcome { report, exit_status, file, death } = exact::run(&args.into())?;
     if let Some(how) = death.filter(|_| !quiet) {
         say(&format!("the command was ended by {how}"));
@@ -220,18 +226,30 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
         }
         None => {}
     }
-    if let Err(error) = print_exact(&report, &print, place) {
+    if let Err(error) = print_exact(&report, &print, page, place) {
         failed = true;
         say(&sentence(&error));
         if print.report.is_some() && !is_stored {
-            print_exact(&report, &OutputArgs { report: None, ..print.clone() }, place)?;
+            print_exact(&report, &OutputArgs { report: None, ..print.clone() }, page, place)?;
         }
     }
     Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
 }
 
-fn print_exact(report: &schema::Report, output: &OutputArgs, place: Place) -> Result<()> {
+/// `html` is how a page is made, and the profile that it is of.
+fn print_exact(
+    report: &schema::Report,
+    output: &OutputArgs,
+    html: (&HtmlArgs, Option<&Path>),
+    place: Place,
+) -> Result<()> {
     let page = match output.format {
+        Format::Html => {
+            let Place { launched, quiet, .. } = place;
+            let (args, profile) = html;
+            let wanted = Wanted { args, output, profile, launched, quiet };
+            return html::write(exact::without_costs(report.clone()), None, &wanted);
+        }
         Format::Json => {
             let mut report = exact::without_costs(report.clone());
             top::tables(&mut report, output.top);
@@ -255,8 +273,9 @@ fn report(
     printing: &Printing,
     place: Place,
 ) -> Result<ExitCode> {
-    let Printing { output, part } = printing;
+    let Printing { output, part, html } = printing;
     part.check(output.format)?;
+    html.check(output.format)?;
     keep_apart(output, file)?;
     if let Some(stored) = exact::stored(file)? {
         if first.is_some() {
@@ -265,7 +284,7 @@ fn report(
         if let Some(flag) = part.flag().filter(|_| !part.full) {
             bail!("{} is an exact report, whose text has no parts: leave {flag} out", file.display());
         }
-        print_exact(&stored, output, place)?;
+        print_exact(&stored, output, (html, Some(file)), place)?;
         return Ok(if stored.empty.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     not_callgrind(output)?;
@@ -388,6 +407,7 @@ fn calibrate() -> Result<ExitCode> {
 struct Printing {
     output: OutputArgs,
     part: PartArgs,
+    html: HtmlArgs,
 }
 
 /// Where a report goes unless to a file, and how.
@@ -421,11 +441,16 @@ fn print(
     profile: &Profile,
     estimator: Estimator,
     file: &Path,
-    Printing { output, part }: &Printing,
+    Printing { output, part, html }: &Printing,
     place: Place,
 ) -> Result<()> {
     let findings = Findings::with(profile, estimator);
     let mut page = match output.format {
+        Format::Html => {
+            let Place { launched, quiet, .. } = place;
+            let wanted = Wanted { args: html, output, profile: Some(file), launched, quiet };
+            return html::write(json::report(profile, &findings), Some(profile), &wanted);
+        }
         Format::Json | Format::Json1 => {
             if let Some(why) = why_empty(profile) {
                 say(&why);

@@ -41,6 +41,9 @@ pub fn run(
     options: Options,
 ) -> Result<Listed> {
     let name = file.display();
+    if format == Format::Html {
+        bail!("data objects are a page of the whole report: `locality-bpf report {name} --format html`");
+    }
     if format == Format::Callgrind {
         bail!(
             "data objects are told as text or json: a file for KCachegrind is made by `locality-bpf exact`"
@@ -86,7 +89,7 @@ pub fn run(
             options.top.into_iter().for_each(|rows| top::cut_objects(&mut list, rows));
             json::page(&list)
         }
-        Format::Text | Format::Callgrind => {
+        Format::Text | Format::Callgrind | Format::Html => {
             let mut page = text::objects(&profile, &findings, options);
             if let Some(both) = both {
                 page.push_str(&both.text(objects, options.top.unwrap_or(text::TOP)));

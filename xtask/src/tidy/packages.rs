@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 29] = [
+const MAY_USE: [(&str, &[&str]); 30] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -64,6 +64,7 @@ const MAY_USE: [(&str, &[&str]); 29] = [
     ("analysis/advice", &["estimate", "model"]),
     ("analysis/findings", &["advice", "estimate", "model", "mrc"]),
     ("report", &["advice", "estimate", "findings", "model", "units"]),
+    ("html", &["model", "report"]),
     ("analysis/compare", &["mrc", "report"]),
     (
         "cli",
@@ -77,6 +78,7 @@ const MAY_USE: [(&str, &[&str]); 29] = [
             "estimate",
             "findings",
             "heap",
+            "html",
             "kernel",
             "model",
             "profile",
@@ -92,7 +94,7 @@ const MAY_USE: [(&str, &[&str]); 29] = [
 ];
 
 /// Packages below these folders calculate only.
-const PURE: [&str; 4] = ["analysis/", "model", "report", "units"];
+const PURE: [&str; 5] = ["analysis/", "html", "model", "report", "units"];
 
 /// Packages of others that one that calculates must not use: kernel interfaces and run-times.
 const IMPURE: [&str; 4] = ["aya", "libc", "tokio", "memmap2"];

@@ -8,7 +8,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
@@ -91,6 +91,32 @@ pub fn to_file(file: &Path, page: &[u8], quiet: bool) -> Result<()> {
     }
 }
 
+/// Writes a page to a file that only its owner can read: a new one in place of whatever file has the name.
+/// `owner` is the user and the group behind sudo. What is no file (a pipe) is written as by [`to_file`].
+///
+/// # Errors
+/// A place that cannot be written; what was there before stays.
+pub fn to_private_file(file: &Path, page: &[u8], owner: Option<(u32, u32)>, quiet: bool) -> Result<()> {
+    if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
+        return to_file(file, page, quiet);
+    }
+    let name = file.file_name().context("a report needs the name of a file")?.to_string_lossy().into_owned();
+    let new = file.with_file_name(format!(".{name}.{}", std::process::id()));
+    let written =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut to| {
+            if let Some((uid, gid)) = owner {
+                fchown(&to, Some(uid), Some(gid))?;
+            }
+            to.write_all(page)?;
+            fs::rename(&new, file)
+        });
+    if written.is_err() {
+        // May have never been there.
+        let _ = fs::remove_file(&new);
+    }
+    written.with_context(|| cannot(file))
+}
+
 /// Writes a page to an open stream. A reader that closed its end early is no error.
 ///
 /// # Errors
@@ -164,6 +190,27 @@ mod tests {
         let page = "row\n".repeat(100_000);
         to_file(&file, page.as_bytes(), true).unwrap();
         assert_eq!(reader.join().unwrap(), page);
+    }
+
+    #[test]
+    fn a_private_file_is_new_and_follows_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, target) = (folder.path().join("page.html"), folder.path().join("target"));
+        fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, &file).unwrap();
+        // SAFETY: the calls have no arguments.
+        let own = unsafe { (libc::geteuid(), libc::getegid()) };
+        to_private_file(&file, b"page", Some(own), true).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
+        let about = fs::symlink_metadata(&file).unwrap();
+        assert_eq!((about.is_file(), about.mode() & 0o777, about.uid()), (true, 0o600, own.0));
+        to_private_file(&file, b"again", None, true).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "again");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let why =
+            format!("{:#}", to_private_file(&folder.path().join("none/x"), b"", None, true).unwrap_err());
+        assert!(why.contains("cannot write the report"), "{why}");
+        to_private_file(Path::new("/dev/null"), b"page", None, true).unwrap();
     }
 
     #[test]

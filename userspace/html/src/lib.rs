@@ -1,0 +1,55 @@
+//! The report as one HTML file: script, style and data are inside, and nothing is fetched.
+//!
+//! Input are a typed report, the profile it was made of (samples over time, threads), and texts of source
+//! files. [`page`] packs them as tables (`locality-view/1`, an internal format), deflates them, and puts
+//! them with the checked-in script and style (`dist/`, made of `ui/` by `cargo xtask ui`) into one page.
+//! Names come from the traced program: the page has them as base64 only, and the script shows them by
+//! `textContent` only.
+//!
+//! Not here: reading files, and starting a browser (`cli`).
+
+mod numbers;
+mod pack;
+mod paths;
+mod shell;
+mod sources;
+
+use locality_model::Profile;
+use locality_report::schema::{Report, tables};
+use locality_report::top;
+
+pub use sources::{Source, files};
+
+/// The script of every page.
+pub const SCRIPT: &str = include_str!("../dist/report.js");
+/// The style of every page.
+pub const STYLE: &str = include_str!("../dist/report.css");
+
+/// The page of a report in memory: `profile` is that of a live trace.
+///
+/// Pairs are all there unless `rows` bounds them, other tables have [`top::ROWS`] rows or so many.
+pub fn page(
+    mut report: Report,
+    profile: Option<&Profile>,
+    sources: &[Source],
+    rows: Option<usize>,
+) -> String {
+    let mut pairs = std::mem::take(&mut report.pairs);
+    if let Some(rows) = rows {
+        let left_out = pairs.len().saturating_sub(rows) as u64;
+        pairs.truncate(rows);
+        if left_out > 0 {
+            report.rows_left_out.get_or_insert_default().insert("pairs".to_owned(), left_out);
+        }
+    }
+    top::cut(&mut report, rows.unwrap_or(top::ROWS));
+    report.pairs = pairs;
+    tables::fold(&mut report);
+    let fallback = shell::fallback(&report);
+    let title = report.run.command.clone();
+    let data = pack::pack(report, profile, sources);
+    shell::page(&title, &fallback, &shell::deflated(data.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests;
