@@ -1,7 +1,7 @@
 //! The command line, as a library for its tests.
 //!
 //! `cli` is what the user typed, `plan` what a trace's options mean on this machine, `compare` sets
-//! two reports against each other, `objects` lists variables, `mends` says what mends an error, `pager` shows
+//! two reports against each other, `diff` says what changed between two profiles, `export` writes for other programs (`private_file`: for one's own eyes), `objects` lists variables, `mends` says what mends an error, `pager` shows
 //! long pages on a terminal.
 //!
 //! Not here: measuring (`locality-tracer`, `locality-runner`), and what a machine allows
@@ -9,7 +9,10 @@
 
 pub mod cli;
 pub mod compare;
+pub mod diff;
+pub mod export;
 pub mod mends;
 pub mod objects;
 pub mod pager;
 pub mod plan;
+pub mod private_file;

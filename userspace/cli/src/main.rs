@@ -12,10 +12,12 @@ use locality_approximate::{Accesses, Gaussian, Options};
 use locality_bpf::cli::{
     ExactArgs, Format, Other, OutputArgs,
     colour::When,
-    order,
+    order, pages,
     part::{self, PartArgs},
 };
 use locality_bpf::compare;
+use locality_bpf::diff;
+use locality_bpf::export;
 use locality_bpf::mends;
 use locality_bpf::objects;
 use locality_bpf::pager;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
+        Some(Other::Diff(args)) => diff::run(&args, cli.quiet),
+        Some(Other::Export(args)) => export::run(&args, cli.quiet),
         Some(Other::Objects {
             file,
             against,
@@ -85,6 +89,10 @@ fn main() -> ExitCode {
         Some(Other::Exact(args)) => run_exactly(args, cli.quiet, when),
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate) => calibrate(),
+        Some(Other::Completions { shell }) => {
+            to_stream(std::io::stdout(), &pages::completions(shell)).map(|()| ExitCode::SUCCESS)
+        }
+        Some(Other::Man { folder }) => pages::manual(&folder).map(|()| ExitCode::SUCCESS),
         None => {
             let print = Printing { output: cli.trace.print.clone(), part: cli.trace.part };
             not_callgrind(&print.output)

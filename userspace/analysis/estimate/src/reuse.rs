@@ -72,6 +72,9 @@ pub struct Point {
     pub level: Option<u8>,
     /// Misses ÷ touches.
     pub ratio: Estimate,
+    /// The same with the interval from sampling alone: the conversion's own error is common to traces of
+    /// one program.
+    pub sampling: Estimate,
 }
 
 /// Reuse at one size of granule.
@@ -143,10 +146,11 @@ impl Reuse {
     /// can miss there, as a share of all touches. Stack distances stay as they are.
     pub fn hold_misses(&mut self, smallest: u64, most: Estimate) {
         for point in self.curve.iter_mut().filter(|point| point.bytes >= smallest) {
-            let ratio = &mut point.ratio;
-            ratio.value = ratio.value.min(most.value);
-            ratio.low = ratio.low.min(ratio.value);
-            ratio.high = ratio.high.min(most.high).max(ratio.value);
+            for ratio in [&mut point.ratio, &mut point.sampling] {
+                ratio.value = ratio.value.min(most.value);
+                ratio.low = ratio.low.min(ratio.value);
+                ratio.high = ratio.high.min(most.high).max(ratio.value);
+            }
         }
     }
 
@@ -546,16 +550,15 @@ impl<'a> Case<'a> {
             cold: share(seen.cold, f64::INFINITY, self.subjects.len() as u64, &|numbers| numbers.cold),
             stack: moved(bins(&seen.stack, |numbers| &numbers.stack, &[], false), &stack_edges),
             curve: (sizes.iter().zip(&seen.ratios).enumerate())
-                .map(|(index, ((bytes, level), ratio))| Point {
-                    bytes: *bytes,
-                    level: *level,
-                    ratio: wide(
-                        *ratio,
-                        when(*bytes as f64 / f64::from(self.granule)),
-                        n,
-                        &|numbers| numbers.ratios.get(index).copied().unwrap_or(*ratio),
-                        basis::with_conversion,
-                    ),
+                .map(|(index, ((bytes, level), ratio))| {
+                    let at = when(*bytes as f64 / f64::from(self.granule));
+                    let of = |numbers: &Numbers| numbers.ratios.get(index).copied().unwrap_or(*ratio);
+                    Point {
+                        bytes: *bytes,
+                        level: *level,
+                        ratio: wide(*ratio, at, n, &of, basis::with_conversion),
+                        sampling: share(*ratio, at, n, &of),
+                    }
                 })
                 .collect(),
             footprint_bytes: free(seen.footprint, &|numbers| numbers.footprint),
