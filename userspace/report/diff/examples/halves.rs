@@ -15,7 +15,10 @@ use locality_model::{
     Profile,
     testing::halves::{halves, part},
 };
-use locality_report::{json, schema::diff::Verdict};
+use locality_report::{
+    json,
+    schema::{Interval, Number, diff::Verdict},
+};
 
 fn side(profile: &Profile) -> Input {
     Input { files: vec!["half".to_owned()], reports: vec![json::report(profile, &Findings::of(profile))] }
@@ -42,6 +45,16 @@ fn found(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Erro
     for (base, new) in base.iter().zip(&new) {
         let diff = compare(base, new, &Options { margin: 0.1, ..Options::default() })?;
         failed += u32::from(diff.failed);
+        for name in ["misses:L1", "misses:L2", "misses:32M"] {
+            let Some(row) = diff.rows.iter().find(|row| row.part.is_none() && row.quantity == name) else {
+                continue;
+            };
+            let shown = |value: Number, [low, high]: Interval| {
+                [value, low, high].map(|value| format!("{:.1}", value.real().unwrap_or(f64::NAN))).join(" ")
+            };
+            let (base, new) = (shown(row.base, row.base_ci95), shown(row.new, row.new_ci95));
+            println!("  {name}: {base} → {new}, p {:.4}", row.p_value.real().unwrap_or(f64::NAN));
+        }
         println!("{}", diff.verdict);
     }
     println!("{failed} of {parts} pairs fail");
