@@ -91,7 +91,7 @@ pub struct Row {
 
 /// A difference with its interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DiffChange"))]
 #[serde(default)]
 pub struct Change {
     /// Its interval.
@@ -114,7 +114,7 @@ pub struct Seen {
 
 /// What is said of a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DiffVerdict"))]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Certainly less, by more than the margin.
@@ -130,7 +130,7 @@ pub enum Verdict {
 
 /// A part of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DiffPart"))]
 #[serde(default)]
 pub struct Part {
     /// `object`, `function`, `line` or `pair`.
