@@ -21,7 +21,7 @@ use locality_shell as shell;
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server,
 /// which would start a service on this machine: the same binary is in redis-tools
 /// (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 18] = [
+const PROGRAMS: [(&str, &str); 19] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
@@ -40,6 +40,7 @@ const PROGRAMS: [(&str, &str); 18] = [
     ("node", "nodejs"),
     ("npm", "npm"),
     ("chromium", "chromium"),
+    ("jsonschema", "python3-jsonschema"),
 ];
 
 /// Libraries that the tests load, and the packages that bring them.
@@ -64,6 +65,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
+    need_speedscope()?;
     crate::qemu::need()?;
     crate::ui::verify_where_possible()?;
     shell::run(shell::cargo().args(SELECTION).arg("--no-run"))?;
@@ -91,6 +93,15 @@ pub fn run(options: &Options) -> Result<()> {
         bail!("no test ran");
     }
     Ok(())
+}
+
+/// Installs speedscope, whose schema checks our exports.
+fn need_speedscope() -> Result<()> {
+    if shell::has("speedscope") {
+        return Ok(());
+    }
+    let mut npm = shell::as_root("npm")?;
+    shell::run(npm.args(["install", "--global", "speedscope@1.25.0"]))
 }
 
 /// The variable by which cargo starts test programs through another command.

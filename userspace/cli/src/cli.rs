@@ -1,8 +1,12 @@
 //! What the user typed. What it means on this machine is `plan`.
 
 pub mod colour;
+pub mod diff_args;
+pub mod export_args;
+pub mod help;
 pub mod html;
 pub mod order;
+pub mod pages;
 pub mod part;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -52,8 +56,7 @@ pub enum HeapArg {
     subcommand_negates_reqs = true,
     override_usage = "locality-bpf [OPTIONS] -p PID[,PID…]\n       \
         locality-bpf [OPTIONS] --all | --cgroup PATH\n       \
-        locality-bpf [OPTIONS] -- COMMAND [ARG]…\n       \
-        locality-bpf exact -- COMMAND… | report FILE | objects FILE | compare A B | doctor [-p PID] | calibrate",
+        locality-bpf [OPTIONS] -- COMMAND [ARG]…",
     after_help = "Examples:\n  \
         sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
         sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
@@ -130,6 +133,15 @@ pub enum Other {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
+    /// What changed between two profiles, how sure that is, and whether it is a regression (exit status 3).
+    ///
+    /// Example: locality-bpf diff base.locality new.locality --fail-on 'misses:LLC > +10 %'
+    Diff(diff_args::DiffArgs),
+    /// A profile in another program's format: pprof, flame graphs, speedscope, Firefox Profiler, KCachegrind,
+    /// tables.
+    ///
+    /// Example: locality-bpf export trace.locality --to pprof -o trace.pb.gz
+    Export(export_args::ExportArgs),
     /// Variables: which data objects the accesses and the predicted cache misses fall on, field by field.
     ///
     /// Example: locality-bpf objects trace.locality --against approximate
@@ -177,6 +189,19 @@ pub enum Other {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Print the completions of a shell: bash, zsh, fish, elvish or powershell.
+    ///
+    /// Example: locality-bpf completions bash > /etc/bash_completion.d/locality-bpf
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages into a folder.
+    #[command(hide = true)]
+    Man {
+        /// The folder.
+        folder: PathBuf,
     },
     /// Measure what a clock tick and a watchpoint trap cost on this machine, and how far the
     /// clock's samples skid.

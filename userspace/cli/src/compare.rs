@@ -44,6 +44,15 @@ pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
 }
 
 fn read(path: &Path) -> Result<Report> {
+    let report = report_of(path)?;
+    reports::read(&report).map_err(|unfit: Unfit| anyhow!("{} {unfit}", path.display()))
+}
+
+/// The report of a profile, or one in JSON, with all rows that there are.
+///
+/// # Errors
+/// A file that cannot be read or is neither.
+pub fn report_of(path: &Path) -> Result<schema::Report> {
     let name = path.display();
     let cannot = || format!("cannot read {name}");
     let file = std::fs::File::open(path).with_context(cannot)?;
@@ -55,12 +64,12 @@ fn read(path: &Path) -> Result<Report> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         bail!("{name} is empty: write the report again with --format json --report {name}");
     }
-    let report = if bytes.starts_with(SQLITE) { of_profile(path)? } else { of_json(path, &bytes)? };
-    reports::read(&report).map_err(|unfit: Unfit| anyhow!("{name} {unfit}"))
+    if bytes.starts_with(SQLITE) { of_profile(path) } else { of_json(path, &bytes) }
 }
 
 fn of_profile(path: &Path) -> Result<schema::Report> {
-    let profile = locality_profile::read(path)?;
+    let mut profile = locality_profile::read(path)?;
+    profile.make_printable();
     Ok(json::report(&profile, &Findings::of(&profile)))
 }
 

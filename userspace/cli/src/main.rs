@@ -13,10 +13,12 @@ use locality_bpf::cli::{
     ExactArgs, Format, Other, OutputArgs,
     colour::When,
     html::HtmlArgs,
-    order,
+    order, pages,
     part::{self, PartArgs},
 };
 use locality_bpf::compare;
+use locality_bpf::diff;
+use locality_bpf::export;
 use locality_bpf::html::{self, Wanted};
 use locality_bpf::mends;
 use locality_bpf::objects;
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
             .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
+        Some(Other::Diff(args)) => diff::run(&args, cli.quiet),
+        Some(Other::Export(args)) => export::run(&args, cli.quiet),
         Some(Other::Objects {
             file,
             against,
@@ -88,6 +92,10 @@ fn main() -> ExitCode {
         Some(Other::Exact(args)) => run_exactly(args, cli.quiet, when),
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate) => calibrate(),
+        Some(Other::Completions { shell }) => {
+            to_stream(std::io::stdout(), &pages::completions(shell)).map(|()| ExitCode::SUCCESS)
+        }
+        Some(Other::Man { folder }) => pages::manual(&folder).map(|()| ExitCode::SUCCESS),
         None => {
             let (output, part) = (cli.trace.print.clone(), cli.trace.part);
             let print = Printing { output, part, html: HtmlArgs::default() };

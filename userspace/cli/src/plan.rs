@@ -115,7 +115,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
 }
 
 /// Places that a report must leave alone: a profile, and the one before it.
-fn places(profile: &Path) -> [PathBuf; 2] {
+pub fn places(profile: &Path) -> [PathBuf; 2] {
     [profile.to_owned(), locality_profile::earlier(profile)]
 }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use crate::*;
 
+pub mod halves;
 pub mod loops;
 pub mod objects;
 

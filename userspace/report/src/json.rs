@@ -103,6 +103,14 @@ pub fn as_earlier(report: &mut Report) {
     report.kernel_time = None;
     report.loops = None;
     report.verdict = None;
+    let of_threads = report.threads.iter_mut().filter_map(|threads| match threads {
+        Threads::Summary(summary) => summary.reuse.as_mut(),
+        Threads::List(_) => None,
+    });
+    let of_threads = of_threads.flatten();
+    let all = report.reuse.values_mut().chain(of_threads.flat_map(|thread| thread.reuse.values_mut()));
+    let curves = all.flat_map(|reuse| [&mut reuse.miss_ratio_curve, &mut reuse.at_caches]);
+    curves.flatten().flatten().for_each(|point| point.ci95_sampling = None);
 }
 
 /// A report or another page for programs as indented text with a final newline.

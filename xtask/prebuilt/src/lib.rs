@@ -47,6 +47,8 @@ pub struct Embedded {
     pub rebuilt: bool,
     /// Paths whose change makes the answer out of date.
     pub depends_on: Vec<PathBuf>,
+    /// SHA-256 of the object, hexadecimal.
+    pub sha256: String,
 }
 
 impl Embedded {
@@ -60,6 +62,7 @@ impl Embedded {
                 "cargo::warning={OBJECT} is stale, compiled a new one; `cargo xtask ebpf` checks one in"
             ));
         }
+        lines.push(format!("cargo::rustc-env=LOCALITY_OBJECT_SHA256={}", self.sha256));
         lines
     }
 }
@@ -97,8 +100,8 @@ fn embed(
     };
     let object = read(&from)?;
     check_object(&object).map_err(|e| format!("{}: {e}", from.display()))?;
-    fs::write(&to, object).map_err(|e| format!("cannot write {}: {e}", to.display()))?;
-    Ok(Embedded { rebuilt, depends_on })
+    fs::write(&to, &object).map_err(|e| format!("cannot write {}: {e}", to.display()))?;
+    Ok(Embedded { rebuilt, depends_on, sha256: hex(&object) })
 }
 
 /// Why the checked-in object does not fit its sources, or `None` when it does.

@@ -32,7 +32,7 @@ use crate::censored_uses::{Followed, Subject, Subjects};
 use crate::code_phases::Code;
 use crate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
 use crate::interval_censoring::DistanceDistributions;
-use crate::interval_estimate::Estimate;
+use crate::interval_estimate::{Estimate, wilson};
 use crate::run_segments::{MOST, Stretches, distances};
 
 use basis::Basis;
@@ -46,6 +46,8 @@ const FEW_STRETCHES: usize = 12;
 const BLOCK: usize = 16;
 const BLOCKS: usize = 24;
 const SEED: u64 = 0x5EED_10CA;
+/// Uses that must miss for the scatter of draws to be believed.
+const FEWEST_EVENTS: f64 = 5.0;
 /// Share of the reuses near an edge between bins from which on that is said.
 const BLURRED: f64 = 0.05;
 const Z: f64 = 1.959_964;
@@ -72,6 +74,9 @@ pub struct Point {
     pub level: Option<u8>,
     /// Misses ÷ touches.
     pub ratio: Estimate,
+    /// The same with the interval from sampling alone: what the conversion and the draws err by in common
+    /// is common to traces of one program.
+    pub sampling: Estimate,
 }
 
 /// Reuse at one size of granule.
@@ -143,10 +148,11 @@ impl Reuse {
     /// can miss there, as a share of all touches. Stack distances stay as they are.
     pub fn hold_misses(&mut self, smallest: u64, most: Estimate) {
         for point in self.curve.iter_mut().filter(|point| point.bytes >= smallest) {
-            let ratio = &mut point.ratio;
-            ratio.value = ratio.value.min(most.value);
-            ratio.low = ratio.low.min(ratio.value);
-            ratio.high = ratio.high.min(most.high).max(ratio.value);
+            for ratio in [&mut point.ratio, &mut point.sampling] {
+                ratio.value = ratio.value.min(most.value);
+                ratio.low = ratio.low.min(ratio.value);
+                ratio.high = ratio.high.min(most.high).max(ratio.value);
+            }
         }
     }
 
@@ -546,16 +552,15 @@ impl<'a> Case<'a> {
             cold: share(seen.cold, f64::INFINITY, self.subjects.len() as u64, &|numbers| numbers.cold),
             stack: moved(bins(&seen.stack, |numbers| &numbers.stack, &[], false), &stack_edges),
             curve: (sizes.iter().zip(&seen.ratios).enumerate())
-                .map(|(index, ((bytes, level), ratio))| Point {
-                    bytes: *bytes,
-                    level: *level,
-                    ratio: wide(
-                        *ratio,
-                        when(*bytes as f64 / f64::from(self.granule)),
-                        n,
-                        &|numbers| numbers.ratios.get(index).copied().unwrap_or(*ratio),
-                        basis::with_conversion,
-                    ),
+                .map(|(index, ((bytes, level), ratio))| {
+                    let at = when(*bytes as f64 / f64::from(self.granule));
+                    let of = |numbers: &Numbers| numbers.ratios.get(index).copied().unwrap_or(*ratio);
+                    Point {
+                        bytes: *bytes,
+                        level: *level,
+                        ratio: wide(*ratio, at, n, &of, basis::with_conversion),
+                        sampling: self.sampled(share(*ratio, at, n, &of), draws, basis.deviations(at), &of),
+                    }
                 })
                 .collect(),
             footprint_bytes: free(seen.footprint, &|numbers| numbers.footprint),
@@ -563,6 +568,28 @@ impl<'a> Case<'a> {
             cross_check: None,
             survival,
         }
+    }
+
+    /// A share with the interval that its draws show, for differences between traces: Wilson's at the number
+    /// of independent uses that would scatter as the draws do (Korn & Graubard 1998, Survey Methodology 24,
+    /// section 3), the uses seen at most. What all draws of a trace have in common is left out, for it is
+    /// common to traces of one program. Of few events, or without any scatter, the interval stays as it is.
+    fn sampled(
+        &self,
+        of_share: Estimate,
+        draws: &[Numbers],
+        deviations: f64,
+        of: &dyn Fn(&Numbers) -> f64,
+    ) -> Estimate {
+        let Estimate { value, .. } = of_share;
+        let deviation = scatter(draws, of) * deviations / Z;
+        let uses = self.subjects.len() as f64;
+        if !(value * uses >= FEWEST_EVENTS && value < 1.0 && deviation > 0.0) {
+            return of_share;
+        }
+        let independent = (value * (1.0 - value) / (deviation * deviation)).min(uses);
+        let (low, high) = wilson(value, independent);
+        Estimate { low, high, ..of_share }
     }
 
     /// Powers of two from one granule to the first that only misses cold, this machine's caches,
@@ -655,6 +682,19 @@ fn quantile(reused: &[f64], q: f64) -> f64 {
 /// samples or those by blocks, whichever is larger.
 fn deviation(value: f64, draws: &[Numbers], of: &dyn Fn(&Numbers) -> f64) -> f64 {
     widest(value, draws.iter().map(|draw| (draw.blocks, of(draw))))
+}
+
+/// Standard deviation of the draws by samples or of those by blocks, whichever is larger.
+fn scatter(draws: &[Numbers], of: &dyn Fn(&Numbers) -> f64) -> f64 {
+    let kind = |blocks: bool| {
+        let drawn: Vec<f64> = draws.iter().filter(|draw| draw.blocks == blocks).map(of).collect();
+        let drawn: Vec<f64> = drawn.into_iter().filter(|drawn| drawn.is_finite()).collect();
+        let n = drawn.len() as f64;
+        let mean = drawn.iter().sum::<f64>() / n;
+        let squares: f64 = drawn.iter().map(|drawn| (drawn - mean).powi(2)).sum();
+        if n > 1.0 { f64::sqrt(squares / (n - 1.0)) } else { 0.0 }
+    };
+    kind(false).max(kind(true))
 }
 
 /// The same of numbers, each with whether it was drawn by blocks.

@@ -92,6 +92,8 @@ pub struct LevelUse {
     pub by_function: Vec<FunctionLoss>,
     /// By data object, the most bytes lost first; empty where nobody looked for objects.
     pub by_object: Vec<ObjectLoss>,
+    /// By call path, which has loads and stores apart; those that load nothing are left out.
+    pub by_path: Vec<PathLoss>,
     /// By address of the instruction, whether it stores: lines loaded, first touches of lines, and
     /// how many of these were seen.
     pub by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)>,
@@ -160,6 +162,17 @@ pub struct FunctionLoss {
     pub share: Estimate,
     /// Their share in all bytes loaded.
     pub of_traffic: Estimate,
+}
+
+/// What is loaded by one call path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathLoss {
+    /// The call path; `None` where the profile lacks it.
+    pub context: Option<ContextId>,
+    /// Lines loaded.
+    pub lines: f64,
+    /// Bytes of them that were not used until their eviction.
+    pub lost: f64,
 }
 
 /// What is loaded of a data object.
@@ -294,6 +307,10 @@ impl Study<'_> {
                     object: self.objects[*row],
                     loaded: spread.loaded(&|sums| sums.objects[*row]),
                 })
+                .collect(),
+            by_path: (self.paths.iter().zip(&sums.paths))
+                .filter(|(_, cost)| cost.lines > 0.0)
+                .map(|(path, cost)| PathLoss { context: path.context, lines: cost.lines, lost: cost.lost })
                 .collect(),
             by_instruction,
             rows_left_out: lines.left_out + functions.left_out + objects.left_out,

@@ -7,9 +7,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, error::ErrorKind};
+use clap::{Arg, ArgAction, Command, FromArgMatches as _, error::ErrorKind};
 
-use super::{Cli, colour::When};
+use super::{Cli, colour::When, help};
 
 /// A page of the parser in place of what was asked: help, the version, or why the words are wrong.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct Page {
 /// A page to print in place of any work.
 pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     let when = colours(&words);
-    let command = Cli::command();
+    let command = help::command();
     let refused = |why: String| {
         let coloured = format!("\x1b[1m\x1b[31merror:\x1b[0m {why}\n");
         Page { coloured, plain: format!("error: {why}\n"), is_answer: false, when }
@@ -71,7 +71,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
             let kinds = [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
             kinds.contains(&error.kind())
         });
-        if let Some(word) = unknown.filter(|word| Cli::command().find_subcommand(word).is_none()) {
+        if let Some(word) = unknown.filter(|word| help::command().find_subcommand(word).is_none()) {
             return refused(unknown_word(word));
         }
         Page {
@@ -89,7 +89,7 @@ const ALIKE: f64 = 0.7;
 /// What a word without an option may have meant.
 fn unknown_word(word: &OsStr) -> String {
     let shown = word.to_string_lossy();
-    let command = Cli::command();
+    let command = help::command();
     let names = command.get_subcommands().map(Command::get_name);
     let alike = names.map(|name| (strsim::jaro(name, &shown), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     let meant = if let Some((_, name)) = alike.filter(|(alike, _)| *alike > ALIKE) {

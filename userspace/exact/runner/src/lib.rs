@@ -32,6 +32,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use locality_exports::callgrind;
 use locality_plugin::{
     region::{Header, state},
     settings::{Mode, Settings},
@@ -342,7 +343,7 @@ pub fn callgrind(report: &Report) -> Result<String> {
     let costs = report.cache_use.as_ref().and_then(|cache_use| cache_use.costs.as_ref()).context(
         "this report has no costs of lines and calls: run `locality-bpf exact --cache-use -o FILE -- COMMAND`",
     )?;
-    Ok(cache::callgrind::print(costs, &cache::callgrind::Header::of(report)))
+    Ok(callgrind::print(costs, &callgrind::Header::of(report)))
 }
 
 /// A granularity from the command line.

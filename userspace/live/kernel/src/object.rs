@@ -28,6 +28,9 @@ use super::{
 /// The compiled object: prebuilt, or rebuilt by the build script when the sources differ.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/locality.bpf.o"));
 
+/// SHA-256 of the compiled object, hexadecimal.
+pub const SHA256: &str = env!("LOCALITY_OBJECT_SHA256");
+
 /// Which threads the kernel side measures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {

@@ -58,6 +58,7 @@ fn example() -> (Profile, Contexts, CacheUse) {
         bytes: 32 << 10,
         costs: costs(1e6, 5e7, 2.0),
         lost_share: about(5e7 / 6.4e7),
+        by_path: Vec::new(),
         by_instruction: BTreeMap::new(),
         by_line: vec![
             LoadingLine {

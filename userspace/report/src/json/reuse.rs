@@ -104,6 +104,7 @@ fn point(point: &Point) -> schema::Point {
     schema::Point {
         bytes: point.bytes.into(),
         ci95: Some(ci95(&point.ratio)),
+        ci95_sampling: Some(ci95(&point.sampling)),
         level: point.level,
         misses: None,
         ratio: point.ratio.value.into(),

@@ -16,6 +16,7 @@ pub mod advice;
 pub mod cache_use;
 pub mod comparison;
 pub mod costs;
+pub mod diff;
 pub mod hot;
 pub mod ledger;
 pub mod loops;

@@ -144,6 +144,10 @@ pub struct Point {
     /// Live: interval of `ratio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
+    /// Live: the interval from sampling alone, without the error of the conversion of distances, which two
+    /// traces of one program have in common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci95_sampling: Option<Interval>,
     /// The level of this machine that has this size; absent where none has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,

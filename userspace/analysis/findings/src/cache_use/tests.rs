@@ -310,7 +310,12 @@ fn cache_use_and_miss_ratio_agree() {
     let estimate = |value, low, high| Estimate { value, low, high, n: 5 };
     let lines = |ratio| {
         let mut lines = Reuse::default();
-        lines.curve.push(locality_estimate::reuse::Point { bytes: 1 << 20, level: Some(2), ratio });
+        lines.curve.push(locality_estimate::reuse::Point {
+            bytes: 1 << 20,
+            level: Some(2),
+            ratio,
+            sampling: ratio,
+        });
         lines
     };
     let used = |lines, lost| {

@@ -1,11 +1,9 @@
-//! Cache use of an exact run, seen from the user: `spec` and `machine` what is simulated, `costs`
-//! the table by line and call, `callgrind` that table as a file, `naming` whose costs they are,
-//! `objects` in which data, `report` and `text` what is printed.
+//! Cache use of an exact run, seen from the user: `spec` and `machine` what is simulated, `naming` whose
+//! costs they are, `objects` in which data, `report` and `text` what is printed.
 //!
-//! Not here: the simulation (`locality-cachesim`) and who runs it (`locality-plugin`).
+//! Not here: the simulation (`locality-cachesim`), who runs it (`locality-plugin`), and costs as a file for
+//! Callgrind's viewers (`locality-exports`).
 
-pub mod callgrind;
-pub mod costs;
 pub mod machine;
 mod naming;
 pub mod objects;

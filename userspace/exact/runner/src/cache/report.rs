@@ -15,6 +15,7 @@ use std::{
 };
 
 use locality_cachesim::{Column, Costs as Row, MAX_LEVELS};
+use locality_exports::costs::Builder;
 use locality_report::schema::{
     Number,
     cache_use::{Both, CacheShape, CacheUse, FunctionLoss, LevelUse, LoadingLine, Tree, UnknownCaller},
@@ -23,7 +24,6 @@ use locality_report::schema::{
 };
 
 use super::{
-    costs::Builder,
     machine::{Machine, Prefetch},
     naming::{FunctionNumber, Place, Simulated},
     objects,

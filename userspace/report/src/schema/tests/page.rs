@@ -7,7 +7,7 @@ use std::{collections::VecDeque, fmt::Write as _, path::Path};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-use crate::schema::{Report, SCHEMA, comparison::Comparison, object_list::ObjectList};
+use crate::schema::{Report, SCHEMA, comparison::Comparison, diff::Diff, object_list::ObjectList};
 
 /// The page, from this package's folder.
 const PAGE: &str = "../../docs/reference/json.md";
@@ -42,6 +42,7 @@ fn page() -> String {
     page += &section::<Report>(seen, &format!("{report}: `{}`", SCHEMA));
     page += &section::<ObjectList>(seen, "`locality-bpf objects FILE --format json`: `locality-objects/1`");
     page += &section::<Comparison>(seen, "`locality-bpf compare A B --format json`: `locality-compare/1`");
+    page += &section::<Diff>(seen, "`locality-bpf diff BASE NEW --format json`: `locality-diff/1`");
     page + DOCTOR
 }
 

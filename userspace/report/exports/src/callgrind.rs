@@ -222,7 +222,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cache::costs::Builder;
+    use crate::costs::Builder;
 
     fn of(report: Value) -> Header {
         Header::of(&serde_json::from_value(report).unwrap())

@@ -1,0 +1,132 @@
+//! The parser's command with its options in groups, and help of two lengths: `-h` fits on a screen, and
+//! `--help` has every option.
+
+use std::sync::LazyLock;
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use super::Cli;
+
+const WHAT: &str = "What to trace";
+const HOW_LONG: &str = "How long and how much";
+const OUTPUT: &str = "Output";
+const EXPERT: &str = "Expert";
+
+/// Options of a trace by group; those that are in none are for experts.
+const GROUPS: [(&str, &[&str]); 3] = [
+    (WHAT, &["pids", "all", "cgroup", "command"]),
+    (HOW_LONG, &["duration", "overhead", "heap", "until_ci"]),
+    (
+        OUTPUT,
+        &[
+            "output", "format", "report", "full", "pairs", "data", "code", "trust", "top", "quiet", "color",
+            "verbose",
+        ],
+    ),
+];
+
+/// What `-h` says, in a line each; other options stand in `--help` alone.
+const SHORT: [(&str, &str); 11] = [
+    ("pids", "Trace running processes"),
+    ("all", "Trace everything that runs, without stopping threads"),
+    ("cgroup", "Trace the processes of a cgroup, for instance of one container"),
+    ("command", "Launch this command, trace it, exit with its status"),
+    ("duration", "Stop after 10 (seconds), 500ms, 2m [default: at Ctrl-C or the end]"),
+    ("overhead", "Percent of its time that a trace may cost the program"),
+    ("heap", "Follow allocations: preload, probes or off"),
+    ("output", "The profile file [default: trace.locality]"),
+    ("format", "text, json, json1 or callgrind"),
+    ("report", "Write the report to a file"),
+    ("full", "All of the text; parts: --pairs, --data, --code, --trust"),
+];
+
+/// What `-h` says of commands, in a line each.
+const COMMANDS: [(&str, &str); 9] = [
+    ("report", "Report again from a profile"),
+    ("compare", "How alike two reports are"),
+    ("diff", "What changed between two profiles; exit status 3 for a regression"),
+    ("export", "A profile for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
+    ("objects", "Which variables the accesses and the predicted misses fall on"),
+    ("exact", "Run a command under QEMU and count every access, without root"),
+    ("doctor", "What this machine can do, and how to get what is missing"),
+    ("completions", "Print the completions of a shell"),
+    ("calibrate", "Measure what ticks and traps cost on this machine"),
+];
+
+/// Of the program, its commit, and the object that it embeds.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let object = locality_kernel::object::SHA256.get(..16).unwrap_or_default();
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LOCALITY_COMMIT"));
+    format!("{version} (commit {commit}, eBPF object sha256 {object})")
+});
+
+/// The command of a whole command line.
+pub fn command() -> Command {
+    let command = Cli::command().mut_args(grouped).version(VERSION.as_str());
+    let examples = command.get_after_help().cloned().unwrap_or_default();
+    let command = command.after_help("").after_long_help(examples);
+    COMMANDS.iter().fold(command, |command, (name, short)| {
+        command.mut_subcommand(*name, |other| {
+            let long = other.get_long_about().or(other.get_about()).cloned().unwrap_or_default();
+            other.about(*short).long_about(long)
+        })
+    })
+}
+
+fn grouped(arg: Arg) -> Arg {
+    let id = arg.get_id().as_str().to_owned();
+    if matches!(id.as_str(), "help" | "version") {
+        return arg;
+    }
+    let group = GROUPS.iter().find(|(_, ids)| ids.contains(&id.as_str())).map_or(EXPERT, |(group, _)| group);
+    let arg = arg.help_heading(group);
+    let Some((_, short)) = SHORT.iter().find(|(short, _)| *short == id) else {
+        return arg.hide_short_help(true);
+    };
+    // The long texts say the values.
+    let long = arg.get_long_help().or(arg.get_help()).cloned().unwrap_or_default();
+    arg.help(*short).long_help(long).hide_possible_values(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines at the width that help has without a terminal.
+    fn lines(long: bool) -> Vec<String> {
+        let mut command = command().term_width(100);
+        let page = if long { command.render_long_help() } else { command.render_help() };
+        page.to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn short_help_is_a_screen_in_groups() {
+        let page = lines(false);
+        assert!(page.len() <= 40, "{} lines:\n{}", page.len(), page.join("\n"));
+        assert!(page.iter().all(|line| line.chars().count() <= 100), "{page:#?}");
+        for group in [WHAT, HOW_LONG, OUTPUT] {
+            assert!(page.iter().any(|line| line.starts_with(group)), "{group}: {page:#?}");
+        }
+        assert!(!page.iter().any(|line| line.contains("--policy")), "{page:#?}");
+    }
+
+    #[test]
+    fn long_help_has_every_option_and_the_examples() {
+        let page = lines(true).join("\n");
+        for arg in command().get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let Some(long) = arg.get_long() else { continue };
+            assert!(page.contains(&format!("--{long}")), "{long}");
+        }
+        assert!(page.contains("Expert:") && page.contains("Examples:"), "{page}");
+        command().debug_assert();
+    }
+
+    #[test]
+    fn groups_name_options_that_exist() {
+        let command = Cli::command();
+        let ids: Vec<&str> = command.get_arguments().map(|arg| arg.get_id().as_str()).collect();
+        for id in GROUPS.iter().flat_map(|(_, ids)| ids.iter()).chain(SHORT.iter().map(|(id, _)| id)) {
+            assert!(ids.contains(id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Profiles in the formats of other programs: values in, bytes out.
+//!
+//! `table` has call paths with their costs, `live` and `exact` make the table, and there is one module for
+//! each format. Formats with several metrics hold all of them, the chosen one first or selected.
+//!
+//! Not here: files, and the choice of a profile (`locality-bpf`).
+
+pub mod callgrind;
+pub mod costs;
+mod csv_tables;
+mod exact;
+mod firefox;
+mod folded;
+mod live;
+mod path_costs;
+mod pprof;
+mod speedscope;
+pub mod table;
+
+use std::{fmt, str::FromStr};
+
+use locality_findings::Findings;
+use locality_model::Profile;
+use locality_report::schema::Report;
+
+/// A format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Gzipped `profile.proto` of pprof.
+    Pprof,
+    /// A line a call path: flamegraph.pl, inferno, speedscope.
+    Folded,
+    /// JSON of <https://www.speedscope.app>.
+    Speedscope,
+    /// JSON of <https://profiler.firefox.com>.
+    Firefox,
+    /// Callgrind's format: KCachegrind, `callgrind_annotate`.
+    Callgrind,
+    /// A folder of tables, comma-separated.
+    Csv,
+}
+
+/// What call paths are weighed by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Metric {
+    /// Far reuses, in a million reuses.
+    Far,
+    /// Lines loaded into a level of cache.
+    Misses(String),
+    /// Bytes loaded into a level of cache that were not used until their eviction.
+    Wasted(String),
+    /// Memory accesses.
+    Accesses,
+    /// CPU time in nanoseconds.
+    Cpu,
+}
+
+impl FromStr for Metric {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+        let level = level.map(str::to_uppercase).filter(|level| level.starts_with('L'));
+        match (name, level) {
+            ("far", None) if text == "far" => Ok(Self::Far),
+            ("accesses", None) if text == "accesses" => Ok(Self::Accesses),
+            ("cpu", None) if text == "cpu" => Ok(Self::Cpu),
+            ("misses", Some(level)) => Ok(Self::Misses(level)),
+            ("wasted", Some(level)) => Ok(Self::Wasted(level)),
+            _ => Err("give far, misses:LEVEL, wasted:LEVEL, accesses or cpu, with a LEVEL like L1 or LLC"
+                .to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Far => f.write_str("far"),
+            Self::Misses(level) => write!(f, "misses:{level}"),
+            Self::Wasted(level) => write!(f, "wasted:{level}"),
+            Self::Accesses => f.write_str("accesses"),
+            Self::Cpu => f.write_str("cpu"),
+        }
+    }
+}
+
+/// Which call path stands for a pair of use and reuse.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum End {
+    /// That of the use.
+    Use,
+    /// That of the reuse, where a cache has lost the data.
+    #[default]
+    Reuse,
+}
+
+/// What is exported, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The format.
+    pub to: Format,
+    /// The metric; `None`: far reuses where there are any, else CPU time or the first that there is.
+    pub metric: Option<Metric>,
+    /// The call path of a pair.
+    pub end: End,
+}
+
+/// An export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exported {
+    /// One file.
+    File(Vec<u8>),
+    /// Files of a folder, by name.
+    Folder(Vec<(String, Vec<u8>)>),
+}
+
+/// Why a profile cannot be exported so, in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unfit(pub String);
+
+/// Exports a live profile. `report` is its report with all rows.
+///
+/// # Errors
+/// A metric that the profile lacks.
+pub fn live(
+    profile: &Profile,
+    findings: &Findings,
+    report: &Report,
+    options: &Options,
+) -> Result<Exported, Unfit> {
+    if options.to == Format::Csv {
+        return csv_tables::of(report).map(Exported::Folder);
+    }
+    let table = live::table(profile, findings, options.end);
+    let lacking =
+        "misses, wasted bytes and accesses need a trace with windows whose rate of accesses is known";
+    let chosen = table.choose(options.metric.as_ref(), lacking)?;
+    Ok(Exported::File(match options.to {
+        Format::Firefox => firefox::print(profile, findings),
+        Format::Callgrind => path_costs::print(&table, chosen, report).into_bytes(),
+        _ => of_table(&table, chosen, report, options.to),
+    }))
+}
+
+/// Exports an exact report as it is stored.
+///
+/// # Errors
+/// What only a live trace has, or a simulation of caches.
+pub fn exact(report: &Report, options: &Options) -> Result<Exported, Unfit> {
+    match options.to {
+        Format::Csv => return csv_tables::of(report).map(Exported::Folder),
+        Format::Firefox => {
+            return Err(Unfit(
+                "an exact report has no times, which Firefox's profiler needs: use --to speedscope, folded or pprof"
+                    .to_owned(),
+            ));
+        }
+        Format::Callgrind => {
+            let costs = report.cache_use.as_ref().and_then(|cache_use| cache_use.costs.as_ref());
+            let costs = costs.ok_or_else(|| {
+                Unfit(
+                    "this exact report has no simulated caches, whose costs a Callgrind file has: run `exact --cache-use` \
+                     again"
+                        .to_owned(),
+                )
+            })?;
+            let header = callgrind::Header::of(report);
+            return Ok(Exported::File(callgrind::print(costs, &header).into_bytes()));
+        }
+        _ => {}
+    }
+    let table = exact::table(report, options.end);
+    let lacking = "the call paths of an exact report have only far reuses: use --metric far, or --to callgrind for the costs of \
+                   simulated caches";
+    let chosen = table.choose(options.metric.as_ref(), lacking)?;
+    Ok(Exported::File(of_table(&table, chosen, report, options.to)))
+}
+
+fn of_table(table: &table::Table, chosen: usize, report: &Report, to: Format) -> Vec<u8> {
+    match to {
+        Format::Folded => folded::print(table, chosen).into_bytes(),
+        Format::Speedscope => speedscope::print(table, chosen, report),
+        _ => pprof::print(table, chosen, report),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Exports of profiles in memory: totals are those of the report, and every row's path is whole.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use locality_model::testing::{demo, loops};
+use locality_report::json;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn options(to: Format, metric: Option<&str>) -> Options {
+    Options { to, metric: metric.map(|metric| metric.parse().unwrap()), end: End::default() }
+}
+
+fn exported(profile: &Profile, to: Format, metric: Option<&str>) -> Result<Vec<u8>, Unfit> {
+    let findings = Findings::of(profile);
+    let report = json::report(profile, &findings);
+    live(profile, &findings, &report, &options(to, metric)).map(|exported| match exported {
+        Exported::File(bytes) => bytes,
+        Exported::Folder(_) => panic!("a folder"),
+    })
+}
+
+fn text(profile: &Profile, to: Format, metric: Option<&str>) -> String {
+    String::from_utf8(exported(profile, to, metric).unwrap()).unwrap()
+}
+
+fn folded(profile: &Profile, metric: &str) -> BTreeMap<String, u64> {
+    let page = text(profile, Format::Folded, Some(metric));
+    let line = |line: &str| {
+        let (path, value) = line.rsplit_once(' ').unwrap();
+        (path.to_owned(), value.parse().unwrap())
+    };
+    page.lines().map(line).collect()
+}
+
+/// What the report says of each metric.
+fn totals(profile: &Profile) -> BTreeMap<String, f64> {
+    let report = serde_json::to_value(json::report(profile, &Findings::of(profile))).unwrap();
+    let cpu_s = report["run"]["cpu_s"].as_f64().unwrap();
+    let far = report["pairs"].as_array().unwrap().iter().filter(|pair| pair["far"] == true);
+    let far: f64 = far.map(|pair| pair["weight"].as_f64().unwrap()).sum();
+    let mut totals = BTreeMap::from([("cpu".to_owned(), cpu_s * 1e9), ("far".to_owned(), far * 1e6)]);
+    if let Some(rate) = report["windows"]["accesses_per_ns"].as_f64() {
+        totals.insert("accesses".to_owned(), rate * cpu_s * 1e9);
+    }
+    for level in report["cache_use"]["levels"].as_array().into_iter().flatten() {
+        let name = level["level"].as_str().unwrap().replace("LL", "LLC");
+        totals.insert(format!("misses:{name}"), level["lines_loaded"].as_f64().unwrap());
+        totals.insert(format!("wasted:{name}"), level["spatial_loss_bytes"].as_f64().unwrap());
+    }
+    totals
+}
+
+/// Windows, uses, loads and far reuses.
+fn windowed() -> Profile {
+    let mut profile = loops::windowed();
+    profile.run.cpu_ns = profile.run.cpu_ns.max(1);
+    profile
+}
+
+#[test]
+fn totals_are_those_of_the_report_in_every_format() {
+    for profile in [demo(), windowed()] {
+        let totals = totals(&profile);
+        let mut seen = 0;
+        for (metric, total) in &totals {
+            if total.round() < 1.0 {
+                let why = exported(&profile, Format::Folded, Some(metric)).unwrap_err().0;
+                assert!(why.contains("is 0 in this profile"), "{metric}: {why}");
+                continue;
+            }
+            seen += 1;
+            let sum: u64 = folded(&profile, metric).values().sum();
+            assert!((sum as f64 - total).abs() <= 1.0, "{metric}: {sum} of {total}");
+            let speedscope: Value =
+                serde_json::from_str(&text(&profile, Format::Speedscope, Some(metric))).unwrap();
+            let active = speedscope["activeProfileIndex"].as_u64().unwrap() as usize;
+            let active = &speedscope["profiles"][active];
+            let weights: u64 = active["weights"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+            assert_eq!((weights, active["name"].as_str().unwrap()), (sum, metric.as_str()));
+            assert_eq!(active["endValue"], weights);
+            let callgrind = text(&profile, Format::Callgrind, Some(metric));
+            let summary = callgrind.lines().find_map(|line| line.strip_prefix("summary: ")).unwrap();
+            assert_eq!(summary.split(' ').next().unwrap(), sum.to_string());
+        }
+        assert!(seen >= 2, "{totals:?}");
+    }
+}
+
+#[test]
+fn far_reuses_stand_at_either_end() {
+    let profile = demo();
+    let at = |end| {
+        let findings = Findings::of(&profile);
+        let report = json::report(&profile, &findings);
+        let options = Options { end, ..options(Format::Folded, Some("far")) };
+        match live(&profile, &findings, &report, &options).unwrap() {
+            Exported::File(bytes) => String::from_utf8(bytes).unwrap(),
+            Exported::Folder(_) => panic!("a folder"),
+        }
+    };
+    assert!(at(End::Reuse).contains("main;run;total;sum "), "{}", at(End::Reuse));
+    assert!(at(End::Use).contains("main;run;step;fill "), "{}", at(End::Use));
+}
+
+#[test]
+fn metrics_that_are_not_known_are_refused_in_a_sentence() {
+    let why = exported(&demo(), Format::Folded, Some("misses:L1")).unwrap_err().0;
+    assert!(why.contains("no misses:L1, only far, cpu") && why.contains("windows"), "{why}");
+    for wrong in ["misses", "misses:", "far:L1", "cpu:", "miss:L1", "misses:1"] {
+        assert!(wrong.parse::<Metric>().is_err(), "{wrong}");
+    }
+    assert_eq!("wasted:llc".parse::<Metric>(), Ok(Metric::Wasted("LLC".to_owned())));
+}
+
+/// Names with every character that a format gives a meaning to.
+fn hostile() -> Profile {
+    let mut profile = demo();
+    for frame in &mut profile.frames {
+        frame.function = frame.function.take().map(|name| format!("{name};</script> \"x\",y\n(2) 7"));
+    }
+    profile
+}
+
+#[test]
+fn names_from_the_traced_program_break_no_format() {
+    let profile = hostile();
+    let sum: u64 = folded(&profile, "cpu").values().sum();
+    assert_eq!(sum, profile.run.cpu_ns);
+    serde_json::from_str::<Value>(&text(&profile, Format::Speedscope, None)).unwrap();
+    serde_json::from_slice::<Value>(&exported(&profile, Format::Firefox, None).unwrap()).unwrap();
+    let callgrind = text(&profile, Format::Callgrind, None);
+    assert!(callgrind.lines().all(|line| !line.starts_with('(')), "a name broke a line");
+}
+
+#[test]
+fn firefox_has_samples_by_thread_and_reuses_as_intervals() {
+    let profile = demo();
+    let page: Value = serde_json::from_slice(&exported(&profile, Format::Firefox, None).unwrap()).unwrap();
+    let threads = page["threads"].as_array().unwrap();
+    let weights = |thread: &Value| -> i64 {
+        thread["samples"]["weight"].as_array().into_iter().flatten().filter_map(Value::as_i64).sum()
+    };
+    assert_eq!(threads.iter().map(weights).sum::<i64>(), 9_820);
+    let reused = |watch: &&locality_model::Watch| {
+        matches!(watch.outcome, locality_model::Outcome::Reused { .. }) && watch.use_touch.is_some()
+    };
+    let markers: u64 = threads.iter().filter_map(|thread| thread["markers"]["length"].as_u64()).sum();
+    assert_eq!(markers, profile.watches.iter().filter(reused).count() as u64);
+    assert_eq!(page["meta"]["markerSchema"][0]["name"], "Reuse");
+}
+
+#[test]
+fn pprof_is_gzip_around_a_message() {
+    let bytes = exported(&demo(), Format::Pprof, Some("cpu")).unwrap();
+    let mut message = Vec::new();
+    flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut message).unwrap();
+    for text in ["nanoseconds", "src/demo.c", "fill", "/opt/demo", "locality-bpf: ./demo --size 64M"] {
+        assert!(message.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn tables_have_the_rows_and_numbers_of_the_report() {
+    let profile = demo();
+    let findings = Findings::of(&profile);
+    let report = json::report(&profile, &findings);
+    let Exported::Folder(files) = live(&profile, &findings, &report, &options(Format::Csv, None)).unwrap()
+    else {
+        panic!("no folder")
+    };
+    let files: BTreeMap<String, Vec<u8>> = files.into_iter().collect();
+    let mut reader = csv::Reader::from_reader(files["pairs.csv"].as_slice());
+    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), report.pairs.len());
+    for (row, pair) in rows.iter().zip(&report.pairs) {
+        assert_eq!(row["weight"].parse::<f64>().ok(), pair.weight.real());
+        assert_eq!(row["n"], pair.n.to_string());
+        assert_eq!(row["time_median"].parse::<f64>().ok(), pair.time_median.as_ref().unwrap().value.real());
+    }
+    assert!(files.contains_key("hot_lines.csv") && !files.contains_key("objects.csv"));
+}
+
+fn exact_report(report: Value) -> Report {
+    serde_json::from_value(report).unwrap()
+}
+
+#[test]
+fn exact_reports_export_far_reuses_and_say_what_they_lack() {
+    let frame = |name: &str, line: u32| json!({ "function": name, "file": "a.c", "line": line, "module": "/a", "address": 16 * line, "inlined": false });
+    let path = |name: &str, line: u32| json!({ "frames": [frame(name, line), frame("main", 9)] });
+    let report = exact_report(json!({
+        "schema": "locality-report/1",
+        "run": { "mode": "exact", "command": "./a" },
+        "pairs": [{
+            "use": path("fill", 1), "reuse": path("sum", 2), "n": 100, "weight": 1.0, "misses": { "32768": 70 },
+            "contexts": [{ "use": path("fill", 1), "reuse": path("sum", 2), "n": 80, "misses": { "32768": 60 } }],
+        }],
+    }));
+    let of = |to, metric: Option<&str>| exact(&report, &options(to, metric));
+    let Exported::File(page) = of(Format::Folded, None).unwrap() else { panic!("a folder") };
+    assert_eq!(String::from_utf8(page).unwrap(), "main;sum 60\nsum 10\n");
+    for (to, metric, says) in [
+        (Format::Firefox, None, "no times"),
+        (Format::Callgrind, None, "exact --cache-use"),
+        (Format::Folded, Some("cpu"), "no cpu, only far"),
+        (Format::Pprof, Some("misses:L1"), "no misses:L1, only far"),
+    ] {
+        let why = of(to, metric).unwrap_err().0;
+        assert!(why.contains(says), "{why}");
+    }
+    let Exported::Folder(files) = of(Format::Csv, None).unwrap() else { panic!("a file") };
+    assert!(String::from_utf8(files[0].1.clone()).unwrap().contains("fill,a.c,1,sum,a.c,2,"));
+}
