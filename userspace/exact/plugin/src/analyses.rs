@@ -11,12 +11,13 @@ use std::{
 };
 
 use locality_cachesim::CacheSim;
+use locality_dataflow::{Engine as Dataflow, Marks};
 use locality_reuse::{Config, Engine, What};
 use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 
 use crate::{
     extra,
-    functions::CHOSEN,
+    functions::{BEGINS, CHOSEN, MARKS},
     process::Process,
     region::{BLOCKS, Extra, LANES, Lane, Region, ThreadRecord},
     settings::{Mode, Settings},
@@ -26,6 +27,12 @@ use crate::{
 struct Exact {
     reuse: Option<Engine<'static, Region>>,
     cache: Option<CacheSim<'static, Region>>,
+    parallelism: Vec<Dataflow<'static, Region>>,
+}
+
+/// The marks of an engine of parallelism: the first is of the whole thread, the others of functions.
+pub fn marks(number: usize) -> Marks {
+    Marks { all: MARKS, ignored: 0, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
 }
 
 /// The analyses of each lane's thread, which lends them to its worker.
@@ -54,7 +61,7 @@ impl Exact {
     /// Makes the analyses, and tells where their states lie.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
-        let mut exact = Self { reuse: None, cache: None };
+        let mut exact = Self { reuse: None, cache: None, parallelism: Vec::new() };
         if settings.reuse {
             let engine = Engine::create(region, &config(settings)).map_err(|_| FULL)?;
             reuse.store(engine.state(), Release);
@@ -65,6 +72,13 @@ impl Exact {
             let simulation = CacheSim::create(region, config).map_err(|_| FULL)?;
             extra.cache.store(simulation.state(), Release);
             exact.cache = Some(simulation);
+        }
+        if let Some(setup) = &settings.parallelism {
+            for (number, place) in extra.parallelism.iter().enumerate().take(1 + settings.inclusive.len()) {
+                let engine = Dataflow::create(region, setup, marks(number)).map_err(|_| FULL)?;
+                place.store(engine.state(), Release);
+                exact.parallelism.push(engine);
+            }
         }
         extra::begin(process, extra)?;
         Ok(exact)
@@ -84,13 +98,17 @@ impl Exact {
         if let Some(reuse) = &mut self.reuse {
             reuse.observe(events, &code)?;
         }
+        for engine in &mut self.parallelism {
+            engine.observe(events, &code)?;
+        }
         extra::observe(process, extra, events);
         Ok(())
     }
 
     /// Events taken, by any of them: the same number in all.
     fn consumed(&self) -> u64 {
-        let cache = || self.cache.as_ref().map_or(0, CacheSim::consumed);
+        let parallelism = || self.parallelism.first().map_or(0, Dataflow::consumed);
+        let cache = || self.cache.as_ref().map_or_else(parallelism, CacheSim::consumed);
         self.reuse.as_ref().map_or_else(cache, Engine::consumed)
     }
 }
