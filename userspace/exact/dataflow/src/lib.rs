@@ -22,6 +22,7 @@
 //! Pure: no I/O, no threads. Not here: symbols, printing, caches.
 
 mod engine;
+mod handle;
 mod levels;
 mod ops;
 mod predict;
@@ -31,7 +32,7 @@ mod shadow;
 mod state;
 mod summary;
 
-pub use engine::Engine;
+pub use handle::Engine;
 pub use levels::{BINS, Histogram, bin};
 pub use ops::{CLASSES, Marks};
 pub use regions::Regions;

@@ -121,6 +121,9 @@ pub(crate) struct State<const L: usize> {
     pub restricted: u64,
     /// Instructions executed: the number of the next one.
     pub instructions: u64,
+    /// Accesses.
+    pub loads: u64,
+    pub stored: u64,
     pub times: [[u32; L]; PLACES],
     /// When all instructions so far are done.
     pub retired: [u32; L],

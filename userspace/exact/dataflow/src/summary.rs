@@ -33,6 +33,10 @@ pub struct Summary {
     pub setup: Setup,
     /// Instructions executed.
     pub instructions: u64,
+    /// Loads by them.
+    pub loads: u64,
+    /// Stores by them.
+    pub stores: u64,
     /// Regions begun; 0 where everything counts.
     pub calls: u64,
     /// By machine, in the order of the setup.
@@ -51,6 +55,8 @@ impl Summary {
     pub fn merge(&mut self, other: &Summary) {
         let is_larger = other.instructions > self.instructions;
         self.instructions += other.instructions;
+        self.loads += other.loads;
+        self.stores += other.stores;
         self.calls += other.calls;
         self.torn += other.torn;
         self.full |= other.full;

@@ -18,6 +18,7 @@ use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 use crate::{
     extra,
     functions::{BEGINS, CHOSEN, MARKS},
+    inside,
     process::Process,
     region::{BLOCKS, Extra, LANES, Lane, Region, ThreadRecord},
     settings::{Mode, Settings},
@@ -75,10 +76,17 @@ impl Exact {
         }
         if let Some(setup) = &settings.parallelism {
             for (number, place) in extra.parallelism.iter().enumerate().take(1 + settings.inclusive.len()) {
+                // A single function stands for the whole.
+                if number == 0 && settings.inclusive.len() == 1 {
+                    continue;
+                }
                 let engine = Dataflow::create(region, setup, marks(number)).map_err(|_| FULL)?;
                 place.store(engine.state(), Release);
                 exact.parallelism.push(engine);
             }
+        }
+        if !settings.inclusive.is_empty() {
+            inside::begin(region, extra).ok_or(FULL)?;
         }
         extra::begin(process, extra)?;
         Ok(exact)
@@ -91,6 +99,11 @@ impl Exact {
         events: &[Event],
     ) -> Result<(), ArenaFull> {
         let code = code(process.region());
+        for engine in &mut self.parallelism {
+            engine.observe(events, &code)?;
+        }
+        let chosen = inside::select(process.region(), extra, events);
+        let events = chosen.as_deref().unwrap_or(events);
         if let Some(cache) = &mut self.cache {
             cache.show(process.region().placed());
             cache.observe(events, &code)?;
@@ -98,15 +111,15 @@ impl Exact {
         if let Some(reuse) = &mut self.reuse {
             reuse.observe(events, &code)?;
         }
-        for engine in &mut self.parallelism {
-            engine.observe(events, &code)?;
-        }
         extra::observe(process, extra, events);
         Ok(())
     }
 
     /// Events taken, by any of them: the same number in all.
-    fn consumed(&self) -> u64 {
+    fn consumed(&self, process: &'static Process, extra: &Extra) -> u64 {
+        if let Some(consumed) = inside::consumed(process.region(), extra) {
+            return consumed;
+        }
         let parallelism = || self.parallelism.first().map_or(0, Dataflow::consumed);
         let cache = || self.cache.as_ref().map_or_else(parallelism, CacheSim::consumed);
         self.reuse.as_ref().map_or_else(cache, Engine::consumed)
@@ -161,21 +174,22 @@ pub fn observe(
     if process.settings().one_order {
         let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = whole.as_mut() else { return Ok(0) };
-        engine.observe(process, &process.region().header().extra, events).map_err(|_| FULL)?;
-        return Ok(engine.consumed());
+        let extra = &process.region().header().extra;
+        engine.observe(process, extra, events).map_err(|_| FULL)?;
+        return Ok(engine.consumed(process, extra));
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
     // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker
     // while that one waits or records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(process, &record.extra, events).map_err(|_| FULL)?;
-    Ok(engine.consumed())
+    Ok(engine.consumed(process, &record.extra))
 }
 
 /// Events that the whole process' analyses have seen.
-pub fn seen_by_whole() -> u64 {
+pub fn seen_by_whole(process: &'static Process) -> u64 {
     let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
-    whole.as_ref().map_or(0, Exact::consumed)
+    whole.as_ref().map_or(0, |whole| whole.consumed(process, &process.region().header().extra))
 }
 
 /// The code translated so far.

@@ -99,11 +99,12 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
 }
 
 /// The results of a simulation of caches, finished with what was left in the buffers of these
-/// threads (indices of thread records); `None` where there was none. The process must be gone.
+/// threads (indices of thread records), as `rest` tells it; `None` where there was none. The process must be gone.
 pub fn simulated(
     region: &Region,
     extra: &Extra,
     threads: impl IntoIterator<Item = usize>,
+    rest: impl Fn(usize, u64) -> Vec<Event>,
 ) -> Option<Result<Totals, OpenError>> {
     let state = Some(extra.cache.load(Relaxed)).filter(|state| *state != 0)?;
     let code = region.code();
@@ -113,7 +114,7 @@ pub fn simulated(
         let consumed = simulation.consumed();
         for thread in threads {
             // A full arena has been noted in the state.
-            let _full = simulation.observe(&region.unseen(thread, consumed), &code);
+            let _full = simulation.observe(&rest(thread, consumed), &code);
         }
         Ok(simulation.finish(&code))
     };

@@ -397,7 +397,7 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
         return Some(start);
     }
     turn::pass_on();
-    lane.base.store(analyses::seen_by_whole(), Release);
+    lane.base.store(analyses::seen_by_whole(process), Release);
     lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
     Some(name_thread(lane, start, record.tid.load(Relaxed)))
 }

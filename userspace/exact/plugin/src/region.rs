@@ -188,6 +188,8 @@ pub struct Extra {
     pub cache: AtomicU64,
     /// Parallelism: of the whole thread, and of each function of which whole calls are told apart.
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
+    /// What runs within whole calls of functions.
+    pub inside: AtomicU64,
     /// Stacks within sets.
     pub sets: AtomicU64,
     /// Granules touched, in order, for optimal replacement: [`TOUCHES`] numbers.

@@ -164,6 +164,7 @@ impl Settings {
     pub fn tells_blocks(&self) -> bool {
         self.fetches
             || self.parallelism.is_some()
+            || !self.inclusive.is_empty()
             || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
     }
 
