@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
 "#;
 
 /// A program with its arguments; `$DIR` stands for the folder of inputs.
-const PROGRAMS: [(&str, &str); 8] = [
+pub(crate) const PROGRAMS: [(&str, &str); 8] = [
     ("matrix", "$DIR/kernels"),
     ("threads", "$DIR/kernels threads"),
     ("walk", "$DIR/kernels walk"),
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Makes the inputs; the path of cc1.
-fn prepare(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn prepare(folder: &Path) -> Result<PathBuf> {
     let path = |name: &str| folder.join(name);
     std::fs::write(path("kernels.c"), KERNELS)?;
     shell::run(
@@ -145,9 +145,7 @@ fn table(options: &Options, folder: &Path, cc1: &Path) -> Result<()> {
         if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
             continue;
         }
-        let command =
-            command.replace("$DIR", &folder.to_string_lossy()).replace("$CC1", &cc1.to_string_lossy());
-        let command = with_path(&command)?;
+        let command = self::command(command, folder, cc1)?;
         let mut best = [f64::INFINITY; 4];
         for _ in 0..options.rounds {
             for (best, tool) in best.iter_mut().zip(["exec ", &floor, &exact, &callgrind]) {
@@ -164,6 +162,11 @@ fn table(options: &Options, folder: &Path, cc1: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A program's command with its inputs.
+pub(crate) fn command(command: &str, folder: &Path, cc1: &Path) -> Result<String> {
+    with_path(&command.replace("$DIR", &folder.to_string_lossy()).replace("$CC1", &cc1.to_string_lossy()))
+}
+
 /// QEMU does not search the PATH.
 fn with_path(command: &str) -> Result<String> {
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
@@ -176,7 +179,8 @@ fn with_path(command: &str) -> Result<String> {
     Ok(format!("{} {rest}", found.display()))
 }
 
-fn seconds(command: &str) -> Result<f64> {
+/// Wall time of a shell command.
+pub(crate) fn seconds(command: &str) -> Result<f64> {
     let started = Instant::now();
     let status = Command::new("sh")
         .args(["-c", command])

@@ -10,6 +10,7 @@ mod conversions;
 mod exact;
 mod heap;
 mod objects;
+mod parallelism;
 
 use std::process::ExitCode;
 
@@ -52,6 +53,8 @@ enum Bench {
     },
     /// What an exact run costs, beside QEMU's floor and callgrind; needs no root
     Exact(exact::Options),
+    /// What parallelism of a whole run costs, beside an exact run; needs no root
+    Parallelism(parallelism::Options),
     /// What following allocations costs, untraced, without and with the recorder in turn, and the
     /// share recorded with a path
     Heap(heap::Options),
@@ -80,6 +83,7 @@ fn run(bench: &Bench) -> Result<()> {
         Bench::Exact(options) => return exact::run(options),
         Bench::Heap(options) => return heap::run(options),
         Bench::Objects(options) => return objects::run(options),
+        Bench::Parallelism(options) => return parallelism::run(options),
         Bench::Overhead { arguments } => ("overhead", arguments),
         Bench::Footprint { arguments } => ("footprint", arguments),
         Bench::Cacheuse { arguments } => ("cacheuse", arguments),

@@ -252,6 +252,9 @@ pub struct ExactArgs {
     /// need.
     #[arg(long)]
     pub fine: bool,
+    /// How parallelism is told.
+    #[command(flatten)]
+    pub parallelism: ParallelismArgs,
     /// How caches are simulated.
     #[command(flatten)]
     pub caches: CacheArgs,
@@ -261,6 +264,37 @@ pub struct ExactArgs {
     /// The command.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Options of parallelism.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Parallelism")]
+pub struct ParallelismArgs {
+    /// Tell how many instructions could have been executed at once, by their dependences through
+    /// registers and memory (docs/parallelism.md).
+    ///
+    /// Example: locality-bpf exact --parallelism --inclusive compress -- ./prog arg
+    #[arg(long)]
+    pub parallelism: bool,
+    /// Which dependences are followed [default: values].
+    #[arg(long, value_name = "VIEW", requires = "parallelism")]
+    pub view: Option<exact::ViewArg>,
+    /// Which dependences are ignored, in place of a view.
+    #[arg(long, value_delimiter = ',', value_name = "WHAT[,WHAT…]", requires = "parallelism")]
+    pub ignore: Vec<exact::IgnoreArg>,
+    /// Instructions in flight at most, as of a reorder buffer; `inf` for no limit [default: 64,512,inf].
+    #[arg(long, value_delimiter = ',', value_name = "N[,N…]", requires = "parallelism")]
+    pub window: Vec<exact::WindowArg>,
+    /// Which branches are foreseen: perfect, gshare:BITS, tage, static, none [default: perfect].
+    #[arg(long, value_delimiter = ',', value_name = "PREDICTOR[,…]", requires = "parallelism")]
+    pub predict: Vec<exact::PredictArg>,
+    /// How long instructions take [default: unit].
+    #[arg(long, value_name = "MODEL", requires = "parallelism")]
+    pub latency: Option<exact::LatencyArg>,
+    /// Count only what runs in calls of this function, from call to return, with all that they call;
+    /// may be given several times. Restricts reuse, the mix of instructions and simulated caches too.
+    #[arg(long, value_name = "FUNCTION")]
+    pub inclusive: Vec<String>,
 }
 
 /// Options of a cache simulation; any of them asks for one.
@@ -301,6 +335,8 @@ impl From<ExactArgs> for exact::Options {
     fn from(args: ExactArgs) -> Self {
         let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, objects, skip_function } =
             args.caches;
+        let ParallelismArgs { parallelism, view, ignore, window, predict, latency, inclusive } =
+            args.parallelism;
         Self {
             output: args.output,
             report: args.print.report,
@@ -313,6 +349,15 @@ impl From<ExactArgs> for exact::Options {
             sets: args.sets,
             optimal: args.optimal,
             fine: args.fine,
+            parallelism: exact::ParallelismOptions {
+                parallelism,
+                view,
+                ignore,
+                window,
+                predict,
+                latency,
+                inclusive,
+            },
             caches: exact::CacheOptions {
                 cache_use,
                 cache,

@@ -260,6 +260,10 @@ pub struct Dependences {
     pub is_copy: bool,
     /// Whether its result is a constant whatever its operands are: `xor eax, eax`.
     pub is_constant: bool,
+    /// Whether it only compares its operands: `cmp` and `test`.
+    pub is_comparison: bool,
+    /// Whether it makes the frame pointer the stack pointer: `leave`.
+    pub leaves: bool,
     /// Two locations that change places.
     pub exchange: Option<[Locations; 2]>,
     /// What its latency is like.
@@ -338,6 +342,8 @@ impl Dependences {
             found.stack = by;
         }
         found.exchange = exchange(&decoded);
+        found.is_comparison = matches!(decoded.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+        found.leaves = decoded.mnemonic() == Mnemonic::Leave;
         found.latency = latency::of(&decoded, &found);
         found.is_copy = latency::is_copy(&decoded);
         found

@@ -5,6 +5,7 @@
 //!   translated. [`Instruction`] is what follows from the bytes (class, data type, registers,
 //!   flow).
 //! * [`Dependences`]: what an instruction waits for and what waits for it, by locations.
+//! * [`Predictor`]: which branches a processor foresees.
 //! * [`Arena`]: where state lives: index-based tables in one range of memory, so that another
 //!   process can map it and finish the work. [`Heap`] is the one of tests and of analyses that run
 //!   where they report. [`List`] grows in one.
@@ -24,6 +25,7 @@ mod event;
 mod list;
 mod mix;
 mod placement;
+mod predictor;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -37,3 +39,4 @@ pub use event::{Event, Kind, NO_INSTRUCTION};
 pub use list::List;
 pub use mix::{BlockCounts, Mix};
 pub use placement::Placement;
+pub use predictor::{Branch, Predictor};

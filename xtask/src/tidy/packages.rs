@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 32] = [
+const MAY_USE: [(&str, &[&str]); 33] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -51,12 +51,13 @@ const MAY_USE: [(&str, &[&str]); 32] = [
     ("live/doctor", &["capture", "common", "kernel", "model", "runner", "shadow", "symbols"]),
     ("exact/reuse", &["stream"]),
     ("exact/cachesim", &["stream"]),
-    ("exact/plugin", &["cachesim", "reuse", "stream"]),
+    ("exact/dataflow", &["stream"]),
+    ("exact/plugin", &["cachesim", "dataflow", "reuse", "stream"]),
     (
         "exact/runner",
         &[
-            "cachesim", "exports", "kernel", "model", "plugin", "profile", "report", "reuse", "stream",
-            "symbols", "units",
+            "cachesim", "dataflow", "exports", "kernel", "model", "plugin", "profile", "report", "reuse",
+            "stream", "symbols", "units",
         ],
     ),
     ("analysis/mrc", &[]),

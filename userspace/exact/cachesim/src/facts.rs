@@ -8,8 +8,8 @@ use crate::state::{Model, NONE};
 
 /// Set in the recorded address of an instruction whose function's costs go to its caller.
 pub const SKIPPED: u64 = 1 << 62;
-/// Bits of a recorded address that are marks: [`SKIPPED`], and the one above, which other analyses use.
-const MARKS: u64 = 3 << 62;
+/// Bits of a recorded address that are marks: [`SKIPPED`], and those that other analyses use.
+const MARKS: u64 = 3 << 62 | 0xff << 48;
 
 /// The address of an instruction without marks.
 pub(crate) fn address(record: &InstructionRecord) -> u64 {

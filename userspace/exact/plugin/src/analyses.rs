@@ -11,12 +11,14 @@ use std::{
 };
 
 use locality_cachesim::CacheSim;
+use locality_dataflow::{Engine as Dataflow, Marks};
 use locality_reuse::{Config, Engine, What};
 use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 
 use crate::{
     extra,
-    functions::CHOSEN,
+    functions::{BEGINS, CHOSEN, MARKS},
+    inside,
     process::Process,
     region::{BLOCKS, Extra, LANES, Lane, Region, ThreadRecord},
     settings::{Mode, Settings},
@@ -26,6 +28,12 @@ use crate::{
 struct Exact {
     reuse: Option<Engine<'static, Region>>,
     cache: Option<CacheSim<'static, Region>>,
+    parallelism: Vec<Dataflow<'static, Region>>,
+}
+
+/// The marks of an engine of parallelism: the first is of the whole thread, the others of functions.
+pub fn marks(number: usize) -> Marks {
+    Marks { all: MARKS, ignored: 0, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
 }
 
 /// The analyses of each lane's thread, which lends them to its worker.
@@ -54,7 +62,7 @@ impl Exact {
     /// Makes the analyses, and tells where their states lie.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
-        let mut exact = Self { reuse: None, cache: None };
+        let mut exact = Self { reuse: None, cache: None, parallelism: Vec::new() };
         if settings.reuse {
             let engine = Engine::create(region, &config(settings)).map_err(|_| FULL)?;
             reuse.store(engine.state(), Release);
@@ -65,6 +73,20 @@ impl Exact {
             let simulation = CacheSim::create(region, config).map_err(|_| FULL)?;
             extra.cache.store(simulation.state(), Release);
             exact.cache = Some(simulation);
+        }
+        if let Some(setup) = &settings.parallelism {
+            for (number, place) in extra.parallelism.iter().enumerate().take(1 + settings.inclusive.len()) {
+                // A single function stands for the whole.
+                if number == 0 && settings.inclusive.len() == 1 {
+                    continue;
+                }
+                let engine = Dataflow::create(region, setup, marks(number)).map_err(|_| FULL)?;
+                place.store(engine.state(), Release);
+                exact.parallelism.push(engine);
+            }
+        }
+        if !settings.inclusive.is_empty() {
+            inside::begin(region, extra).ok_or(FULL)?;
         }
         extra::begin(process, extra)?;
         Ok(exact)
@@ -77,6 +99,11 @@ impl Exact {
         events: &[Event],
     ) -> Result<(), ArenaFull> {
         let code = code(process.region());
+        for engine in &mut self.parallelism {
+            engine.observe(events, &code)?;
+        }
+        let chosen = inside::select(process.region(), extra, events);
+        let events = chosen.as_deref().unwrap_or(events);
         if let Some(cache) = &mut self.cache {
             cache.show(process.region().placed());
             cache.observe(events, &code)?;
@@ -89,8 +116,12 @@ impl Exact {
     }
 
     /// Events taken, by any of them: the same number in all.
-    fn consumed(&self) -> u64 {
-        let cache = || self.cache.as_ref().map_or(0, CacheSim::consumed);
+    fn consumed(&self, process: &'static Process, extra: &Extra) -> u64 {
+        if let Some(consumed) = inside::consumed(process.region(), extra) {
+            return consumed;
+        }
+        let parallelism = || self.parallelism.first().map_or(0, Dataflow::consumed);
+        let cache = || self.cache.as_ref().map_or_else(parallelism, CacheSim::consumed);
         self.reuse.as_ref().map_or_else(cache, Engine::consumed)
     }
 }
@@ -143,21 +174,22 @@ pub fn observe(
     if process.settings().one_order {
         let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(engine) = whole.as_mut() else { return Ok(0) };
-        engine.observe(process, &process.region().header().extra, events).map_err(|_| FULL)?;
-        return Ok(engine.consumed());
+        let extra = &process.region().header().extra;
+        engine.observe(process, extra, events).map_err(|_| FULL)?;
+        return Ok(engine.consumed(process, extra));
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
     // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker
     // while that one waits or records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(process, &record.extra, events).map_err(|_| FULL)?;
-    Ok(engine.consumed())
+    Ok(engine.consumed(process, &record.extra))
 }
 
 /// Events that the whole process' analyses have seen.
-pub fn seen_by_whole() -> u64 {
+pub fn seen_by_whole(process: &'static Process) -> u64 {
     let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
-    whole.as_ref().map_or(0, Exact::consumed)
+    whole.as_ref().map_or(0, |whole| whole.consumed(process, &process.region().header().extra))
 }
 
 /// The code translated so far.

@@ -1,6 +1,6 @@
 //! What is counted beside reuse when asked for: stacks within sets (`--sets`), and the order of
 //! touches for optimal replacement (`--optimal`); and for the parent, the end of a simulation of
-//! caches.
+//! caches and of parallelism.
 //!
 //! Works buffer by buffer, after the engine: when the process is killed meanwhile, that buffer is
 //! counted in part and the parent says so. Not here: the distances under optimal replacement, which
@@ -9,10 +9,12 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use locality_cachesim::{CacheSim, OpenError, Totals};
+use locality_dataflow::{Engine as Dataflow, Summary};
 use locality_reuse::SetStacks;
 use locality_stream::{Analysis as _, Code, Event, Span};
 
 use crate::{
+    analyses::marks,
     functions::CHOSEN,
     process::Process,
     region::{Extra, Region, TOUCHES},
@@ -97,11 +99,12 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
 }
 
 /// The results of a simulation of caches, finished with what was left in the buffers of these
-/// threads (indices of thread records); `None` where there was none. The process must be gone.
+/// threads (indices of thread records), as `rest` tells it; `None` where there was none. The process must be gone.
 pub fn simulated(
     region: &Region,
     extra: &Extra,
     threads: impl IntoIterator<Item = usize>,
+    rest: impl Fn(usize, u64) -> Vec<Event>,
 ) -> Option<Result<Totals, OpenError>> {
     let state = Some(extra.cache.load(Relaxed)).filter(|state| *state != 0)?;
     let code = region.code();
@@ -111,11 +114,32 @@ pub fn simulated(
         let consumed = simulation.consumed();
         for thread in threads {
             // A full arena has been noted in the state.
-            let _full = simulation.observe(&region.unseen(thread, consumed), &code);
+            let _full = simulation.observe(&rest(thread, consumed), &code);
         }
         Ok(simulation.finish(&code))
     };
     Some(finish())
+}
+
+/// Parallelism of a thread and of each function told apart, finished with what was left in its
+/// buffers (index of its record). The process must be gone.
+///
+/// # Errors
+/// A state that the program has damaged.
+pub fn parallelism(
+    region: &Region,
+    extra: &Extra,
+    thread: usize,
+) -> Result<Vec<Summary>, locality_dataflow::OpenError> {
+    let code = region.code();
+    let places = extra.parallelism.iter().map(|place| place.load(Relaxed)).enumerate();
+    let finish = |(number, state): (usize, u64)| {
+        let mut engine = Dataflow::open(region, state, marks(number))?;
+        // A full arena has been noted in the state.
+        let _full = engine.observe(&region.unseen(thread, engine.consumed()), &code);
+        Ok(engine.finish())
+    };
+    places.filter(|(_, state)| *state != 0).map(finish).collect()
 }
 
 /// The granules kept.

@@ -16,14 +16,20 @@ use std::{
     sync::Arc,
 };
 
+use crate::settings::INCLUSIVE;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 
 /// Set in the recorded addresses of chosen instructions; no address of a program has it.
 pub const CHOSEN: u64 = 1 << 63;
 /// Set in the recorded addresses of functions whose costs in a simulation go to their callers.
 pub const SKIPPED: u64 = locality_cachesim::SKIPPED;
+/// Set in the recorded address of the first instruction of the first function of which whole calls
+/// are told apart; those of others follow.
+pub const BEGINS: u64 = 1 << 48;
+/// Those of all such functions.
+pub const BEGINS_ANY: u64 = (BEGINS << INCLUSIVE) - BEGINS;
 /// All marks that recorded addresses may have.
-pub const MARKS: u64 = CHOSEN | SKIPPED;
+pub const MARKS: u64 = CHOSEN | SKIPPED | BEGINS_ANY;
 /// Names whose finding is told apart in the header.
 const TOLD: usize = 64;
 
@@ -33,6 +39,8 @@ pub struct Functions {
     files: HashMap<String, Arc<[Place]>>,
     /// Start to end, in the program's addresses.
     ranges: BTreeMap<u64, u64>,
+    /// Where each begins, with the index of its name.
+    begins: HashMap<u64, usize>,
 }
 
 /// A function in a file.
@@ -50,6 +58,7 @@ impl Functions {
     /// Looks for the names in the mapped files. Returns a bit for each of the first 64 names that was found.
     pub fn update(&mut self, names: &[String], mappings: &[Mapping<'_>]) -> u64 {
         self.ranges.clear();
+        self.begins.clear();
         let mut found = 0;
         for (addresses, offset, path) in mappings {
             let places = self
@@ -62,11 +71,19 @@ impl Functions {
                     (place.offsets.start.max(offsets.start), place.offsets.end.min(offsets.end));
                 if start < end {
                     self.ranges.insert(addresses.start + (start - offset), addresses.start + (end - offset));
+                    if start == place.offsets.start {
+                        self.begins.insert(addresses.start + (start - offset), place.name);
+                    }
                     found |= if place.name < TOLD { 1 << place.name } else { 0 };
                 }
             }
         }
         found
+    }
+
+    /// The index of the function that begins at an address.
+    pub fn begins(&self, address: u64) -> Option<usize> {
+        self.begins.get(&address).copied()
     }
 
     /// Whether an address lies in one of the functions.

@@ -21,6 +21,7 @@ pub mod extra;
 mod fork;
 pub mod functions;
 mod guest;
+pub mod inside;
 pub mod lacking;
 mod mappings;
 mod mask;

@@ -187,6 +187,7 @@ pub unsafe extern "C" fn on_entered_block(vcpu: c_uint, block: *mut c_void) {
 pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
     let word = word as u64;
     if !called(vcpu) {
+        cut_block(vcpu, (word >> 32) as i32);
         let event = Event::new(Kind::SIGNAL, NO_INSTRUCTION, word >> 32);
         push(vcpu, event.value, event.what());
     }
@@ -194,6 +195,48 @@ pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
     let tells = |process: &Process| process.settings().tells_blocks() || process.settings().cache.is_some();
     if process::current().is_some_and(tells) {
         push(vcpu, 0, Event::new(Kind::BLOCK, word as u32, 0).what());
+    }
+}
+
+/// Tells that the block under way was left early: QEMU delivers signals between blocks, but for those
+/// of instructions that fault. The one that did is the first behind the last access that can, for a
+/// faulting access has no event.
+#[cold]
+fn cut_block(vcpu: c_uint, signal: i32) {
+    let Some(process) = process::current().filter(|process| process.settings().tells_blocks()) else {
+        return;
+    };
+    let faults = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP);
+    let Some(lane) = lane(vcpu).filter(|_| faults) else { return };
+    let code = process.region().code();
+    // The block's event is among those since the buffer began, if the block did.
+    let mut last = None;
+    for event in recorded(process, vcpu, lane).iter().rev() {
+        match event.kind {
+            Kind::BLOCK => {
+                let Some(block) = code.blocks.get(event.index as usize) else { return };
+                let done = last.map_or(0, |index: u32| index.wrapping_sub(block.first).wrapping_add(1));
+                let faulting = |record: &locality_stream::InstructionRecord| match signal {
+                    libc::SIGSEGV | libc::SIGBUS => {
+                        let facts = locality_stream::Instruction::classify(record);
+                        facts.loads || facts.stores
+                    }
+                    libc::SIGFPE => {
+                        locality_stream::Dependences::of(record).latency
+                            == locality_stream::LatencyClass::IntegerDivide
+                    }
+                    // The last of its block.
+                    _ => false,
+                };
+                let rest = code.block(event.index).get(done as usize..).unwrap_or_default();
+                if let Some(more) = rest.iter().position(faulting) {
+                    note(vcpu, Kind::BLOCK_CUT, u64::from(done) + more as u64);
+                }
+                return;
+            }
+            kind if kind.is_access() => last = last.or(Some(event.index)),
+            _ => return,
+        }
     }
 }
 
@@ -354,7 +397,7 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
         return Some(start);
     }
     turn::pass_on();
-    lane.base.store(analyses::seen_by_whole(), Release);
+    lane.base.store(analyses::seen_by_whole(process), Release);
     lane.end.store(start + BUFFER_EVENTS as u64 * EVENT, Relaxed);
     Some(name_thread(lane, start, record.tid.load(Relaxed)))
 }

@@ -16,12 +16,13 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
+use crate::settings::INCLUSIVE;
 use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset, Placement};
 
 /// Marks a file of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of this layout; parent and plugin must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Most vCPUs (threads at the same time) that are recorded.
 pub const LANES: usize = 4096;
 /// Most threads of one image that are recorded.
@@ -126,6 +127,8 @@ pub struct Header {
     pub functions_found: AtomicU64,
     /// A bit for each of the first 64 functions to be skipped that was found.
     pub skipped_found: AtomicU64,
+    /// A bit for each of the functions of which whole calls are told apart that was found.
+    pub inclusive_found: AtomicU64,
     /// What is counted besides, of the whole process (serialised runs).
     pub extra: Extra,
     /// Why recording stopped, or a program was run without it: text, zero at the end.
@@ -183,6 +186,10 @@ pub struct ThreadRecord {
 pub struct Extra {
     /// Simulation of caches.
     pub cache: AtomicU64,
+    /// Parallelism: of the whole thread, and of each function of which whole calls are told apart.
+    pub parallelism: [AtomicU64; 1 + INCLUSIVE],
+    /// What runs within whole calls of functions.
+    pub inside: AtomicU64,
     /// Stacks within sets.
     pub sets: AtomicU64,
     /// Granules touched, in order, for optimal replacement: [`TOUCHES`] numbers.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use locality_cachesim::Config;
+use locality_dataflow::Setup;
 use locality_stream::DataType;
 
 use crate::program::Program;
@@ -62,9 +63,16 @@ pub struct Settings {
     pub cache: Option<Config>,
     /// Functions whose costs in the simulation go to their callers.
     pub skipped: Vec<String>,
+    /// Which machines' parallelism is told, if any.
+    pub parallelism: Option<Setup>,
+    /// Functions of which whole calls are told apart, [`INCLUSIVE`] at most.
+    pub inclusive: Vec<String>,
     /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
     pub program: PathBuf,
 }
+
+/// Most functions of which whole calls are told apart.
+pub const INCLUSIVE: usize = 8;
 
 /// The model of processor: everything that QEMU can do.
 const PROCESSOR: &str = "max";
@@ -91,6 +99,8 @@ impl Settings {
             reuse: true,
             cache: None,
             skipped: Vec::new(),
+            parallelism: None,
+            inclusive: Vec::new(),
             program: PathBuf::new(),
         };
         for word in words {
@@ -129,6 +139,12 @@ impl Settings {
                 ("skip", name) => {
                     settings.skipped.push(name.strip_prefix(':').unwrap_or(name).to_owned());
                 }
+                ("parallelism", text) => {
+                    settings.parallelism = Some(text.parse::<Setup>().map_err(|error| error.to_string())?);
+                }
+                ("inclusive", name) => {
+                    settings.inclusive.push(name.strip_prefix(':').unwrap_or(name).to_owned());
+                }
                 ("granules", list) => {
                     let parsed: Option<Vec<u8>> = list.split('+').map(|n| n.parse().ok()).collect();
                     settings.granules = parsed.ok_or_else(|| format!("no granules: {list}"))?;
@@ -146,7 +162,10 @@ impl Settings {
 
     /// Whether the stream has an event of every block.
     pub fn tells_blocks(&self) -> bool {
-        self.fetches || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
+        self.fetches
+            || self.parallelism.is_some()
+            || !self.inclusive.is_empty()
+            || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
     }
 
     /// Whether the stream tells where data objects lie.
@@ -179,6 +198,13 @@ impl Settings {
             .extend(format!(",reuse={},reverses={}", u8::from(self.reuse), u8::from(self.reverses)).bytes());
         if let Some(cache) = &self.cache {
             option.extend(format!(",cache={}", cache.encode()).bytes());
+        }
+        if let Some(setup) = &self.parallelism {
+            option.extend(format!(",parallelism={setup}").bytes());
+        }
+        for name in &self.inclusive {
+            option.extend(b",inclusive=:");
+            option.extend(escape(Path::new(name)));
         }
         for name in &self.skipped {
             option.extend(b",skip=:");
@@ -266,6 +292,8 @@ mod tests {
             reuse: false,
             cache: Some(Config::parse("L1:32768/8/64+LL:1048576/16/64").unwrap()),
             skipped: vec!["g<a, b>".into()],
+            parallelism: Some("si/unit+64/gshare:16+inf/perfect".parse().unwrap()),
+            inclusive: vec!["h<a, b>".into()],
             program: "/bin/true".into(),
         };
         let option = String::from_utf8(settings.option(&settings.program)).unwrap().replace(",,", "\0");

@@ -16,7 +16,7 @@ use locality_stream::{BlockRecord, Instruction, InstructionRecord};
 
 use crate::{
     api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
-    functions::{CHOSEN, Functions, SKIPPED},
+    functions::{BEGINS, CHOSEN, Functions, SKIPPED},
     mappings::Mappings,
     objects::Objects,
     process::{self, Process},
@@ -40,6 +40,8 @@ pub struct Translation {
     functions: Functions,
     /// Functions whose costs go to their callers.
     skipped: Functions,
+    /// Functions of which whole calls are told apart.
+    inclusive: Functions,
     factory: InstructionInfoFactory,
     bytes: Vec<u8>,
     shapes: Vec<Shape>,
@@ -81,11 +83,14 @@ fn translate(process: &Process, tb: *mut Tb) {
     let mut held = process.translation();
     let translation = &mut *held;
     let Some((address, sizes)) = translation.read(process, tb, count) else { return };
-    let Settings { functions: names, skipped, .. } = process.settings();
-    if translation.mappings.note(process, address) && !(names.is_empty() && skipped.is_empty()) {
+    let Settings { functions: names, skipped, inclusive, .. } = process.settings();
+    if translation.mappings.note(process, address)
+        && !(names.is_empty() && skipped.is_empty() && inclusive.is_empty())
+    {
         let (files, header) = (translation.mappings.files(), process.region().header());
         header.functions_found.fetch_or(translation.functions.update(names, &files), Relaxed);
         header.skipped_found.fetch_or(translation.skipped.update(skipped, &files), Relaxed);
+        header.inclusive_found.fetch_or(translation.inclusive.update(inclusive, &files), Relaxed);
     }
     let Some(block) = translation.block(process, address, &sizes) else {
         process::stop("more code than an image may have");
@@ -136,6 +141,7 @@ impl Default for Translation {
             objects: Objects::default(),
             functions: Functions::default(),
             skipped: Functions::default(),
+            inclusive: Functions::default(),
             factory: InstructionInfoFactory::new(),
             bytes: Vec::new(),
             shapes: Vec::new(),
@@ -220,7 +226,8 @@ impl Translation {
                 });
             self.shapes.push(if chosen || !restricted { shape } else { shape.flow() });
             let skipped = !settings.skipped.is_empty() && self.skipped.contain(at);
-            let at_marked = at | if chosen { CHOSEN } else { 0 } | if skipped { SKIPPED } else { 0 };
+            let begins = self.inclusive.begins(at).map_or(0, |name| BEGINS << name);
+            let at_marked = at | if chosen { CHOSEN } else { 0 } | if skipped { SKIPPED } else { 0 } | begins;
             if known.is_none() {
                 // SAFETY: below INSTRUCTIONS, and only the holder of the translation lock writes the table.
                 unsafe {

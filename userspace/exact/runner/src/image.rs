@@ -6,10 +6,11 @@
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_cachesim::{Column, Totals};
+use locality_dataflow::Summary as Parallel;
 use locality_plugin::{
-    extra::simulated,
+    extra::{parallelism, simulated},
     functions::{CHOSEN, MARKS, SKIPPED},
-    lacking,
+    inside, lacking,
     region::{BLOCKS, Region, load_text},
 };
 use locality_reuse::{Engine, OpenError, Summary};
@@ -57,6 +58,10 @@ pub struct Image {
     pub simulated: Option<Totals>,
     /// A bit for each of the functions to skip that it has.
     pub skipped_found: u64,
+    /// Parallelism of each thread: its id; the whole, then functions.
+    pub parallelism: Vec<(u32, Vec<Parallel>)>,
+    /// A bit for each function of which whole calls are told apart that it has.
+    pub inclusive_found: u64,
     /// The instruction that ends the block translated last, if QEMU lacks it: where a SIGILL came from.
     pub lacking: Option<String>,
 }
@@ -160,6 +165,8 @@ fn finish(region: &Region) -> Image {
             .collect(),
         simulated: None,
         skipped_found: header.skipped_found.load(Relaxed),
+        parallelism: Vec::new(),
+        inclusive_found: header.inclusive_found.load(Relaxed),
         lacking: None,
     };
     let code = marked;
@@ -187,10 +194,17 @@ fn finish(region: &Region) -> Image {
         }
     }
     let count = header.threads.load(Relaxed) as usize;
-    image.add_simulated(simulated(region, &header.extra, 0..count));
+    let unseen = |thread: usize, consumed: u64| region.unseen(thread, consumed);
+    image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
-        let mix = thread_mix(region, &code, &image.facts, record.counts.load(Relaxed));
+        // Of whole calls of functions only, where these are told apart; once, as a state goes on by it.
+        let seen = inside::consumed(region, &record.extra);
+        let left = seen.map(|seen| region.unseen(index, seen));
+        let left = left.and_then(|left| inside::select(region, &record.extra, &left));
+        let unseen = |consumed: u64| left.clone().unwrap_or_else(|| region.unseen(index, consumed));
+        let counts = inside::counts(region, &record.extra).unwrap_or_else(|| record.counts.load(Relaxed));
+        let mix = thread_mix(region, &code, &image.facts, counts);
         image.mix.merge(&mix);
         let mut accesses = 0;
         let state = record.analyses.load(Relaxed);
@@ -199,7 +213,7 @@ fn finish(region: &Region) -> Image {
         match engine {
             Some(Ok(mut engine)) => {
                 // A full arena has been noted in the state.
-                let rest = region.unseen(index, engine.consumed());
+                let rest = unseen(engine.consumed());
                 let _full = engine.observe(&rest, &code);
                 // One after the other: each analysis has checked its own tables, not that another
                 // one's lie elsewhere.
@@ -215,8 +229,15 @@ fn finish(region: &Region) -> Image {
             Some(Err(why)) => image.stopped = Some(unreadable(&why)),
             None => {}
         }
-        if let Some(totals) = image.add_simulated(simulated(region, &record.extra, [index])) {
+        if let Some(totals) =
+            image.add_simulated(simulated(region, &record.extra, [index], |_, consumed| unseen(consumed)))
+        {
             accesses = totals;
+        }
+        match parallelism(region, &record.extra, index) {
+            Ok(found) if found.is_empty() => {}
+            Ok(found) => image.parallelism.push((tid, found)),
+            Err(why) => image.stopped = Some(unreadable(&why)),
         }
         image.threads.push(Thread { tid, accesses, instructions: mix.instructions });
     }
@@ -308,6 +329,8 @@ mod tests {
             skipped: Vec::new(),
             simulated: None,
             skipped_found: 0,
+            parallelism: Vec::new(),
+            inclusive_found: 0,
             lacking: None,
         };
         assert_eq!(image.mapping(4).unwrap().path, "/a b");

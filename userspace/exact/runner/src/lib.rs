@@ -16,6 +16,7 @@ mod image;
 mod names;
 mod options;
 mod pairs;
+mod parallelism;
 mod report;
 mod run;
 pub mod text;
@@ -47,6 +48,7 @@ use folder::Folder;
 use image::Image;
 use names::Names;
 pub use options::{CacheOptions, Options};
+pub use parallelism::{IgnoreArg, LatencyArg, ParallelismOptions, PredictArg, ViewArg, WindowArg};
 use total::Total;
 
 /// How often finished processes are collected.
@@ -71,6 +73,7 @@ pub struct Outcome {
 /// Runs the command and reports on it.
 pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
+    let parallelism = args.parallelism.setup()?;
     let host = machine::describe();
     let fetches = machine::instruction_cache();
     let machine =
@@ -102,6 +105,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
         reuse: !granules.is_empty(),
         cache,
         skipped: args.caches.skip_function.clone(),
+        parallelism,
+        inclusive: args.parallelism.inclusive.clone(),
         program: PathBuf::new(),
     };
     if let Some(report) = &args.report {
@@ -171,10 +176,19 @@ pub fn run(args: &Options) -> Result<Outcome> {
         functions: args.function.clone(),
         data_types: args.data_type.clone(),
         skipped: args.caches.skip_function.clone(),
+        inclusive: args.parallelism.inclusive.clone(),
         machine,
     };
     total.name_missing_skipped(&args.caches.skip_function);
     total.name_missing_functions(&args.function);
+    total.name_missing_inclusive(&args.parallelism.inclusive);
+    if let names @ [_, ..] = args.parallelism.inclusive.as_slice() {
+        let whole = args.parallelism.parallelism && names.len() > 1;
+        let but = if whole { "; `parallelism` is that of the whole run" } else { "" };
+        let names = names.join(", ");
+        let notice = format!("Only what runs in calls of {names} is counted, with all that they call{but}.");
+        total.notices.push(notice);
+    }
     total.name_forked_processes(pid);
     let death = ended.wait_status.and_then(launch::ended_by_signal);
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })

@@ -6,9 +6,12 @@ use locality_reuse::MAX_GRANULARITIES;
 use locality_stream::DataType;
 use locality_units::parse::WrongUse;
 
-use super::cache::{
-    machine::{Asked, Compatible, Prefetch},
-    spec::CacheArg,
+use super::{
+    cache::{
+        machine::{Asked, Compatible, Prefetch},
+        spec::CacheArg,
+    },
+    parallelism::ParallelismOptions,
 };
 
 /// Options of an exact run.
@@ -36,6 +39,8 @@ pub struct Options {
     pub optimal: bool,
     /// Whether the report has 32 bins for each power of two too.
     pub fine: bool,
+    /// How parallelism is told.
+    pub parallelism: ParallelismOptions,
     /// How caches are simulated.
     pub caches: CacheOptions,
     /// The command.
@@ -78,11 +83,32 @@ impl Options {
                  {option}, or print text or json"
             )));
         }
+        let parts = [(!self.function.is_empty(), "--function"), (!self.data_type.is_empty(), "--data-type")];
+        let part = parts.iter().find(|(given, _)| *given && self.parallelism.parallelism);
+        if let Some((_, option)) = part {
+            return Err(WrongUse(format!(
+                "--parallelism needs all accesses, and {option} leaves some out: restrict the run with \
+                 --inclusive FUNCTION, or leave {option} out"
+            )));
+        }
+        if self.one_order && self.parallelism.parallelism {
+            return Err(WrongUse(
+                "--parallelism tells each thread apart, and --one-order joins them: leave one of them out"
+                    .to_owned(),
+            ));
+        }
+        self.parallelism.check()?;
+        if self.one_order && !self.parallelism.inclusive.is_empty() {
+            return Err(WrongUse(
+                "--inclusive follows each thread's calls, and --one-order joins threads: leave one of them out"
+                    .to_owned(),
+            ));
+        }
         let of_reuse = [(self.sets.is_some(), "--sets"), (self.optimal, "--optimal"), (self.fine, "--fine")];
         let asked = of_reuse.iter().find(|(given, _)| *given);
         if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
             return Err(WrongUse(format!(
-                "{option} tells of reuse, which is not counted beside simulated caches unless asked for: \
+                "{option} tells of reuse, which is not counted beside simulated caches and parallelism unless asked for: \
                  add --granularity 64"
             )));
         }
@@ -122,7 +148,9 @@ impl Options {
 
     /// Granules of which reuse is counted.
     pub fn granules(&self) -> Vec<u64> {
-        if self.granularity.is_empty() && self.simulation().is_none() {
+        let counts_reuse =
+            self.simulation().is_none() && (!self.parallelism.parallelism || self.instructions);
+        if self.granularity.is_empty() && counts_reuse {
             return vec![DEFAULT_GRANULE];
         }
         self.granularity.clone()

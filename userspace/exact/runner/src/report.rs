@@ -68,6 +68,8 @@ pub struct About {
     pub data_types: Vec<DataType>,
     /// Functions whose costs went to their callers.
     pub skipped: Vec<String>,
+    /// Functions of which whole calls are told.
+    pub inclusive: Vec<String>,
     /// The caches that were simulated.
     pub machine: Option<Machine>,
 }
@@ -91,7 +93,11 @@ pub fn report(total: &Total, about: &About) -> Report {
         tid: thread.tid,
     });
     let machine = about.machine.as_ref();
+    let (parallelism, functions) = total.parallelism.describe(&about.inclusive);
     Report {
+        branches: parallelism.is_some().then(|| total.parallelism.branches()),
+        functions,
+        parallelism,
         cache_use: machine.map(|machine| cache::of(&total.simulated, machine, &about.skipped)),
         counted_in_part: Some(total.torn),
         empty: why_empty(total),

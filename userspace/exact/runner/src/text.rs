@@ -2,6 +2,8 @@
 //!
 //! Nothing is computed here that is not in the report. Fields that are missing print as nothing.
 
+mod parallelism;
+
 use std::fmt::Write as _;
 
 use locality_report::schema::{
@@ -61,6 +63,7 @@ pub fn print(report: &Report, top: usize) -> String {
         page.extra(reuse);
         page.types(reuse, top);
     }
+    page.parallelism(report, top);
     page.cache_use(report, top);
     page.pairs(report, top);
     page.mix(mix, top);

@@ -15,6 +15,7 @@ use super::{
     image::{Image, Thread},
     names::Names,
     pairs::Pairs,
+    parallelism::Parallelism,
 };
 
 /// Everything that is reported.
@@ -50,6 +51,10 @@ pub struct Total {
     pub simulated: Simulated,
     /// A bit for each of the functions to skip that was found.
     pub skipped_found: u64,
+    /// Parallelism.
+    pub parallelism: Parallelism,
+    /// A bit for each of the functions of which whole calls are told that was found.
+    pub inclusive_found: u64,
     /// By process: the instruction translated last, where QEMU lacks it.
     pub lacking: BTreeMap<u32, String>,
 }
@@ -154,6 +159,16 @@ impl Total {
                 self.stores += stores;
             }
         }
+        self.inclusive_found |= image.inclusive_found;
+        for found in image.parallelism.iter().filter_map(|(_, all)| all.first()) {
+            self.torn += found.torn;
+            self.partial |= found.full;
+            if image.summary.is_none() && image.simulated.is_none() {
+                self.accesses += found.loads + found.stores;
+                self.stores += found.stores;
+            }
+        }
+        self.parallelism.add(&image, names);
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;
         self.stores += summary.stores;
@@ -189,6 +204,11 @@ impl Total {
     /// Says which of the functions to skip occur in no program.
     pub fn name_missing_skipped(&mut self, names: &[String]) {
         self.name_missing(names, self.skipped_found, "; nothing was skipped for it");
+    }
+
+    /// Says which of the functions of which whole calls are told occur in no program.
+    pub fn name_missing_inclusive(&mut self, names: &[String]) {
+        self.name_missing(names, self.inclusive_found, "");
     }
 
     fn name_missing(&mut self, names: &[String], found: u64, so: &str) {

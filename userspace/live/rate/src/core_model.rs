@@ -17,7 +17,6 @@
 
 mod facts;
 mod footprint;
-mod predictor;
 mod replay;
 mod schedule;
 mod trace;

@@ -26,6 +26,7 @@ pub mod object_list;
 pub mod objects;
 pub mod overhead;
 pub mod pairs;
+pub mod parallelism;
 pub mod place;
 mod read;
 pub mod reuse;
@@ -61,6 +62,10 @@ pub struct Report {
     /// Live: why there is no advice, in a sentence; absent where there is some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice_none: Option<String>,
+    /// Exact, with `--parallelism`: branches, those mispredicted most first, else those executed most; of
+    /// `parallelism`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branches: Option<Vec<parallelism::Branch>>,
     /// Which code loads lines of cache of which little is used. Live: absent where no rate of accesses is
     /// known. Exact: absent where no caches were simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +80,9 @@ pub struct Report {
     /// Frames of call paths, each once; absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Vec<Arc<place::Frame>>>,
+    /// Exact, with several `--inclusive`: parallelism of each function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub functions: Option<Vec<parallelism::Parallelism>>,
     /// Live: sampled accesses by place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot: Option<hot::Hot>,
@@ -116,6 +124,9 @@ pub struct Report {
     /// Exact: what `pairs` leaves out; `null` where there are none.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub pairs_not_named: Option<Option<pairs::NotNamed>>,
+    /// Exact, with `--parallelism`: of the run, or of the function that a single `--inclusive` names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallelism: Option<parallelism::Parallelism>,
     /// Whether the run was cut short or rows were left out; `report` then exits 1.
     pub partial: bool,
     /// Distances and miss ratios by bytes of a granule: `8` and `64` of a live report, the granules asked for

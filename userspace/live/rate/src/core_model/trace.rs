@@ -4,11 +4,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use locality_stream::{BlockRecord, Event, Flow, InstructionRecord, Kind, Locations};
+use locality_stream::{BlockRecord, Branch, Event, Flow, InstructionRecord, Kind, Locations, Predictor};
 
 use super::facts::{Facts, Form};
 use super::footprint::Footprint;
-use super::predictor::{Branch, Predictor};
 use crate::core_limits::Machine;
 use crate::table::Table;
 use crate::types::WindowView;

@@ -2,8 +2,8 @@
 //! branch decides (Seznec and Michaud, "A case for (partially) tagged geometric history length
 //! branch prediction", 2006).
 //!
-//! It sees a few thousand instructions of every fifty million, and keeps what it learnt from one
-//! window to the next.
+//! In a live trace it sees a few thousand instructions of every fifty million, and keeps what it
+//! learnt from one window to the next; in an exact run it sees all branches of a thread.
 
 use std::collections::{HashMap, hash_map};
 
@@ -14,7 +14,7 @@ const ENTRIES: usize = 1 << 11;
 
 /// A branch as it was executed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Branch {
+pub struct Branch {
     /// Address of what follows it in memory: stands for the branch.
     pub next: u64,
     /// Where it went.
@@ -44,7 +44,7 @@ impl Counter {
 
 /// What is remembered of branches.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Predictor {
+pub struct Predictor {
     /// Those that no table knows.
     simple: HashMap<u64, Counter>,
     /// All tables, one after the other; none before the first branch.
@@ -57,6 +57,13 @@ impl Predictor {
     /// Whether the outcome was foreseen, or the branch is met for the first time, which the program
     /// has executed often before; learns from it.
     pub fn foresees(&mut self, branch: Branch) -> bool {
+        let (foreseen, is_new) = self.outcome(branch);
+        foreseen || is_new
+    }
+
+    /// Whether the outcome was foreseen, and whether the branch is met for the first time; learns
+    /// from it.
+    pub fn outcome(&mut self, branch: Branch) -> (bool, bool) {
         self.entries.resize(ENTRIES * HISTORIES.len(), Entry::default());
         let slots: [(usize, u32); HISTORIES.len()] =
             std::array::from_fn(|table| self.slot(branch.next, table));
@@ -98,7 +105,7 @@ impl Predictor {
             true => self.history << 1 | u128::from(taken),
             false => self.history << 2 | u128::from((branch.target >> 4 ^ branch.target >> 6) & 3),
         };
-        foreseen || is_new
+        (foreseen, is_new)
     }
 
     /// Where a table has a branch with the history so far, and the tag that it has there.

@@ -1,0 +1,193 @@
+//! Parallelism of exact runs: closed forms on a real process, views, windows, predictors, threads, a
+//! kill, and wrong use.
+#![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use locality_tests::{Traced, Tracer, build, requires};
+use serde_json::Value;
+
+const TURNS: u64 = 1000;
+
+fn run(options: &[&str], what: &[&str]) -> (Traced, Value) {
+    exact(&[&["--parallelism"], options].concat(), what)
+}
+
+fn exact(options: &[&str], what: &[&str]) -> (Traced, Value) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report");
+    let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
+    let done = tracer.args(options).args(["--"]).args([build("parallelism")]).args(what).run();
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
+    (done, serde_json::from_str(&text).expect("JSON"))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value:#}"))
+}
+
+/// Cycles by window: the calls of `chain` are two chains of multiplications, and in `apart` only the
+/// counter is one, which the values do not wait for.
+#[test]
+fn calls_of_a_function_have_their_closed_form() {
+    requires!(command("qemu-x86_64"));
+    let cycles = |options: &[&str]| {
+        let (done, report) = run(options, &[]);
+        assert!(done.status.success(), "{}", done.stderr);
+        let parallelism = &report["parallelism"];
+        assert_eq!(parallelism["calls"], 2);
+        let instructions = number(&parallelism["instructions"]);
+        assert!((6 * TURNS..6 * TURNS + 40).contains(&instructions), "{instructions}");
+        let windows = parallelism["windows"].as_array().expect("windows");
+        for window in windows {
+            let bins = window["by_parallelism"].as_array().expect("bins");
+            let sum: u64 = bins.iter().map(|bin| number(&bin["instructions"])).sum();
+            assert_eq!(sum, instructions, "all instructions are in a bin");
+            let classes = bins.iter().flat_map(|bin| bin["by_class"].as_object().expect("classes").values());
+            assert_eq!(classes.map(number).sum::<u64>(), instructions);
+        }
+        windows.iter().map(|window| number(&window["cycles"])).collect::<Vec<_>>()
+    };
+    let near = |cycles: u64, expected: u64| {
+        assert!((expected..expected + 12).contains(&cycles), "{cycles} {expected}")
+    };
+    for cycles in cycles(&["--inclusive", "chain"]) {
+        near(cycles, 2 * TURNS);
+    }
+    let apart = cycles(&["--inclusive", "apart", "--window", "1,12,inf"]);
+    near(apart[0], 6 * TURNS);
+    near(apart[2], 0);
+    assert!(apart[1] < TURNS && apart[1] > 6 * TURNS / 12 - 12, "{apart:?}");
+    let machine = cycles(&["--inclusive", "apart", "--view", "machine", "--window", "inf"]);
+    near(machine[0], 2 * TURNS);
+    let slow = cycles(&["--inclusive", "chain", "--latency", "machine", "--window", "inf"]);
+    near(slow[0], 2 * 3 * TURNS);
+}
+
+#[test]
+fn several_functions_stand_beside_the_whole() {
+    requires!(command("qemu-x86_64"));
+    let (_, report) = run(&["--inclusive", "chain", "--inclusive", "apart"], &[]);
+    let functions = report["functions"].as_array().expect("functions");
+    assert_eq!((&functions[0]["function"], &functions[1]["function"]), (&"chain".into(), &"apart".into()));
+    assert!(functions.iter().all(|function| function["calls"] == 2), "{functions:?}");
+    let whole = &report["parallelism"];
+    assert!(whole["function"].is_null() && number(&whole["instructions"]) > 12 * TURNS);
+    assert_eq!(
+        (&whole["view"], &whole["latency"], &whole["predictor"]),
+        (&"values".into(), &"unit".into(), &"perfect".into())
+    );
+    let windows = whole["windows"].as_array().expect("windows");
+    let sizes: Vec<&Value> = windows.iter().map(|window| &window["window"]).collect();
+    assert_eq!(sizes, [&Value::from(64), &512.into(), &"inf".into()]);
+    let cycles: Vec<u64> = windows.iter().map(|window| number(&window["cycles"])).collect();
+    assert!(cycles.is_sorted_by(|a, b| a >= b), "larger windows are no slower: {cycles:?}");
+    assert!(
+        report["reuse"].as_object().expect("reuse").is_empty() && report["empty"].is_null(),
+        "{report:#}"
+    );
+    assert!(number(&report["mix"]["accesses"]) > 1000);
+}
+
+#[test]
+fn branches_that_chance_decides_are_mispredicted() {
+    requires!(command("qemu-x86_64"));
+    let options = ["--inclusive", "flips", "--window", "inf", "--predict", "perfect,gshare:16,tage,none"];
+    let (_, report) = run(&options, &[]);
+    let windows = report["parallelism"]["windows"].as_array().expect("windows");
+    let missed: Vec<u64> = windows.iter().map(|window| number(&window["mispredicted"])).collect();
+    let cycles: Vec<u64> = windows.iter().map(|window| number(&window["cycles"])).collect();
+    assert_eq!(missed[0], 0);
+    assert!(missed[1..3].iter().all(|missed| (TURNS / 2..3 * TURNS).contains(missed)), "{missed:?}");
+    assert!(missed[3] >= 4 * TURNS, "each turn has two branches: {missed:?}");
+    assert!(cycles[0] <= cycles[1] && cycles[1] <= cycles[3], "{cycles:?}");
+    let branch = &report["branches"][0];
+    assert_eq!(branch["place"]["function"], "flips");
+    assert!(branch["place"]["file"].as_str().expect("a file").ends_with("parallelism.c"));
+    assert!(branch["entropy"].as_f64().expect("entropy") > 0.9, "{branch}");
+}
+
+#[test]
+fn threads_are_summed_and_told_apart() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = run(&["--inclusive", "chain"], &["thread"]);
+    assert!(done.status.success(), "{}", done.stderr);
+    let parallelism = &report["parallelism"];
+    assert_eq!(parallelism["calls"], TURNS + 2);
+    let threads = parallelism["threads"].as_array().expect("threads");
+    assert_eq!(threads.len(), 2);
+    let sum: u64 = threads.iter().map(|thread| number(&thread["instructions"])).sum();
+    assert_eq!(sum, number(&parallelism["instructions"]));
+    let ilp = threads[0]["ilp"][0].as_f64().expect("a number");
+    assert!((2.9..3.1).contains(&ilp), "{ilp}");
+}
+
+#[test]
+fn a_run_that_is_killed_stands_as_far_as_it_got() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = run(&["--inclusive", "chain", "--inclusive", "apart"], &["kill"]);
+    assert!(!done.status.success() && done.status.signal().is_none());
+    assert_eq!(report["partial"], true);
+    assert_eq!((&report["functions"][0]["calls"], &report["functions"][1]["calls"]), (&2.into(), &2.into()));
+}
+
+/// Calls restrict reuse, the mix and simulated caches too: a call of `chain` accesses nothing but its
+/// return address.
+#[test]
+fn calls_restrict_the_other_counts() {
+    requires!(command("qemu-x86_64"));
+    for options in [&["--granularity", "8"][..], &["--cache", "L1=32K,8,64"], &["--instructions"]] {
+        let (done, report) = exact(&[&["--inclusive", "chain"], options].concat(), &[]);
+        assert!(done.status.success(), "{}", done.stderr);
+        let mix = &report["mix"];
+        let instructions = number(&mix["instructions"]);
+        assert!((6 * TURNS..6 * TURNS + 40).contains(&instructions), "{options:?} {instructions}");
+        let accesses = number(&mix["accesses"]);
+        let fetched = if options[0] == "--instructions" { instructions } else { 2 };
+        assert_eq!(accesses, fetched, "{options:?}");
+    }
+}
+
+#[test]
+fn the_text_names_the_view() {
+    requires!(command("qemu-x86_64"));
+    let tracer = Tracer::new().args(["exact", "--parallelism", "--predict", "gshare:16", "--"]);
+    let done = tracer.args([build("parallelism")]).run();
+    let page = done.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "view values",
+        "stack, induction, copies",
+        "one cycle an instruction",
+        "gshare:16",
+        "Branches that were mispredicted",
+        "flips",
+    ] {
+        assert!(page.contains(part), "{part} in\n{}", done.stderr);
+    }
+    let done = Tracer::new()
+        .args(["exact", "--parallelism", "--inclusive", "nothing", "--"])
+        .args([build("parallelism")])
+        .run();
+    assert_eq!(done.status.code(), Some(1));
+    assert!(done.stderr.contains("No function called `nothing`"), "{}", done.stderr);
+}
+
+#[test]
+fn wrong_use_is_one_sentence() {
+    for (options, words) in [
+        (&["--window", "0"][..], &["`0` is no window", "inf"][..]),
+        (&["--view", "machine", "--ignore", "stack"], &["--view", "--ignore"]),
+        (&["--view", "values", "--latency", "machine"], &["--latency machine", "copies"]),
+        (&["--predict", "gshare"], &["`gshare` is no predictor"]),
+        (&["--function", "chain"], &["--inclusive"]),
+        (&["--one-order"], &["--one-order"]),
+        (&["--window", "1,2,3,4,5", "--predict", "perfect,none"], &["10 machines", "8 at most"]),
+    ] {
+        let tracer = Tracer::new().args(["exact", "--parallelism"]).args(options);
+        tracer.args(["--", "/bin/true"]).run().assert_refused(2, words);
+    }
+    Tracer::new()
+        .args(["exact", "--window", "64", "--", "/bin/true"])
+        .run()
+        .assert_refused(2, &["--parallelism"]);
+}

@@ -1,0 +1,363 @@
+//! Blocks as lists of places: what is derived once from the code, so that an execution only looks
+//! up times.
+//!
+//! Times of a thread lie in one array ([`PLACES`]): those of the locations of `stream::Locations`,
+//! and behind them the *early* times of general registers and flags, which induction variables
+//! have beside their ordinary ones. Flags that a later instruction of the block writes before any
+//! other reads them are left out.
+
+use locality_stream::{
+    By, Class, Dependences, Flow, Instruction, InstructionRecord, LatencyClass, Locations, Top,
+};
+
+use crate::setup::{LOAD, Latency, Setup};
+
+/// Places of times.
+pub(crate) const PLACES: usize = 128;
+/// First place of the early times.
+pub(crate) const EARLY: usize = Locations::PLACES;
+/// Locations that have an early time: general registers, the carry, the other flags.
+const WITH_EARLY: usize = 18;
+const CARRY: usize = 16;
+const FLAGS: usize = 17;
+
+/// Set where the instruction may access memory.
+pub(crate) const MEMORY: u8 = 1;
+/// Set where it is a string instruction, of which each iteration is an execution.
+pub(crate) const STRING: u8 = 2;
+/// Set where [`Op::special`] tells more.
+pub(crate) const SPECIAL: u8 = 4;
+/// Set where nobody waits for what it writes.
+pub(crate) const IGNORED: u8 = 8;
+
+/// Classes of instructions in distributions.
+pub const CLASSES: [&str; 16] = [
+    "move",
+    "load",
+    "store",
+    "stack",
+    "integer",
+    "integer_multiply",
+    "float_add",
+    "float_multiply",
+    "float_divide",
+    "float_other",
+    "vector",
+    "string",
+    "branch",
+    "call",
+    "return",
+    "other",
+];
+
+/// An instruction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Op {
+    /// Where its places begin: of addresses, of data, written, merged.
+    pub places: u32,
+    pub special: u32,
+    pub addresses: u8,
+    pub data: u8,
+    pub writes: u8,
+    pub merges: u8,
+    /// Cycles from its start to its result.
+    pub latency: u8,
+    /// Cycles of these that its load takes, before which other operands are not needed.
+    pub load: u8,
+    pub class: u8,
+    pub flags: u8,
+}
+
+/// What few instructions have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Special {
+    /// An induction step; `last`: number of the block in which it was executed last, 0 for never.
+    Step { register: u8, by: Option<u8>, carry: bool, flags: bool, last: u32 },
+    /// Registers counted from the top of the x87 stack, which moves.
+    X87 { data: Locations, whole: Locations, merged: Locations, top: Top, is_exchange: bool },
+    /// Two registers that change places without taking time.
+    Exchange([u8; 2]),
+}
+
+/// A block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block {
+    pub ops: u32,
+    /// Number of instructions; 0: not known yet.
+    pub count: u32,
+    /// Index of the first instruction.
+    pub first: u32,
+    /// Where its count of branches is; `u32::MAX`: it ends otherwise.
+    pub branch: u32,
+    pub address: u64,
+    pub end: u64,
+    /// Where the branch at its end leads to; 0: not known.
+    pub target: u64,
+    pub flow: Flow,
+    /// General registers written.
+    pub written: u16,
+    /// General registers that form addresses or are compared.
+    pub addressed: u16,
+    /// Whether its first instruction begins a region.
+    pub begins: bool,
+}
+
+impl Block {
+    pub const UNKNOWN: Block = Block {
+        ops: 0,
+        count: 0,
+        first: 0,
+        branch: u32::MAX,
+        address: 0,
+        end: 0,
+        target: 0,
+        flow: Flow::Next,
+        written: 0,
+        addressed: 0,
+        begins: false,
+    };
+}
+
+/// All blocks that were met.
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    pub ops: Vec<Op>,
+    pub places: Vec<u8>,
+    pub specials: Vec<Special>,
+}
+
+/// Marks in recorded addresses.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Marks {
+    /// All bits that are no part of an address.
+    pub all: u64,
+    /// Instructions that nobody waits for.
+    pub ignored: u64,
+    /// First instructions of a region.
+    pub begins: u64,
+}
+
+struct Lists {
+    addresses: Vec<u8>,
+    data: Vec<u8>,
+    writes: Vec<u8>,
+    merges: Vec<u8>,
+}
+
+impl Compiled {
+    /// Compiles a block.
+    pub fn add(&mut self, setup: &Setup, marks: Marks, first: u32, marked: &[InstructionRecord]) -> Block {
+        let records: Vec<InstructionRecord> = marked
+            .iter()
+            .map(|record| InstructionRecord { address: record.address & !marks.all, ..*record })
+            .collect();
+        let found = Dependences::of_all(&records);
+        let facts = Instruction::classify_all(&records);
+        let mut block =
+            Block { ops: self.ops.len() as u32, count: records.len() as u32, first, ..Block::UNKNOWN };
+        for dependences in &found {
+            block.written |= general(dependences.writes());
+            block.addressed |= general(dependences.addresses().with(dependences.hints));
+            if dependences.is_comparison {
+                block.addressed |= general(dependences.data);
+            }
+        }
+        // From the end, since what is written in vain is known from behind.
+        let mut lists: Vec<(Op, Lists)> = Vec::new();
+        let mut needed = [true; 2];
+        for ((dependences, facts), record) in found.iter().zip(&facts).zip(marked).rev() {
+            let op =
+                self.op(setup, dependences, facts, record.address & marks.ignored != 0, &block, &mut needed);
+            lists.push(op);
+        }
+        for (mut op, lists) in lists.into_iter().rev() {
+            op.places = self.places.len() as u32;
+            for (count, list) in [
+                (&mut op.addresses, &lists.addresses),
+                (&mut op.data, &lists.data),
+                (&mut op.writes, &lists.writes),
+                (&mut op.merges, &lists.merges),
+            ] {
+                *count = list.len() as u8;
+                self.places.extend(list);
+            }
+            self.ops.push(op);
+        }
+        if let (Some(begin), Some(last), Some(facts)) = (records.first(), records.last(), facts.last()) {
+            block.address = begin.address;
+            block.end = last.address.wrapping_add(u64::from(last.length));
+            block.flow = facts.flow;
+            block.target = if facts.flow == Flow::Conditional { target(last) } else { 0 };
+        }
+        block.begins = marked.first().is_some_and(|record| record.address & marks.begins != 0);
+        block
+    }
+
+    fn op(
+        &mut self,
+        setup: &Setup,
+        found: &Dependences,
+        facts: &Instruction,
+        ignored: bool,
+        block: &Block,
+        needed: &mut [bool; 2],
+    ) -> (Op, Lists) {
+        let view = setup.view;
+        let (mut data, mut whole, mut merged) = (found.data, found.whole, found.merged);
+        let mut addresses = found.addresses().with(found.hints);
+        if view.copies {
+            data = data.without(found.kept);
+        }
+        if view.stack && (found.stack != 0 || found.leaves) {
+            let pointer = Locations::STACK_POINTER;
+            // A step has it among its data; of others the address says it.
+            if found.step.is_none() {
+                data = data.without(pointer);
+            }
+            if found.leaves {
+                addresses = addresses.without(pointer);
+            }
+            (whole, merged) = (whole.without(pointer), merged.without(pointer));
+        }
+        // What is written in vain.
+        let is_free = view.copies && found.is_copy;
+        let mut writes_flag = [false; 2];
+        for (at, location) in [Locations::CARRY, Locations::FLAGS].into_iter().enumerate() {
+            let is_needed = needed.get_mut(at);
+            let Some(is_needed) = is_needed else { continue };
+            let (is_whole, is_merged) = (whole.has(location), merged.has(location));
+            if !*is_needed {
+                (whole, merged) = (whole.without(location), merged.without(location));
+            } else if let Some(writes) = writes_flag.get_mut(at) {
+                *writes = is_whole || is_merged;
+            }
+            // Merged flags need the old ones only where they are needed themselves.
+            *is_needed = (*is_needed && !is_whole) || data.has(location);
+        }
+        let touches = found.memory.iter().any(|operand| operand.is_loaded || operand.is_stored);
+        let loads = found.memory.iter().any(|operand| operand.is_loaded);
+        let is_string = facts.class == Class::String;
+        let mut flags = 0;
+        // What does not decode may access anything.
+        flags |= if touches || facts.length == 0 { MEMORY } else { 0 };
+        flags |= if is_string { STRING } else { 0 };
+        flags |= if ignored { IGNORED } else { 0 };
+        let load = if loads && setup.latency == Latency::Machine { LOAD } else { 0 };
+        let mut special = None;
+        let has_x87 = found.data.with(found.writes()).has_x87() || found.top != Top::Stays;
+        let is_pointer = view.stack && found.stack != 0;
+        if has_x87 {
+            let x87 = |set: Locations| {
+                set.shared((0..8).fold(Locations::NONE, |all, n| all.with(Locations::x87(n))))
+            };
+            special = Some(Special::X87 {
+                data: x87(data),
+                whole: x87(whole),
+                merged: x87(merged),
+                top: found.top,
+                is_exchange: view.copies && found.exchange.is_some(),
+            });
+            let others = |set: Locations| set.without(x87(set));
+            (data, whole, merged) = (others(data), others(whole), others(merged));
+        } else if let (true, Some([one, other])) = (view.copies, found.exchange) {
+            let number = |set: Locations| set.iter().next().unwrap_or_default() as u8;
+            special = Some(Special::Exchange([number(one), number(other)]));
+            whole = whole.without(one).without(other);
+        } else if let (true, Some(step)) = (view.induction && !is_pointer, found.step) {
+            let by = match step.by {
+                By::Constant(_) => None,
+                By::Register(by) => Some(by),
+            };
+            // A block that writes what is added makes no steps.
+            if by.is_none_or(|by| block.written & 1 << by == 0) {
+                let [carry, others] = writes_flag;
+                special = Some(Special::Step { register: step.register, by, carry, flags: others, last: 0 });
+                (data, whole, merged) = (Locations::NONE, Locations::NONE, Locations::NONE);
+                addresses = Locations::NONE;
+            }
+        }
+        let jumps = matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall);
+        let is_early = view.induction && (found.is_comparison || jumps);
+        let early = |set: Locations, is_early: bool| -> Vec<u8> {
+            set.iter().map(|at| (if is_early && at < WITH_EARLY { EARLY + at } else { at }) as u8).collect()
+        };
+        let both = |set: Locations| -> Vec<u8> {
+            let twice = set.iter().filter(|at| view.induction && *at < WITH_EARLY).map(|at| EARLY + at);
+            set.iter().chain(twice).map(|at| at as u8).collect()
+        };
+        let lists = Lists {
+            addresses: early(addresses, view.induction),
+            data: early(data, is_early),
+            writes: both(whole),
+            merges: both(merged),
+        };
+        let op = Op {
+            places: 0,
+            special: self.specials.len() as u32,
+            addresses: 0,
+            data: 0,
+            writes: 0,
+            merges: 0,
+            latency: load + setup.latency.cycles(found.latency, is_free),
+            load,
+            class: class(facts, found),
+            flags: flags | if special.is_some() { SPECIAL } else { 0 },
+        };
+        self.specials.extend(special);
+        (op, lists)
+    }
+}
+
+/// General registers as a set of bits.
+fn general(set: Locations) -> u16 {
+    set.iter().take_while(|at| *at < CARRY).fold(0, |all, at| all | 1 << at)
+}
+
+/// Places of the flags, ordinary and early.
+pub(crate) const CARRY_PLACES: [usize; 2] = [CARRY, EARLY + CARRY];
+pub(crate) const FLAGS_PLACES: [usize; 2] = [FLAGS, EARLY + FLAGS];
+
+/// Where a conditional branch leads to.
+fn target(record: &InstructionRecord) -> u64 {
+    let code = record.code();
+    let end = record.address.wrapping_add(code.len() as u64);
+    let opcode: Vec<u8> = code
+        .iter()
+        .copied()
+        .filter(|byte| !matches!(byte, 0x2e | 0x3e | 0x66 | 0x67 | 0xf2 | 0xf3))
+        .collect();
+    let by = match (opcode.as_slice(), code) {
+        ([0x0f, ..], [.., a, b, c, d]) => i64::from(i32::from_le_bytes([*a, *b, *c, *d])),
+        (_, [.., last]) => i64::from(*last as i8),
+        _ => return 0,
+    };
+    end.wrapping_add_signed(by)
+}
+
+/// Its number among [`CLASSES`].
+fn class(facts: &Instruction, found: &Dependences) -> u8 {
+    match facts.class {
+        Class::Move if facts.stores => 2,
+        Class::Move if facts.loads => 1,
+        Class::Move => 0,
+        Class::Stack => 3,
+        Class::Integer => 4,
+        Class::IntegerMultiply => 5,
+        Class::Float => match found.latency {
+            LatencyClass::FpAdd => 6,
+            LatencyClass::FpMultiply | LatencyClass::FpSum | LatencyClass::FpMultiplyAdd => 7,
+            LatencyClass::FpDivide => 8,
+            LatencyClass::Load => 1,
+            LatencyClass::Store => 2,
+            _ => 9,
+        },
+        Class::Vector if found.latency == LatencyClass::Load => 1,
+        Class::Vector if found.latency == LatencyClass::Store => 2,
+        Class::Vector => 10,
+        Class::String => 11,
+        Class::Branch => 12,
+        Class::Call => 13,
+        Class::Return => 14,
+        Class::SystemCall | Class::Other => 15,
+    }
+}

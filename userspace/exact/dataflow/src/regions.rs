@@ -1,0 +1,108 @@
+//! Inclusive regions: from each outermost call of a function to its return.
+//!
+//! Calls and returns tell the stack pointer by where their return addresses lie. A region ends with
+//! the return from where the function's own call stored its return address, or when the stack is
+//! above that place (`longjmp`, an exception). Jumps into the function begin a region as calls do:
+//! their return address is that of the call before them.
+
+use locality_stream::{Arena, Plain, Range, Span};
+
+/// Calls kept; deeper ones are not told apart.
+const DEPTH: usize = 1 << 16;
+
+/// Where a thread stands; lies in an arena.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Regions {
+    frames: Span<u64>,
+    depth: u64,
+    /// Not 0 within a region.
+    inside: u64,
+    /// Where its return address lies.
+    slot: u64,
+    /// Regions begun.
+    pub(crate) calls: u64,
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for Regions {}
+
+impl Regions {
+    /// Outside; `None` without room.
+    pub fn new<A: Arena + ?Sized>(arena: &A) -> Option<Regions> {
+        Some(Regions { frames: Span::allocate(arena, DEPTH)?, depth: 0, inside: 0, slot: 0, calls: 0 })
+    }
+
+    /// Room of its table.
+    pub fn range(&self) -> Range {
+        self.frames.range()
+    }
+
+    /// Whether it is sound.
+    pub fn is_whole<A: Arena + ?Sized>(&self, arena: &A) -> bool {
+        self.frames.get(arena).is_some() && self.frames.count() == DEPTH && self.depth as usize <= DEPTH
+    }
+
+    /// Whether the thread is within a region.
+    #[inline(always)]
+    pub fn is_inside(&self) -> bool {
+        self.inside != 0
+    }
+
+    fn drop_below<A: Arena + ?Sized>(&mut self, arena: &A, address: u64) {
+        let Some(first) = self.frames.get(arena) else { return };
+        while self.depth > 0 {
+            // SAFETY: the depth is at most the count of the table.
+            let last = unsafe { first.as_ptr().add(self.depth as usize - 1).read() };
+            if last > address {
+                break;
+            }
+            self.depth -= 1;
+        }
+    }
+
+    /// A call stores its return address. True when a region has ended unseen before.
+    pub fn call<A: Arena + ?Sized>(&mut self, arena: &A, address: u64) -> bool {
+        let ended = self.inside != 0 && address > self.slot;
+        if ended {
+            self.inside = 0;
+        }
+        self.drop_below(arena, address);
+        if (self.depth as usize) < DEPTH
+            && let Some(first) = self.frames.get(arena)
+        {
+            // SAFETY: below the count of the table.
+            unsafe { first.as_ptr().add(self.depth as usize).write(address) };
+            self.depth += 1;
+        }
+        ended
+    }
+
+    /// A return loads its return address. True when a region ends with it.
+    pub fn leave<A: Arena + ?Sized>(&mut self, arena: &A, address: u64) -> bool {
+        self.drop_below(arena, address);
+        let ends = self.inside != 0 && address >= self.slot;
+        if ends {
+            self.inside = 0;
+        }
+        ends
+    }
+
+    /// The function begins. True when a region does.
+    pub fn enter<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
+        if self.inside != 0 {
+            return false;
+        }
+        let last = self.frames.get(arena).filter(|_| self.depth > 0);
+        // SAFETY: the depth is at most the count of the table.
+        self.slot =
+            last.map_or(u64::MAX, |first| unsafe { first.as_ptr().add(self.depth as usize - 1).read() });
+        self.inside = 1;
+        self.calls += 1;
+        true
+    }
+
+    /// Regions begun.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+}
