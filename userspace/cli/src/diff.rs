@@ -1,4 +1,5 @@
-//! `locality-bpf diff BASE NEW`: reads both sides, prints what changed, says by its status whether a gate is passed.
+//! `locality-bpf diff BASE NEW`: reads both sides, prints what changed, says by its status whether
+//! a gate is passed.
 
 use std::{
     path::{Path, PathBuf},

@@ -6,12 +6,14 @@ pub mod json;
 mod misses;
 mod names;
 mod objects_text;
-pub mod schema;
 pub mod text;
 pub mod top;
 mod tree;
 
+pub use locality_schema as schema;
 pub use text::{Options, Style};
 
+#[cfg(test)]
+mod schema_tests;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Decoder of format versions 1 to 6: one function per table. Version 1 has neither windows nor
 //! uses, version 2 no data objects (`data_tables`), version 3 neither loads of lines nor counts of
-//! hardware, version 4 no loops (`loops`), version 5 no samples in the kernel. A table that cannot be read to its end gives the rows
-//! before the damage, and a sentence.
+//! hardware, version 4 no loops (`loops`), version 5 no samples in the kernel. A table that cannot
+//! be read to its end gives the rows before the damage, and a sentence.
 
 use locality_model::{
     Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, KernelSample, Ledger, Load, Module,

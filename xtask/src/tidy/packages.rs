@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 33] = [
+const MAY_USE: [(&str, &[&str]); 34] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -64,7 +64,8 @@ const MAY_USE: [(&str, &[&str]); 33] = [
     ("analysis/estimate", &["model", "mrc"]),
     ("analysis/advice", &["estimate", "model"]),
     ("analysis/findings", &["advice", "estimate", "model", "mrc"]),
-    ("report", &["advice", "estimate", "findings", "model", "units"]),
+    ("report/schema", &[]),
+    ("report", &["advice", "estimate", "findings", "model", "schema", "units"]),
     ("html", &["model", "report"]),
     ("report/diff", &["report", "units"]),
     ("report/exports", &["estimate", "findings", "model", "report"]),

@@ -39,7 +39,10 @@ fn exists(page: &str, path: &str, files: &BTreeMap<String, String>) -> bool {
     let page = page.trim_start_matches("./");
     files.contains_key(page)
         || files.contains_key(&format!("{beside}{page}"))
-        || page.strip_prefix("../").is_some_and(|page| files.contains_key(page))
+        || page.strip_prefix("../").is_some_and(|page| {
+            let above = beside.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above);
+            files.contains_key(page) || files.contains_key(&format!("{above}/{page}"))
+        })
         || page.starts_with("github.com")
         || page.contains("/blob/")
 }

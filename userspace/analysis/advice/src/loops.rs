@@ -145,8 +145,8 @@ pub struct Access {
     pub object: Option<(ObjectId, Option<FieldId>)>,
     /// Share of first touches that misses each cache, and the first touches behind that.
     pub misses: (Misses, u64),
-    /// Where runs are short and far from each other, the part of the lines that begin a run: hardware does not
-    /// foresee these.
+    /// Where runs are short and far from each other, the part of the lines that begin a run:
+    /// hardware does not foresee these.
     pub restarts: f64,
     /// Lines of it are stored to in the loop, by this instruction or another.
     pub dirties: bool,
@@ -415,10 +415,11 @@ fn neighbour((up, down, others): (u64, u64, u64), stride: Option<i64>, bytes: u3
     })
 }
 
-/// The step from run to run of an instruction that walks across lines, by the columns in which windows met it:
-/// where rows follow each other without a gap, the address modulo the row is the place in the row. Only a
-/// distance of one element between columns says that the loop around goes along the row; arrays of other
-/// callers lie further apart. The step, and the columns that were met.
+/// The step from run to run of an instruction that walks across lines, by the columns in which
+/// windows met it: where rows follow each other without a gap, the address modulo the row is the
+/// place in the row. Only a distance of one element between columns says that the loop around goes
+/// along the row; arrays of other callers lie further apart. The step, and the columns that were
+/// met.
 fn columns(seen: &[(&SeenLoop, &locality_model::LoopAccess)], stride: i64, bytes: u32) -> Option<(i64, u64)> {
     /// Columns that must have been met.
     const FEWEST: usize = 3;

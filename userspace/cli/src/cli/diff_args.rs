@@ -21,10 +21,10 @@ pub struct DiffArgs {
     /// Exit with status 3 where this certainly holds, as in 'misses:LLC > +10 %'; may be given several times
     /// [default: where misses or wasted bytes of the whole run certainly grew].
     ///
-    /// Quantities: misses:LEVEL or misses:SIZE per 1,000 accesses (L1 … LLC, 32K, 1M, 32M), wasted:LEVEL and
-    /// memory (bytes per access), footprint. Thresholds: +10 % and +5/1000 of the difference, 20/1000 and 4 B of
-    /// the new side. A condition holds where the bound of the 95 % interval that is nearer to no change
-    /// exceeds the threshold.
+    /// Quantities: misses:LEVEL or misses:SIZE per 1,000 accesses (L1 … LLC, 32K, 1M, 32M),
+    /// wasted:LEVEL and memory (bytes per access), footprint. Thresholds: +10 % and +5/1000 of the
+    /// difference, 20/1000 and 4 B of the new side. A condition holds where the bound of the 95 %
+    /// interval that is nearer to no change exceeds the threshold.
     #[arg(long, value_name = "CONDITION")]
     pub fail_on: Vec<Condition>,
     /// Exit with status 4 where neither a regression nor its absence is certain.
@@ -37,8 +37,8 @@ pub struct DiffArgs {
     /// times.
     #[arg(long, value_name = "s/OLD/NEW/")]
     pub map: Vec<Rename>,
-    /// text for people, json for programs (locality-diff/1), html for browsers, markdown for comments, junit, sarif and github
-    /// (annotations) for CI.
+    /// text for people, json for programs (locality-diff/1), html for browsers, markdown for
+    /// comments, junit, sarif and github (annotations) for CI.
     #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
     pub format: DiffFormat,
     /// Write to this file [default: stdout].

@@ -286,7 +286,8 @@ impl Levels {
         (found, step, class_step)
     }
 
-    /// Instructions in each of at most `most` equal stretches of the cycles, and their length. Without a window.
+    /// Instructions in each of at most `most` equal stretches of the cycles, and their length.
+    /// Without a window.
     pub fn over_time<A: Arena + ?Sized>(&self, arena: &A, cycles: u64, most: u64) -> (u64, Vec<u64>) {
         let step = 1u64 << self.shift;
         let counters = cycles.div_ceil(step);

@@ -99,7 +99,8 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
 }
 
 /// The results of a simulation of caches, finished with what was left in the buffers of these
-/// threads (indices of thread records), as `rest` tells it; `None` where there was none. The process must be gone.
+/// threads (indices of thread records), as `rest` tells it; `None` where there was none. The
+/// process must be gone.
 pub fn simulated(
     region: &Region,
     extra: &Extra,

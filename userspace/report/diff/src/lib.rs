@@ -7,8 +7,8 @@
 //! twenty may be false (Benjamini & Hochberg; rows of the whole run and rows of parts are two families). A
 //! difference that two one-sided tests find within the margin is *unchanged*. All else is *inconclusive*.
 //!
-//! Sources of error: those of the intervals; with one profile a side nothing is known of what differs from run
-//! to run, and the comparison says so.
+//! Sources of error: those of the intervals; with one profile a side nothing is known of what
+//! differs from run to run, and the comparison says so.
 //!
 //! Not here: files, exit status.
 

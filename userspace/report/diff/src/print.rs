@@ -246,7 +246,8 @@ fn sentence(row: &Row) -> String {
 
 /// Annotations of a run of GitHub's: `::error file=…,line=…::text`.
 ///
-/// Format: "Workflow commands for GitHub Actions"; `%`, line breaks, and in properties `:` and `,` are escaped.
+/// Format: "Workflow commands for GitHub Actions"; `%`, line breaks, and in properties `:` and `,`
+/// are escaped.
 pub fn github(diff: &Diff) -> String {
     let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");

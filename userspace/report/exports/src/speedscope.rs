@@ -1,4 +1,5 @@
-//! JSON of speedscope: <https://www.speedscope.app/file-format-schema.json>. Each metric is a profile of its own.
+//! JSON of speedscope: <https://www.speedscope.app/file-format-schema.json>. Each metric is a
+//! profile of its own.
 
 use std::collections::HashMap;
 

@@ -207,8 +207,8 @@ fn pair(
     Some(Pair { from, to, concerned, fixes, object: access.object, name, evidence })
 }
 
-/// Whether the second loop reads at other places what the first stores: sums, counts, neighbours by index. All
-/// of the first loop must then be done before.
+/// Whether the second loop reads at other places what the first stores: sums, counts, neighbours by
+/// index. All of the first loop must then be done before.
 fn needs_whole(first: &Loop, second: &Loop) -> bool {
     let stores = first.accesses.iter().filter(|access| access.kind == AccessKind::Store);
     let mut pairs = stores.flat_map(|store| {

@@ -1,7 +1,5 @@
 //! Reports print as sorted maps do, and read back as they were.
 
-mod page;
-
 use locality_findings::Findings;
 use locality_model::{
     Accessed, LoadId, Located, Object, ObjectId, ObjectKind, Profile, UseId,
@@ -10,8 +8,8 @@ use locality_model::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use super::*;
 use crate::json;
+use crate::schema::*;
 
 /// Whether a value prints with its keys in order, and reads back from what it prints.
 fn is_sound<T: Serialize + DeserializeOwned>(value: &T) {

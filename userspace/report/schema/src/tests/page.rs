@@ -7,17 +7,17 @@ use std::{collections::VecDeque, fmt::Write as _, path::Path};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-use crate::schema::{Report, SCHEMA, comparison::Comparison, diff::Diff, object_list::ObjectList};
+use crate::{Report, SCHEMA, comparison::Comparison, diff::Diff, object_list::ObjectList};
 
 /// The page, from this package's folder.
-const PAGE: &str = "../../docs/reference/json.md";
+const PAGE: &str = "../../../docs/reference/json.md";
 /// Set to write the page.
 const WRITE: &str = "LOCALITY_WRITE_REFERENCE";
 
 const HEAD: &str = "\
 # The JSON reports
 
-<!-- Written by `cargo xtask reference` from userspace/report/src/schema. -->
+<!-- Written by `cargo xtask reference` from userspace/report/schema. -->
 
 Fields are added, never changed in meaning; what is not known is absent or `null`, never made up. An
 estimate is an object `{value, ci95, n}`, or a number with its interval beside it, in a field whose

@@ -107,8 +107,8 @@ pub struct Change {
 pub struct Seen {
     /// The least change that these profiles would show.
     pub least: Number,
-    /// Seconds of a trace on each side after which a change as large as the margin would be seen; `null` where
-    /// the base is 0.
+    /// Seconds of a trace on each side after which a change as large as the margin would be seen;
+    /// `null` where the base is 0.
     pub seconds_for_margin: Option<Number>,
 }
 

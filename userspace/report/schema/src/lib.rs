@@ -10,7 +10,7 @@
 //! - Fields stand in the alphabetical order of their keys, which is the order in which they print.
 //! - Whatever is missing in a report reads as its default: reports of earlier versions lack fields.
 //!
-//! Not here: how values are found (`json` and its neighbours; of exact runs the package `runner`).
+//! Pure. Not here: how values are found (`locality_report::json`; of exact runs the package `runner`).
 
 pub mod advice;
 pub mod cache_use;

@@ -134,8 +134,8 @@ pub struct LoopAccess {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KernelTime {
-    /// Where the program enters the kernel, those with the most time first; empty where no sample in the kernel
-    /// was recorded.
+    /// Where the program enters the kernel, those with the most time first; empty where no sample
+    /// in the kernel was recorded.
     pub entries: Vec<KernelEntry>,
     /// Page faults.
     #[serde(skip_serializing_if = "Option::is_none")]

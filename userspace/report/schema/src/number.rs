@@ -114,7 +114,7 @@ impl schemars::JsonSchema for Number {
 }
 
 /// Reads a field that some reports lack and that is `null` in others: absent is the default, `None`.
-pub(super) fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

@@ -1,0 +1,3 @@
+//! The reference is what the types say.
+
+mod page;
