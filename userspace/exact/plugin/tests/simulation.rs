@@ -38,10 +38,12 @@ fn simulate(cache: &str, words: &[&str], skip: &[&str], one_order: bool) -> Opti
     let region = Region::open(&file).unwrap();
     let header = region.header();
     assert_eq!(header.skipped_found.load(Relaxed), (1 << skip.len()) - 1);
+    let unseen = |thread: usize, consumed: u64| region.unseen(thread, consumed);
     let totals = if one_order {
-        extra::simulated(&region, &header.extra, 0..header.threads.load(Relaxed) as usize).unwrap().unwrap()
+        let threads = 0..header.threads.load(Relaxed) as usize;
+        extra::simulated(&region, &header.extra, threads, unseen).unwrap().unwrap()
     } else {
-        extra::simulated(&region, &region.threads()[0].extra, [0]).unwrap().unwrap()
+        extra::simulated(&region, &region.threads()[0].extra, [0], unseen).unwrap().unwrap()
     };
     region.unmap();
     assert!(totals.balances());
