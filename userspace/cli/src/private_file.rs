@@ -4,9 +4,9 @@
 //! A symbolic link is not followed: under `sudo` it could lead anywhere.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
-    io::{ErrorKind, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, fchown},
+    fs,
+    io::ErrorKind,
+    os::unix::fs::{DirBuilderExt as _, chown},
     path::Path,
 };
 
@@ -14,32 +14,13 @@ use anyhow::{Context as _, Result, bail};
 use locality_kernel::writing;
 use locality_profile::Owner;
 
-/// Writes a file, a named pipe or a device.
+/// Writes a file in place of whatever has its name, a named pipe, or a device.
 ///
 /// # Errors
 /// A place that cannot be written.
 pub fn write(path: &Path, bytes: &[u8], quiet: bool) -> Result<()> {
-    if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
-        writing::check(path)?;
-        return writing::to_file(path, bytes, quiet);
-    }
-    let cannot = || format!("cannot write {}", path.display());
-    if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
-        bail!("{}: it is a symbolic link; name the file itself", cannot());
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(path).with_context(cannot)?;
-    own(&file).with_context(cannot)?;
-    file.set_len(0).and_then(|()| file.write_all(bytes)).with_context(cannot)
-}
-
-fn own(file: &File) -> std::io::Result<()> {
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    match Owner::of_sudo() {
-        Some(Owner { uid, gid }) => fchown(file, Some(uid), Some(gid)),
-        None => Ok(()),
-    }
+    let owner = Owner::of_sudo().map(|owner| (owner.uid, owner.gid));
+    writing::to_private_file(path, bytes, owner, quiet)
 }
 
 /// Writes files into a folder, which is made where there is none. Other files in the folder stay.
@@ -67,23 +48,9 @@ pub fn write_folder(folder: &Path, files: &[(String, Vec<u8>)], quiet: bool) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
-    #[test]
-    fn files_are_private_and_links_are_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("out");
-        let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
-        fs::write(&file, "a longer text than the next").unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-        write(&file, b"short", true).unwrap();
-        assert_eq!((fs::read(&file).unwrap().as_slice(), mode()), (&b"short"[..], 0o600));
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        assert!(write(&link, b"x", true).unwrap_err().to_string().contains("symbolic link"));
-        assert_eq!(fs::read(&file).unwrap(), b"short");
-        write(Path::new("/dev/null"), b"x", true).unwrap();
-    }
+    use super::*;
 
     #[test]
     fn tables_come_into_a_private_folder() {

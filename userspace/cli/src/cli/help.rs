@@ -35,7 +35,7 @@ const SHORT: [(&str, &str); 11] = [
     ("overhead", "Percent of its time that a trace may cost the program"),
     ("heap", "Follow allocations: preload, probes or off"),
     ("output", "The profile file [default: trace.locality]"),
-    ("format", "text, json, json1 or callgrind"),
+    ("format", "text, json, json1, html or callgrind"),
     ("report", "Write the report to a file"),
     ("full", "All of the text; parts: --pairs, --data, --code, --trust"),
 ];
@@ -85,7 +85,9 @@ fn grouped(arg: Arg) -> Arg {
     };
     // The long texts say the values.
     let long = arg.get_long_help().or(arg.get_help()).cloned().unwrap_or_default();
-    arg.help(*short).long_help(long).hide_possible_values(true)
+    let arg = arg.help(*short).long_help(long);
+    // A flag has no values to hide.
+    if arg.get_action().takes_values() { arg.hide_possible_values(true) } else { arg }
 }
 
 #[cfg(test)]
