@@ -46,7 +46,7 @@ pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<S
         let room = columns.saturating_sub(head.chars().count());
         lines.push(format!("{head}{}", names::place(&one.place, room)));
         lines.push(format!("        {}", about(one)));
-        lines.extend(needs(one).map(|needs| format!("        {needs}")));
+        lines.extend(needs(one).into_iter().map(|needs| format!("        {needs}")));
         for access in one.accesses.iter().take(top.unwrap_or(ACCESSES)) {
             lines.push(format!("        {}", described(access, columns - 8)));
         }
@@ -82,33 +82,28 @@ fn about(one: &Loop) -> String {
     text
 }
 
-/// "needs 3 cycles at least: chain 3, width 1.2; 0.6 % of iterations mispredicted; 4 lines at a time"
-fn needs(one: &Loop) -> Option<String> {
+/// "needs 3 cycles at least: chain 3, width 1.2", "0.6 % of iterations mispredicted; 4 lines at a time"
+fn needs(one: &Loop) -> Vec<String> {
     /// Fewer mispredicted branches of an iteration are not said.
     const FEW: f64 = 0.005;
     let known = |of: &crate::schema::Estimate| of.value.finite();
-    let least = known(one.cycles_at_least.as_ref()?)?;
-    let mut text = format!("needs {} cycles at least", short(least));
+    let Some(least) = one.cycles_at_least.as_ref().and_then(known) else { return Vec::new() };
     let chain = one.chain.as_ref().and_then(|chain| Some(format!("chain {}", short(known(&chain.cycles)?))));
     let unit = one
         .throughput
         .as_ref()
         .and_then(|of| Some(format!("{} {}", bound_by(&of.unit), short(known(&of.cycles)?))));
     let parts: Vec<String> = chain.into_iter().chain(unit).collect();
-    if !parts.is_empty() {
-        text.push_str(&format!(": {}", parts.join(", ")));
-    }
-    match one.mispredicted.as_ref().and_then(known) {
-        Some(missed) if missed >= 1.0 => text.push_str(&format!("; {} mispredicted branches", short(missed))),
-        Some(missed) if missed >= FEW => {
-            text.push_str(&format!("; {} of iterations mispredicted", percent(missed)));
-        }
-        _ => {}
-    }
-    if let Some(lines) = one.mlp.as_ref().and_then(known) {
-        text.push_str(&format!("; {} lines at a time", short(lines)));
-    }
-    Some(text)
+    let colon = if parts.is_empty() { "" } else { ": " };
+    let first = format!("needs {} cycles at least{colon}{}", short(least), parts.join(", "));
+    let missed = one.mispredicted.as_ref().and_then(known).filter(|missed| *missed >= FEW);
+    let missed = missed.map(|missed| match missed {
+        missed if missed >= 1.0 => format!("{} mispredicted branches", short(missed)),
+        missed => format!("{} of iterations mispredicted", percent(missed)),
+    });
+    let lines = one.mlp.as_ref().and_then(known).map(|lines| format!("{} lines at a time", short(lines)));
+    let more: Vec<String> = missed.into_iter().chain(lines).collect();
+    std::iter::once(first).chain((!more.is_empty()).then(|| more.join("; "))).collect()
 }
 
 /// "load    8 B :31   stride 4,096 (98 %), outer 8    1 new lines   indexed  grid->cells.value"
@@ -234,7 +229,7 @@ mod tests {
     fn rows_asked_for_are_those_of_loops_and_of_accesses() {
         assert_eq!(table(&[], None, 100), Vec::<String>::new());
         let one = table(&[walk(), walk()], Some(1), 100);
-        assert_eq!(one.len(), 7, "{one:#?}");
-        assert!(one[5].contains("2 more accesses") && one[6].contains("1 more loop with 31.0 %"), "{one:#?}");
+        assert_eq!(one.len(), 8, "{one:#?}");
+        assert!(one[6].contains("2 more accesses") && one[7].contains("1 more loop with 31.0 %"), "{one:#?}");
     }
 }
