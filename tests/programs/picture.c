@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* No power of two, whose columns would fall on few sets of a cache as well. */
 enum { HEIGHT = 3000, WIDTH = 3100 };
@@ -36,7 +37,7 @@ int main(int argc, char **argv) {
     if (!picture)
         return 1;
     memset(picture, 0, sizeof(double[HEIGHT][WIDTH]));
-    puts("ready");
+    printf("ready %d\n", (int)getpid());
     fflush(stdout);
     for (begun = seconds(); seconds() - begun < length; rounds++)
         (by_rows ? brighten_by_rows : brighten_by_columns)(rounds % 7);
