@@ -90,7 +90,10 @@ fn shorten(profile: &Path) {
          DELETE FROM loop_access WHERE loop NOT IN (SELECT id FROM loop);
          DELETE FROM located WHERE sample >= {SAMPLES} OR before >= {SAMPLES}
              OR of_use NOT IN (SELECT id FROM window_use) OR of_load NOT IN (SELECT id FROM line_load)
-             OR watch NOT IN (SELECT id FROM watch) OR reuse NOT IN (SELECT id FROM watch);",
+             OR watch NOT IN (SELECT id FROM watch) OR reuse NOT IN (SELECT id FROM watch);
+         -- The program is hardly ever in the kernel.
+         INSERT INTO kernel_sample SELECT 1, time_ns, thread, stack, 'read' FROM sample
+             WHERE NOT EXISTS (SELECT 1 FROM kernel_sample) LIMIT 1;",
         of_sample.concat()
     );
     let database = Connection::open(profile).unwrap();
