@@ -16,6 +16,7 @@ use locality_report::{
     json,
     schema::{self, Unreadable},
 };
+use locality_units::parse::WrongUse;
 
 use crate::cli::Format;
 
@@ -30,7 +31,8 @@ const MOST_BYTES: u64 = 1 << 30;
 /// A file that cannot be read or is no report, with its name; reports with nothing in common.
 pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
     if matches!(format, Format::Callgrind | Format::Html) {
-        bail!("a comparison is printed as text or json, not as a Callgrind file or a page");
+        let why = "a comparison is printed as text or json, not as a Callgrind file or a page";
+        bail!(WrongUse(why.to_owned()));
     }
     let comparison = reports::compare(&read(a)?, &read(b)?).map_err(|unfit| {
         let both = format!("cannot compare {} (A) with {} (B)", a.display(), b.display());
