@@ -1,8 +1,8 @@
 /* Loops whose dependences are known, for the parallelism of exact runs. Argument: what to do at the end.
  *
- * `chain`: 1000 multiplications in a row, `apart`: 1000 additions that wait for nothing, both called twice; `flips`: a
- * branch whose outcome a generator draws. With "kill" the program kills itself, with "thread" a thread of its
- * own runs `chain` a thousand times. */
+ * `chain`: 1000 multiplications in a row, `apart`: 1000 additions that wait for nothing, both called twice;
+ * `flips`: a branch whose outcome a generator draws. With "kill" the program kills itself, with
+ * "thread" a thread of its own runs `chain` a thousand times. */
 // build: gcc -O1 -g -pthread -o $BIN $SRC
 #include <pthread.h>
 #include <signal.h>

@@ -75,29 +75,28 @@ pub struct Options {
     only: Vec<String>,
 }
 
-/// Measures and prints a table.
-pub fn run(options: &Options) -> Result<()> {
+/// Builds the tool, and runs a measurement `name` with a folder of the programs' inputs and the path of cc1.
+pub(crate) fn with_inputs(name: &str, measure: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
     shell::need(&[
         ("gcc", "gcc"),
         ("qemu-x86_64", "qemu-user"),
-        ("valgrind", "valgrind"),
         ("sqlite3", "sqlite3"),
         ("xz", "xz-utils"),
         ("perl", "perl"),
     ])?;
-    shell::run(shell::cargo().args([
-        "build",
-        "--release",
-        "--package",
-        "locality-bpf",
-        "--package",
-        "locality-plugin",
-    ]))?;
-    let folder = std::env::temp_dir().join(format!("locality-bench-exact-{}", std::process::id()));
+    let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
+    shell::run(shell::cargo().args(["build", "--release"]).args(packages))?;
+    let folder = std::env::temp_dir().join(format!("locality-bench-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let measured = prepare(&folder).and_then(|cc1| table(options, &folder, &cc1));
+    let measured = prepare(&folder).and_then(|cc1| measure(&folder, &cc1));
     std::fs::remove_dir_all(&folder)?;
     measured
+}
+
+/// Measures and prints a table.
+pub fn run(options: &Options) -> Result<()> {
+    shell::need(&[("valgrind", "valgrind")])?;
+    with_inputs("exact", |folder, cc1| table(options, folder, cc1))
 }
 
 /// Makes the inputs; the path of cc1.

@@ -30,25 +30,13 @@ pub struct Options {
 
 /// Measures and prints a table.
 pub fn run(options: &Options) -> Result<()> {
-    shell::need(&[
-        ("gcc", "gcc"),
-        ("qemu-x86_64", "qemu-user"),
-        ("sqlite3", "sqlite3"),
-        ("xz", "xz-utils"),
-        ("perl", "perl"),
-    ])?;
-    let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
-    shell::run(shell::cargo().args(["build", "--release"]).args(packages))?;
-    let folder = std::env::temp_dir().join(format!("locality-bench-parallelism-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let measured = exact::prepare(&folder).and_then(|cc1| table(options, &folder, &cc1));
-    std::fs::remove_dir_all(&folder)?;
-    measured
+    exact::with_inputs("parallelism", |folder, cc1| table(options, folder, cc1))
 }
 
 fn table(options: &Options, folder: &Path, cc1: &Path) -> Result<()> {
     crate::say(
-        "| program | M instructions | exact s | parallelism s | M instructions/s | parallelism ÷ exact | ILP by window |",
+        "| program | M instructions | exact s | parallelism s | M instructions/s | parallelism ÷ exact \
+         | ILP by window |",
     );
     crate::say("|---|---|---|---|---|---|---|");
     let tool = shell::target_dir().join("release/locality-bpf");

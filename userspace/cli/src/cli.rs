@@ -252,7 +252,7 @@ pub struct ExactArgs {
     /// need.
     #[arg(long)]
     pub fine: bool,
-    /// How parallelism is told.
+    /// How parallelism is counted.
     #[command(flatten)]
     pub parallelism: ParallelismArgs,
     /// How caches are simulated.

@@ -78,7 +78,8 @@ fn sides(args: &DiffArgs) -> Result<[Vec<PathBuf>; 2], WrongUse> {
     if base.is_empty() || new.is_empty() {
         let side = if base.is_empty() { "base" } else { "new" };
         return Err(WrongUse(format!(
-            "there is no profile of the {side} side: `locality-bpf diff BASE NEW`, or several a side by --base and --new"
+            "there is no profile of the {side} side: `locality-bpf diff BASE NEW`, or several a side by \
+             --base and --new"
         )));
     }
     Ok([base, new])

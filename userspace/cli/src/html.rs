@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Result;
 use locality_html::Source;
-use locality_kernel::writing::{self, say, to_private_file, to_stream};
+use locality_kernel::writing::{self, say, to_stream};
 use locality_model::Profile;
 use locality_profile::Owner;
 use locality_report::schema::Report;
@@ -21,6 +21,7 @@ use locality_report::schema::Report;
 use crate::{
     browser,
     cli::{OutputArgs, html::HtmlArgs},
+    private_file,
 };
 
 /// Bytes of one source file, and of all of a page, at most.
@@ -69,7 +70,7 @@ pub fn write(report: Report, profile: Option<&Profile>, wanted: &Wanted<'_>) -> 
     if let Some(profile) = wanted.profile {
         writing::keep_apart(&file, &[profile.to_owned(), locality_profile::earlier(profile)])?;
     }
-    to_private_file(&file, page.as_bytes(), owner.map(|owner| (owner.uid, owner.gid)), wanted.quiet)?;
+    private_file::write(&file, page.as_bytes(), wanted.quiet)?;
     if wanted.output.report.is_none() && !wanted.quiet {
         say(&format!("HTML report written to {}", file.display()));
     }

@@ -1,6 +1,7 @@
 //! The page around the tables: head with a content security policy, what readers without scripts see, the
 //! tables as text, the script.
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use locality_report::schema::{Estimate, Report, number::Number, place::Place};
 use sha2::{Digest as _, Sha256};
 
@@ -15,17 +16,18 @@ const SENTENCE: usize = 800;
 /// The page. Nothing but the script and style whose hashes stand in the policy can run, and nothing can be
 /// fetched.
 pub(crate) fn page(title: &str, fallback: &str, data: &str) -> String {
-    let [script, style] = [SCRIPT, STYLE].map(|text| base64(&Sha256::digest(text.as_bytes())));
+    let [script, style] = [SCRIPT, STYLE].map(|text| STANDARD.encode(Sha256::digest(text.as_bytes())));
     let title = escaped(&shortened(title));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-{script}'; \
-         style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         script-src 'sha256-{script}'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n\
          <title>{title} · locality-bpf</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <noscript>\n{fallback}</noscript>\n<div id=\"app\"></div>\n\
-         <script type=\"text/plain\" id=\"data\">{data}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+         <script type=\"text/plain\" id=\"data\">{data}</script>\n<script>{SCRIPT}</script>\n</body>\n\
+         </html>\n"
     )
 }
 
@@ -33,22 +35,7 @@ pub(crate) fn page(title: &str, fallback: &str, data: &str) -> String {
 pub(crate) fn deflated(bytes: &[u8]) -> String {
     /// Larger files compress to hardly less at the best level, in three times the time.
     const LARGE: usize = 4 << 20;
-    base64(&miniz_oxide::deflate::compress_to_vec(bytes, if bytes.len() > LARGE { 6 } else { 9 }))
-}
-
-/// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group =
-            chunk.iter().zip([16, 8, 0]).fold(0_u32, |group, (byte, by)| group | u32::from(*byte) << by);
-        for (at, by) in [18, 12, 6, 0].into_iter().enumerate() {
-            let letter = LETTERS[(group >> by & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
+    STANDARD.encode(miniz_oxide::deflate::compress_to_vec(bytes, if bytes.len() > LARGE { 6 } else { 9 }))
 }
 
 /// Text inside an element: nothing in it is markup.
@@ -149,7 +136,8 @@ pub(crate) fn fallback(report: &Report) -> String {
             pair.object.as_ref().map(|object| name(&object.name)).unwrap_or_default()
         )
     });
-    let head = "<h2>Pairs of use and reuse</h2>\n<table>\n<tr><th>of all reuses</th><th>use → reuse</th><th>data</th></tr>\n";
+    let head = "<h2>Pairs of use and reuse</h2>\n<table>\n\
+                <tr><th>of all reuses</th><th>use → reuse</th><th>data</th></tr>\n";
     out.push_str(head);
     out.extend(rows);
     out.push_str("</table>\n");
@@ -162,9 +150,9 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        let of = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| base64(text.as_bytes()));
+        let of = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| STANDARD.encode(text));
         assert_eq!(of, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
-        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
+        assert_eq!(STANDARD.encode([0xfb, 0xff, 0xfe]), "+//+");
     }
 
     #[test]

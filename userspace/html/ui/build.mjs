@@ -8,5 +8,11 @@ const shared = { bundle: true, minify: true, charset: 'utf8', legalComments: 'no
 
 // DecompressionStream for raw deflate and light-dark() set the oldest browsers.
 const target = ['chrome123', 'firefox120', 'safari17.5'];
-await build({ ...shared, entryPoints: [here('main.js')], outfile: `${out}/report.js`, format: 'iife', target });
+await build({
+  ...shared,
+  entryPoints: [here('main.js')],
+  outfile: `${out}/report.js`,
+  format: 'iife',
+  target,
+});
 await build({ ...shared, entryPoints: [here('style.css')], outfile: `${out}/report.css`, target });

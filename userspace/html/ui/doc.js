@@ -14,7 +14,8 @@ export async function load() {
   const packed = decoded(document.getElementById('data').textContent.trim());
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   const tables = JSON.parse(await new Response(stream).text());
-  if (tables.view !== 'locality-view/1') throw new Error(`the tables are ${tables.view}, which this script does not know`);
+  if (tables.view !== 'locality-view/1')
+    throw new Error(`the tables are ${tables.view}, which this script does not know`);
   return new Doc(tables);
 }
 
@@ -38,7 +39,11 @@ export class Doc {
     this.caches = r.run.host?.caches ?? [];
     // The last cache into which some line of code loads: beyond it there is nothing to show.
     const loaded = new Set((r.cache_use?.by_loading_line ?? []).map((row) => row.level));
-    this.useLevel = (r.cache_use?.levels ?? []).map((row) => row.level).filter((level) => loaded.has(level)).at(-1) ?? r.cache_use?.levels?.at(-1)?.level;
+    this.useLevel =
+      (r.cache_use?.levels ?? [])
+        .map((row) => row.level)
+        .filter((level) => loaded.has(level))
+        .at(-1) ?? r.cache_use?.levels?.at(-1)?.level;
     if (this.isExact) this.#classify();
     const far = this.pairs.far;
     this.hasFar = far.includes(FAR);
@@ -60,11 +65,15 @@ export class Doc {
 
   /** Classes of an exact report's pairs: by the share of their reuses that miss caches of two sizes. */
   #classify() {
-    const sizes = Object.keys(this.pairs).filter((key) => /^misses\d/.test(key)).map((key) => Number(key.slice(6)));
+    const sizes = Object.keys(this.pairs)
+      .filter((key) => /^misses\d/.test(key))
+      .map((key) => Number(key.slice(6)));
     sizes.sort((a, b) => a - b);
     this.missSizes = sizes;
     if (!sizes.length) return;
-    const [small, large] = [sizes[0], sizes[Math.min(1, sizes.length - 1)]].map((size) => this.pairs[`misses${size}`]);
+    const [small, large] = [sizes[0], sizes[Math.min(1, sizes.length - 1)]].map(
+      (size) => this.pairs[`misses${size}`],
+    );
     this.pairs.far = this.pairs.count.map((n, at) => (large[at] * 2 > n ? 2 : small[at] * 2 > n ? 1 : 0));
   }
 
@@ -77,8 +86,13 @@ export class Doc {
     const f = this.frames;
     const at = number - 1;
     return {
-      number, function: this.text(f.function[at]), file: this.text(f.file[at]), line: f.line[at] || null,
-      module: this.text(f.module[at]), inlined: !!f.inlined[at], unknown: this.text(f.unknown[at]),
+      number,
+      function: this.text(f.function[at]),
+      file: this.text(f.file[at]),
+      line: f.line[at] || null,
+      module: this.text(f.module[at]),
+      inlined: !!f.inlined[at],
+      unknown: this.text(f.unknown[at]),
     };
   }
 
@@ -86,7 +100,12 @@ export class Doc {
     if (!(number > 0)) return { function: null, file: null, line: null, via: null };
     const p = this.places;
     const at = number - 1;
-    return { function: this.text(p.function[at]), file: this.text(p.file[at]), line: p.line[at] || null, via: this.text(p.via[at]) };
+    return {
+      function: this.text(p.function[at]),
+      file: this.text(p.file[at]),
+      line: p.line[at] || null,
+      via: this.text(p.via[at]),
+    };
   }
 
   /** Frames of a path, the outermost first. */
@@ -100,15 +119,29 @@ export class Doc {
     const p = this.pairs;
     const of = (column) => (column ? column[at] : null);
     return {
-      id: at, use: this.place(p.use[at]), reuse: this.place(p.reuse[at]),
-      useNode: p.useNode[at], reuseNode: p.reuseNode[at],
-      useCut: this.text(of(p.useCut)), reuseCut: this.text(of(p.reuseCut)),
-      weight: p.weight[at], ci95: p.low ? [p.low[at], p.high[at]] : null, n: p.count[at],
-      time: of(p.time), timeCi: p.timeLow ? [of(p.timeLow) ?? of(p.time), of(p.timeHigh) ?? of(p.time)] : null,
-      p90: p.p90 ? of(p.p90) ?? of(p.time) : null, stack: of(p.stack), unit: p.unit ?? 'accesses',
-      class: CLASSES[p.far[at]], cross: of(p.cross), kernel: of(p.kernel),
-      object: this.text(p.object[at]), objectKind: this.text(p.objectKind[at]), objectShare: of(p.objectShare),
-      ancestor: this.frame(p.ancestor[at]), contextsTotal: p.contextsTotal[at],
+      id: at,
+      use: this.place(p.use[at]),
+      reuse: this.place(p.reuse[at]),
+      useNode: p.useNode[at],
+      reuseNode: p.reuseNode[at],
+      useCut: this.text(of(p.useCut)),
+      reuseCut: this.text(of(p.reuseCut)),
+      weight: p.weight[at],
+      ci95: p.low ? [p.low[at], p.high[at]] : null,
+      n: p.count[at],
+      time: of(p.time),
+      timeCi: p.timeLow ? [of(p.timeLow) ?? of(p.time), of(p.timeHigh) ?? of(p.time)] : null,
+      p90: p.p90 ? (of(p.p90) ?? of(p.time)) : null,
+      stack: of(p.stack),
+      unit: p.unit ?? 'accesses',
+      class: CLASSES[p.far[at]],
+      cross: of(p.cross),
+      kernel: of(p.kernel),
+      object: this.text(p.object[at]),
+      objectKind: this.text(p.objectKind[at]),
+      objectShare: of(p.objectShare),
+      ancestor: this.frame(p.ancestor[at]),
+      contextsTotal: p.contextsTotal[at],
     };
   }
 
@@ -123,13 +156,18 @@ export class Doc {
 
   /** Far pairs before those in between, before near ones; within a class by weight. */
   ranks() {
-    this.rank ??= Float64Array.from(this.pairs.weight, (weight, at) => (this.pairs.far[at] % 3) * 2 + (weight ?? 0));
+    this.rank ??= Float64Array.from(
+      this.pairs.weight,
+      (weight, at) => (this.pairs.far[at] % 3) * 2 + (weight ?? 0),
+    );
     return this.rank;
   }
 
   /** Numbers of all pairs, or of a class, by rank. */
   order(of = null) {
-    const rows = Array.from(this.pairs.weight, (_, at) => at).filter((at) => of == null || this.pairs.far[at] === of);
+    const rows = Array.from(this.pairs.weight, (_, at) => at).filter(
+      (at) => of == null || this.pairs.far[at] === of,
+    );
     return rows.sort((a, b) => this.ranks()[b] - this.ranks()[a] || a - b);
   }
 
@@ -151,7 +189,9 @@ export class Doc {
       this.pairLines = new Map();
       const of = (place) => `${this.places.file[place - 1]}:${this.places.line[place - 1]}`;
       for (let at = 0; at < this.n; at += 1) {
-        const keys = new Set([this.pairs.use[at], this.pairs.reuse[at]].filter((place) => place > 0).map(of));
+        const keys = new Set(
+          [this.pairs.use[at], this.pairs.reuse[at]].filter((place) => place > 0).map(of),
+        );
         for (const key of keys) {
           if (!this.pairLines.has(key)) this.pairLines.set(key, []);
           this.pairLines.get(key).push(at);
@@ -173,5 +213,7 @@ export class Doc {
 export const base = (path) => (path ? path.slice(path.lastIndexOf('/') + 1) || path : null);
 
 /** Frames that a reader does not look for: start-up code and run-time libraries. */
-const START = /^(_start|__libc_start_main.*|__libc_start_call_main|start_thread|clone3?|__clone3?|std::rt::|std::panic|std::sys|core::ops::function|__rust_begin_short|std::thread|<alloc::boxed::Box<F|lang_start)/;
-export const isStartUp = (frame) => START.test(frame.function ?? '') || /^\/rustc\/|^\/usr\/(include|src)\//.test(frame.file ?? '');
+const START =
+  /^(_start|__libc_start_main.*|__libc_start_call_main|start_thread|clone3?|__clone3?|std::rt::|std::panic|std::sys|core::ops::function|__rust_begin_short|std::thread|<alloc::boxed::Box<F|lang_start)/;
+export const isStartUp = (frame) =>
+  START.test(frame.function ?? '') || /^\/rustc\/|^\/usr\/(include|src)\//.test(frame.file ?? '');

@@ -7,7 +7,8 @@ function fill(element, properties, children) {
   for (const [key, value] of Object.entries(properties ?? {})) {
     if (value == null || value === false) continue;
     if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
-    else if (key === 'style') for (const [name, to] of Object.entries(value)) element.style.setProperty(name, to);
+    else if (key === 'style')
+      for (const [name, to] of Object.entries(value)) element.style.setProperty(name, to);
     else element.setAttribute(key, value === true ? '' : String(value));
   }
   append(element, children);
@@ -23,7 +24,8 @@ export function append(element, ...children) {
 }
 
 export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
-export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+export const s = (tag, properties, ...children) =>
+  fill(document.createElementNS(SVG, tag), properties, children);
 
 export const replace = (element, ...children) => {
   element.replaceChildren();
@@ -33,9 +35,10 @@ export const replace = (element, ...children) => {
 // Controls of the direction of text are shown, so that a name cannot reorder the words around it.
 const DIRECTION = /[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]/g;
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
-export const clean = (text) => String(text)
-  .replace(DIRECTION, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
-  .replace(CONTROL, '\ufffd');
+export const clean = (text) =>
+  String(text)
+    .replace(DIRECTION, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`)
+    .replace(CONTROL, '\ufffd');
 
 /** Shortens in the middle. */
 export function shorten(text, most) {

@@ -9,7 +9,8 @@ export function digits(x) {
   const size = Math.abs(x);
   // Less is what sums of rounded numbers leave over.
   if (size < 1e-9) return '0';
-  const text = size >= 100 ? x.toFixed(0) : size >= 10 ? x.toFixed(1) : size >= 0.01 ? x.toFixed(2) : x.toPrecision(1);
+  const text =
+    size >= 100 ? x.toFixed(0) : size >= 10 ? x.toFixed(1) : size >= 0.01 ? x.toFixed(2) : x.toPrecision(1);
   return text.includes('.') && !text.includes('e') ? text.replace(/\.?0+$/, '') : text;
 }
 
@@ -31,7 +32,9 @@ export const count = (x) => (known(x) ? x.toLocaleString('en-US', { maximumFract
 export const share = (x) => {
   if (!known(x)) return NONE;
   const percent = x * 100;
-  return Math.abs(percent) >= 1e-9 && Math.abs(percent) < 0.01 ? `<${NBSP}0.01${NBSP}%` : `${digits(percent)}${NBSP}%`;
+  return Math.abs(percent) >= 1e-9 && Math.abs(percent) < 0.01
+    ? `<${NBSP}0.01${NBSP}%`
+    : `${digits(percent)}${NBSP}%`;
 };
 export const percent = (x) => (known(x) ? share(x / 100) : NONE);
 export const plain = (x) => {
@@ -43,11 +46,17 @@ export const times = (x) => (known(x) ? `×${NBSP}${x >= 10 ? digits(x) : x.toFi
 export const nanoseconds = (x) => {
   if (!known(x)) return NONE;
   if (Math.abs(x) < 1e-9) return '0';
-  const units = [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
+  const units = [
+    [1e9, 's'],
+    [1e6, 'ms'],
+    [1e3, 'µs'],
+    [1, 'ns'],
+  ];
   const [by, unit] = units.find(([limit]) => Math.abs(x) >= limit * 0.9995) ?? [1, 'ns'];
   return `${digits(x / by)}${NBSP}${unit}`;
 };
-export const seconds = (x) => (known(x) ? (x >= 120 ? `${digits(x / 60)}${NBSP}min` : nanoseconds(x * 1e9)) : NONE);
+export const seconds = (x) =>
+  known(x) ? (x >= 120 ? `${digits(x / 60)}${NBSP}min` : nanoseconds(x * 1e9)) : NONE;
 
 /** An interval in one format: the unit stands once where both ends have it. */
 export function interval(ends, format = share) {

@@ -12,10 +12,20 @@ export class Grid {
     this.sorted = null;
     const template = columns.map((column) => column.width).join(' ');
     this.template = template;
-    this.head = h('div', { class: 'grid-row grid-head', role: 'row', 'aria-rowindex': '1', style: { 'grid-template-columns': template } });
+    this.head = h('div', {
+      class: 'grid-row grid-head',
+      role: 'row',
+      'aria-rowindex': '1',
+      style: { 'grid-template-columns': template },
+    });
     this.space = h('div', { class: 'grid-space', role: 'rowgroup' });
     this.top = h('div', { role: 'rowgroup', class: 'grid-top' }, this.head);
-    this.element = h('div', { class: 'grid', role: 'grid', 'aria-label': label, tabindex: '0' }, this.top, this.space);
+    this.element = h(
+      'div',
+      { class: 'grid', role: 'grid', 'aria-label': label, tabindex: '0' },
+      this.top,
+      this.space,
+    );
     this.element.addEventListener('scroll', () => this.draw(), { passive: true });
     new ResizeObserver(() => this.draw()).observe(this.element);
     this.element.addEventListener('keydown', (event) => this.key(event));
@@ -23,13 +33,32 @@ export class Grid {
   }
 
   #headers() {
-    replace(this.head, this.columns.map((column) => {
-      const isSorted = this.sorted?.key === column.key;
-      const sort = isSorted ? (this.sorted.isUp ? 'ascending' : 'descending') : column.sort ? 'none' : null;
-      const arrow = isSorted ? (this.sorted.isUp ? ' ▲' : ' ▼') : '';
-      return h('div', { role: 'columnheader', 'aria-sort': sort, class: column.number ? 'num' : null },
-        column.sort ? h('button', { type: 'button', class: 'head-button', onclick: () => this.onsort?.(column.key) }, column.head, arrow) : column.head);
-    }));
+    replace(
+      this.head,
+      this.columns.map((column) => {
+        const isSorted = this.sorted?.key === column.key;
+        const sort = isSorted
+          ? this.sorted.isUp
+            ? 'ascending'
+            : 'descending'
+          : column.sort
+            ? 'none'
+            : null;
+        const arrow = isSorted ? (this.sorted.isUp ? ' ▲' : ' ▼') : '';
+        return h(
+          'div',
+          { role: 'columnheader', 'aria-sort': sort, class: column.number ? 'num' : null },
+          column.sort
+            ? h(
+                'button',
+                { type: 'button', class: 'head-button', onclick: () => this.onsort?.(column.key) },
+                column.head,
+                arrow,
+              )
+            : column.head,
+        );
+      }),
+    );
   }
 
   setRows(rows, sorted) {
@@ -38,7 +67,10 @@ export class Grid {
     this.#headers();
     this.element.setAttribute('aria-rowcount', String(rows.length + 1));
     this.space.style.setProperty('height', `${rows.length * this.height}px`);
-    this.element.style.setProperty('max-height', `calc(${Math.max(1, rows.length) * this.height + 2}px + 4.5em)`);
+    this.element.style.setProperty(
+      'max-height',
+      `calc(${Math.max(1, rows.length) * this.height + 2}px + 4.5em)`,
+    );
     this.first = -1;
     this.draw(true);
   }
@@ -57,12 +89,25 @@ export class Grid {
 
   #row(at) {
     const row = this.rows[at];
-    return h('div', {
-      class: at === this.at ? 'grid-row is-selected' : 'grid-row', role: 'row', id: `row-${at}`,
-      'aria-rowindex': String(at + 2), 'aria-selected': String(at === this.at),
-      style: { transform: `translateY(${at * this.height}px)`, 'grid-template-columns': this.template, height: `${this.height}px` },
-      onclick: () => this.select(at),
-    }, this.columns.map((column) => h('div', { role: 'gridcell', class: column.number ? 'num' : null }, column.cell(row))));
+    return h(
+      'div',
+      {
+        class: at === this.at ? 'grid-row is-selected' : 'grid-row',
+        role: 'row',
+        id: `row-${at}`,
+        'aria-rowindex': String(at + 2),
+        'aria-selected': String(at === this.at),
+        style: {
+          transform: `translateY(${at * this.height}px)`,
+          'grid-template-columns': this.template,
+          height: `${this.height}px`,
+        },
+        onclick: () => this.select(at),
+      },
+      this.columns.map((column) =>
+        h('div', { role: 'gridcell', class: column.number ? 'num' : null }, column.cell(row)),
+      ),
+    );
   }
 
   #active() {
@@ -78,7 +123,8 @@ export class Grid {
     const top = this.at * this.height;
     const seen = this.element.clientHeight - this.top.offsetHeight;
     if (top < this.element.scrollTop) this.element.scrollTop = top;
-    else if (top + this.height > this.element.scrollTop + seen) this.element.scrollTop = top + this.height - seen;
+    else if (top + this.height > this.element.scrollTop + seen)
+      this.element.scrollTop = top + this.height - seen;
     this.draw(true);
     if (!isSilent) this.onselect?.(this.rows[this.at]);
   }
@@ -89,7 +135,14 @@ export class Grid {
 
   key(event) {
     const page = Math.max(1, Math.floor(this.element.clientHeight / this.height) - 2);
-    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.rows.length, End: this.rows.length }[event.key];
+    const by = {
+      ArrowDown: 1,
+      ArrowUp: -1,
+      PageDown: page,
+      PageUp: -page,
+      Home: -this.rows.length,
+      End: this.rows.length,
+    }[event.key];
     if (by == null || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     this.move(by);

@@ -47,14 +47,46 @@ function results(doc, query) {
   if (!word) return [];
   const list = [];
   const has = (text) => text != null && text.toLowerCase().includes(word);
-  (doc.report.objects ?? []).forEach((row, at) => has(row.name) && list.push({ kind: 'data', text: row.name, more: share(row.access_share), to: hash('data', { id: at }) }));
-  doc.searchable ??= [...new Map(doc.places.function.map((of, at) => [`${of}`, { function: doc.text(of), file: doc.text(doc.places.file[at]), line: doc.places.line[at] }])).values()];
+  (doc.report.objects ?? []).forEach(
+    (row, at) =>
+      has(row.name) &&
+      list.push({
+        kind: 'data',
+        text: row.name,
+        more: share(row.access_share),
+        to: hash('data', { id: at }),
+      }),
+  );
+  doc.searchable ??= [
+    ...new Map(
+      doc.places.function.map((of, at) => [
+        `${of}`,
+        { function: doc.text(of), file: doc.text(doc.places.file[at]), line: doc.places.line[at] },
+      ]),
+    ).values(),
+  ];
   for (const place of doc.searchable) {
     if (list.length > 40) break;
-    if (has(place.function)) list.push({ kind: 'function', text: place.function, more: base(place.file) ?? '', to: place.file ? hash('code', { f: place.file, l: place.line }) : hash('pairs', { q: place.function.toLowerCase().split(/\s+/)[0] }) });
+    if (has(place.function))
+      list.push({
+        kind: 'function',
+        text: place.function,
+        more: base(place.file) ?? '',
+        to: place.file
+          ? hash('code', { f: place.file, l: place.line })
+          : hash('pairs', { q: place.function.toLowerCase().split(/\s+/)[0] }),
+      });
   }
-  for (const source of doc.sources) if (list.length < 60 && has(base(source.file))) list.push({ kind: 'file', text: base(source.file), more: '', to: hash('code', { f: source.file }) });
-  return list.slice(0, 12).concat(doc.n ? [{ kind: 'pairs', text: `pairs with “${query}”`, more: '', to: hash('pairs', { q: word }) }] : []);
+  for (const source of doc.sources)
+    if (list.length < 60 && has(base(source.file)))
+      list.push({ kind: 'file', text: base(source.file), more: '', to: hash('code', { f: source.file }) });
+  return list
+    .slice(0, 12)
+    .concat(
+      doc.n
+        ? [{ kind: 'pairs', text: `pairs with “${query}”`, more: '', to: hash('pairs', { q: word }) }]
+        : [],
+    );
 }
 
 function start(doc) {
@@ -71,15 +103,66 @@ function start(doc) {
     show();
   };
 
-  const links = shown.map((of, at) => link(hash(of.id), { 'data-page': of.id, title: at < 9 && of.id !== 'help' ? `key ${at + 1}` : of.id === 'help' ? 'key ?' : null }, of.title));
-  const list = h('ul', { id: 'results', class: 'results', role: 'listbox', 'aria-label': 'results', hidden: true });
-  const search = h('input', { type: 'search', id: 'search', placeholder: 'Search   /', 'aria-label': 'Search functions, files and data', role: 'combobox', 'aria-expanded': 'false', 'aria-controls': 'results', 'aria-autocomplete': 'list', autocomplete: 'off', spellcheck: 'false' });
-  const theme = h('button', { type: 'button', class: 'theme', 'aria-label': 'light or dark (t)', title: 'light or dark (t)' }, '◐');
+  const links = shown.map((of, at) =>
+    link(
+      hash(of.id),
+      {
+        'data-page': of.id,
+        title: at < 9 && of.id !== 'help' ? `key ${at + 1}` : of.id === 'help' ? 'key ?' : null,
+      },
+      of.title,
+    ),
+  );
+  const list = h('ul', {
+    id: 'results',
+    class: 'results',
+    role: 'listbox',
+    'aria-label': 'results',
+    hidden: true,
+  });
+  const search = h('input', {
+    type: 'search',
+    id: 'search',
+    placeholder: 'Search   /',
+    'aria-label': 'Search functions, files and data',
+    role: 'combobox',
+    'aria-expanded': 'false',
+    'aria-controls': 'results',
+    'aria-autocomplete': 'list',
+    autocomplete: 'off',
+    spellcheck: 'false',
+  });
+  const theme = h(
+    'button',
+    { type: 'button', class: 'theme', 'aria-label': 'light or dark (t)', title: 'light or dark (t)' },
+    '◐',
+  );
   const program = clean(base((doc.report.run.command || '').split(' ')[0]) || 'report');
   const nav = h('nav', { 'aria-label': 'pages' }, links);
-  const header = h('header', { class: 'top' }, link('#main', { class: 'skip', onclick: (event) => { event.preventDefault(); main.focus(); } }, 'Skip to the page'),
-    h('div', { class: 'brand' }, h('strong', null, 'locality-bpf'), ' ', name(program, 24, { class: 'muted' })), nav,
-    h('div', { class: 'tools' }, h('div', { class: 'search' }, search, list), theme));
+  const header = h(
+    'header',
+    { class: 'top' },
+    link(
+      '#main',
+      {
+        class: 'skip',
+        onclick: (event) => {
+          event.preventDefault();
+          main.focus();
+        },
+      },
+      'Skip to the page',
+    ),
+    h(
+      'div',
+      { class: 'brand' },
+      h('strong', null, 'locality-bpf'),
+      ' ',
+      name(program, 24, { class: 'muted' }),
+    ),
+    nav,
+    h('div', { class: 'tools' }, h('div', { class: 'search' }, search, list), theme),
+  );
   const app = document.getElementById('app');
   replace(app, header, main);
 
@@ -120,7 +203,30 @@ function start(doc) {
   };
   search.addEventListener('input', () => {
     const rows = results(doc, search.value);
-    replace(list, rows.map((row, at) => h('li', { role: 'option', id: `result-${at}`, 'aria-selected': 'false', 'data-to': row.to, onmousedown: (event) => { event.preventDefault(); location.hash = row.to; close(); } }, h('span', { class: 'kind' }, row.kind), ' ', name(row.text, 60), ' ', muted(name(row.more, 30)))));
+    replace(
+      list,
+      rows.map((row, at) =>
+        h(
+          'li',
+          {
+            role: 'option',
+            id: `result-${at}`,
+            'aria-selected': 'false',
+            'data-to': row.to,
+            onmousedown: (event) => {
+              event.preventDefault();
+              location.hash = row.to;
+              close();
+            },
+          },
+          h('span', { class: 'kind' }, row.kind),
+          ' ',
+          name(row.text, 60),
+          ' ',
+          muted(name(row.more, 30)),
+        ),
+      ),
+    );
     list.hidden = !rows.length;
     search.setAttribute('aria-expanded', String(rows.length > 0));
     choose(rows.length ? 0 : -1);
@@ -158,13 +264,15 @@ function start(doc) {
       return;
     }
     const number = Number(event.key);
-    if (number >= 1 && number <= 9 && shown[number - 1] && shown[number - 1].id !== 'help') go(shown[number - 1].id, {});
+    if (number >= 1 && number <= 9 && shown[number - 1] && shown[number - 1].id !== 'help')
+      go(shown[number - 1].id, {});
     else if (event.key === '/') (current?.search ?? search).focus();
     else if (event.key === '?') go('help', {});
     else if (event.key === 't') turn();
     else if (event.key === 'j') current?.move?.(1);
     else if (event.key === 'k') current?.move?.(-1);
-    else if (event.key === 'Enter' && current?.move && event.target === document.body) document.querySelector('.panel a')?.focus();
+    else if (event.key === 'Enter' && current?.move && event.target === document.body)
+      document.querySelector('.panel a')?.focus();
     else if (event.key === 'Escape' && address().parameters.size) go(page.id, {});
     else return;
     event.preventDefault();
@@ -174,6 +282,18 @@ function start(doc) {
 
 load().then(start, (error) => {
   const app = document.getElementById('app');
-  append(app, h('main', { class: 'page' }, h('h1', null, 'This report cannot be shown'), h('p', null, `${error?.message ?? error}. A browser of 2024 or later shows it; locality-bpf report FILE prints it as text.`)));
+  append(
+    app,
+    h(
+      'main',
+      { class: 'page' },
+      h('h1', null, 'This report cannot be shown'),
+      h(
+        'p',
+        null,
+        `${error?.message ?? error}. A browser of 2024 or later shows it; locality-bpf report FILE prints it as text.`,
+      ),
+    ),
+  );
   throw error;
 });

@@ -9,13 +9,15 @@
 use std::collections::BTreeMap;
 
 use locality_estimate::calling_context::{Contexts, function_name};
-use locality_estimate::interval_estimate::Estimate;
+use locality_estimate::interval_estimate::{Estimate, wilson};
 use locality_model::{AccessKind, FrameId, Profile, StackId};
 
-use crate::{Advice, Kind, Loop, Place, View, loops::estimate, place, words};
+use crate::{
+    Advice, Kind, Loop, Place, View,
+    loops::{estimate, smallest_around},
+    place, words,
+};
 
-/// Two-sided 95 % of the normal distribution.
-const Z: f64 = 1.959_964;
 /// Share of the time in the kernel from which faults account for it, and how much of it then.
 const MOSTLY: f64 = 0.6;
 const ALL: f64 = 0.95;
@@ -52,7 +54,7 @@ impl KernelTime {
     /// Of a profile; `None` where it does not know.
     pub fn of(profile: &Profile, contexts: &Contexts) -> Option<Self> {
         let (all, kernel) = profile.run.ticks?;
-        let share = wilson(kernel, all);
+        let share = share_of(kernel, all);
         let entries = entries(profile, contexts, (all, kernel));
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
@@ -184,7 +186,7 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
     let entry = |((call, _), places): ((Option<&str>, Option<String>), Places)| {
         let n = places.values().sum();
         let ((frame, stack), _) = places.into_iter().max_by_key(|(_, n)| *n)?;
-        let share = Estimate { n, ..wilson(n, ticks.max(recorded)) };
+        let share = Estimate { n, ..share_of(n, ticks.max(recorded)) };
         Some(Entry { call: call.map(str::to_owned), frame, stack, share })
     };
     let mut entries: Vec<Entry> = by_function.into_iter().filter_map(entry).collect();
@@ -203,32 +205,22 @@ pub(crate) fn of_loops(profile: &Profile, loops: &mut [Loop]) {
     let mut counts = vec![0_u64; loops.len()];
     for sample in &profile.kernel_samples {
         let frames = profile.stacks.get(sample.stack.0 as usize).map_or(&[][..], |stack| &stack.frames);
-        let addresses = frames.iter().filter_map(|id| Some(profile.frames.get(id.0 as usize)?.address));
-        let around = |address: u64| {
-            let of = loops.iter().enumerate().filter(|(_, of)| of.span.0 <= address && address <= of.span.1);
-            of.min_by_key(|(_, of)| of.span.1 - of.span.0).map(|(number, _)| number)
-        };
-        let innermost = addresses.map(around).find(Option::is_some).flatten();
+        let mut addresses = frames.iter().filter_map(|id| Some(profile.frames.get(id.0 as usize)?.address));
+        let innermost = addresses.find_map(|address| smallest_around(loops, address));
         if let Some(count) = innermost.and_then(|number| counts.get_mut(number)) {
             *count += 1;
         }
     }
     for (of, count) in loops.iter_mut().zip(counts) {
         let ticks = (count as f64 * kernel as f64 / recorded as f64).round() as u64;
-        of.kernel = (of.samples + ticks > 0).then(|| wilson(ticks, of.samples + ticks));
+        of.kernel = (of.samples + ticks > 0).then(|| share_of(ticks, of.samples + ticks));
     }
 }
 
-/// Wilson's interval of a share (Wilson 1927, JASA 22(158)).
-fn wilson(part: u64, all: u64) -> Estimate {
-    let n = (all.max(1)) as f64;
+/// A share of ticks of the clock, with Wilson's interval.
+fn share_of(part: u64, all: u64) -> Estimate {
+    let n = all.max(1) as f64;
     let value = part as f64 / n;
-    let middle = (value + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
-    let half = Z / (1.0 + Z * Z / n) * (value * (1.0 - value) / n + Z * Z / (4.0 * n * n)).sqrt();
-    Estimate {
-        value,
-        low: (middle - half).max(0.0).min(value),
-        high: (middle + half).min(1.0).max(value),
-        n: all,
-    }
+    let (low, high) = wilson(value, n);
+    Estimate { value, low, high, n: all }
 }

@@ -289,7 +289,7 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
 
 /// Sums of windows that were asked, each per iteration, with draws of windows.
 fn needs(profile: &Profile, rows: &[&SeenLoop]) -> Option<Needs> {
-    /// New lines in all windows from which on lines at a time are told.
+    /// New lines in all windows from which on lines at a time are given.
     const LINES: u64 = 50;
     let asked: Vec<(&SeenLoop, &LoopNeeds)> =
         rows.iter().filter_map(|row| Some((*row, row.needs.as_ref()?))).collect();
@@ -436,7 +436,8 @@ fn columns(seen: &[(&SeenLoop, &locality_model::LoopAccess)], stride: i64, bytes
     (columns.len() >= FEWEST && step == u64::from(bytes)).then_some((step as i64, columns.len() as u64))
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
+/// Greatest common divisor; that of a number and 0 is the number.
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
@@ -473,6 +474,12 @@ struct Here {
     source: usize,
     in_loop: Option<usize>,
     parts: Vec<Part>,
+}
+
+/// The smallest loop around an instruction, by its number.
+pub(crate) fn smallest_around(loops: &[Loop], address: u64) -> Option<usize> {
+    let around = loops.iter().enumerate().filter(|(_, of)| of.span.0 <= address && address <= of.span.1);
+    around.min_by_key(|(_, of)| of.span.1 - of.span.0).map(|(number, _)| number)
 }
 
 /// Time by loop, with draws.
@@ -519,8 +526,7 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
         else {
             continue;
         };
-        let around = loops.iter().enumerate().filter(|(_, of)| of.span.0 <= address && address <= of.span.1);
-        heres[number].in_loop = around.min_by_key(|(_, of)| of.span.1 - of.span.0).map(|(number, _)| number);
+        heres[number].in_loop = smallest_around(loops, address);
     }
     let clock = profile.run.processor.map_or(0.0, |processor| processor.clock);
     let mut random = fastrand::Rng::with_seed(SEED);

@@ -15,9 +15,9 @@ pub struct LaneSummary {
     pub cycles: u64,
     /// Cycles and instructions by parallelism.
     pub histogram: Histogram,
-    /// Cycles that are told as one; 1 is exact.
+    /// Neighbouring cycles that are counted as one; 1 is exact.
     pub resolution: u64,
-    /// The same of what is told by class.
+    /// The same of counts by class.
     pub class_resolution: u64,
     /// Stretches: where each begins (with a window: instruction; without: cycle), its instructions,
     /// its cycles.
@@ -51,7 +51,7 @@ pub struct Summary {
 
 impl Summary {
     /// Adds another thread's results: instructions and cycles are summed, as if the one came after
-    /// the other. Over time the one with more instructions is told.
+    /// the other. Over time, the thread with more instructions counts.
     pub fn merge(&mut self, other: &Summary) {
         let is_larger = other.instructions > self.instructions;
         self.instructions += other.instructions;

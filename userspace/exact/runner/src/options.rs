@@ -100,7 +100,8 @@ impl Options {
         self.parallelism.check()?;
         if self.one_order && !self.parallelism.inclusive.is_empty() {
             return Err(WrongUse(
-                "--inclusive follows each thread's calls, and --one-order joins threads: leave one of them out"
+                "--inclusive follows each thread's calls, and --one-order joins threads: leave one \
+                 of them out"
                     .to_owned(),
             ));
         }
@@ -108,8 +109,8 @@ impl Options {
         let asked = of_reuse.iter().find(|(given, _)| *given);
         if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
             return Err(WrongUse(format!(
-                "{option} tells of reuse, which is not counted beside simulated caches and parallelism unless asked for: \
-                 add --granularity 64"
+                "{option} tells of reuse, which is not counted beside simulated caches and parallelism \
+                 unless asked for: add --granularity 64"
             )));
         }
         if self.granularity.len() > MAX_GRANULARITIES {

@@ -26,42 +26,162 @@ function cumulative(row) {
 function overTime(row) {
   const steps = (row.over_time ?? []).filter((step) => known(value(step.ilp)));
   if (steps.length < 2) return null;
-  return card(`Over the run, window ${label(row.window)}`, responsive(220, 'instructions at once over the run', (svg, width, height) => {
-    const [left, right, top, bottom] = [52, 10, 12, 42];
-    const most = Math.max(...steps.map((step) => value(step.ilp))) * 1.05 || 1;
-    const end = steps[steps.length - 1].from + (steps[steps.length - 1].from - steps[steps.length - 2].from) || 1;
-    const x = (at) => left + ((at - steps[0].from) / (end - steps[0].from || 1)) * (width - left - right);
-    const y = (at) => height - bottom - (at / most) * (height - top - bottom);
-    for (const part of [0, 0.5, 1]) {
-      svg.append(s('line', { class: 'grid', x1: left, x2: width - right, y1: y(most * part), y2: y(most * part) }), s('text', { class: 'tick', x: left - 6, y: y(most * part) + 4, 'text-anchor': 'end' }, plain(most * part)),
-        s('text', { class: 'tick', x: x(steps[0].from + (end - steps[0].from) * part), y: height - bottom + 18, 'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle' }, approx(steps[0].from + (end - steps[0].from) * part)));
-    }
-    const points = steps.flatMap((step, at) => [[step.from, value(step.ilp)], [steps[at + 1]?.from ?? end, value(step.ilp)]]);
-    svg.append(s('polyline', { class: 'line series-0', points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(' ') }), s('text', { class: 'tick', x: (left + width - right) / 2, y: height - 6, 'text-anchor': 'middle' }, 'since the start'));
-  }), details('Numbers', table(steps, [{ head: 'from', number: true, cell: (step) => approx(step.from) }, { head: 'instructions at once', number: true, cell: (step) => plain(value(step.ilp)) }], 'parallelism over the run')));
+  return card(
+    `Over the run, window ${label(row.window)}`,
+    responsive(220, 'instructions at once over the run', (svg, width, height) => {
+      const [left, right, top, bottom] = [52, 10, 12, 42];
+      const most = Math.max(...steps.map((step) => value(step.ilp))) * 1.05 || 1;
+      const end =
+        steps[steps.length - 1].from + (steps[steps.length - 1].from - steps[steps.length - 2].from) || 1;
+      const x = (at) => left + ((at - steps[0].from) / (end - steps[0].from || 1)) * (width - left - right);
+      const y = (at) => height - bottom - (at / most) * (height - top - bottom);
+      for (const part of [0, 0.5, 1]) {
+        svg.append(
+          s('line', { class: 'grid', x1: left, x2: width - right, y1: y(most * part), y2: y(most * part) }),
+          s(
+            'text',
+            { class: 'tick', x: left - 6, y: y(most * part) + 4, 'text-anchor': 'end' },
+            plain(most * part),
+          ),
+          s(
+            'text',
+            {
+              class: 'tick',
+              x: x(steps[0].from + (end - steps[0].from) * part),
+              y: height - bottom + 18,
+              'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle',
+            },
+            approx(steps[0].from + (end - steps[0].from) * part),
+          ),
+        );
+      }
+      const points = steps.flatMap((step, at) => [
+        [step.from, value(step.ilp)],
+        [steps[at + 1]?.from ?? end, value(step.ilp)],
+      ]);
+      svg.append(
+        s('polyline', {
+          class: 'line series-0',
+          points: points.map(([a, b]) => `${x(a)},${y(b)}`).join(' '),
+        }),
+        s(
+          'text',
+          { class: 'tick', x: (left + width - right) / 2, y: height - 6, 'text-anchor': 'middle' },
+          'since the start',
+        ),
+      );
+    }),
+    details(
+      'Numbers',
+      table(
+        steps,
+        [
+          { head: 'from', number: true, cell: (step) => approx(step.from) },
+          { head: 'instructions at once', number: true, cell: (step) => plain(value(step.ilp)) },
+        ],
+        'parallelism over the run',
+      ),
+    ),
+  );
 }
 
 export const parallelism = {
-  id: 'parallelism', title: 'Parallelism', isThere: (doc) => !!doc.report.parallelism?.windows?.length,
+  id: 'parallelism',
+  title: 'Parallelism',
+  isThere: (doc) => !!doc.report.parallelism?.windows?.length,
   render(root, parameters, doc, { go }) {
     const of = doc.report.parallelism;
     const update = (from) => {
-      const at = Math.max(0, of.windows.findIndex((row) => String(row.window) === from.get('w')));
+      const at = Math.max(
+        0,
+        of.windows.findIndex((row) => String(row.window) === from.get('w')),
+      );
       const row = of.windows[at];
       const most = Math.max(...of.windows.map((each) => value(each.ilp) || 0), 1e-9);
       const points = cumulative(row);
-      const classes = [...new Set((row.by_parallelism ?? []).flatMap((bin) => Object.keys(bin.by_class ?? {})))];
-      replace(root, h('h1', { class: 'sr-only' }, 'Parallelism'),
-        card('How many instructions could run at once?', facts([['dependences', of.view ? name(of.view, 20) : null], ['ignored', of.ignored?.length ? [].concat(of.ignored).join(', ') : null], ['latency', of.latency ? name(of.latency, 20) : null], ['branches', of.predictor ? name(of.predictor, 20) : null], ['instructions', known(of.instructions) ? approx(of.instructions) : null]]),
-          table(of.windows, [
-            { head: 'window', number: true, cell: (each) => label(each.window) }, { head: 'instructions at once', number: true, cell: (each) => [plain(value(each.ilp)), bar(value(each.ilp), ci(each), most)] },
-            { head: '95 %', number: true, cell: (each) => (ci(each) ? interval(ci(each), plain) : 'counted') }, { head: 'cycles', number: true, cell: (each) => approx(value(each.cycles)) },
-          ], 'parallelism by window'), h('p', { class: 'muted' }, 'A window is how many instructions a processor looks ahead; "all" looks at the whole run.')),
-        h('div', { class: 'controls' }, choice('window', of.windows.map((each) => [String(each.window), label(each.window)]), String(row.window), (w) => go('parallelism', { w }))),
-        points.length > 1 ? card(`Instructions by parallelism, window ${label(row.window)}`, curve({ label: 'share of instructions that run with so many others or more', series: [{ series: 0, points }], xText: approx, yText: share, xTitle: 'instructions at once, or more' }),
-          details('Numbers', table(row.by_parallelism, [{ head: 'from', number: true, cell: (bin) => approx(value(bin.low)) }, { head: 'to below', number: true, cell: (bin) => approx(value(bin.high)) }, { head: 'cycles', number: true, cell: (bin) => approx(value(bin.cycles)) }, { head: 'instructions', number: true, cell: (bin) => approx(value(bin.instructions)) },
-            ...classes.map((key) => ({ head: name(key, 20), number: true, cell: (bin) => approx(value(bin.by_class?.[key])) }))], 'by parallelism'))) : points.length ? null : empty('No distribution.'),
-        overTime(row));
+      const classes = [
+        ...new Set((row.by_parallelism ?? []).flatMap((bin) => Object.keys(bin.by_class ?? {}))),
+      ];
+      replace(
+        root,
+        h('h1', { class: 'sr-only' }, 'Parallelism'),
+        card(
+          'How many instructions could run at once?',
+          facts([
+            ['dependences', of.view ? name(of.view, 20) : null],
+            ['ignored', of.ignored?.length ? [].concat(of.ignored).join(', ') : null],
+            ['latency', of.latency ? name(of.latency, 20) : null],
+            ['branches', of.predictor ? name(of.predictor, 20) : null],
+            ['instructions', known(of.instructions) ? approx(of.instructions) : null],
+          ]),
+          table(
+            of.windows,
+            [
+              { head: 'window', number: true, cell: (each) => label(each.window) },
+              {
+                head: 'instructions at once',
+                number: true,
+                cell: (each) => [plain(value(each.ilp)), bar(value(each.ilp), ci(each), most)],
+              },
+              {
+                head: '95 %',
+                number: true,
+                cell: (each) => (ci(each) ? interval(ci(each), plain) : 'counted'),
+              },
+              { head: 'cycles', number: true, cell: (each) => approx(value(each.cycles)) },
+            ],
+            'parallelism by window',
+          ),
+          h(
+            'p',
+            { class: 'muted' },
+            'A window is how many instructions a processor looks ahead; "all" looks at the whole run.',
+          ),
+        ),
+        h(
+          'div',
+          { class: 'controls' },
+          choice(
+            'window',
+            of.windows.map((each) => [String(each.window), label(each.window)]),
+            String(row.window),
+            (w) => go('parallelism', { w }),
+          ),
+        ),
+        points.length > 1
+          ? card(
+              `Instructions by parallelism, window ${label(row.window)}`,
+              curve({
+                label: 'share of instructions that run with so many others or more',
+                series: [{ series: 0, points }],
+                xText: approx,
+                yText: share,
+                xTitle: 'instructions at once, or more',
+              }),
+              details(
+                'Numbers',
+                table(
+                  row.by_parallelism,
+                  [
+                    { head: 'from', number: true, cell: (bin) => approx(value(bin.low)) },
+                    { head: 'to below', number: true, cell: (bin) => approx(value(bin.high)) },
+                    { head: 'cycles', number: true, cell: (bin) => approx(value(bin.cycles)) },
+                    { head: 'instructions', number: true, cell: (bin) => approx(value(bin.instructions)) },
+                    ...classes.map((key) => ({
+                      head: name(key, 20),
+                      number: true,
+                      cell: (bin) => approx(value(bin.by_class?.[key])),
+                    })),
+                  ],
+                  'by parallelism',
+                ),
+              ),
+            )
+          : points.length
+            ? null
+            : empty('No distribution.'),
+        overTime(row),
+      );
     };
     update(parameters);
     return { update };

@@ -30,10 +30,18 @@ function live(doc) {
   const names = samples.node.map((node) => own(doc, node, memo));
   const sums = new Map();
   names.forEach((of, at) => sums.set(of, (sums.get(of) ?? 0) + samples.cpuUs[at]));
-  const main = [...sums.entries()].sort((a, b) => b[1] - a[1]).slice(0, SERIES).map(([of]) => of);
+  const main = [...sums.entries()]
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, SERIES)
+    .map(([of]) => of);
   const end = Math.max(wallUs, ...samples.us) || 1;
   const count_ = Math.max(1, Math.min(STEPS, Math.floor(n / SAMPLES_A_STEP)));
-  const steps = Array.from({ length: count_ }, (_, at) => ({ from: (end * at) / count_, to: (end * (at + 1)) / count_, values: new Array(main.length + 1).fill(0), n: 0 }));
+  const steps = Array.from({ length: count_ }, (_, at) => ({
+    from: (end * at) / count_,
+    to: (end * (at + 1)) / count_,
+    values: new Array(main.length + 1).fill(0),
+    n: 0,
+  }));
   samples.us.forEach((us, at) => {
     const step = steps[Math.min(count_ - 1, Math.floor((us / end) * count_))];
     const series = main.indexOf(names[at]);
@@ -44,22 +52,81 @@ function live(doc) {
     const all = step.values.reduce((sum, x) => sum + x, 0);
     if (all > 0) step.values = step.values.map((x) => x / all);
   }
-  const spans = reuses.from.map((from, at) => ({ from, to: reuses.to[at], use: own(doc, reuses.use[at], memo), reuse: own(doc, reuses.reuse[at], memo), thread: reuses.thread[at] }))
-    .filter((span) => span.to > span.from).sort((a, b) => (b.to - b.from) - (a.to - a.from)).slice(0, 400);
-  const legendNames = [...main.map((of) => name(of, 40)), sums.size > main.length ? 'other functions' : null].filter(Boolean);
-  return [card('CPU time by function, over the trace',
-    h('p', { class: 'muted' }, `${count(n)} samples in ${count(count_)} steps of ${nanoseconds((end / count_) * 1e3)}; shares of the CPU time of each step.`),
-    stacked({ label: 'CPU time by function over the trace', steps, yText: share, xText: (us) => nanoseconds(us * 1e3), xTitle: 'since the start' }), legend(legendNames),
-    details('Numbers', table(steps, [
-      { head: 'from', number: true, cell: (step) => nanoseconds(step.from * 1e3) }, { head: 'samples', number: true, cell: (step) => count(step.n) },
-      ...main.map((of, at) => ({ head: name(of, 20), number: true, cell: (step) => share(step.values[at]) })),
-    ], 'shares by step'))),
-  spans.length ? card('Reuses that were watched, from use to reuse',
-    h('p', { class: 'muted' }, spans.length < reuses.from.length ? `The ${count(spans.length)} longest of ${count(reuses.from.length)}: each line begins at a use and ends at the reuse.` : `${count(spans.length)} reuses: each line begins at a use and ends at the reuse.`),
-    arcs(spans, end), details('Longest', table(spans.slice(0, 50), [
-      { head: 'lasts', number: true, cell: (span) => nanoseconds((span.to - span.from) * 1e3) }, { head: 'from', number: true, cell: (span) => nanoseconds(span.from * 1e3) },
-      { head: 'use in', cell: (span) => name(span.use, 40) }, { head: 'reuse in', cell: (span) => name(span.reuse, 40) },
-    ], 'longest reuses'))) : null];
+  const spans = reuses.from
+    .map((from, at) => ({
+      from,
+      to: reuses.to[at],
+      use: own(doc, reuses.use[at], memo),
+      reuse: own(doc, reuses.reuse[at], memo),
+      thread: reuses.thread[at],
+    }))
+    .filter((span) => span.to > span.from)
+    .sort((a, b) => b.to - b.from - (a.to - a.from))
+    .slice(0, 400);
+  const legendNames = [
+    ...main.map((of) => name(of, 40)),
+    sums.size > main.length ? 'other functions' : null,
+  ].filter(Boolean);
+  return [
+    card(
+      'CPU time by function, over the trace',
+      h(
+        'p',
+        { class: 'muted' },
+        `${count(n)} samples in ${count(count_)} steps of ${nanoseconds((end / count_) * 1e3)}; shares of the CPU time of each step.`,
+      ),
+      stacked({
+        label: 'CPU time by function over the trace',
+        steps,
+        yText: share,
+        xText: (us) => nanoseconds(us * 1e3),
+        xTitle: 'since the start',
+      }),
+      legend(legendNames),
+      details(
+        'Numbers',
+        table(
+          steps,
+          [
+            { head: 'from', number: true, cell: (step) => nanoseconds(step.from * 1e3) },
+            { head: 'samples', number: true, cell: (step) => count(step.n) },
+            ...main.map((of, at) => ({
+              head: name(of, 20),
+              number: true,
+              cell: (step) => share(step.values[at]),
+            })),
+          ],
+          'shares by step',
+        ),
+      ),
+    ),
+    spans.length
+      ? card(
+          'Reuses that were watched, from use to reuse',
+          h(
+            'p',
+            { class: 'muted' },
+            spans.length < reuses.from.length
+              ? `The ${count(spans.length)} longest of ${count(reuses.from.length)}: each line begins at a use and ends at the reuse.`
+              : `${count(spans.length)} reuses: each line begins at a use and ends at the reuse.`,
+          ),
+          arcs(spans, end),
+          details(
+            'Longest',
+            table(
+              spans.slice(0, 50),
+              [
+                { head: 'lasts', number: true, cell: (span) => nanoseconds((span.to - span.from) * 1e3) },
+                { head: 'from', number: true, cell: (span) => nanoseconds(span.from * 1e3) },
+                { head: 'use in', cell: (span) => name(span.use, 40) },
+                { head: 'reuse in', cell: (span) => name(span.reuse, 40) },
+              ],
+              'longest reuses',
+            ),
+          ),
+        )
+      : null,
+  ];
 }
 
 /** Spans by length: the longer, the higher. */
@@ -71,22 +138,67 @@ function arcs(spans, end) {
     const x = (us) => left + (us / end) * (width - left - right);
     const y = (log) => height - bottom - ((log - low) / (high - low || 1)) * (height - top - bottom);
     for (let at = low; at <= high; at += 1) {
-      svg.append(s('line', { class: 'grid', x1: left, x2: width - right, y1: y(at), y2: y(at) }), s('text', { class: 'tick', x: left - 6, y: y(at) + 4, 'text-anchor': 'end' }, nanoseconds(10 ** at * 1e3)));
+      svg.append(
+        s('line', { class: 'grid', x1: left, x2: width - right, y1: y(at), y2: y(at) }),
+        s(
+          'text',
+          { class: 'tick', x: left - 6, y: y(at) + 4, 'text-anchor': 'end' },
+          nanoseconds(10 ** at * 1e3),
+        ),
+      );
     }
     spans.forEach((span, at) => {
       const row = y(lengths[at]);
-      svg.append(s('g', null, s('title', null, clean(`${span.use} → ${span.reuse}, ${nanoseconds((span.to - span.from) * 1e3)}`.slice(0, 500))),
-        s('line', { class: 'span', x1: x(span.from), x2: Math.max(x(span.to), x(span.from) + 1.5), y1: row, y2: row }), s('circle', { class: 'span-end', cx: Math.max(x(span.to), x(span.from) + 1.5), cy: row, r: 2 })));
+      svg.append(
+        s(
+          'g',
+          null,
+          s(
+            'title',
+            null,
+            clean(`${span.use} → ${span.reuse}, ${nanoseconds((span.to - span.from) * 1e3)}`.slice(0, 500)),
+          ),
+          s('line', {
+            class: 'span',
+            x1: x(span.from),
+            x2: Math.max(x(span.to), x(span.from) + 1.5),
+            y1: row,
+            y2: row,
+          }),
+          s('circle', { class: 'span-end', cx: Math.max(x(span.to), x(span.from) + 1.5), cy: row, r: 2 }),
+        ),
+      );
     });
-    for (const part of [0, 0.5, 1]) svg.append(s('text', { class: 'tick', x: x(end * part), y: height - 6, 'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle' }, nanoseconds(end * part * 1e3)));
+    for (const part of [0, 0.5, 1])
+      svg.append(
+        s(
+          'text',
+          {
+            class: 'tick',
+            x: x(end * part),
+            y: height - 6,
+            'text-anchor': part === 0 ? 'start' : part === 1 ? 'end' : 'middle',
+          },
+          nanoseconds(end * part * 1e3),
+        ),
+      );
   });
 }
 
 function exact(doc) {
-  const key = Object.keys(doc.report.reuse).sort((a, b) => Number(b) - Number(a)).find((of) => doc.report.reuse[of].phases?.length);
-  if (!key) return card('Timeline', empty('This report has no phases: runs with more than 16 threads have none.'));
+  const key = Object.keys(doc.report.reuse)
+    .sort((a, b) => Number(b) - Number(a))
+    .find((of) => doc.report.reuse[of].phases?.length);
+  if (!key)
+    return card('Timeline', empty('This report has no phases: runs with more than 16 threads have none.'));
   const { phases } = doc.report.reuse[key];
-  const caches = doc.caches.length ? doc.caches.map((cache) => [cache.bytes, `within L${cache.level} (${bytes(cache.bytes)})`]) : [[32768, 'within 32 KiB'], [1 << 20, 'within 1 MiB'], [32 << 20, 'within 32 MiB']];
+  const caches = doc.caches.length
+    ? doc.caches.map((cache) => [cache.bytes, `within L${cache.level} (${bytes(cache.bytes)})`])
+    : [
+        [32768, 'within 32 KiB'],
+        [1 << 20, 'within 1 MiB'],
+        [32 << 20, 'within 32 MiB'],
+      ];
   const names = [...caches.map(([, text]) => text), 'farther', 'first touch'];
   const threads = [...new Set(phases.map((phase) => phase.thread))];
   return threads.slice(0, 16).map((thread) => {
@@ -99,17 +211,49 @@ function exact(doc) {
       }
       values[names.length - 1] = phase.cold;
       const all = values.reduce((sum, x) => sum + x, 0) || 1;
-      return { from: phase.first_access, to: phase.first_access + phase.accesses, values: values.map((x) => x / all), touches: phase.touches };
+      return {
+        from: phase.first_access,
+        to: phase.first_access + phase.accesses,
+        values: values.map((x) => x / all),
+        touches: phase.touches,
+      };
     });
-    return card(threads.length > 1 ? `Thread ${thread}` : 'Where the data is found, over the run',
-      h('p', { class: 'muted' }, `${count(steps.length)} phases; of the touches of ${key} bytes, the share whose data lies within a cache of LRU order. A bin across an edge counts as farther.`),
-      stacked({ label: 'where data is found over the run', steps, yText: share, xText: approx, xTitle: 'accesses of the thread' }), legend(names),
-      details('Numbers', table(steps, [{ head: 'from access', number: true, cell: (step) => count(step.from) }, { head: 'touches', number: true, cell: (step) => count(step.touches) }, ...names.map((of, at) => ({ head: of, number: true, cell: (step) => share(step.values[at]) }))], 'phases')));
+    return card(
+      threads.length > 1 ? `Thread ${thread}` : 'Where the data is found, over the run',
+      h(
+        'p',
+        { class: 'muted' },
+        `${count(steps.length)} phases; of the touches of ${key} bytes, the share whose data lies within a cache of LRU order. A bin across an edge counts as farther.`,
+      ),
+      stacked({
+        label: 'where data is found over the run',
+        steps,
+        yText: share,
+        xText: approx,
+        xTitle: 'accesses of the thread',
+      }),
+      legend(names),
+      details(
+        'Numbers',
+        table(
+          steps,
+          [
+            { head: 'from access', number: true, cell: (step) => count(step.from) },
+            { head: 'touches', number: true, cell: (step) => count(step.touches) },
+            ...names.map((of, at) => ({ head: of, number: true, cell: (step) => share(step.values[at]) })),
+          ],
+          'phases',
+        ),
+      ),
+    );
   });
 }
 
 export const timeline = {
-  id: 'timeline', title: 'Timeline', isThere: (doc) => !!doc.live?.samples?.us?.length || Object.values(doc.report.reuse).some((of) => of.phases?.length),
+  id: 'timeline',
+  title: 'Timeline',
+  isThere: (doc) =>
+    !!doc.live?.samples?.us?.length || Object.values(doc.report.reuse).some((of) => of.phases?.length),
   render(root, parameters, doc) {
     replace(root, h('h1', { class: 'sr-only' }, 'Timeline'), doc.live ? live(doc) : exact(doc));
   },

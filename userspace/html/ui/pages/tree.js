@@ -47,22 +47,37 @@ function metrics(doc) {
     list.push(['far-use', 'far reuses, where they were used before', of(p.useNode, true), share]);
   } else if (doc.n) list.push(['reuse', 'all reuses', of(p.reuseNode, false), share]);
   for (const level of (cut?.levels ?? []).map((row) => row.level).reverse()) {
-    list.push([`lost-${level}`, `bytes loaded into ${level} and never used`, (root) => {
-      for (const row of cut.by_loading_line) {
-        if (row.level !== level) continue;
-        const own = { function: row.function, file: row.file, line: row.line, module: row.module };
-        const contexts = row.contexts?.length ? row.contexts : [{ callers: row.callers, spatial_loss_bytes: row.spatial_loss_bytes }];
-        for (const context of contexts) add(root, [...context.callers].reverse().concat(own), context.spatial_loss_bytes);
-      }
-    }, bytes]);
+    list.push([
+      `lost-${level}`,
+      `bytes loaded into ${level} and never used`,
+      (root) => {
+        for (const row of cut.by_loading_line) {
+          if (row.level !== level) continue;
+          const own = { function: row.function, file: row.file, line: row.line, module: row.module };
+          const contexts = row.contexts?.length
+            ? row.contexts
+            : [{ callers: row.callers, spatial_loss_bytes: row.spatial_loss_bytes }];
+          for (const context of contexts)
+            add(root, [...context.callers].reverse().concat(own), context.spatial_loss_bytes);
+        }
+      },
+      bytes,
+    ]);
   }
   if (doc.live?.samples?.node?.length) {
-    list.push(['cpu', 'CPU time', (root) => {
-      const memo = new Map();
-      doc.live.samples.node.forEach((node, at) => memo.set(node, (memo.get(node) ?? 0) + doc.live.samples.cpuUs[at]));
-      const all = [...memo.values()].reduce((sum, x) => sum + x, 0) || 1;
-      for (const [node, us] of memo) add(root, doc.path(node), us / all);
-    }, share]);
+    list.push([
+      'cpu',
+      'CPU time',
+      (root) => {
+        const memo = new Map();
+        doc.live.samples.node.forEach((node, at) =>
+          memo.set(node, (memo.get(node) ?? 0) + doc.live.samples.cpuUs[at]),
+        );
+        const all = [...memo.values()].reduce((sum, x) => sum + x, 0) || 1;
+        for (const [node, us] of memo) add(root, doc.path(node), us / all);
+      },
+      share,
+    ]);
   }
   return list;
 }
@@ -88,7 +103,9 @@ function hue(node) {
 }
 
 export const tree = {
-  id: 'tree', title: 'Call tree', isThere: (doc) => metrics(doc).length > 0,
+  id: 'tree',
+  title: 'Call tree',
+  isThere: (doc) => metrics(doc).length > 0,
   render(root, parameters, doc, { go }) {
     const list = metrics(doc);
     const cache = new Map();
@@ -105,7 +122,10 @@ export const tree = {
       const whole = isUp ? inverted(all) : all;
       const { at: start, folded } = isUp ? { at: whole, folded: [] } : top(whole);
       let focus = start;
-      const way = (from.get('at') ?? '').split('/').filter((part) => part !== '').map(Number);
+      const way = (from.get('at') ?? '')
+        .split('/')
+        .filter((part) => part !== '')
+        .map(Number);
       for (const step of way) {
         const next = children(focus)[step];
         if (!next) break;
@@ -133,14 +153,26 @@ export const tree = {
           return;
         }
         deepest = Math.max(deepest, depth);
-        const label = node.frame ? node.frame.function ?? 'unknown' : 'all';
+        const label = node.frame ? (node.frame.function ?? 'unknown') : 'all';
         const text = `${format(node.total)}${format === share ? '' : `, ${share(node.total / (all.total || 1))}`}`;
-        box.append(h('button', {
-          type: 'button', class: `frame hue-${node.frame ? hue(node) : 'all'}${node.frame && isStartUp(node.frame) ? ' is-start' : ''}`,
-          style: { left: `${left * 100}%`, width: `calc(${width * 100}% - 1px)`, top: `${depth * ROW}px` },
-          title: `${clean(label.slice(0, 600))}\n${base(node.frame?.file) ?? base(node.frame?.module) ?? ''}\n${text} below, ${format(node.self)} itself`,
-          onclick: () => zoom(node),
-        }, name(label, Math.max(8, Math.floor(width * 150))), width > 0.12 ? h('span', { class: 'frame-share' }, ` ${text}`) : null));
+        box.append(
+          h(
+            'button',
+            {
+              type: 'button',
+              class: `frame hue-${node.frame ? hue(node) : 'all'}${node.frame && isStartUp(node.frame) ? ' is-start' : ''}`,
+              style: {
+                left: `${left * 100}%`,
+                width: `calc(${width * 100}% - 1px)`,
+                top: `${depth * ROW}px`,
+              },
+              title: `${clean(label.slice(0, 600))}\n${base(node.frame?.file) ?? base(node.frame?.module) ?? ''}\n${text} below, ${format(node.self)} itself`,
+              onclick: () => zoom(node),
+            },
+            name(label, Math.max(8, Math.floor(width * 150))),
+            width > 0.12 ? h('span', { class: 'frame-share' }, ` ${text}`) : null,
+          ),
+        );
         let next = left;
         for (const child of children(node)) {
           place(child, next, depth + 1);
@@ -149,27 +181,99 @@ export const tree = {
       };
       place(focus, 0, 0);
       box.style.setProperty('height', `${(deepest + 1) * ROW}px`);
-      replace(status, `${format(all.total)}${key.startsWith('lost') ? ' in the trace' : ' of all'}${hidden ? `; ${hidden} narrower calls are not drawn` : ''}. Enter or a click zooms in.`);
+      replace(
+        status,
+        `${format(all.total)}${key.startsWith('lost') ? ' in the trace' : ' of all'}${hidden ? `; ${hidden} narrower calls are not drawn` : ''}. Enter or a click zooms in.`,
+      );
       const rows = [];
       const flat = (node, depth) => {
         if (rows.length >= 400) return;
         rows.push({ node, depth });
-        for (const child of children(node)) if (child.total / (all.total || 1) >= LEAST / 2) flat(child, depth + 1);
+        for (const child of children(node))
+          if (child.total / (all.total || 1) >= LEAST / 2) flat(child, depth + 1);
       };
       flat(focus, 0);
-      replace(root, h('h1', { class: 'sr-only' }, 'Call tree'), card('Call tree',
-        h('div', { class: 'controls' }, select('width by', list.map(([of, text]) => [of, text]), key, (m) => go('tree', { m, dir: from.get('dir') })),
-          choice('direction', [['', 'from callers'], ['up', 'from callees']], isUp ? 'up' : '', (dir) => go('tree', { m: from.get('m'), dir }))),
-        h('nav', { 'aria-label': 'zoom', class: 'crumbs' }, folded.length && focus === start ? muted(`${folded.length} start-up frames above · `) : null,
-          crumbs.map((node, i) => [i ? ' › ' : '', node === focus ? h('strong', null, node.frame ? name(node.frame.function ?? 'unknown', 40) : 'all') : link(hash('tree', { m: from.get('m'), dir: from.get('dir'), at: steps(node) }), null, node.frame ? name(node.frame.function ?? 'unknown', 24) : 'all')])),
-        status,
-        all.total > 0 ? box : empty('Nothing of this kind was seen.'),
-        focus.frame?.file ? h('p', null, link(hash('code', { f: focus.frame.file, l: focus.frame.line }), null, 'Source of ', name(focus.frame.function ?? 'unknown', 50))) : null,
-        details('Table', table(rows, [
-          { head: 'below', number: true, cell: ({ node }) => [format(node.total), bar(node.total, null, all.total)] },
-          { head: 'itself', number: true, cell: ({ node }) => format(node.self) },
-          { head: 'function', cell: ({ node, depth }) => h('span', { class: 'tree-cell', style: { 'padding-left': `${Math.min(depth, 40) * 12}px` } }, node.frame ? name(node.frame.function ?? 'unknown', 70) : 'all', ' ', muted(name(base(node.frame?.file) ?? base(node.frame?.module) ?? '', 30))) },
-        ], 'call tree'))));
+      replace(
+        root,
+        h('h1', { class: 'sr-only' }, 'Call tree'),
+        card(
+          'Call tree',
+          h(
+            'div',
+            { class: 'controls' },
+            select(
+              'width by',
+              list.map(([of, text]) => [of, text]),
+              key,
+              (m) => go('tree', { m, dir: from.get('dir') }),
+            ),
+            choice(
+              'direction',
+              [
+                ['', 'from callers'],
+                ['up', 'from callees'],
+              ],
+              isUp ? 'up' : '',
+              (dir) => go('tree', { m: from.get('m'), dir }),
+            ),
+          ),
+          h(
+            'nav',
+            { 'aria-label': 'zoom', class: 'crumbs' },
+            folded.length && focus === start ? muted(`${folded.length} start-up frames above · `) : null,
+            crumbs.map((node, i) => [
+              i ? ' › ' : '',
+              node === focus
+                ? h('strong', null, node.frame ? name(node.frame.function ?? 'unknown', 40) : 'all')
+                : link(
+                    hash('tree', { m: from.get('m'), dir: from.get('dir'), at: steps(node) }),
+                    null,
+                    node.frame ? name(node.frame.function ?? 'unknown', 24) : 'all',
+                  ),
+            ]),
+          ),
+          status,
+          all.total > 0 ? box : empty('Nothing of this kind was seen.'),
+          focus.frame?.file
+            ? h(
+                'p',
+                null,
+                link(
+                  hash('code', { f: focus.frame.file, l: focus.frame.line }),
+                  null,
+                  'Source of ',
+                  name(focus.frame.function ?? 'unknown', 50),
+                ),
+              )
+            : null,
+          details(
+            'Table',
+            table(
+              rows,
+              [
+                {
+                  head: 'below',
+                  number: true,
+                  cell: ({ node }) => [format(node.total), bar(node.total, null, all.total)],
+                },
+                { head: 'itself', number: true, cell: ({ node }) => format(node.self) },
+                {
+                  head: 'function',
+                  cell: ({ node, depth }) =>
+                    h(
+                      'span',
+                      { class: 'tree-cell', style: { 'padding-left': `${Math.min(depth, 40) * 12}px` } },
+                      node.frame ? name(node.frame.function ?? 'unknown', 70) : 'all',
+                      ' ',
+                      muted(name(base(node.frame?.file) ?? base(node.frame?.module) ?? '', 30)),
+                    ),
+                },
+              ],
+              'call tree',
+            ),
+          ),
+        ),
+      );
     };
     update(parameters);
     return { update };

@@ -103,16 +103,22 @@ impl LoopTracker {
         let mut bounds: Vec<Option<(Constraint, f64)>> = vec![None; MOST];
         let mut needs = vec![None; MOST];
         if loops.iter().any(is_due) {
+            let mut foreseen = Vec::new();
             for constraint in Constraint::ALL {
-                for ((bound, without), core) in bounds.iter_mut().zip(cycles(Some(constraint))).zip(&core) {
+                let without = cycles(Some(constraint));
+                for ((bound, without), core) in bounds.iter_mut().zip(&without).zip(&core) {
                     let least = bound.map_or(core * (1.0 - SAVES), |(_, least)| least);
-                    if without < least {
-                        *bound = Some((constraint, without));
+                    if *without < least {
+                        *bound = Some((constraint, *without));
                     }
+                }
+                if constraint == Constraint::Mispredictions {
+                    foreseen = without;
                 }
             }
             loops.iter().for_each(|found| *studied.entry(found.header).or_default() += 1);
-            needs = at_least(&machine, replay, &of_instruction, timing).into_iter().map(Some).collect();
+            let needs_of = at_least(&machine, replay, &of_instruction, foreseen, timing);
+            needs = needs_of.into_iter().map(Some).collect();
         }
         let timed = |(((found, core_cycles), bound), needs)| TimedLoop { found, core_cycles, bound, needs };
         let mut timed: Vec<TimedLoop> =
@@ -141,15 +147,14 @@ fn by_loop(timing: &Timing, of_instruction: &[Option<u32>]) -> Vec<f64> {
     sums
 }
 
-/// What each loop needs at least.
+/// What each loop needs at least; `foreseen`: its cycles with all branches foreseen.
 fn at_least(
     machine: &Machine,
     replay: &mut Replay,
     of_instruction: &[Option<u32>],
+    foreseen: Vec<f64>,
     timing: &mut Timing,
 ) -> Vec<LoopNeeds> {
-    replay.time_into(Misses::None, Some(Constraint::Mispredictions), timing);
-    let foreseen = by_loop(timing, of_instruction);
     replay.chains_into(timing);
     let chains = by_loop(timing, of_instruction);
     let memory = machine.levels.len() - 1;

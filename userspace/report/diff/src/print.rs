@@ -33,6 +33,25 @@ pub fn word(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Text within an element: none of it is markup. `instead`: what takes the place of other characters.
+fn markup(text: &str, instead: impl Fn(char) -> Option<&'static str>) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let common = match c {
+            '<' => Some("&lt;"),
+            '>' => Some("&gt;"),
+            '&' => Some("&amp;"),
+            '"' => Some("&quot;"),
+            _ => None,
+        };
+        match common.or_else(|| instead(c)) {
+            Some(other) => out.push_str(other),
+            None => out.push(c),
+        }
+    }
+    out
+}
+
 /// Rows of the whole run.
 fn whole(diff: &Diff) -> impl Iterator<Item = &Row> {
     diff.rows.iter().filter(|row| row.part.is_none())

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Access, Candidate, Kind, Loop, View,
     gain::{Change, Fix, Pattern, lines},
+    loops::gcd,
     words,
 };
 
@@ -313,7 +314,7 @@ pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
         let levels = view.sets.iter();
         levels
             .filter_map(|(sets, ways)| {
-                let used = (sets / gcd(*sets, step / 64)).max(1);
+                let used = (sets / gcd(*sets, step / 64).max(1)).max(1);
                 let fits = lines <= sets.saturating_mul(*ways) / 4 * 3 && step % 64 == 0;
                 (fits && lines > used.saturating_mul(*ways)).then_some((used, *sets, lines))
             })
@@ -349,8 +350,4 @@ pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
         evidence,
         in_the_way: Vec::new(),
     })
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use locality_report::schema::diff::{Diff, Lone, Row, Side};
 
-use super::{change, label, number, parts, real, whole, word};
+use super::{change, label, markup, number, parts, real, whole, word};
 
 /// Light and dark, at any width, on paper.
 const STYLE: &str = "\
@@ -117,17 +117,9 @@ fn lone(page: &mut String, title: &str, rows: &[Lone]) -> std::fmt::Result {
 }
 
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('?'),
-            c => out.push(c),
-        }
-    }
-    out
+    markup(text, |c| match c {
+        '\'' => Some("&#39;"),
+        c if c.is_control() => Some("?"),
+        _ => None,
+    })
 }

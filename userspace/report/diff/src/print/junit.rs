@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use locality_report::schema::diff::{Diff, Verdict};
 
-use super::{sentence, text, whole};
+use super::{markup, sentence, text, whole};
 
 enum Outcome {
     Passed,
@@ -79,17 +79,9 @@ pub fn junit(diff: &Diff) -> String {
 
 /// XML 1.0 has no control characters but tabs and line breaks.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('?'),
-            c => out.push(c),
-        }
-    }
-    out
+    markup(text, |c| match c {
+        '\n' | '\t' => None,
+        c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => Some("?"),
+        _ => None,
+    })
 }
