@@ -51,6 +51,11 @@ impl CpuTimes {
         }
     }
 
+    /// Processes that are counted and have not ended.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.live.keys().copied()
+    }
+
     /// A process has ended. One that was never counted is, if it was born during the trace.
     pub fn end(&mut self, Ended { pid, cpu_ns, is_newborn }: Ended) {
         let used_ns = match self.live.remove(&pid) {

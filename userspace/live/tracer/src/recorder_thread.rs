@@ -1,7 +1,6 @@
 //! The thread around the assembler, and what it shows to the controller.
 
 use std::{
-    collections::HashSet,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -26,8 +25,8 @@ pub struct Shown {
     pub tally: RecorderStats,
     /// Why the profile cannot be written any more, if so.
     pub failed: Option<String>,
-    /// Processes that were met.
-    pub pids: HashSet<u32>,
+    /// Processes that were met since the controller last took them.
+    pub met: Vec<u32>,
     /// For the file, taken at the next [`Event::Second`].
     pub summary: Option<Summary>,
 }
@@ -110,7 +109,7 @@ pub fn start(
                     }
                 }
                 let mut state = lock(&shown);
-                state.pids.extend(met);
+                state.met.extend(met);
                 state.tally.clone_from(assembler.tally());
                 state.failed = assembler.store().failed().map(str::to_owned);
                 drop(state);

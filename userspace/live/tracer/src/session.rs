@@ -524,11 +524,18 @@ impl<'a> Trace<'a> {
         }
     }
 
+    /// Counts the CPU time of the processes that were met since the last call: each is asked for once,
+    /// for one that has ended stays ended.
+    fn meet_processes(&mut self) {
+        let met = std::mem::take(&mut lock(&self.shown).met);
+        for pid in met {
+            self.cpu.meet(pid, self.summary.started.ticks);
+        }
+    }
+
     /// Sets the sampling rate by what was spent.
     fn steer(&mut self) -> CostTotals {
-        for pid in &lock(&self.shown).pids {
-            self.cpu.meet(*pid, self.summary.started.ticks);
-        }
+        self.meet_processes();
         let spending = self.summary.spending(&mut self.cpu);
         self.summary.costs.cpu.target_cpu_ns.store(spending.cpu_ns, std::sync::atomic::Ordering::Relaxed);
         let rate = self.governor.steer(spending);
@@ -599,7 +606,8 @@ impl<'a> Trace<'a> {
             heap.inspect(|heap| heap.back());
         }
         self.capture = capture.start()?;
-        let mut all: HashSet<u32> = lock(&self.shown).pids.clone();
+        self.meet_processes();
+        let mut all: HashSet<u32> = self.cpu.pids().collect();
         all.extend(&self.pids);
         for pid in all.into_iter().filter(|pid| proc::status(*pid).is_ok()) {
             // A process that ended meanwhile is reported as ended, not as an error.

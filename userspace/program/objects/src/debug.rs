@@ -7,9 +7,8 @@
 //!
 //! Source: DWARF 5, §2.6 (locations), §3.3 (subroutines), §4.1 (variables), §7.5.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gimli::{Abbreviations, AttributeValue, Dwarf, DwarfSections, Unit, UnitType, constants as dw};
 use locality_symbols::ModuleFile;
@@ -62,7 +61,7 @@ pub struct DebugFaults {
     pub split: u32,
 }
 
-/// The index.
+/// The index. All processes that map the file share it.
 #[derive(Debug)]
 pub(crate) struct Debug {
     sections: DwarfSections<SectionBytes>,
@@ -77,8 +76,8 @@ pub(crate) struct Debug {
     pub(crate) faults: DebugFaults,
     pub(crate) trouble: Vec<String>,
     /// By offset in their section.
-    pub(crate) abbreviations: RefCell<HashMap<usize, Arc<Abbreviations>>>,
-    pub(crate) definitions: OnceCell<Definitions>,
+    pub(crate) abbreviations: Mutex<HashMap<usize, Arc<Abbreviations>>>,
+    pub(crate) definitions: OnceLock<Definitions>,
 }
 
 impl Debug {
@@ -93,8 +92,8 @@ impl Debug {
             signatures: HashMap::new(),
             faults: DebugFaults::default(),
             trouble,
-            abbreviations: RefCell::default(),
-            definitions: OnceCell::new(),
+            abbreviations: Mutex::default(),
+            definitions: OnceLock::new(),
         };
         let sections = std::mem::take(&mut this.sections);
         let dwarf = dwarf(&sections, file);

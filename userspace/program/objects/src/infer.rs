@@ -22,6 +22,9 @@ use crate::resolver::Resolver;
 
 /// What was read is believed for this long after it could have been read again.
 const MAX_AGE: Duration = Duration::from_secs(1);
+/// The longest pause after readings in vain, and how often it doubles at most.
+const MOST_PAUSE: Duration = Duration::from_secs(5);
+const MOST_DOUBLINGS: u32 = 8;
 /// Pointers behind one that are looked through for the next mapping.
 const MAX_NEIGHBOURS: usize = 4096;
 /// Where mappings begin.
@@ -93,11 +96,25 @@ pub(crate) struct Inferred {
     /// When the last reading began.
     pub(crate) read_at: Option<Instant>,
     pub(crate) next_reading: Option<Instant>,
+    /// Readings in a row after which the place that was asked for had no name yet.
+    in_vain: u32,
     pub(crate) of_types: HashMap<TypeId, Arc<[Pointer]>>,
     pub(crate) glibc: Option<bool>,
     /// What led to blocks that stand for as long as their mapping, by start and bytes.
     /// The last says that it was a variable in a register.
     standing: HashMap<(u64, u64), (u64, u32, bool)>,
+}
+
+impl Inferred {
+    /// Says whether the last reading named the place that was asked for. Memory that no pointer of a
+    /// known type leads to is asked for again and again, so each reading in vain doubles the pause.
+    fn judge_reading(&mut self, has_named: bool) {
+        self.in_vain = if has_named { 0 } else { (self.in_vain + 1).min(MOST_DOUBLINGS) };
+        if let Some(next) = &mut self.next_reading {
+            let pause = next.saturating_duration_since(Instant::now());
+            *next += (pause * ((1 << self.in_vain) - 1)).min(MOST_PAUSE.saturating_sub(pause));
+        }
+    }
 }
 
 impl Resolver {
@@ -117,7 +134,9 @@ impl Resolver {
         let stood = |moment| at.heap.is_some_and(|heap| heap.stood_at(block, moment));
         let mut found = find(self).filter(|_| self.inferred.read_at.is_some_and(stood));
         if !found.is_some_and(|lead| lead.to_start) && stood(Instant::now()) && self.read_pointers(at) {
-            found = find(self).filter(|_| self.inferred.read_at.is_some_and(stood)).or(found);
+            let newly = find(self).filter(|_| self.inferred.read_at.is_some_and(stood));
+            self.inferred.judge_reading(newly.is_some_and(|lead| lead.to_start));
+            found = newly.or(found);
         }
         // Registers name what nothing in memory leads to.
         if !found.is_some_and(|lead| lead.to_start) && self.inferred.read_at.is_some_and(stood) {
@@ -150,6 +169,7 @@ impl Resolver {
         };
         if reread && self.read_pointers(at) {
             found = self.block_around(address, memory, region);
+            self.inferred.judge_reading(found.is_some());
         }
         if found.is_none() && self.inferred.read_at.is_some() {
             self.read_held(at);

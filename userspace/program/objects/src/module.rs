@@ -21,7 +21,7 @@ pub(crate) struct Module {
     pub(crate) path: Arc<str>,
     /// Device and inode.
     pub(crate) key: ((u32, u32), u64),
-    indexed: Option<(Option<Debug>, Statics)>,
+    indexed: Option<(Option<Arc<Debug>>, Statics)>,
 }
 
 /// What describing an object of a module needs beside its index.
@@ -47,8 +47,9 @@ impl Module {
     /// Makes the index, the first time.
     pub(crate) fn index(&mut self) {
         if self.indexed.is_none() {
-            let debug = self.elf.has_dwarf.then(|| Debug::index(&self.elf, &self.file));
-            let statics = Statics::new(&self.elf, &self.file, debug.as_ref());
+            let derived = || self.file.derived(|| Debug::index(&self.elf, &self.file));
+            let debug = self.elf.has_dwarf.then(derived).flatten();
+            let statics = Statics::new(&self.elf, &self.file, debug.as_deref());
             self.indexed = Some((debug, statics));
         }
     }
@@ -62,7 +63,7 @@ impl Module {
     ) -> (Context<'c>, Option<&'c Debug>, Option<&'c mut Statics>) {
         self.index();
         let (debug, statics) = match &mut self.indexed {
-            Some((debug, statics)) => (debug.as_ref(), Some(statics)),
+            Some((debug, statics)) => (debug.as_deref(), Some(statics)),
             None => (None, None),
         };
         let faults = debug.map(|debug| debug.faults);
@@ -73,7 +74,7 @@ impl Module {
 
     /// The index over its DWARF, if it has any and was indexed.
     pub(crate) fn debug(&self) -> Option<&Debug> {
-        self.indexed.as_ref()?.0.as_ref()
+        self.indexed.as_ref()?.0.as_deref()
     }
 }
 

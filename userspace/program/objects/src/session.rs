@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use gimli::{
     AttributeValue, DebugInfoOffset, DebugTypes, DebuggingInformationEntry, Dwarf, Section, Unit, UnitOffset,
@@ -18,7 +18,7 @@ use crate::definitions::Definitions;
 use crate::elf::Slice;
 use crate::named::Declared;
 
-/// Abbreviation tables that are kept parsed.
+/// Parsed abbreviation tables that stay.
 const MAX_ABBREVIATIONS: usize = 64;
 
 /// Rows of a unit's line table that are looked through for one line.
@@ -53,16 +53,17 @@ impl<'a> Session<'a> {
         };
         let header = header.ok()?;
         let table = header.debug_abbrev_offset().0;
-        let kept = self.debug.abbreviations.borrow().get(&table).cloned();
-        let abbreviations = match kept {
-            Some(kept) => kept,
+        let tables = || self.debug.abbreviations.lock().unwrap_or_else(PoisonError::into_inner);
+        let parsed = tables().get(&table).cloned();
+        let abbreviations = match parsed {
+            Some(parsed) => parsed,
             None => {
                 let parsed = self.dwarf.abbreviations(&header).ok()?;
-                let mut kept = self.debug.abbreviations.borrow_mut();
-                if kept.len() >= MAX_ABBREVIATIONS {
-                    kept.clear();
+                let mut tables = tables();
+                if tables.len() >= MAX_ABBREVIATIONS {
+                    tables.clear();
                 }
-                kept.insert(table, Arc::clone(&parsed));
+                tables.insert(table, Arc::clone(&parsed));
                 parsed
             }
         };

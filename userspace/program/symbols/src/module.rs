@@ -5,13 +5,17 @@
 //! from us. A file descriptor is kept for the symboliser process, and because blazesym opens files
 //! by path and `/proc/self/fd/N` is the only path that stays true. Debug information is opened with
 //! the module, or by the symboliser process (`isolated`).
+//!
+//! Modules that no process uses any more stay open for the next process that maps the same file, for
+//! programs start the same commands and load the same libraries again and again; see [`SPARE`].
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::debug_file::{self, links_are_harmless};
 use crate::demangle::demangle;
@@ -23,6 +27,11 @@ use crate::opening::{Links, open_below, open_regular};
 use crate::regions::enclosing_function;
 use crate::stubs::Stubs;
 use crate::unsplit::unsplit;
+
+/// Modules that stay open without a process that uses them, the ones used last, and the sum of their files'
+/// bytes.
+const SPARE: usize = 48;
+const SPARE_BYTES: usize = 128 << 20;
 
 /// What makes a file on this machine the same file with the same contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -52,6 +61,8 @@ pub(crate) struct Module {
     /// Root directory of the process that it was met in.
     pub(crate) root: PathBuf,
     debug: OnceLock<Debug>,
+    /// What a reader of the file made of it ([`ModuleFile::derived`]).
+    derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What is known of a module beside its headers and unwind tables.
@@ -74,7 +85,7 @@ impl Module {
     pub(crate) fn new(path: &str, bytes: Bytes, file: Option<File>, root: &Path) -> Option<Self> {
         let elf = Elf::parse(bytes)?;
         let info = Arc::new(ModuleInfo { path: path.to_owned(), build_id: elf.build_id.clone() });
-        Some(Self { info, elf, file, root: root.to_owned(), debug: OnceLock::new() })
+        Some(Self { info, elf, file, root: root.to_owned(), debug: OnceLock::new(), derived: OnceLock::new() })
     }
 
     /// Opens the debug information, unless that was done: reads what a stranger may have written.
@@ -190,6 +201,13 @@ impl ModuleFile {
         enclosing_function(self.0.dwarf_bytes(), address, path, line)
     }
 
+    /// What a reader makes of the file, made once for all processes that map it. Each file has one
+    /// such value; `None` where another type was asked for before.
+    pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
+        let derived = self.0.derived.get_or_init(|| Arc::new(make()));
+        Arc::clone(derived).downcast().ok()
+    }
+
     /// The separate debug file, where one was found by build id or debug link, or what split debug
     /// information was put together to; `None` as well when the file has its own debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {
@@ -197,11 +215,18 @@ impl ModuleFile {
     }
 }
 
+/// The opened modules by file, and the path by which the process knows it; each with the number of the
+/// question that asked for it last.
+#[derive(Debug, Default)]
+struct OpenModules {
+    by_file: HashMap<(FileKey, String), (Arc<Module>, u64)>,
+    questions: u64,
+}
+
 /// All opened modules, shared among processes.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    /// By file, and the path by which the process knows it.
-    open: Mutex<HashMap<(FileKey, String), Arc<Module>>>,
+    open: Mutex<OpenModules>,
     /// Who reads names and debug information, where this process does not.
     pub(crate) reader: Option<Mutex<Client>>,
 }
@@ -230,8 +255,11 @@ impl Modules {
         key: (FileKey, String),
         open: impl FnOnce() -> Option<Module>,
     ) -> Result<Arc<Module>, Unknown> {
-        let mut modules = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = modules.get(&key) {
+        let mut open_modules = self.lock();
+        open_modules.questions += 1;
+        let question = open_modules.questions;
+        if let Some((module, asked)) = open_modules.by_file.get_mut(&key) {
+            *asked = question;
             return Ok(Arc::clone(module));
         }
         let mut module = open().ok_or(Unknown::NotElf)?;
@@ -240,8 +268,12 @@ impl Modules {
             module.read_here();
         }
         let module = Arc::new(module);
-        modules.insert(key, Arc::clone(&module));
+        open_modules.by_file.insert(key, (Arc::clone(&module), question));
         Ok(module)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OpenModules> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same, where another process reads names.
@@ -249,14 +281,31 @@ impl Modules {
         Self { open: Mutex::default(), reader: Some(Mutex::new(reader)) }
     }
 
-    /// Closes what no process and no symbolizer holds any more.
+    /// Closes what no process and no symbolizer uses any more, but for the spare ones. A module whose
+    /// debug information was not looked for is closed: the root directory to look in is that of a
+    /// process that has ended.
     pub(crate) fn close_unused(&self) {
-        let mut modules = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        modules.retain(|_, module| Arc::strong_count(module) > 1);
+        let by_file = &mut self.lock().by_file;
+        let is_unused = |module: &Arc<Module>| Arc::strong_count(module) == 1;
+        let mut unused: Vec<(u64, usize)> = by_file
+            .values()
+            .filter(|(module, _)| is_unused(module) && module.debug.get().is_some())
+            .map(|(module, asked)| (*asked, module.elf.bytes.len()))
+            .collect();
+        unused.sort_unstable_by(|a, b| b.cmp(a));
+        let mut bytes = 0;
+        let spare = unused.iter().take(SPARE).take_while(|(_, of_file)| {
+            bytes += of_file;
+            bytes <= SPARE_BYTES
+        });
+        let oldest = spare.last().map_or(u64::MAX, |(asked, _)| *asked);
+        by_file.retain(|_, (module, asked)| {
+            !is_unused(module) || *asked >= oldest && module.debug.get().is_some()
+        });
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.lock().by_file.len()
     }
 }
 

@@ -82,9 +82,38 @@ fn symbolised_after_the_end() {
     assert_chain(&walk);
     assert_eq!(walk.processes.open_modules(), 2, "the program and libc");
     walk.processes.forget(walk.pid);
-    assert_eq!(walk.processes.open_modules(), 0);
+    assert_eq!(walk.processes.open_modules(), 2, "spare, for the next process");
     let frames = walk.frames();
     assert!(frames.iter().all(|frame| frame.unknown == Some(Unknown::Unmapped)), "{frames:?}");
+}
+
+/// Commands that are started again and again map the same files, whose modules are opened once; of those
+/// that nobody maps any more, the last ones stay open only.
+#[test]
+fn modules_of_ended_processes_are_spare() {
+    let workshop = Workshop::new();
+    let first = workshop.compile("chain", "gcc", "chain.c", "-g -O2");
+    let processes = Processes::new();
+    let opened = |program: &std::path::Path| {
+        let target = Target::start(program, &[]);
+        processes.attach(target.pid).unwrap();
+        let mappings = processes.mappings(target.pid).unwrap();
+        let mapping = mappings.iter().find(|mapping| mapping.path.ends_with(program.to_str().unwrap()));
+        let file = processes.open_module(target.pid, mapping.unwrap()).unwrap();
+        processes.forget(target.pid);
+        file
+    };
+    let made = |file: &locality_symbols::ModuleFile, value: u32| *file.derived(|| value).unwrap();
+    assert_eq!(made(&opened(&first), 1), 1);
+    assert_eq!(made(&opened(&first), 2), 1, "what was made of the file stays");
+    assert!(opened(&first).derived(|| "another type").is_none());
+    for number in 0..50 {
+        let copy = workshop.path(&format!("copy{number}"));
+        fs::copy(&first, &copy).unwrap();
+        opened(&copy);
+    }
+    assert_eq!(made(&opened(&first), 3), 3, "the file was opened again");
+    assert!((40..60).contains(&processes.open_modules()), "{}", processes.open_modules());
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! The watchdog's life: looks every 15 ms whether the tracer hangs while it holds a thread, and ends it then.
+//! The watchdog's life: looks whether the tracer hangs while it holds a thread, and ends it then. A look
+//! is due when the last sign of life grows old, and every 15 ms from then on.
 
 use std::{io::Write as _, sync::atomic::Ordering, time::Duration};
 
 use super::{Heartbeat, cgroup_placement};
 use locality_kernel::{proc, sys};
 
-/// How often the watchdog looks.
+/// How often the watchdog looks at an old sign of life.
 const LOOK: Duration = Duration::from_millis(15);
 
 /// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang.
@@ -70,8 +71,14 @@ pub(super) fn watch(heartbeat: &Heartbeat) -> ! {
         if silence.is_hang(holds, || heartbeat.could_beat()) {
             end_tracer(tracer, &roots, now.saturating_sub(beat));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(until_next_look(beat, now));
     }
+}
+
+/// Until a sign of life is old, nothing can be found.
+fn until_next_look(beat_ns: u64, now_ns: u64) -> Duration {
+    let age_ns = now_ns.saturating_sub(beat_ns);
+    LOOK.max(Duration::from_nanos((OLD_NS + 1).saturating_sub(age_ns)))
 }
 
 /// Puts the process above whatever else may keep the tracer from running. What fails here makes the
@@ -151,6 +158,16 @@ mod tests {
             let (holds, could_beat) = look(*n);
             silence.is_hang(holds, || could_beat)
         })
+    }
+
+    #[test]
+    fn looks_are_frequent_only_at_old_signs_of_life() {
+        assert_eq!(until_next_look(1_000, 1_000), Duration::from_nanos(OLD_NS + 1));
+        assert_eq!(until_next_look(0, 40_000_000), Duration::from_nanos(OLD_NS + 1 - 40_000_000));
+        assert_eq!(until_next_look(0, OLD_NS), LOOK);
+        assert_eq!(until_next_look(0, 10 * OLD_NS), LOOK);
+        // Another processor's clock may be a little ahead.
+        assert_eq!(until_next_look(1_001, 1_000), Duration::from_nanos(OLD_NS + 1));
     }
 
     #[test]
