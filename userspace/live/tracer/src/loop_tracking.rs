@@ -90,21 +90,24 @@ impl LoopTracker {
         let least = instructions as f64 * LEAST;
         loops.truncate(MOST);
         replay.read(view);
+        let is_due = |found: &Loop| {
+            let before = studied.get(&found.header).copied().unwrap_or(0);
+            before < STUDIED && (before == 0 || instructions <= SHORT)
+        };
+        let is_studied = loops.iter().any(is_due);
+        let may_bind = |limit: &Constraint| is_studied && replay.may_bind(*limit);
+        let limits: Vec<Constraint> = Constraint::ALL.into_iter().filter(may_bind).collect();
         let timing = &mut self.timing;
         let mut cycles = |without: Option<Constraint>| {
             replay.time_into(Misses::None, without, timing);
             by_loop(timing, &of_instruction)
         };
         let core = cycles(None);
-        let is_due = |found: &Loop| {
-            let before = studied.get(&found.header).copied().unwrap_or(0);
-            before < STUDIED && (before == 0 || instructions <= SHORT)
-        };
         let mut bounds: Vec<Option<(Constraint, f64)>> = vec![None; MOST];
         let mut needs = vec![None; MOST];
-        if loops.iter().any(is_due) {
-            let mut foreseen = Vec::new();
-            for constraint in Constraint::ALL {
+        if is_studied {
+            let mut foreseen = core.clone();
+            for constraint in limits {
                 let without = cycles(Some(constraint));
                 for ((bound, without), core) in bounds.iter_mut().zip(&without).zip(&core) {
                     let least = bound.map_or(core * (1.0 - SAVES), |(_, least)| least);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use locality_stream::{Event, Kind};
+use locality_stream::Kind;
 
 use crate::{
     Observed, Window,
@@ -44,6 +44,8 @@ pub struct Graph {
     extents: Map<u32, Extent>,
     /// Edges were added since the loops were found.
     is_stale: bool,
+    /// Addresses at which blocks of windows began.
+    starts: Set<u64>,
 }
 
 impl Graph {
@@ -52,32 +54,36 @@ impl Graph {
         if self.next.len() > MOST_NODES {
             *self = Self::default();
         }
-        let starts = self.starts(window);
+        // Nodes begin where blocks of this window and of windows before begin.
+        let mut starts = std::mem::take(&mut self.starts);
+        let blocks = window.events.iter().filter(|event| event.kind == Kind::BLOCK);
+        starts.extend(blocks.filter_map(|event| Some(window.code.block(event.index).first()?.address)));
         self.learn(window, &starts);
         if std::mem::take(&mut self.is_stale) {
             self.find();
             self.measure();
         }
-        Walk::new(self, window, &starts).run()
-    }
-
-    /// Addresses where nodes begin: the starts of all blocks of the window and of windows before.
-    fn starts(&self, window: &Window<'_>) -> Set<u64> {
-        let blocks = window.events.iter().filter(|event| event.kind == Kind::BLOCK);
-        let first = |event: &Event| Some(window.code.block(event.index).first()?.address);
-        blocks.filter_map(first).chain(self.next.keys().copied()).collect()
+        let observed = Walk::new(self, window, &starts).run();
+        self.starts = starts;
+        observed
     }
 
     fn learn(&mut self, window: &Window<'_>, starts: &Set<u64>) {
         let mut calls = Calls::default();
         let mut blocks: Map<u32, Vec<(u64, u64)>> = Map::default();
+        // Most edges come again and again in one window.
+        let mut met: Set<(u64, u64)> = Set::default();
         for event in window.events {
             match event.kind {
                 Kind::BLOCK => {
                     let nodes =
                         blocks.entry(event.index).or_insert_with(|| nodes(window, event.index, starts));
                     for (start, end) in nodes.iter() {
-                        self.edge(calls.current().replace(*start), *start, *end, calls.is_entry);
+                        let from = calls.current().replace(*start);
+                        let is_met = from.is_some_and(|from| !met.insert((from, *start)));
+                        if !is_met || calls.is_entry {
+                            self.edge(from, *start, *end, calls.is_entry);
+                        }
                         calls.is_entry = false;
                     }
                 }
@@ -97,6 +103,11 @@ impl Graph {
         if let Some(from) = from {
             self.is_stale |= self.next.entry(from).or_default().insert(to);
         }
+    }
+
+    /// Number of loops.
+    pub(crate) fn count(&self) -> usize {
+        self.loops.len()
     }
 
     /// Finds the loops anew.

@@ -33,15 +33,32 @@ struct Call {
     returns_to: Option<u64>,
 }
 
+/// A node that begins, and the loops around the node, outermost first.
+#[derive(Debug, Clone)]
+struct Node {
+    start: u64,
+    chain: Rc<[u32]>,
+}
+
 /// Of each instruction of a block, the node that begins there and what is needed of the instruction.
 #[derive(Debug)]
-struct Block(Vec<(Option<u64>, Option<Facts>)>);
+struct Block(Vec<(Option<Node>, Option<Facts>)>);
 
 /// What is gathered of one loop.
 #[derive(Debug, Default)]
 struct Gathered {
     of: Loop,
-    accesses: Map<(u32, bool), Seen>,
+    /// Access instructions, loads and stores apart, and where each of them stands.
+    accesses: Vec<Seen>,
+    places: Map<(u32, bool), u32>,
+}
+
+/// Where the access that an instruction made last is gathered: the loop, and the place among its accesses.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// Number of the loop, plus one; 0 of an instruction that has made none.
+    number: u32,
+    place: u32,
 }
 
 pub(crate) struct Walk<'a> {
@@ -52,12 +69,15 @@ pub(crate) struct Walk<'a> {
     calls: Vec<Call>,
     returned: usize,
     runs: u64,
-    gathered: Map<u32, Gathered>,
+    /// By number of the loop.
+    gathered: Vec<Option<Box<Gathered>>>,
+    /// By instruction, of loads and of stores.
+    slots: Vec<[Slot; 2]>,
     lines: Set<u64>,
     pages: Set<u64>,
     origins: Origins,
-    blocks: Map<u32, Rc<Block>>,
-    chains: Map<u64, Rc<[u32]>>,
+    /// By number of the block.
+    blocks: Vec<Option<Rc<Block>>>,
     /// The innermost loop at the node at hand, its run, and the depth of its call.
     at: Option<(u32, Run, usize)>,
     executed: usize,
@@ -76,12 +96,12 @@ impl<'a> Walk<'a> {
             calls: vec![Call::default()],
             returned: 0,
             runs: 0,
-            gathered: Map::default(),
+            gathered: std::iter::repeat_with(|| None).take(graph.count()).collect(),
+            slots: vec![[Slot::default(); 2]; window.code.instructions.len()],
             lines: Set::default(),
             pages: Set::default(),
             origins: Origins::default(),
-            blocks: Map::default(),
-            chains: Map::default(),
+            blocks: vec![None; window.code.blocks.len()],
             at: None,
             executed: 0,
             of_instruction: Vec::new(),
@@ -103,8 +123,8 @@ impl<'a> Walk<'a> {
                 if self.executed as u64 >= self.window.instructions {
                     break;
                 }
-                if let Some(start) = node {
-                    self.enter(*start);
+                if let Some(node) = node {
+                    self.enter(node);
                 }
                 self.execute();
                 let (mut loaded, mut stored) = (None, None);
@@ -125,28 +145,34 @@ impl<'a> Walk<'a> {
 
     /// What is needed of a block's instructions.
     fn block(&mut self, number: u32) -> Rc<Block> {
-        let (window, starts) = (self.window, self.starts);
+        let (window, starts, graph) = (self.window, self.starts, self.graph);
         let make = || {
             let first = window.code.blocks.get(number as usize).map_or(0, |block| block.first);
             let mut parts = nodes(window, number, starts).into_iter().peekable();
             let instruction = |(index, record): (u32, &InstructionRecord)| {
-                let node = parts.next_if(|(start, _)| *start == record.address).map(|(start, _)| start);
+                let begun = parts.next_if(|(start, _)| *start == record.address);
+                let node = begun.map(|(start, _)| Node { start, chain: graph.chain(start).into() });
                 (node, Facts::of(&window.code, index))
             };
             Rc::new(Block((first..).zip(window.code.block(number)).map(instruction).collect()))
         };
-        Rc::clone(self.blocks.entry(number).or_insert_with(make))
+        match self.blocks.get_mut(number as usize) {
+            Some(known) => Rc::clone(known.get_or_insert_with(make)),
+            None => make(),
+        }
     }
 
     /// A node begins.
-    fn enter(&mut self, node: u64) {
-        let graph = self.graph;
-        let chain = Rc::clone(self.chains.entry(node).or_insert_with(|| graph.chain(node).into()));
+    fn enter(&mut self, node: &Node) {
+        let (graph, chain) = (self.graph, &node.chain);
         let depth = self.calls.len();
         let Some(call) = self.calls.last_mut() else { return };
         let shared =
             call.runs.iter().zip(chain.iter()).take_while(|(run, number)| run.number == **number).count();
-        let ended: Vec<Run> = call.runs.drain(shared..).collect();
+        let mut ended = Vec::new();
+        if call.runs.len() > shared {
+            ended.extend(call.runs.drain(shared..).filter(|run| run.is_whole));
+        }
         for number in chain.iter().skip(shared) {
             self.runs += 1;
             call.runs.push(Run {
@@ -158,13 +184,13 @@ impl<'a> Walk<'a> {
         }
         // A run whose header comes again goes on; one that was left and entered anew begins at its
         // header too.
-        let header = call.runs.iter_mut().rfind(|run| graph.header_of(run.number) == node);
+        let header = call.runs.iter_mut().rfind(|run| graph.header_of(run.number) == node.start);
         let counted = header.map(|run| {
             run.iterations += 1;
             run.number
         });
         call.has_begun = true;
-        for run in ended.into_iter().filter(|run| run.is_whole) {
+        for run in ended {
             self.gather(run.number, depth).of.trips.push(run.iterations);
         }
         if let Some(number) = counted {
@@ -193,21 +219,24 @@ impl<'a> Walk<'a> {
     }
 
     fn gather(&mut self, number: u32, depth: usize) -> &mut Gathered {
-        let (graph, returned) = (self.graph, self.returned);
-        if !self.gathered.contains_key(&number) {
+        let place = number as usize;
+        if self.gathered.get(place).is_none_or(Option::is_none) {
             let called = self.calls.iter().take(depth).filter_map(|call| call.returns_to).collect();
-            let around = self.around(depth, number);
-            let of = Loop { header: graph.header_of(number), around, called, returned, ..Loop::default() };
-            self.gathered.insert(number, Gathered { of, accesses: Map::default() });
+            let (around, header) = (self.around(depth, number), self.graph.header_of(number));
+            let of = Loop { header, around, called, returned: self.returned, ..Loop::default() };
+            if self.gathered.len() <= place {
+                self.gathered.resize_with(place + 1, || None);
+            }
+            self.gathered[place] = Some(Box::new(Gathered { of, ..Gathered::default() }));
         }
-        self.gathered.entry(number).or_default()
+        self.gathered[place].get_or_insert_default()
     }
 
     fn execute(&mut self) {
         self.executed += 1;
         let number = self.at.map(|(number, _, _)| number);
         self.of_instruction.push(number);
-        if let Some(gathered) = number.and_then(|number| self.gathered.get_mut(&number)) {
+        if let Some(gathered) = number.and_then(|number| self.gathered.get_mut(number as usize)?.as_mut()) {
             gathered.of.instructions += 1;
         }
     }
@@ -242,13 +271,27 @@ impl<'a> Walk<'a> {
         let Some((number, run, depth)) = self.at else { return };
         let origin = facts.map(|facts| self.origins.address(facts));
         let calls = &self.calls;
-        let Some(gathered) = self.gathered.get_mut(&number) else { return };
+        let Some(gathered) = self.gathered.get_mut(number as usize).and_then(Option::as_mut) else { return };
         gathered.of.accesses += 1;
-        let key = (event.index, event.kind.is_store());
-        let seen = gathered.accesses.entry(key).or_insert_with(|| {
-            let called = calls.iter().skip(depth).filter_map(|call| call.returns_to).collect();
-            Seen::new(event.index, facts.map_or(0, |facts| facts.address), called)
-        });
+        let is_store = event.kind.is_store();
+        let slot = self.slots.get_mut(event.index as usize).map(|slots| &mut slots[usize::from(is_store)]);
+        let place = match slot {
+            Some(slot) if slot.number == number + 1 => slot.place,
+            slot => {
+                let accesses = &mut gathered.accesses;
+                let place = *gathered.places.entry((event.index, is_store)).or_insert_with(|| {
+                    let called = calls.iter().skip(depth).filter_map(|call| call.returns_to).collect();
+                    let address = facts.map_or(0, |facts| facts.address);
+                    accesses.push(Seen::new(event.index, address, called));
+                    accesses.len() as u32 - 1
+                });
+                if let Some(slot) = slot {
+                    *slot = Slot { number: number + 1, place };
+                }
+                place
+            }
+        };
+        let Some(seen) = gathered.accesses.get_mut(place as usize) else { return };
         seen.add(event, run.serial, run.is_whole);
         if is_new {
             seen.first_touch(line, is_new_page);
@@ -266,15 +309,15 @@ impl<'a> Walk<'a> {
 
     fn finish(self) -> Observed {
         let graph = self.graph;
-        let of = |(number, gathered): (u32, Gathered)| {
-            let Gathered { mut of, accesses } = gathered;
+        let of = |(number, gathered): (u32, Box<Gathered>)| {
+            let Gathered { mut of, accesses, .. } = *gathered;
             (of.span, of.latch) = graph.extent(number);
             let loads: Map<u32, u64> = accesses
-                .values()
+                .iter()
                 .filter(|seen| !seen.access.is_store)
                 .map(|seen| (seen.index, seen.access.executions))
                 .collect();
-            let mut runs: Vec<i64> = accesses.values().filter_map(Seen::steps_of_run).collect();
+            let mut runs: Vec<i64> = accesses.iter().filter_map(Seen::steps_of_run).collect();
             runs.sort_unstable();
             // Accesses of one loop agree on its length, but for those that are not made each time.
             let run = runs.last().copied();
@@ -282,7 +325,7 @@ impl<'a> Walk<'a> {
                 of.trips.extend(run.map(|steps| steps as u64 + 1));
             }
             let is_chase = |seen: &&Seen| seen.origins.iter().any(|origin| origin.has(seen.index));
-            let chases: Set<u32> = accesses.values().filter(is_chase).map(|seen| seen.index).collect();
+            let chases: Set<u32> = accesses.iter().filter(is_chase).map(|seen| seen.index).collect();
             let access = |seen: Seen| {
                 let executions = seen.access.executions;
                 let brings = |load: &u32| loads.get(load).is_some_and(|count| *count * 4 >= executions);
@@ -299,14 +342,18 @@ impl<'a> Walk<'a> {
                 access.dependence = dependence;
                 access
             };
-            of.by_access = accesses.into_values().map(access).collect();
+            of.by_access = accesses.into_iter().map(access).collect();
             of.by_access.sort_by_key(|access| {
                 (std::cmp::Reverse((access.lines, access.executions)), access.ip, access.is_store)
             });
             of.by_access.truncate(MOST_ACCESSES);
             (number, of)
         };
-        let mut loops: Vec<(u32, Loop)> = self.gathered.into_iter().map(of).collect();
+        let mut loops: Vec<(u32, Loop)> = (0..)
+            .zip(self.gathered)
+            .filter_map(|(number, gathered)| Some((number, gathered?)))
+            .map(of)
+            .collect();
         loops.retain(|(_, found)| found.instructions > 0);
         loops.sort_by_key(|(_, found)| (std::cmp::Reverse(found.instructions), found.header));
         let places: Map<u32, u32> = loops.iter().map(|(number, _)| *number).zip(0..).collect();

@@ -85,7 +85,14 @@ impl Module {
     pub(crate) fn new(path: &str, bytes: Bytes, file: Option<File>, root: &Path) -> Option<Self> {
         let elf = Elf::parse(bytes)?;
         let info = Arc::new(ModuleInfo { path: path.to_owned(), build_id: elf.build_id.clone() });
-        Some(Self { info, elf, file, root: root.to_owned(), debug: OnceLock::new(), derived: OnceLock::new() })
+        Some(Self {
+            info,
+            elf,
+            file,
+            root: root.to_owned(),
+            debug: OnceLock::new(),
+            derived: OnceLock::new(),
+        })
     }
 
     /// Opens the debug information, unless that was done: reads what a stranger may have written.

@@ -3,7 +3,7 @@
 
 use locality_stream::Event;
 
-use super::facts::Latency;
+use super::facts::{Facts, Latency};
 use super::footprint::Memory;
 use super::schedule::{Limits, Schedule};
 use super::trace::{Trace, Went};
@@ -244,6 +244,28 @@ impl Replay {
                 demand,
             }
         })
+    }
+
+    /// Whether a limit can shorten the window that was read when all lines are in the first-level cache:
+    /// without a division, the divider cannot.
+    pub fn may_bind(&self, limit: Constraint) -> bool {
+        let Trace { steps, facts, counts, words, .. } = &self.trace;
+        let has = |is: &dyn Fn(&Facts) -> bool| facts.iter().any(is);
+        match limit {
+            Constraint::IntegerChain => has(&|facts| facts.kind == Latency::Integer),
+            Constraint::FpAddChain => has(&|facts| facts.kind == Latency::FloatAdd),
+            Constraint::FpMultiplyChain => has(&|facts| facts.kind == Latency::FloatMultiply),
+            Constraint::DivideChain => has(&|facts| facts.kind == Latency::Divide),
+            Constraint::PointerChase => steps.iter().any(|step| step.chases_base || step.chases_index),
+            Constraint::StoreForwarding => *words > 0 && counts.loads + counts.wide_loads > 0,
+            Constraint::Mispredictions => steps.iter().any(|step| step.went == Went::Mispredicted),
+            Constraint::L1Misses | Constraint::DeeperMisses => false,
+            Constraint::LoadChain | Constraint::Loads => counts.loads + counts.wide_loads > 0,
+            Constraint::Stores => counts.stores > 0,
+            Constraint::FpUnits => counts.floats > 0,
+            Constraint::Divider => counts.divides > 0,
+            Constraint::Width | Constraint::IntUnits | Constraint::Window => true,
+        }
     }
 
     /// The cycles of the window that was read last.

@@ -1,7 +1,6 @@
 //! A window made ready for a schedule: its executed instructions and accesses in order, with all
 //! that does not depend on time. A schedule of it hashes and decodes nothing.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use locality_stream::{BlockRecord, Branch, Event, Flow, InstructionRecord, Kind, Locations, Predictor};
@@ -118,7 +117,10 @@ pub(super) struct Trace {
     pub words: usize,
     pub counts: Counts,
     pub footprint: Footprint,
-    known: HashMap<InstructionRecord, Facts>,
+    /// Addresses of instructions met so far, in this window or before.
+    known: Table,
+    /// For each of `known`, the instruction that was there last.
+    known_facts: Vec<(InstructionRecord, Facts)>,
     predictor: Predictor,
     /// Blocks of the window at hand.
     blocks: Table,
@@ -217,8 +219,9 @@ impl Trace {
         self.blocks.clear();
         self.ranges.clear();
         self.data.clear();
-        if self.known.len() > MOST_INSTRUCTIONS {
+        if self.known.keys().len() > MOST_INSTRUCTIONS {
             self.known.clear();
+            self.known_facts.clear();
         }
     }
 
@@ -228,10 +231,21 @@ impl Trace {
         if place >= self.ranges.len() {
             let start = self.facts.len() as u32;
             let records = window.code.block(index).iter();
-            let known = &mut self.known;
+            let (known, known_facts) = (&mut self.known, &mut self.known_facts);
             let mut fuses = false;
             self.facts.extend(records.map(|it| {
-                let mut facts = *known.entry(*it).or_insert_with(|| Facts::of(it, machine));
+                let number = known.insert(it.address) as usize;
+                let mut facts = match known_facts.get(number).filter(|(record, _)| record == it) {
+                    Some((_, facts)) => *facts,
+                    None => {
+                        let found = (*it, Facts::of(it, machine));
+                        match known_facts.get_mut(number) {
+                            Some(place) => *place = found,
+                            None => known_facts.push(found),
+                        }
+                        found.1
+                    }
+                };
                 facts.is_fused = fuses && facts.flow == Flow::Conditional;
                 fuses = facts.fuses;
                 facts

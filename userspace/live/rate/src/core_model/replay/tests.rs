@@ -109,10 +109,15 @@ fn of_loop_on(
         window.execute(block, |access| address(turn, access));
     }
     let mut replay = window.replay(machine);
-    let mut cycles = |without| replay.time(misses, without).total / TURNS as f64;
+    let idle: Vec<Constraint> = Constraint::ALL.into_iter().filter(|it| !replay.may_bind(*it)).collect();
+    let mut cycles = |misses, without| replay.time(misses, without).total / TURNS as f64;
+    for limit in idle {
+        let (all, without) = (cycles(Misses::None, None), cycles(Misses::None, Some(limit)));
+        assert!((all - without).abs() < 1e-9, "{limit:?} was said not to bind: {all} {without}");
+    }
     Found {
-        cycles: cycles(None),
-        without: Constraint::ALL.iter().map(|it| (*it, cycles(Some(*it)))).collect(),
+        cycles: cycles(misses, None),
+        without: Constraint::ALL.iter().map(|it| (*it, cycles(misses, Some(*it)))).collect(),
     }
 }
 
