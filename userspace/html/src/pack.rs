@@ -319,7 +319,7 @@ fn of_profile(out: &mut String, profile: &Profile, paths: &mut Paths) {
 fn of_model(paths: &mut Paths, profile: &Profile, frame: &locality_model::Frame) -> u32 {
     let module = frame.module.and_then(|module| profile.modules.get(module.0 as usize));
     let module = module.map(|module| module.path.as_str());
-    let address = Some(frame.module_address.unwrap_or(frame.address)).filter(|address| *address != 0);
+    let address = frame.address_in_file().filter(|address| *address != 0);
     let strings = &mut paths.strings;
     let function = match &frame.function {
         Some(function) => strings.number(Some(function)),

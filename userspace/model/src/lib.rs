@@ -255,6 +255,17 @@ pub struct Frame {
     pub unknown: Option<String>,
 }
 
+impl Frame {
+    /// The address as a reader of the file takes it; of code without a file, that in the process. `None`
+    /// of code whose file could not be opened: where it lies in the file is not known then.
+    pub fn address_in_file(&self) -> Option<u64> {
+        match self.module {
+            Some(_) => self.module_address,
+            None => Some(self.address),
+        }
+    }
+}
+
 /// A call stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Stack {

@@ -210,10 +210,10 @@ fn module_of<'a>(profile: &'a Profile, frame: &Frame) -> Option<&'a Module> {
 pub fn function_name(profile: &Profile, frame: &Frame) -> String {
     match (&frame.function, module_of(profile, frame)) {
         (Some(function), _) => function.clone(),
-        (None, Some(module)) => {
-            let address = frame.module_address.unwrap_or(frame.address);
-            format!("{}+{address:#x}", base_name(&module.path))
-        }
+        (None, Some(module)) => match frame.address_in_file() {
+            Some(address) => format!("{}+{address:#x}", base_name(&module.path)),
+            None => format!("{} at {:#x}", base_name(&module.path), frame.address),
+        },
         (None, None) if frame.address != 0 => format!("{:#x}", frame.address),
         (None, None) => "unknown".to_owned(),
     }

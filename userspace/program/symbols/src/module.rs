@@ -15,6 +15,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::debug_file::{self, links_are_harmless};
@@ -61,6 +62,8 @@ pub(crate) struct Module {
     /// Root directory of the process that it was met in.
     pub(crate) root: PathBuf,
     debug: OnceLock<Debug>,
+    /// The symboliser process has got the module, and has looked for its debug information.
+    is_sent: AtomicBool,
     /// What a reader of the file made of it ([`ModuleFile::derived`]).
     derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
@@ -91,6 +94,7 @@ impl Module {
             file,
             root: root.to_owned(),
             debug: OnceLock::new(),
+            is_sent: AtomicBool::new(false),
             derived: OnceLock::new(),
         })
     }
@@ -98,6 +102,16 @@ impl Module {
     /// Opens the debug information, unless that was done: reads what a stranger may have written.
     pub(crate) fn debug(&self) -> &Debug {
         self.debug.get_or_init(|| Debug::of(self))
+    }
+
+    /// The symboliser process has got it.
+    pub(crate) fn sent(&self) {
+        self.is_sent.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody needs the root directory any more.
+    fn is_settled(&self) -> bool {
+        self.debug.get().is_some() || self.is_sent.load(Ordering::Relaxed)
     }
 
     /// The file that has the DWARF.
@@ -227,8 +241,13 @@ impl ModuleFile {
 #[derive(Debug, Default)]
 struct OpenModules {
     by_file: HashMap<(FileKey, String), (Arc<Module>, u64)>,
+    /// Keys in `by_file` by device, inode and path of the mapping that each module was opened for.
+    by_mapping: HashMap<Mapped, (FileKey, String)>,
     questions: u64,
 }
+
+/// A file as lists of mappings name it: device, inode, path.
+type Mapped = ((u32, u32), u64, Arc<str>);
 
 /// All opened modules, shared among processes.
 #[derive(Debug, Default)]
@@ -251,10 +270,22 @@ impl Modules {
         let (file, path) = open_mapped(pid, mapping)?;
         let metadata = file.metadata().map_err(|error| unknown(&error))?;
         let path = started_as(pid, path, &metadata).unwrap_or_else(|| path.to_owned());
-        self.get_or_open((FileKey::of(&metadata), path.clone()), || {
+        let key = (FileKey::of(&metadata), path.clone());
+        let module = self.get_or_open(key.clone(), || {
             let bytes = Bytes::map(&file).ok()?;
             Module::new(&path, bytes, Some(file), &root)
-        })
+        })?;
+        self.lock().by_mapping.insert(mapped(mapping), key);
+        Ok(module)
+    }
+
+    /// The module that was opened for another process's mapping of the same file: a process that lives for
+    /// some milliseconds is gone before its files are opened. A file that was written to in place
+    /// meanwhile is taken for what it was.
+    pub(crate) fn opened_before(&self, mapping: &Mapping) -> Option<Arc<Module>> {
+        let open_modules = self.lock();
+        let key = open_modules.by_mapping.get(&mapped(mapping))?;
+        Some(Arc::clone(&open_modules.by_file.get(key)?.0))
     }
 
     fn get_or_open(
@@ -292,11 +323,12 @@ impl Modules {
     /// debug information was not looked for is closed: the root directory to look in is that of a
     /// process that has ended.
     pub(crate) fn close_unused(&self) {
-        let by_file = &mut self.lock().by_file;
+        let mut open_modules = self.lock();
+        let OpenModules { by_file, by_mapping, .. } = &mut *open_modules;
         let is_unused = |module: &Arc<Module>| Arc::strong_count(module) == 1;
         let mut unused: Vec<(u64, usize)> = by_file
             .values()
-            .filter(|(module, _)| is_unused(module) && module.debug.get().is_some())
+            .filter(|(module, _)| is_unused(module) && module.is_settled())
             .map(|(module, asked)| (*asked, module.elf.bytes.len()))
             .collect();
         unused.sort_unstable_by(|a, b| b.cmp(a));
@@ -306,14 +338,17 @@ impl Modules {
             bytes <= SPARE_BYTES
         });
         let oldest = spare.last().map_or(u64::MAX, |(asked, _)| *asked);
-        by_file.retain(|_, (module, asked)| {
-            !is_unused(module) || *asked >= oldest && module.debug.get().is_some()
-        });
+        by_file.retain(|_, (module, asked)| !is_unused(module) || *asked >= oldest && module.is_settled());
+        by_mapping.retain(|_, key| by_file.contains_key(key));
     }
 
     pub(crate) fn len(&self) -> usize {
         self.lock().by_file.len()
     }
+}
+
+fn mapped(mapping: &Mapping) -> Mapped {
+    (mapping.device, mapping.inode, Arc::clone(&mapping.path))
 }
 
 /// Opens the file that is really mapped. `/proc/PID/map_files` always leads to it, but asks for

@@ -126,10 +126,11 @@ impl Processes {
         if let Some(module) = process.files.get(&key) {
             return Ok(ModuleFile(Arc::clone(module)));
         }
-        if !process.is_alive() {
-            return Err(Unknown::FileGone);
-        }
-        let module = self.modules.open(pid, mapping)?;
+        let opened = match process.is_alive() {
+            true => self.modules.open(pid, mapping),
+            false => Err(Unknown::FileGone),
+        };
+        let module = opened.or_else(|reason| self.modules.opened_before(mapping).ok_or(reason))?;
         process.files.insert(key, Arc::clone(&module));
         Ok(ModuleFile(module))
     }
@@ -356,10 +357,11 @@ impl Process {
                 Code::Generated
             };
         }
-        if !self.is_alive() {
-            return Code::Unreadable(Unknown::FileGone);
-        }
-        match self.modules.open(self.pid, mapping) {
+        let opened = match self.is_alive() {
+            true => self.modules.open(self.pid, mapping),
+            false => Err(Unknown::FileGone),
+        };
+        match opened.or_else(|reason| self.modules.opened_before(mapping).ok_or(reason)) {
             Ok(module) => match module.elf.address_of_mapping(mapping.offset) {
                 Some(address) => Code::Module { bias: mapping.start.wrapping_sub(address), module },
                 None => Code::Unreadable(Unknown::NotElf),

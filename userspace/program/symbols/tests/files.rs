@@ -116,6 +116,29 @@ fn modules_of_ended_processes_are_spare() {
     assert!((40..60).contains(&processes.open_modules()), "{}", processes.open_modules());
 }
 
+/// A process that has ended before its files were opened, and another that runs the same file.
+#[test]
+fn files_that_another_process_showed() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("chain", "gcc", "chain.c", "-g -O2");
+    let processes = Processes::new();
+    let mut gone = Target::start(&program, &[]);
+    processes.attach(gone.pid).unwrap();
+    let code = |pid| {
+        let mappings = processes.mappings(pid).unwrap();
+        let of_program = |mapping: &&locality_symbols::Mapping| mapping.path.ends_with("/chain");
+        mappings.iter().filter(of_program).find(|mapping| mapping.executable).unwrap().clone()
+    };
+    let mapping = code(gone.pid);
+    gone.kill();
+    assert_eq!(processes.open_module(gone.pid, &mapping).unwrap_err(), Unknown::FileGone);
+    let other = Target::start(&program, &[]);
+    processes.attach(other.pid).unwrap();
+    let shown = processes.open_module(other.pid, &code(other.pid)).unwrap();
+    let found = processes.open_module(gone.pid, &mapping).unwrap();
+    assert_eq!(found.bytes().as_ptr(), shown.bytes().as_ptr(), "the same mapping of the file");
+}
+
 #[test]
 fn from_the_file_alone() {
     let workshop = Workshop::new();

@@ -37,7 +37,7 @@ pub fn frame(profile: &Profile, id: FrameId) -> Frame {
         file: frame.file.clone().unwrap_or_default(),
         line: frame.line.unwrap_or(0),
         module: module.map(|module| module.path.clone()).unwrap_or_default(),
-        address: frame.module_address.unwrap_or(frame.address),
+        address: frame.address_in_file().unwrap_or(0),
         inlined: frame.inlined,
     }
 }

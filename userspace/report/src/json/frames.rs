@@ -30,9 +30,8 @@ impl<'a> Frames<'a> {
     pub fn frame(&self, id: FrameId) -> Option<Arc<ReportFrame>> {
         let frame = self.profile.frames.get(id.0 as usize)?;
         let made = self.frames.get(id.0 as usize)?.get_or_init(|| {
-            let address = frame.module_address.unwrap_or(frame.address);
             Arc::new(ReportFrame {
-                address: Some(address).filter(|address| *address != 0),
+                address: frame.address_in_file().filter(|address| *address != 0),
                 file: frame.file.clone(),
                 function: frame.function.clone(),
                 inlined: frame.inlined,

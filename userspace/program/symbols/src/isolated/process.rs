@@ -88,6 +88,7 @@ impl Process {
         self.flush()?;
         let end = Instant::now() + self.patience;
         let sent = self.send(&message, &with, end)?;
+        module.sent();
         self.unsent.extend_from_slice(message.get(sent..).unwrap_or_default());
         Ok(())
     }
