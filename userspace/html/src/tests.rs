@@ -22,8 +22,12 @@ fn frame(function: &str, line: u32) -> Arc<Frame> {
 
 fn path(frames: &[Arc<Frame>]) -> Path {
     let first = &frames[0];
-    let place =
-        Place { function: first.function.clone(), file: first.file.clone(), line: first.line, via: None };
+    let place = Place {
+        function: first.function.clone(),
+        file: first.file.clone(),
+        line: first.line,
+        ..Place::default()
+    };
     Path { frames: Some(frames.to_vec()), place: Some(place), ..Path::default() }
 }
 

@@ -32,6 +32,9 @@ export function bar(value, ci95, most = 1) {
 export const withInterval = (value, ci95, format = share) =>
   h('span', { class: 'number' }, format(value), ' ', h('span', { class: 'ci' }, interval(ci95, format)));
 
+/** Where a function without lines is meant: an address in its file. */
+export const address = (at) => (at.address ? ` 0x${at.address.toString(16)}` : '');
+
 /** "function file:line" with a link to the code. */
 export function place(at, most = 48, isLinked = true) {
   if (!at || (!at.function && !at.file)) return muted('unknown place');
@@ -48,7 +51,7 @@ export function place(at, most = 48, isLinked = true) {
     function_,
     at.via ? muted(' via ', name(at.via, 24)) : null,
     where && function_ ? ' ' : null,
-    where,
+    where || muted(address(at)),
   );
 }
 

@@ -183,7 +183,7 @@ impl Parallelism {
                 let module = frame.module.as_deref().unwrap_or_default().rsplit('/').next()?;
                 Some(format!("{module}+{:#x}", frame.address?))
             });
-            let place = Place { file: frame.file.clone(), function, line: frame.line, via: None };
+            let place = Place { file: frame.file.clone(), function, line: frame.line, ..Place::default() };
             let sum = self.branches.entry(place).or_default();
             sum.0 += count.executed;
             sum.1 += count.taken;

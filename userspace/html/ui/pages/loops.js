@@ -3,7 +3,7 @@
 import { h, muted, name, replace } from '../dom.js';
 import { approx, count, known, NONE, plain, share } from '../format.js';
 import { Grid } from '../grid.js';
-import { bar, card, facts, place, snippet, table, withInterval } from '../parts.js';
+import { address, bar, card, facts, place, snippet, table, withInterval } from '../parts.js';
 import { base } from '../doc.js';
 
 /** What limits a loop, for readers. */
@@ -195,7 +195,9 @@ export const loops = {
               ' ',
               muted(
                 name(
-                  `${base(rows[at].place.file) ?? ''}${rows[at].place.line ? `:${rows[at].place.line}` : ''}`,
+                  rows[at].place.line
+                    ? `${base(rows[at].place.file) ?? ''}:${rows[at].place.line}`
+                    : (base(rows[at].place.file) ?? address(rows[at].place)),
                   28,
                 ),
               ),

@@ -99,7 +99,7 @@ impl At {
             file: known(&self.file),
             function: known(&self.function),
             line: Some(self.line).filter(|line| *line > 0),
-            via: None,
+            ..Place::default()
         }
     }
 

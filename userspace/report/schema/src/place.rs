@@ -49,6 +49,9 @@ pub struct Caller {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Place {
+    /// Of a function whose line is not known, the address that `addr2line -e module` takes; else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<u64>,
     /// Source file; `null` where it is not known.
     pub file: Option<String>,
     /// The function; `null` where it is not known.

@@ -68,7 +68,7 @@ impl<T: Clone + Eq + std::hash::Hash> Table<T> {
 }
 
 fn place(frame: &Frame) -> Place {
-    Place { file: frame.file.clone(), function: frame.function.clone(), line: frame.line, via: None }
+    Place { file: frame.file.clone(), function: frame.function.clone(), line: frame.line, ..Place::default() }
 }
 
 /// Paths of uses and reuses.

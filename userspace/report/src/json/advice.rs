@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use locality_advice::{Access, Advice, Advised, Entry, Loop};
 use locality_estimate::calling_context::function_name;
 use locality_estimate::interval_estimate;
-use locality_model::{AccessKind, Dependence, FieldId, FrameId, ObjectId, Profile};
+use locality_model::{AccessKind, Dependence, FieldId, Frame, FrameId, ObjectId, Profile};
 
 use crate::estimates::estimate;
 use crate::schema::{
@@ -79,6 +79,10 @@ impl Json<'_> {
     fn place(&self, (frame, line): (Option<FrameId>, Option<u32>)) -> Place {
         let frame = frame.and_then(|id| self.profile.frames.get(id.0 as usize));
         Place {
+            // A function without a name is called by its address.
+            address: frame
+                .filter(|frame| line.is_none() && frame.function.is_some())
+                .and_then(Frame::address_in_file),
             file: frame.and_then(|frame| frame.file.clone()),
             function: frame.map(|frame| function_name(self.profile, frame)),
             line,

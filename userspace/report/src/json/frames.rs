@@ -86,6 +86,8 @@ impl<'a> Frames<'a> {
         let place = self.contexts.place(id);
         let frame = place.frame.and_then(|frame| self.profile.frames.get(frame.0 as usize));
         Place {
+            // Addresses of one function without lines are one place.
+            address: None,
             file: frame.and_then(|frame| frame.file.clone()),
             function: frame.map(|frame| function_name(self.profile, frame)),
             line: frame.and_then(|frame| frame.line),

@@ -207,7 +207,7 @@ mod tests {
                 file: Some("/src/column_walk.c".to_owned()),
                 function: Some("sum_by_columns".to_owned()),
                 line: Some(12),
-                via: None,
+                ..Place::default()
             },
             share: estimate(0.31, 0.2, 0.42),
             throughput: Some(Throughput { cycles: estimate(0.8, 0.8, 0.8), unit: "width".to_owned() }),

@@ -18,6 +18,19 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// An address in the process is no address in the file.
+#[test]
+fn code_of_a_file_that_could_not_be_opened() {
+    let mut make = Maker::new();
+    make.stack("?@/opt/x.so");
+    let frame = make.profile.frames[0].clone();
+    assert_eq!(function_name(&make.profile, &frame), "x.so+0x1000");
+    let gone = Frame { module_address: None, address: 0x7f00_0000_1234, ..frame };
+    assert_eq!(gone.address_in_file(), None);
+    assert_eq!(function_name(&make.profile, &gone), "x.so at 0x7f0000001234");
+    assert_eq!(Frame { module: None, ..gone }.address_in_file(), Some(0x7f00_0000_1234));
+}
+
 #[test]
 fn the_place_is_the_innermost_own_source_line() {
     for (stack, function, line, via) in [

@@ -77,10 +77,14 @@ fn without_groups(text: &str, open: char, close: char) -> String {
     short
 }
 
-/// "particles.cpp:31", the file without its folders.
+/// "particles.cpp:31", the file without its folders; without debug information the address in the file.
 pub fn location(place: &Place) -> Option<String> {
-    let file = base(place.file.as_deref()?);
-    Some(place.line.map_or(file.to_owned(), |line| format!("{file}:{line}")))
+    match (place.file.as_deref(), place.line, place.address) {
+        (Some(file), Some(line), _) => Some(format!("{}:{line}", base(file))),
+        (Some(file), None, _) => Some(base(file).to_owned()),
+        (None, _, Some(address)) => Some(format!("{address:#x}")),
+        (None, _, None) => None,
+    }
 }
 
 /// The last part of a path.
@@ -160,7 +164,7 @@ mod tests {
             file: Some("/home/user/src/particles.cpp".to_owned()),
             function: Some(function.to_owned()),
             line: Some(31),
-            via: None,
+            ..Place::default()
         };
         assert_eq!(place(&of("integrate"), 40), "integrate particles.cpp:31");
         assert_eq!(place(&of("integrate"), 20), "integrate :31");
@@ -173,6 +177,8 @@ mod tests {
             "copy particles.cpp:31 in memcpy"
         );
         assert_eq!(place(&Place::default(), 40), "[unknown]");
+        let stripped = Place { address: Some(0x1f3a0), file: None, line: None, ..of("sqlite3VdbeExec") };
+        assert_eq!(place(&stripped, 40), "sqlite3VdbeExec 0x1f3a0");
         for room in 0..60 {
             assert!(place(&of("a_long_function_name"), room).chars().count() <= room.max(1));
         }

@@ -229,6 +229,7 @@ impl Screen<'_> {
                 function: line.function.clone(),
                 line: line.line,
                 via: line.via.clone(),
+                ..Place::default()
             };
             let part = |of: crate::schema::Number| of.finite().map_or(String::new(), percent);
             lines.push(Line::plain(format!(
@@ -341,7 +342,13 @@ impl Cells {
 }
 
 fn place_of(line: &ObjectLine) -> Place {
-    Place { file: line.file.clone(), function: line.function.clone(), line: line.line, via: line.via.clone() }
+    Place {
+        file: line.file.clone(),
+        function: line.function.clone(),
+        line: line.line,
+        via: line.via.clone(),
+        ..Place::default()
+    }
 }
 
 /// "integrate particles.cpp:31 → energy :51": the file of the reuse only where that is another one.

@@ -35,7 +35,12 @@ fn estimate(value: f64, low: f64, high: f64) -> Estimate {
 }
 
 fn place(function: &str, file: &str, line: u32) -> Place {
-    Place { file: Some(file.to_owned()), function: Some(function.to_owned()), line: Some(line), via: None }
+    Place {
+        file: Some(file.to_owned()),
+        function: Some(function.to_owned()),
+        line: Some(line),
+        ..Place::default()
+    }
 }
 
 /// With two objects, windows and objects with names as C++ and Rust have them.
