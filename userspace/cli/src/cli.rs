@@ -406,6 +406,12 @@ pub struct TraceArgs {
     /// What the measurement may cost the traced program, in percent of its time.
     #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
     pub overhead: f64,
+    /// What this tool itself may use beside, in percent of the time of all processors [default: no limit].
+    ///
+    /// Samples become fewer where their analysis would take more; at least two samples come for each
+    /// second of the program's CPU time. The report says when the limit was not reached.
+    #[arg(long, value_parser = units::percent, value_name = "PERCENT")]
+    pub own: Option<f64>,
     /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold
     /// caches may take up to twice as long.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]

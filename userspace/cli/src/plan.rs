@@ -105,6 +105,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         duration: args.duration,
         profile,
         overhead_percent: args.overhead,
+        own_percent: args.own,
         max_stop: args.max_stop,
         source: args.source,
         policy: args.policy,

@@ -15,7 +15,7 @@ const EXPERT: &str = "Expert";
 /// Options of a trace by group; those that are in none are for experts.
 const GROUPS: [(&str, &[&str]); 3] = [
     (WHAT, &["pids", "all", "cgroup", "command"]),
-    (HOW_LONG, &["duration", "overhead", "heap", "until_ci"]),
+    (HOW_LONG, &["duration", "overhead", "own", "heap", "until_ci"]),
     (
         OUTPUT,
         &[

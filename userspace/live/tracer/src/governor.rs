@@ -3,7 +3,8 @@
 //! Cost = time stopped (until the thread runs again) + traps × trap cost + ticks × tick cost +
 //! readings × reading cost, as a share of the targets' CPU time and stopped time. All of it is
 //! roughly proportional to the number of samples, so the rate follows from the cost of one sample,
-//! measured as we go, and from what was spent or saved so far. Sources of error: costs that nobody
+//! measured as we go, and from what was spent or saved so far. The tool's own CPU time may have a budget
+//! beside ([`OwnBudget`]); the lower of the two rates holds. Sources of error: costs that nobody
 //! sees (caches that our handlers disturb, the scheduler's work at a stop) are not in the sum; trap
 //! and tick costs are medians of a calibration.
 
@@ -54,6 +55,66 @@ pub struct CostTotals {
     pub cpu_ns: u64,
     /// Page faults of the targets; `None` where nobody counts them.
     pub page_faults: Option<u64>,
+    /// CPU time of this tool with its helper processes.
+    pub own_ns: u64,
+    /// Time on the wall since the start.
+    pub wall_ns: u64,
+}
+
+/// What the tool itself may use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OwnBudget {
+    /// Share of the time of all processors.
+    pub share: f64,
+    /// Processors of the machine.
+    pub processors: usize,
+}
+
+impl OwnBudget {
+    /// The share of the time of all processors that was used.
+    pub fn used(&self, spent: &CostTotals) -> f64 {
+        spent.own_ns as f64 / (spent.wall_ns.max(1) as f64 * self.processors.max(1) as f64)
+    }
+}
+
+/// CPU time that a sample is taken to cost the tool until the first ones are known.
+const OWN_SAMPLE_NS: f64 = 4e6;
+/// Seconds over which a debt or a saving of the tool's own time is evened out: reading debug information
+/// takes a second at the start and nothing afterwards.
+const OWN_HORIZON_S: f64 = 20.0;
+
+/// The rate that the budget of the tool's own time allows.
+#[derive(Debug, Clone)]
+struct OwnLimit {
+    /// Own CPU time that is allowed in a nanosecond on the wall.
+    allowed: f64,
+    before: CostTotals,
+    /// Own CPU time of a sample, in nanoseconds.
+    sample_ns: f64,
+}
+
+impl OwnLimit {
+    fn new(budget: OwnBudget) -> Self {
+        let allowed = budget.share * budget.processors.max(1) as f64;
+        Self { allowed, before: CostTotals::default(), sample_ns: OWN_SAMPLE_NS }
+    }
+
+    /// Samples per second of the targets' CPU time.
+    fn rate(&mut self, now: CostTotals) -> f64 {
+        let samples = now.samples.saturating_sub(self.before.samples);
+        let own_ns = now.own_ns.saturating_sub(self.before.own_ns);
+        if samples > 0 {
+            let weight = (samples as f64 / 32.0).min(0.5);
+            self.sample_ns += weight * (own_ns as f64 / samples as f64 - self.sample_ns);
+            self.before = now;
+        }
+        let wall_ns = now.wall_ns.max(1) as f64;
+        let saved = (self.allowed * wall_ns - now.own_ns as f64) / (OWN_HORIZON_S * 1e9);
+        let share = self.allowed + saved.clamp(-self.allowed, 0.5 * self.allowed);
+        // Samples come by the targets' CPU time, of which there is so much in a second.
+        let busy = (now.cpu_ns as f64 / wall_ns).max(1e-3);
+        share.max(0.0) * 1e9 / self.sample_ns.max(1.0) / busy
+    }
 }
 
 /// Calibrated costs of this machine.
@@ -134,12 +195,13 @@ pub struct Governor {
     prices: UnitCosts,
     before: CostTotals,
     sample_cost_ns: f64,
+    own: Option<OwnLimit>,
     rate: f64,
 }
 
 impl Governor {
     /// With a budget as a share (0.01 is 1 %). `user_only`: what the kernel touches is passed over.
-    pub fn new(budget: f64, prices: UnitCosts, user_only: bool) -> Self {
+    pub fn new(budget: f64, own: Option<OwnBudget>, prices: UnitCosts, user_only: bool) -> Self {
         // A sample is a tick, a stop with a window, two traps and the readings; the stop is a guess
         // until the first ones are measured.
         let one = CostTotals {
@@ -154,7 +216,8 @@ impl Governor {
         };
         let guess = one.cost_ns(prices);
         let rate = FIRST_RATE.min(AIM * budget * 1e9 / guess as f64).max(*RATES.start());
-        Self { budget, prices, before: CostTotals::default(), sample_cost_ns: guess as f64, rate }
+        let own = own.map(OwnLimit::new);
+        Self { budget, prices, before: CostTotals::default(), sample_cost_ns: guess as f64, own, rate }
     }
 
     /// The rate in force, in samples per second of CPU time.
@@ -175,7 +238,9 @@ impl Governor {
         let saved = (allowed_ns - now.cost_ns(self.prices) as f64) / (HORIZON_S * 1e9);
         // Savings are spent carefully: at most half of the budget on top.
         let share = AIM * self.budget + saved.clamp(-self.budget, 0.5 * self.budget);
-        self.rate = (share.max(0.0) * 1e9 / self.sample_cost_ns).clamp(*RATES.start(), *RATES.end());
+        let allowed = share.max(0.0) * 1e9 / self.sample_cost_ns;
+        let own = self.own.as_mut().map_or(f64::INFINITY, |own| own.rate(now));
+        self.rate = allowed.min(own).clamp(*RATES.start(), *RATES.end());
         self.rate
     }
 }
@@ -211,7 +276,7 @@ mod tests {
 
     /// A target that runs all the time and pays `stop_ns` for each sample.
     fn simulate(budget: f64, stop_ns: u64, seconds: u64) -> (f64, f64) {
-        let mut governor = Governor::new(budget, PRICES, false);
+        let mut governor = Governor::new(budget, None, PRICES, false);
         let mut spent = CostTotals::default();
         let mut owed = 0.0;
         for _ in 0..seconds * 10 {
@@ -240,11 +305,45 @@ mod tests {
         }
     }
 
+    /// Two targets on four processors, whose samples cost the tool `sample_ns` each, and a start of
+    /// half a second; returns the share of all processors that the tool used, and the samples.
+    fn simulate_own(own: Option<OwnBudget>, sample_ns: u64) -> (f64, u64) {
+        let mut governor = Governor::new(0.01, own, PRICES, false);
+        let mut spent = CostTotals { own_ns: 500_000_000, ..CostTotals::default() };
+        let mut owed = 0.0;
+        for _ in 0..600 * 10 {
+            owed += governor.rate() * 0.2;
+            let samples = owed as u64;
+            owed -= samples as f64;
+            spent.samples += samples;
+            spent.stops += samples;
+            spent.stop_ns += 100_000 * samples;
+            spent.own_ns += sample_ns * samples;
+            spent.cpu_ns += 200_000_000;
+            spent.wall_ns += 100_000_000;
+            governor.steer(spent);
+        }
+        (OwnBudget { share: 0.0, processors: 4 }.used(&spent), spent.samples)
+    }
+
+    #[test]
+    fn the_lower_of_two_budgets_holds() {
+        let (free, all) = simulate_own(None, 5_000_000);
+        assert!(free > 0.05, "{free}");
+        for (share, sample_ns) in [(0.01, 5_000_000), (0.01, 2_000_000), (0.03, 5_000_000)] {
+            let (used, samples) = simulate_own(Some(OwnBudget { share, processors: 4 }), sample_ns);
+            assert!(used <= share * 1.05 && used >= share * 0.85, "{share} {sample_ns}: {used}");
+            assert!(samples < all);
+        }
+        // More than enough changes nothing.
+        assert_eq!(simulate_own(Some(OwnBudget { share: 0.5, processors: 4 }), 5_000_000).1, all);
+    }
+
     #[test]
     fn a_costly_start_is_paid_back() {
-        let mut governor = Governor::new(0.01, PRICES, false);
+        let mut governor = Governor::new(0.01, None, PRICES, false);
         assert!(
-            Governor::new(0.01, PRICES, true).rate() < 0.8 * governor.rate(),
+            Governor::new(0.01, None, PRICES, true).rate() < 0.8 * governor.rate(),
             "passed traps are paid for"
         );
         let before = governor.rate();

@@ -74,11 +74,10 @@ pub struct Question {
 /// What the thread is told.
 #[derive(Debug)]
 pub enum Told {
-    /// A process is traced from now on.
-    Started(u32),
-    /// It runs another program.
+    /// A process runs another program. Others are met at the first question: most of those that are
+    /// born and end within milliseconds are never asked for.
     Exec(u32),
-    /// It ended.
+    /// A process ended.
     Ended(u32),
     /// Where does this lie?
     Asked(Box<Question>),
@@ -261,10 +260,9 @@ impl Work {
 
     fn take(&mut self, what: Told) {
         match what {
-            // One that cannot be read stays unknown.
-            Told::Started(pid) => _ = self.meet(pid),
             Told::Exec(pid) => {
                 self.forget(pid);
+                // One that cannot be read stays unknown.
                 _ = self.meet(pid);
             }
             Told::Ended(pid) => self.forget(pid),
@@ -538,7 +536,6 @@ mod tests {
     fn nothing_asked_is_lost() {
         let mut locator = Locator::start(None).unwrap();
         let own = std::process::id();
-        locator.tell(Told::Started(own));
         for _ in 0..3 {
             locator.tell(question(own, 0x10));
         }
@@ -643,7 +640,6 @@ mod tests {
         let loading = Loading::start();
         let (answer, answers) = mpsc::channel();
         let mut work = Work::new(answer, None);
-        work.take(Told::Started(loading.child));
         let elsewhere = Mappings::read(loading.child).unwrap().iter().next().unwrap().start;
         work.take(question(loading.child, elsewhere));
         loading.signal(libc::SIGCONT);

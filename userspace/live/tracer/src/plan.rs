@@ -6,6 +6,7 @@ use locality_arbiter::Policy;
 use locality_common::config::CgroupTarget;
 use locality_estimate::estimator::Estimator;
 
+use super::governor::OwnBudget;
 use locality_kernel::{object::Filter, proc, sources::select::SampleSource};
 
 /// Who is traced.
@@ -43,6 +44,8 @@ pub struct Plan {
     pub profile: PathBuf,
     /// Allowed cost, percent.
     pub overhead_percent: f64,
+    /// What this tool itself may use, percent of the time of all processors; `None` for no limit.
+    pub own_percent: Option<f64>,
     /// Longest stop for arming.
     pub max_stop: Duration,
     /// Whether threads may be stopped.
@@ -76,6 +79,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What this tool itself may use on this machine.
+    pub fn own_budget(&self) -> Option<OwnBudget> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Some(OwnBudget { share: self.own_percent? / 100.0, processors })
+    }
+
     /// The kernel-side filter.
     pub fn filter(&self) -> Filter {
         match &self.targets {

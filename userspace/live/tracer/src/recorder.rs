@@ -265,7 +265,6 @@ impl Assembler {
                 tracing::debug!("mappings of process {pid} not read: {error}");
             }
             self.begin(pid);
-            self.tell_locator(Told::Started(pid));
         }
         self.alive.entry(pid).or_default().insert(tid);
         if let Some(reason) = &not_held {

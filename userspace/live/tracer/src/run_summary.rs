@@ -149,7 +149,14 @@ impl RunSummary<'_> {
             samples,
             cpu_ns: cpu.read(),
             page_faults: None,
+            own_ns: self.own_ns(),
+            wall_ns: sys::monotonic_ns().saturating_sub(self.started.mono_ns),
         }
+    }
+
+    /// CPU time of this tool with its helper processes.
+    fn own_ns(&self) -> u64 {
+        sys::own_cpu_ns() + get(&self.costs.cpu.helpers_cpu_ns) + locality_symbols::symbolisers_cpu_ns()
     }
 
     /// The costs for the report.
@@ -163,9 +170,7 @@ impl RunSummary<'_> {
             bpf_ns: spending.interrupts_ns(prices),
             heap_ns: (self.plan.heap != Following::Off).then_some(spending.heap_ns),
             string_ns: (spending.string_ns > 0).then_some(spending.string_ns),
-            controller_ns: sys::own_cpu_ns()
-                + get(&self.costs.cpu.helpers_cpu_ns)
-                + locality_symbols::symbolisers_cpu_ns(),
+            controller_ns: self.own_ns(),
             stops: spending.stops,
             longest_stop_ns: get(&self.costs.stop.longest_stop_ns),
             max_stop_ns: self.plan.max_stop.as_nanos() as u64,
@@ -368,6 +373,20 @@ impl RunSummary<'_> {
         notices
     }
 
+    /// Says that this tool used more than it was allowed, where it did.
+    pub fn over_own_budget(&self, spending: &CostTotals) -> Option<String> {
+        let budget = self.plan.own_budget()?;
+        let used = budget.used(&CostTotals { own_ns: self.own_ns(), ..*spending });
+        (used > budget.share * OVER).then(|| {
+            format!(
+                "This tool used {:.2} % of the time of all processors, more than the {} % of --own: starting a trace and \
+                 reading debug information cost the same however few samples come. A longer trace makes it less.",
+                used * 100.0,
+                budget.share * 100.0
+            )
+        })
+    }
+
     /// One line for a person who waits.
     pub fn progress(&self, spending: &CostTotals, precision: &str) -> String {
         let costs = &self.costs;
@@ -382,6 +401,9 @@ impl RunSummary<'_> {
         )
     }
 }
+
+/// A budget is met up to this factor: rates change ten times a second.
+const OVER: f64 = 1.1;
 
 /// How often.
 fn times(n: u32) -> String {

@@ -328,7 +328,8 @@ impl<'a> Trace<'a> {
             Arc::clone(&code),
         );
         tracing::debug!("prices: {prices:?}");
-        let governor = Governor::new(plan.overhead_percent / 100.0, prices, plan.user_only);
+        let governor =
+            Governor::new(plan.overhead_percent / 100.0, plan.own_budget(), prices, plan.user_only);
         let (rate, now) = (governor.rate(), sys::monotonic_ns());
         let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
         let clock = Clock::open_with(&object, &summary.selected, first)?;
@@ -666,6 +667,7 @@ impl<'a> Trace<'a> {
         }
         let run = self.summary.run(&self.pids, &spending, &tally, ended_by, pacing);
         let mut notices = self.summary.notices(&tally, heap.as_ref(), before, &after);
+        notices.extend(self.summary.over_own_budget(&spending));
         let signal = self.command_status.and_then(|status| ExitStatus::from_raw(status).signal());
         if let (Some(signal), Some(run_summary::PROBES)) = (signal, self.summary.heap) {
             notices.splice(0..0, run_summary::ended_by_a_trap(signal));

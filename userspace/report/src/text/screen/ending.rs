@@ -198,6 +198,10 @@ impl Screen<'_> {
             }
         }
         text.push('.');
+        // Beside programs that hardly ran, a share of their time says nothing.
+        if let Some(own) = overhead.by_cause.controller.finite().filter(|own| (0.1..=100.0).contains(own)) {
+            text.push_str(&format!(" The tool's own CPU time is {own:.1} % of the program's (--own)."));
+        }
         (Some(text), paint)
     }
 
