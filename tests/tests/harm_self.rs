@@ -281,3 +281,18 @@ fn pages_that_nobody_has_filled_are_not_asked_for() {
     let of = |of: &Finished| of.stdout.iter().find(|line| line.starts_with("asked for")).cloned();
     assert_eq!(of(&alone), of(&beside), "{}", traced.stderr);
 }
+
+/// The lower of two budgets holds: a program that pays 10 % of its time has a hundred samples in five
+/// seconds, and few of them where the tool itself may use next to nothing, which the report says.
+#[test]
+fn the_tools_own_time_has_a_limit() {
+    requires!(root, btf, watchpoints(4));
+    let _beside = live::beside();
+    let target = Target::start("two_loops", &["60"]);
+    let trace = |more: &[&str]| live::Live::trace(target.pid(), "5", &[&["--overhead", "10"], more].concat());
+    let (free, limited) = (trace(&[]), trace(&["--own", "0.05"]));
+    assert!(2 * limited.profile.samples.len() < free.profile.samples.len(), "{limited:#?}");
+    let says =
+        |live: &live::Live| live.report["notices"].to_string().contains("more than the 0.05 % of --own");
+    assert_eq!((says(&free), says(&limited)), (false, true), "{:#}", limited.report["notices"]);
+}
