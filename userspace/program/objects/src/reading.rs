@@ -24,7 +24,7 @@ use crate::type_reader::TypeReader;
 use crate::types::TypeDie;
 
 /// One part in this many of the time may go into reading pointers.
-const READING_SHARE: u32 = 20;
+const READING_SHARE: u32 = 100;
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
 /// Pointers that one reading follows.
 const MAX_FOLLOWED: usize = 1 << 16;
