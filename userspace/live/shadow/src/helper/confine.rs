@@ -54,10 +54,16 @@ pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
             // Fails beyond the last one, and for those who may not.
             libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
         }
-        if libc::geteuid() == 0 {
-            must("give up its groups", libc::setgroups(0, std::ptr::null()).into())?;
-            must("change its group", libc::setresgid(NOBODY, NOBODY, NOBODY).into())?;
-            must("change its user", libc::setresuid(NOBODY, NOBODY, NOBODY).into())?;
+        let changed = [
+            ("give up its groups", libc::setgroups(0, std::ptr::null())),
+            ("change its group", libc::setresgid(NOBODY, NOBODY, NOBODY)),
+            ("change its user", libc::setresuid(NOBODY, NOBODY, NOBODY)),
+        ];
+        // A user who may change none of them has little to give up.
+        if libc::geteuid() == 0 || changed.iter().any(|(_, result)| *result == 0) {
+            for (what, result) in changed {
+                must(what, result.into())?;
+            }
         }
     }
     // _LINUX_CAPABILITY_VERSION_3 and no capability in any of the three sets (`capget(2)`).
