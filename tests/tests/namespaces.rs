@@ -27,8 +27,8 @@ struct Traced {
 }
 
 impl Traced {
-    /// Runs a shell script in a namespace of its own. `$TRACER` is the tracer with its usual options; it writes
-    /// profile and report into a folder.
+    /// Runs a shell script in a namespace of its own. `$TRACER` is the tracer with its usual options; the
+    /// tracer writes profile and report into a folder.
     fn inside(script: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "60", "unshare"]).args(INSIDE).args([script, "sh"]).args(arguments);
