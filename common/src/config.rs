@@ -6,7 +6,7 @@ pub mod mode {
     pub const PROCESSES: u32 = 0;
     /// Threads in the cgroups of the `CGROUPS` map, or below them.
     pub const CGROUPS: u32 = 1;
-    /// Everyone but ourselves.
+    /// Everyone in the tracer's pid namespace but the tracer itself.
     pub const ALL: u32 = 2;
 }
 
@@ -52,6 +52,22 @@ pub struct KernelOffsets {
     pub sighand_action: u32,
     /// Size of `k_sigaction`; its first field is the handler.
     pub k_sigaction_bytes: u32,
+    /// `task_struct.thread_pid`: the `struct pid` of the thread.
+    pub task_thread_pid: u32,
+    /// `signal_struct.pids`: pointers to `struct pid` by `enum pid_type`.
+    pub signal_pids: u32,
+    /// `pid.level`: depth of its pid namespace, 0 for the initial one.
+    pub pid_level: u32,
+    /// `pid.numbers`: one `struct upid` for each level.
+    pub pid_numbers: u32,
+    /// Size of `upid`.
+    pub upid_bytes: u32,
+    /// `upid.nr`.
+    pub upid_nr: u32,
+    /// `upid.ns`.
+    pub upid_ns: u32,
+    /// `pid_namespace.ns.inum`.
+    pub pid_namespace_inum: u32,
 }
 
 /// Most cgroups that a trace can name.
@@ -73,7 +89,7 @@ pub struct CgroupTarget {
 pub const HEARTBEAT_MAX_AGE_NS: u64 = 100_000_000;
 
 const _: () = {
-    assert!(size_of::<KernelOffsets>() == 60);
+    assert!(size_of::<KernelOffsets>() == 92);
     assert!(size_of::<CgroupTarget>() == 16);
 };
 

@@ -43,9 +43,9 @@ pub struct Header {
     pub bytes: u32,
     /// When.
     pub time_ns: u64,
-    /// Process (thread group) in the initial pid namespace.
+    /// Process (thread group) in the tracer's pid namespace.
     pub tgid: u32,
-    /// Thread in the initial pid namespace.
+    /// Thread in the tracer's pid namespace.
     pub tid: u32,
     /// CPU that it ran on.
     pub cpu: u32,
@@ -216,7 +216,7 @@ pub struct LifecycleRecord {
     pub header: Header,
     /// One of [`lifecycle`].
     pub event: u32,
-    /// For a fork the new thread, for an exec the thread id before it; else 0.
+    /// For a fork the new thread; else 0.
     pub other_tid: u32,
     /// For a fork the process of the new thread; else 0.
     pub other_tgid: u32,

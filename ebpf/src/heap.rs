@@ -71,11 +71,12 @@ fn entered(regs: *mut pt_regs) -> bool {
     count_shared(if stepped { counter::HEAP_STEPPED_CALLS } else { counter::HEAP_CALLS });
     let which = (cookie & function::MASK) as u32;
     // SAFETY: as above.
-    let (first, second, third, fourth) = unsafe { ((*regs).rdi, (*regs).rsi, (*regs).rdx, (*regs).rcx) };
-    // SAFETY: as above.
-    let rsp = unsafe { (*regs).rsp };
+    let (first, second, third, fourth, rsp) =
+        unsafe { ((*regs).rdi, (*regs).rsi, (*regs).rdx, (*regs).rcx, (*regs).rsp) };
     let call = Call::now();
-    // SAFETY: user space replaces the value as a whole word at a time, and any mixture is one that was meant.
+    if call.tid == 0 {
+        return false; // A thread outside of our pid namespace.
+    }
     let settings = HEAP_SETTINGS.get(0).copied().unwrap_or(HeapSettings::default());
     // SAFETY: only this thread changes its own entry.
     let outer = unsafe { HEAP_PENDING.get(call.tid) };

@@ -7,7 +7,7 @@
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_NOEXIST, pt_regs},
     helpers::generated::{
-        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
+        bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
     },
 };
 use locality_common::{
@@ -18,6 +18,7 @@ use locality_common::{
 use crate::{
     copy,
     heap::TRAMPOLINE,
+    ids::{self, Ids},
     maps::{self, HEAP_PENDING, HEAP_SITES, HEAP_SMALL_CALL, HEAP_TEXT},
     ring::{room_for_site, submit_site},
 };
@@ -40,9 +41,9 @@ impl Call {
     /// This one.
     #[inline(always)]
     pub fn now() -> Self {
-        // SAFETY: helper calls without arguments.
-        let (pid_tgid, now) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
-        Self { tgid: (pid_tgid >> 32) as u32, tid: pid_tgid as u32, now }
+        let Ids { tgid, tid } = ids::current();
+        // SAFETY: a helper call without arguments.
+        Self { tgid, tid, now: unsafe { bpf_ktime_get_ns() } }
     }
 
     /// Of a record of it.

@@ -4,7 +4,7 @@
 
 use aya_ebpf::{
     helpers::generated::{
-        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_get_current_comm, bpf_get_smp_processor_id, bpf_ktime_get_ns,
     },
     macros::raw_tracepoint,
     programs::RawTracePointContext,
@@ -16,6 +16,7 @@ use locality_common::{
 };
 
 use crate::{
+    ids::{self, Ids},
     log::log,
     maps::{self, HELD, SPARED, TARGETS},
     ring::{Wake, count, submit_small},
@@ -23,13 +24,18 @@ use crate::{
     task::Task,
 };
 
+/// Where an event has no other thread.
+const NOBODY: Ids = Ids { tgid: 0, tid: 0 };
+
 /// `sched_process_fork(parent, child)`: runs in the parent, before the child runs.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
     let child = Task::from_pointer(ctx.arg::<u64>(1));
-    let (other_tid, other_tgid) = (child.tid(), child.tgid());
-    let tgid = current_tgid();
-    if other_tgid != tgid {
+    let (parent, child) = (ids::current(), ids::of(child));
+    let (tgid, other_tgid) = (parent.tgid, child.tgid);
+    // A child that `setns` of its parent put into another namespace than ours has no id.
+    let has_id = maps::namespace() == 0 || other_tgid != 0;
+    if other_tgid != tgid && has_id {
         if target::is_own(tgid) {
             // Before it runs, so that no sample of it is taken.
             let _ = SPARED.insert(other_tgid, spared::OWN, 0);
@@ -40,45 +46,36 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
             count(counter::TARGETS_FULL);
         }
     }
-    record(&ctx, lifecycle::FORK, other_tid, other_tgid, 0);
+    record(&ctx, lifecycle::FORK, parent, child, 0);
     0
 }
 
 /// `sched_process_exec(task, old_pid, bprm)`: runs in the thread that goes on, which is now the leader.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(ctx: RawTracePointContext) -> i32 {
-    record(&ctx, lifecycle::EXEC, ctx.arg::<u32>(1), 0, 0);
+    record(&ctx, lifecycle::EXEC, ids::current(), NOBODY, 0);
     0
 }
 
 /// `sched_process_exit(task)`: runs in the dying thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
-    record(&ctx, lifecycle::EXIT, 0, 0, Task::current().cpu_ns());
-    // SAFETY: a helper call without arguments.
-    let tid = unsafe { bpf_get_current_pid_tgid() } as u32;
+    let ids = ids::current();
+    record(&ctx, lifecycle::EXIT, ids, NOBODY, Task::current().cpu_ns());
     // Absent for a thread that was never held.
-    let _ = HELD.remove(tid);
-    if tid == current_tgid() {
+    let _ = HELD.remove(ids.tid);
+    if ids.tid == ids.tgid {
         // Its number may become another process'.
-        let _ = SPARED.remove(tid);
+        let _ = SPARED.remove(ids.tid);
     }
     0
 }
 
 #[inline(always)]
-fn current_tgid() -> u32 {
-    // SAFETY: a helper call without arguments.
-    (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32
-}
-
-#[inline(always)]
-fn record(ctx: &RawTracePointContext, event: u32, other_tid: u32, other_tgid: u32, cpu_ns: u64) {
+fn record(ctx: &RawTracePointContext, event: u32, Ids { tgid, tid }: Ids, other: Ids, cpu_ns: u64) {
     count(counter::SEEN);
     // SAFETY: helper calls without arguments.
-    let (pid_tgid, cpu, now) =
-        unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
-    let tgid = (pid_tgid >> 32) as u32;
+    let (cpu, now) = unsafe { (bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
     if !target::is_target(tgid) {
         count(counter::FILTERED_LIFECYCLE);
         return;
@@ -87,9 +84,9 @@ fn record(ctx: &RawTracePointContext, event: u32, other_tid: u32, other_tgid: u3
         ctx,
         "lifecycle event {} of thread {} of process {}, other thread {}",
         event,
-        pid_tgid as u32,
+        tid,
         tgid,
-        other_tid
+        other.tid
     );
     let mut record = LifecycleRecord {
         header: Header {
@@ -97,13 +94,13 @@ fn record(ctx: &RawTracePointContext, event: u32, other_tid: u32, other_tgid: u3
             bytes: size_of::<LifecycleRecord>() as u32,
             time_ns: now,
             tgid,
-            tid: pid_tgid as u32,
+            tid,
             cpu,
             nested_traps: 0,
         },
         event,
-        other_tid,
-        other_tgid,
+        other_tid: other.tid,
+        other_tgid: other.tgid,
         reserved: 0,
         comm: [0; 16],
         cpu_ns,
@@ -112,7 +109,7 @@ fn record(ctx: &RawTracePointContext, event: u32, other_tid: u32, other_tgid: u3
     unsafe { bpf_get_current_comm((&raw mut record.comm).cast(), 16) };
     // Births and deaths may come in storms, and nobody waits for them but who follows the heap: a
     // child inherits blocks.
-    let is_child = event == lifecycle::FORK && other_tgid != tgid;
+    let is_child = event == lifecycle::FORK && other.tgid != tgid;
     let is_awaited = event == lifecycle::EXEC || (is_child && maps::heap() != 0);
     let wake = if is_awaited { Wake::Now } else { Wake::NextTurn };
     submit_small(&record, wake);

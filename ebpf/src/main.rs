@@ -15,6 +15,7 @@ mod accesses;
 mod copy;
 mod heap;
 mod heap_site;
+mod ids;
 mod kernel_time;
 mod lifecycle;
 mod log;

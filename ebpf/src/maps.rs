@@ -79,6 +79,7 @@ pub static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
 #[map]
 pub static HEAP_RING: RingBuf = RingBuf::with_byte_size(4096, 0);
 
+/// User space replaces it as whole words, and any mixture of old and new ones is one that was meant.
 #[map]
 pub static HEAP_SETTINGS: Array<HeapSettings> = Array::with_max_entries(1, 0);
 
@@ -114,6 +115,10 @@ static MODE: u32 = 0;
 #[unsafe(no_mangle)]
 static OWN_TGID: u32 = 0;
 
+/// Inode number of the pid namespace in which user space counts processes; 0 for the initial one.
+#[unsafe(no_mangle)]
+static NAMESPACE: u32 = 0;
+
 /// Whole stack pages to copy after the first partial one.
 #[unsafe(no_mangle)]
 static STACK_PAGES: u32 = 8;
@@ -135,6 +140,14 @@ pub static OFFSETS: KernelOffsets = KernelOffsets {
     signal_cpu_ns: 0,
     sighand_action: 0,
     k_sigaction_bytes: 0,
+    task_thread_pid: 0,
+    signal_pids: 0,
+    pid_level: 0,
+    pid_numbers: 0,
+    upid_bytes: 0,
+    upid_nr: 0,
+    upid_ns: 0,
+    pid_namespace_inum: 0,
 };
 
 macro_rules! setting {
@@ -148,6 +161,7 @@ macro_rules! setting {
 }
 setting!(mode, MODE, u32);
 setting!(own_tgid, OWN_TGID, u32);
+setting!(namespace, NAMESPACE, u32);
 setting!(stack_pages, STACK_PAGES, u32);
 setting!(heap, HEAP, u32);
 

@@ -9,7 +9,7 @@
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
     helpers::generated::{
-        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
         bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
     },
 };
@@ -20,6 +20,7 @@ use locality_common::{
 
 use crate::{
     accesses,
+    ids::{self, Ids},
     maps::{METERS, SCRATCH, Scratch},
     ring::{Wake, count, submit},
     strings,
@@ -35,11 +36,11 @@ const COUNT_TICK: u32 = 1;
 pub fn meter(data: *mut bpf_perf_event_data) -> u32 {
     count(counter::SEEN);
     // SAFETY: helper calls without arguments.
-    let (pid_tgid, cpu, now) =
-        unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
-    strings::note(data, (pid_tgid >> 32) as u32);
+    let (cpu, now) = unsafe { (bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
+    let ids = ids::current();
+    strings::note(data, ids.tgid);
     match SCRATCH.get_ptr_mut(cpu) {
-        Some(scratch) => record(scratch, pid_tgid, cpu, now),
+        Some(scratch) => record(scratch, ids, cpu, now),
         None => count(counter::LOST_SCRATCH),
     }
     COUNT_TICK
@@ -53,8 +54,7 @@ struct Room {
 }
 
 #[inline(always)]
-fn record(scratch: *mut Scratch, pid_tgid: u64, cpu: u32, now: u64) {
-    let tid = pid_tgid as u32;
+fn record(scratch: *mut Scratch, Ids { tgid, tid }: Ids, cpu: u32, now: u64) {
     // SAFETY: the entry may be replaced while it is read; then the reading belongs to a sample that is over.
     let Some(meter) = (unsafe { METERS.get(tid) }) else {
         count(counter::FILTERED_STALE_METER);
@@ -71,7 +71,7 @@ fn record(scratch: *mut Scratch, pid_tgid: u64, cpu: u32, now: u64) {
         (*record).header.kind = kind::METER;
         (*record).header.bytes = size_of::<MeterRecord>() as u32;
         (*record).header.time_ns = now;
-        (*record).header.tgid = (pid_tgid >> 32) as u32;
+        (*record).header.tgid = tgid;
         (*record).header.tid = tid;
         (*record).header.cpu = cpu;
         (*record).header.nested_traps = 0;

@@ -8,8 +8,7 @@
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
     helpers::generated::{
-        bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_get_current_task_btf,
-        bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_send_signal_thread,
+        bpf_get_current_cgroup_id, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_send_signal_thread,
         bpf_task_pt_regs,
     },
     macros::perf_event,
@@ -23,7 +22,9 @@ use locality_common::{
 };
 
 use crate::{
-    copy, heap_site, kernel_time,
+    copy, heap_site,
+    ids::{self, Ids},
+    kernel_time,
     maps::{HEARTBEAT, HELD, SCRATCH, Scratch},
     ring::{Wake, count, submit},
     strings, target,
@@ -39,9 +40,8 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     count(counter::SEEN);
     let data = ctx.ctx;
     // SAFETY: helper calls without arguments.
-    let (pid_tgid, cpu, now) =
-        unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
-    let tgid = (pid_tgid >> 32) as u32;
+    let (cpu, now) = unsafe { (bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
+    let Ids { tgid, tid } = ids::current();
     if !target::is_target(tgid) {
         count(counter::FILTERED_OTHER);
         return 0;
@@ -60,7 +60,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
         if flags & EXACT != 0 || address != 0 {
             count(counter::FILTERED_KERNEL);
         } else {
-            kernel_time::record(tgid, pid_tgid as u32, cpu, now);
+            kernel_time::record(tgid, tid, cpu, now);
         }
         return 0;
     }
@@ -69,7 +69,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
         return 0;
     }
     match SCRATCH.get_ptr_mut(cpu) {
-        Some(scratch) => record(data, scratch, tgid, pid_tgid as u32, cpu, now),
+        Some(scratch) => record(data, scratch, tgid, tid, cpu, now),
         None => count(counter::LOST_SCRATCH),
     }
     0

@@ -6,6 +6,11 @@ use locality_common::rules;
 
 use crate::maps::offset;
 
+/// `PIDTYPE_TGID` in include/linux/pid_types.h.
+const PIDTYPE_TGID: u64 = 1;
+/// `MAX_PID_NS_LEVEL` in include/linux/pid_namespace.h.
+const PID_NAMESPACES_MAX: u32 = 32;
+
 /// A `struct task_struct *`.
 #[derive(Clone, Copy)]
 pub struct Task(u64);
@@ -31,14 +36,39 @@ impl Task {
         Self(pointer)
     }
 
+    /// Process and thread id in the initial pid namespace.
     #[inline(always)]
-    pub fn tid(self) -> u32 {
-        read(self.0 + u64::from(offset!(task_pid)))
+    pub fn first_ids(self) -> (u32, u32) {
+        (read(self.0 + u64::from(offset!(task_tgid))), read(self.0 + u64::from(offset!(task_pid))))
     }
 
+    /// Process and thread id in the pid namespace with this inode number, which is not the initial one;
+    /// zeroes for a thread that has none there.
+    ///
+    /// A `struct pid` has one number for each namespace from the initial one to its own. All threads of a
+    /// process are in the same pid namespace, so the levels of both are the same.
     #[inline(always)]
-    pub fn tgid(self) -> u32 {
-        read(self.0 + u64::from(offset!(task_tgid)))
+    pub fn ids_in(self, namespace: u32) -> (u32, u32) {
+        let pid: u64 = read(self.0 + u64::from(offset!(task_thread_pid)));
+        let signal: u64 = read(self.0 + u64::from(offset!(task_signal)));
+        if offset!(task_thread_pid) == 0 || offset!(upid_bytes) == 0 || pid == 0 || signal == 0 {
+            return (0, 0);
+        }
+        let leader: u64 = read(signal + u64::from(offset!(signal_pids)) + 8 * PIDTYPE_TGID);
+        let deepest: u32 = read(pid + u64::from(offset!(pid_level)));
+        for level in 1..=PID_NAMESPACES_MAX {
+            if level > deepest {
+                break;
+            }
+            let number = u64::from(offset!(pid_numbers)) + u64::from(level) * u64::from(offset!(upid_bytes));
+            let found: u64 = read(pid + number + u64::from(offset!(upid_ns)));
+            let inode: u32 = read(found + u64::from(offset!(pid_namespace_inum)));
+            if inode == namespace {
+                let at = number + u64::from(offset!(upid_nr));
+                return (read(leader + at), read(pid + at));
+            }
+        }
+        (0, 0)
     }
 
     #[inline(always)]

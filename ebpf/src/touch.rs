@@ -9,7 +9,7 @@ use core::arch::asm;
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, bpf_perf_event_value, pt_regs},
     helpers::generated::{
-        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
         bpf_perf_prog_read_value, bpf_probe_read_kernel, bpf_task_pt_regs,
     },
 };
@@ -23,6 +23,7 @@ use crate::{
     accesses,
     copy::{self, Copied},
     heap_site,
+    ids::{self, Ids},
     maps::{SCRATCH, Scratch, WATCHES},
     ring::{Wake, count, submit},
 };
@@ -39,8 +40,8 @@ const IGNORE_TRAP: u32 = 0;
 pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     count(counter::SEEN);
     // SAFETY: helper calls without arguments; the context is valid for the program's whole run.
-    let (pid_tgid, now, address) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns(), (*data).addr) };
-    let (tgid, tid) = ((pid_tgid >> 32) as u32, pid_tgid as u32);
+    let (now, address) = unsafe { (bpf_ktime_get_ns(), (*data).addr) };
+    let Ids { tgid, tid } = ids::current();
     let Some(state) = WATCHES.get_ptr_mut(WatchKey { address, tgid, reserved: 0 }) else {
         count(counter::FILTERED_STALE_WATCH);
         return COUNT_TRAP;

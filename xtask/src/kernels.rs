@@ -50,7 +50,7 @@ const LONG: [(u32, u32); 3] = [(6, 1), (6, 12), (6, 18)];
 const USUAL: Machine = Machine { name: "2 CPUs", cpu: "max", cpus: 2 };
 
 /// Checks of the short form.
-const SHORT_CHECKS: [&str; 2] = ["doctor", "trace"];
+const SHORT_CHECKS: [&str; 3] = ["doctor", "trace", "pid_namespace"];
 
 /// Machines of the long form, with what each is asked.
 const LONG_CHECKS: [(Machine, &[&str]); 5] = [

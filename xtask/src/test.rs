@@ -21,7 +21,7 @@ use locality_shell as shell;
 /// Programs that the tests run, and the packages that bring them. Not the package redis-server,
 /// which would start a service on this machine: the same binary is in redis-tools
 /// (`locality_tests::programs::redis_server`).
-const PROGRAMS: [(&str, &str); 19] = [
+const PROGRAMS: [(&str, &str); 20] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
     ("g++", "g++"),
@@ -41,6 +41,7 @@ const PROGRAMS: [(&str, &str); 19] = [
     ("npm", "npm"),
     ("chromium", "chromium"),
     ("jsonschema", "python3-jsonschema"),
+    ("runc", "runc"),
 ];
 
 /// Libraries that the tests load, and the packages that bring them.

@@ -55,7 +55,7 @@ pub enum HeapArg {
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "locality-bpf [OPTIONS] -p PID[,PID…]\n       \
-        locality-bpf [OPTIONS] --all | --cgroup PATH\n       \
+        locality-bpf [OPTIONS] --all | --cgroup PATH | --namespace\n       \
         locality-bpf [OPTIONS] -- COMMAND [ARG]…",
     after_help = "Examples:\n  \
         sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
@@ -390,6 +390,12 @@ pub struct TraceArgs {
     /// Trace everything that runs. Threads are not stopped in this mode.
     #[arg(short, long, group = "target")]
     pub all: bool,
+    /// Trace the processes of this pid namespace: of a container, or of a pod that shares its namespace.
+    ///
+    /// For a sidecar: processes outside of the namespace are never measured. The tool itself, and whoever
+    /// started it, are left out.
+    #[arg(long, group = "target")]
+    pub namespace: bool,
     /// Trace the processes of a cgroup (v2), for instance of one container.
     #[arg(long, value_name = "PATH", group = "target")]
     pub cgroup: Vec<PathBuf>,
@@ -573,6 +579,8 @@ mod tests {
         assert_eq!((cli.trace.pids, cli.trace.duration), (vec![1, 2], Some(Duration::from_millis(500))));
         assert_eq!(parse("locality-bpf -- ls -l -a").unwrap().trace.command, ["ls", "-l", "-a"]);
         assert!(parse("locality-bpf -a -d 10").unwrap().trace.all);
+        assert!(parse("locality-bpf --namespace -d 10").unwrap().trace.namespace);
+        assert!(parse("locality-bpf --namespace -p 1").is_err());
         let heap_min = |line| parse(line).unwrap().trace.heap_min;
         assert_eq!(heap_min("locality-bpf -p 1 --heap --heap-min 2K"), Some(2048));
         assert_eq!(heap_min("locality-bpf -- ls"), None);

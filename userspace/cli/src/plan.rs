@@ -32,9 +32,17 @@ const SHORTEST_STOP: Duration = Duration::from_micros(100);
 
 /// Checks everything that can be checked before anything is touched.
 pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
-    check_rights()?;
+    check_rights(!args.no_window && !args.no_stop && !args.all)?;
     let targets = if args.all {
         Targets::All
+    } else if args.namespace {
+        if !proc::in_pid_namespace() {
+            bail!(
+                "this pid namespace is the machine's first one, so --namespace would be the whole machine: -a traces \
+                 that, without stops; -p and --cgroup name a part of it"
+            );
+        }
+        Targets::Namespace
     } else if !args.command.is_empty() {
         Targets::Command(args.command)
     } else if !args.cgroup.is_empty() {

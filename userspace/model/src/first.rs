@@ -114,6 +114,7 @@ mod tests {
                 period_ns: S,
                 held: true,
                 access: Ok(access),
+                group: None,
             });
             let (end, touches, rate) = (String::new(), Vec::new(), None);
             profile.windows.push(Window { sample, instructions: 1, accesses: 1, end, touches, rate });

@@ -8,6 +8,7 @@
 
 mod data;
 mod first;
+mod group;
 mod kernel;
 mod loops;
 mod printable;
@@ -18,6 +19,7 @@ pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
     Record, RecordId,
 };
+pub use group::Group;
 pub use kernel::KernelSample;
 pub use loops::{Dependence, LoopAccess, LoopNeeds, SeenLoop};
 pub use printable::printable;
@@ -35,6 +37,9 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// Call stacks, indexed by [`StackId`].
     pub stacks: Vec<Stack>,
+    /// Kinds of processes that samples belong to, indexed by [`GroupId`]; none in a profile of format
+    /// version 6 or before.
+    pub groups: Vec<Group>,
     /// Points of execution that the clock sampled.
     pub samples: Vec<Sample>,
     /// Watchpoints: one entry per arming.
@@ -87,6 +92,8 @@ index_types! {
     FrameId,
     /// Index into [`Profile::stacks`].
     StackId,
+    /// Index into [`Profile::groups`].
+    GroupId,
     /// Index into [`Profile::samples`].
     SampleId,
     /// Index into [`Profile::uses`].
@@ -290,6 +297,8 @@ pub struct Sample {
     pub held: bool,
     /// The first memory access at or after the sampled instruction, or why it is unknown.
     pub access: Result<Access, String>,
+    /// What kind of process it was then; `None` where the profile does not know it.
+    pub group: Option<GroupId>,
 }
 
 /// A memory access that is known before it happens, or that a trap showed.

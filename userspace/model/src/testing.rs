@@ -149,6 +149,7 @@ impl Maker {
             period_ns: PERIOD_NS,
             held: true,
             access: Ok(Access { ip, address: 0x7000 + 8 * u64::from(id.0), size: 8, kind }),
+            group: None,
         });
         id
     }

@@ -34,6 +34,7 @@ use crate::schema::{
 mod advice;
 pub(crate) mod cache_use;
 pub(crate) mod frames;
+mod groups;
 mod objects;
 mod reuse;
 pub mod verdict;
@@ -63,6 +64,7 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
         loops: advised.as_ref().map(|json| json.loops()),
         cache_use: lines.map(|json| json.report()),
         empty: why_empty(profile),
+        groups: findings.groups.as_ref().map(|found| groups::groups(profile, found)),
         hot: Some(json.hot()),
         ledger: Some(json.ledger()),
         not_reused: Some(json.not_reused()),
@@ -100,6 +102,7 @@ pub fn print(profile: &Profile, findings: &Findings) -> String {
 pub fn as_earlier(report: &mut Report) {
     report.advice = None;
     report.advice_none = None;
+    report.groups = None;
     report.kernel_time = None;
     report.loops = None;
     report.verdict = None;

@@ -24,6 +24,7 @@ fn nonsense_is_survived() {
             period_ns: extreme(rng),
             held: rng.bool(),
             access: Err(String::new()),
+            group: Some(locality_model::GroupId(rng.u32(..9))),
         });
     }
     for index in 0..200 {

@@ -4,9 +4,9 @@
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
 
 use locality_model::{
-    Access, Burst, Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module,
-    ModuleId, Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId, Seen, SeenLoop,
-    Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
+    Access, Burst, Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId,
+    Located, Module, ModuleId, Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId,
+    Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, Transaction, params};
 
@@ -26,6 +26,7 @@ pub(crate) enum Row {
     Module(ModuleId, Module),
     Frame(FrameId, Box<Frame>),
     Stack(StackId, Stack),
+    Group(GroupId, Box<Group>),
     Sample(SampleId, Box<Sample>),
     Watch(WatchId, Box<Watch>),
     /// Accesses between a watch's use and reuse.
@@ -107,6 +108,19 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Stack(id, stack) => to
             .prepare_cached("INSERT OR REPLACE INTO stack VALUES (?, ?, ?)")?
             .execute(params![id.0, json_numbers(stack.frames.iter().map(|frame| frame.0)), stack.cut])
+            .map(drop),
+        Row::Group(id, group) => to
+            .prepare_cached("INSERT OR REPLACE INTO process_group VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?
+            .execute(params![
+                id.0,
+                group.container,
+                group.runtime,
+                group.pod,
+                group.unit,
+                group.cgroup,
+                group.program,
+                group.comm
+            ])
             .map(drop),
         Row::Sample(id, sample) => write_sample(to, *id, sample),
         Row::Watch(id, watch) => write_watch(to, *id, watch),
@@ -219,7 +233,7 @@ fn write_notices(to: &Transaction<'_>, notices: &[String]) -> rusqlite::Result<(
 
 fn write_sample(to: &Transaction<'_>, id: SampleId, sample: &Sample) -> rusqlite::Result<()> {
     let access = sample.access.as_ref().ok();
-    to.prepare_cached("INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+    to.prepare_cached("INSERT OR REPLACE INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute(params![
             id.0,
             signed(sample.time_ns),
@@ -231,7 +245,8 @@ fn write_sample(to: &Transaction<'_>, id: SampleId, sample: &Sample) -> rusqlite
             access.map(|access| signed(access.address)),
             access.map(|access| access.size),
             access.map(|access| kind_name(access.kind)),
-            sample.access.as_ref().err()
+            sample.access.as_ref().err(),
+            sample.group.map(|group| group.0)
         ])
         .map(drop)
 }

@@ -1,10 +1,10 @@
-//! The tables of format version 6. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 7. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 6;
+pub const SCHEMA_VERSION: i64 = 7;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not
 /// enforced: a killed tracer may leave a row whose partner was never written, and the reader mends
@@ -47,7 +47,13 @@ CREATE TABLE sample (
     id INTEGER PRIMARY KEY,
     time_ns INTEGER NOT NULL, thread INTEGER NOT NULL, stack INTEGER NOT NULL,
     period_ns INTEGER NOT NULL, held INTEGER NOT NULL,
-    access_ip INTEGER, access_address INTEGER, access_bytes INTEGER, access_kind TEXT, access_unknown TEXT
+    access_ip INTEGER, access_address INTEGER, access_bytes INTEGER, access_kind TEXT, access_unknown TEXT,
+    of_group INTEGER
+);
+CREATE TABLE process_group (
+    id INTEGER PRIMARY KEY,
+    container TEXT, runtime TEXT NOT NULL, pod TEXT, unit TEXT, cgroup TEXT NOT NULL, program TEXT NOT NULL,
+    comm TEXT NOT NULL
 );
 CREATE TABLE watch (
     id INTEGER PRIMARY KEY,

@@ -59,6 +59,10 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
         }
         out.count("thread", u64::from(!sound));
     }
+    let groups = profile.groups.len();
+    for sample in &mut profile.samples {
+        sample.group = sample.group.filter(|group| (group.0 as usize) < groups);
+    }
     out.with_ids("sample", &mut profile.samples, &mut decoded.sample_ids, |sample| {
         times([sample.time_ns, sample.period_ns]) && sample.access.as_ref().map_or(true, is_access)
     });

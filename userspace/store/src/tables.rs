@@ -1,12 +1,12 @@
-//! Decoder of format versions 1 to 6: one function per table. Version 1 has neither windows nor
+//! Decoder of format versions 1 to 7: one function per table. Version 1 has neither windows nor
 //! uses, version 2 no data objects (`data_tables`), version 3 neither loads of lines nor counts of
-//! hardware, version 4 no loops (`loops`), version 5 no samples in the kernel. A table that cannot
-//! be read to its end gives the rows before the damage, and a sentence.
+//! hardware, version 4 no loops (`loops`), version 5 no samples in the kernel, version 6 no
+//! groups. A table that cannot be read to its end gives the rows before the damage, and a sentence.
 
 use locality_model::{
-    Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Host, KernelSample, Ledger, Load, Module,
-    ModuleId, Outcome, Overhead, Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId, Thread,
-    ThreadId, Touch, Use, UseId, Watch, Window,
+    Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Group, GroupId, Host, KernelSample, Ledger, Load,
+    Module, ModuleId, Outcome, Overhead, Profile, Rate, Run, Sample, SampleId, Seen, Sources, Stack, StackId,
+    Thread, ThreadId, Touch, Use, UseId, Watch, Window,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
@@ -94,6 +94,9 @@ pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Dec
     }
     if version >= 6 {
         profile.kernel_samples = tables.rows("kernel_sample", kernel_sample);
+    }
+    if version >= 7 {
+        profile.groups = tables.dense("process_group", process_group);
     }
     Decoded { profile, sample_ids, use_ids, load_ids, watch_ids, has_run, damage: tables.damage }
 }
@@ -280,6 +283,19 @@ fn sample(row: &mut Columns<'_>) -> rusqlite::Result<Sample> {
         period_ns: row.number()?,
         held: row.get()?,
         access: access(row)?,
+        group: row.added::<i64>()?.map(|id| GroupId(narrow(id))),
+    })
+}
+
+fn process_group(row: &mut Columns<'_>) -> rusqlite::Result<Group> {
+    Ok(Group {
+        container: row.get()?,
+        runtime: row.get()?,
+        pod: row.get()?,
+        unit: row.get()?,
+        cgroup: row.get()?,
+        program: row.get()?,
+        comm: row.get()?,
     })
 }
 

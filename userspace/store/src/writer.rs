@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use locality_model::{
-    Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module, ModuleId,
-    Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId,
-    Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId, Located,
+    Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop,
+    Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -139,6 +139,11 @@ impl Writer {
     /// Stores or replaces a stack; symbolisation may add the inlined frames later.
     pub fn put_stack(&mut self, id: StackId, stack: &Stack) -> Result<(), Error> {
         self.put(Row::Stack(id, stack.clone()))
+    }
+
+    /// Stores or replaces a group.
+    pub fn put_group(&mut self, id: GroupId, group: &Group) -> Result<(), Error> {
+        self.put(Row::Group(id, Box::new(group.clone())))
     }
 
     /// Stores or replaces a sample.

@@ -142,9 +142,17 @@ check_nobody() {
     end
 }
 
+# A process of the initial namespace is busy meanwhile, and so is one in a namespace below.
 check_pid_namespace() {
     target two_loops
-    run 30 unshare -p -f locality-bpf -p "$pid" -d 1 -o /tmp/namespace.locality
+    run 90 unshare -m -p -f sh -c 'mount -t proc proc /proc
+        column_walk >/dev/null &
+        unshare -p -f column_walk >/dev/null &
+        sleep 2
+        locality-bpf --namespace -d 8 --overhead 5 --format json -o /tmp/namespace.locality
+        status=$?
+        kill -9 -1
+        exit $status'
     end
 }
 

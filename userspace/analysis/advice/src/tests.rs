@@ -100,6 +100,7 @@ fn profile(loops: &[Shown]) -> Profile {
                 period_ns: 1_000_000,
                 held: true,
                 access: Err(String::new()),
+                group: None,
             });
             let accesses = ITERATIONS * shown.by_access.len() as u64;
             let rate = shown.by_access.len() as f64 / (shown.cycles / CLOCK);

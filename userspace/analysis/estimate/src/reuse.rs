@@ -22,7 +22,7 @@ mod edges;
 
 use std::collections::BTreeMap;
 
-use locality_model::{Profile, ThreadId};
+use locality_model::{GroupId, Profile, ThreadId};
 use locality_mrc::distances::Distances;
 use locality_mrc::{scale, survival::Survival};
 
@@ -33,7 +33,7 @@ use crate::code_phases::Code;
 use crate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
 use crate::interval_censoring::DistanceDistributions;
 use crate::interval_estimate::{Estimate, wilson};
-use crate::run_segments::{MOST, Stretches, distances};
+use crate::run_segments::{MOST, RunPart, Stretches, distances};
 
 use basis::Basis;
 use edges::Edges;
@@ -204,6 +204,17 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
+    /// Of the uses of one group of processes.
+    pub fn of_group(
+        profile: &'a Profile,
+        contexts: &Contexts,
+        rates: &'a Rates,
+        granule: u32,
+        group: GroupId,
+    ) -> Self {
+        Self::of_part(profile, contexts, rates, granule, RunPart::Group(group))
+    }
+
     /// Of all threads, or of the uses of one.
     pub fn new(
         profile: &'a Profile,
@@ -212,9 +223,19 @@ impl<'a> Case<'a> {
         granule: u32,
         thread: Option<ThreadId>,
     ) -> Self {
+        Self::of_part(profile, contexts, rates, granule, thread.map_or(RunPart::Whole, RunPart::Thread))
+    }
+
+    fn of_part(
+        profile: &'a Profile,
+        contexts: &Contexts,
+        rates: &'a Rates,
+        granule: u32,
+        part: RunPart,
+    ) -> Self {
         // One thread's accesses are a part of what its process does around them.
-        let code = thread.is_none().then(|| Code::of(profile));
-        let stretches = |most| Stretches::of(profile, rates, code.as_ref(), granule, thread, most);
+        let code = (!matches!(part, RunPart::Thread(_))).then(|| Code::of(profile));
+        let stretches = |most| Stretches::of(profile, rates, code.as_ref(), granule, part, most);
         let (fine, coarse) = (stretches(MOST), stretches(FEW_STRETCHES));
         let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
         subjects

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use locality_model::{Profile, ThreadId};
+use locality_model::{GroupId, Profile, Sample, ThreadId};
 use locality_mrc::distances::{Bar, Distances};
 use locality_mrc::phases::{self, Around, Phase, Reach};
 use locality_mrc::scale;
@@ -28,6 +28,27 @@ use crate::estimator::WeightedHistogram;
 pub const FEWEST: usize = 16;
 /// Stretches of a process, at most.
 pub const MOST: usize = 64;
+
+/// Which samples of a profile are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunPart {
+    /// All.
+    Whole,
+    /// Those of one thread.
+    Thread(ThreadId),
+    /// Those of one group of processes.
+    Group(GroupId),
+}
+
+impl RunPart {
+    fn has(self, sample: &Sample) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Thread(thread) => sample.thread == thread,
+            Self::Group(group) => sample.group == Some(group),
+        }
+    }
+}
 
 /// One stretch of a process's run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,24 +77,24 @@ pub struct Stretch {
 pub struct Stretches {
     /// In order of process, region and time.
     pub all: Vec<Stretch>,
-    /// Stretch of each sample; `usize::MAX` for samples of other threads.
+    /// Stretch of each sample; `usize::MAX` for samples of other parts of the run.
     pub of_sample: Vec<usize>,
 }
 
 impl Stretches {
-    /// Cuts the run of all threads, or of one, at one size of granule, into `most` stretches a
+    /// Cuts the run, or a part of it, at one size of granule, into `most` stretches a
     /// process and one more a region at most; by time alone without `code`.
     pub fn of(
         profile: &Profile,
         rates: &Rates,
         code: Option<&Code>,
         granule: u32,
-        thread: Option<ThreadId>,
+        part: RunPart,
         most: usize,
     ) -> Self {
         let mut of_process: BTreeMap<u32, Vec<(u64, usize)>> = BTreeMap::new();
         for (index, sample) in profile.samples.iter().enumerate() {
-            if thread.is_none_or(|thread| thread == sample.thread) {
+            if part.has(sample) {
                 let pid = profile.threads.get(sample.thread.0 as usize).map_or(0, |thread| thread.pid);
                 of_process.entry(pid).or_default().push((sample.time_ns, index));
             }
@@ -113,9 +134,9 @@ impl Stretches {
                 let most = (most * samples.len()).div_ceil(everything);
                 let n = (samples.len() / FEWEST).clamp(1, most.max(1));
                 let mut from_ns = None;
-                for part in 0..n {
-                    let cut = |part: usize| part * samples.len() / n;
-                    let members = samples.get(cut(part)..cut(part + 1)).unwrap_or_default();
+                for piece in 0..n {
+                    let cut = |piece: usize| piece * samples.len() / n;
+                    let members = samples.get(cut(piece)..cut(piece + 1)).unwrap_or_default();
                     let (mut accesses, mut touches, mut counted) = (0.0, 0.0, 0.0);
                     for &(_, index) in members {
                         let here = here(index);
@@ -129,7 +150,8 @@ impl Stretches {
                         }
                     }
                     let (Some(first), Some(last)) = (members.first(), members.last()) else { continue };
-                    if thread.is_some() {
+                    // One thread's accesses are a part of what its process does around them.
+                    if matches!(part, RunPart::Thread(_)) {
                         accesses = rates.accesses(first.1, from_ns.unwrap_or(0), last.0).max(accesses);
                     }
                     from_ns = Some(last.0);

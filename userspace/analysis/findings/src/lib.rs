@@ -18,6 +18,8 @@ pub mod objects;
 
 pub mod cache_use;
 
+pub mod groups;
+
 mod advised;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +38,7 @@ use crate::analysis_trait::Analysis;
 use crate::cache_use::CacheUse;
 use crate::censored::{Unseen, UnseenUses};
 use crate::cpu_time_histogram::{FAR_NS, Histogram, TimeDistances};
+use crate::groups::Groups;
 use crate::hotspots::{Hot, HotAccesses};
 use crate::objects::Objects;
 use crate::observation::Observations;
@@ -64,6 +67,8 @@ pub struct Findings {
     pub objects: Option<Objects>,
     /// Which code loads lines of which little is used; `None` where that is not known.
     pub cache_use: Option<CacheUse>,
+    /// Kinds of processes; `None` for a profile that does not know them.
+    pub groups: Option<Groups>,
     /// Loops and what to change; `None` for a profile without loops.
     pub advised: Option<Advised>,
     /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the
@@ -157,6 +162,8 @@ impl Findings {
             found.objects = objects.finish();
         });
         found.agree(objects::first_touches::share(profile, &rates));
+        let whole = found.windowed.as_ref().map(|windowed| windowed.whole.as_slice()).unwrap_or_default();
+        found.groups = Groups::of(profile, &contexts, &rates, whole, estimator);
         found.advised = advised::of(profile, &contexts, &rates, found.cache_use.as_ref());
         Self { contexts, ..found }
     }

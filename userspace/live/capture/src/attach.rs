@@ -18,7 +18,7 @@ use super::{
     counters::add,
     event_loop::Capture,
     events::Event,
-    exclusions::ANCESTOR,
+    exclusions::{ANCESTOR, why_not_held},
     tracees::{SecondSample, Thread},
 };
 use locality_kernel::{
@@ -107,6 +107,9 @@ impl Capture {
         }
         if self.settings.spared.is_ancestor(pid) {
             return Some(ANCESTOR.to_owned());
+        }
+        if let Some(why) = Some(pid).filter(|_| !self.settings.named).and_then(why_not_held) {
+            return Some(why);
         }
         proc::leak_checker(pid).then(|| "it looks for leaks at its end, which no held process can".to_owned())
     }

@@ -6,7 +6,9 @@
 //! container collects orphans. Of a cgroup and of everything, the processes that started this one,
 //! process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
 //! server of a remote session would keep the user from ending the trace. One of those that is named
-//! by `-p` is traced without stops.
+//! by `-p` is traced without stops. Process 1 of another pid namespace than the initial one is the
+//! container's program, hence a target. Servers that sessions and containers depend on ([`SERVERS`])
+//! are sampled, but not held, unless `-p` names them.
 //!
 //! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
 
@@ -19,6 +21,25 @@ use locality_kernel::{object::Object, proc};
 /// The first process, which collects the orphans of all others.
 const FIRST: u32 = 1;
 
+/// Program files of servers that are not held, or the beginnings of their names: a debugger, or a user
+/// who is locked out, could need them at any time.
+const SERVERS: [&str; 14] = [
+    "agetty",
+    "conmon",
+    "containerd",
+    "crio",
+    "crun",
+    "dbus-",
+    "dockerd",
+    "gpg-agent",
+    "kubelet",
+    "login",
+    "runc",
+    "ssh-agent",
+    "sshd",
+    "systemd",
+];
+
 /// Why the threads of a named ancestor are not stopped.
 pub const ANCESTOR: &str = "it started this tool, or one that did";
 
@@ -26,6 +47,8 @@ pub const ANCESTOR: &str = "it started this tool, or one that did";
 #[derive(Debug, Clone, Default)]
 pub struct Exclusions {
     own: u32,
+    /// Whether our pid namespace is the initial one.
+    first_namespace: bool,
     /// Ancestors by process id, with their starts since boot.
     ancestors: HashMap<u32, u64>,
 }
@@ -39,7 +62,7 @@ impl Exclusions {
         // A number may be met again if a process ends meanwhile.
         let chain = chain.take_while(|pid| *pid != 0).take(DEEPEST);
         let ancestors = chain.filter_map(|pid| Some((pid, proc::start_ticks(pid).ok()?))).collect();
-        Self { own, ancestors }
+        Self { own, first_namespace: !proc::in_pid_namespace(), ancestors }
     }
 
     /// Tells the kernel side. A launched command is our child and waits by now; children of who is
@@ -49,7 +72,9 @@ impl Exclusions {
     /// It has no room.
     pub fn announce(&self, kernel: &mut Object, command: Option<u32>) -> anyhow::Result<()> {
         kernel.spare(self.own, spared::OWN)?;
-        kernel.spare(FIRST, spared::ALONE)?;
+        if self.first_namespace {
+            kernel.spare(FIRST, spared::ALONE)?;
+        }
         for pid in self.ancestors.keys() {
             kernel.spare(*pid, spared::ALONE)?;
         }
@@ -79,11 +104,31 @@ impl Exclusions {
         if self.is_ancestor(pid) {
             return Some(ANCESTOR);
         }
-        if pid == FIRST {
+        if pid == FIRST && self.first_namespace {
             return Some("it is process 1");
         }
         proc::status(pid).is_ok_and(|status| status.kernel_thread).then_some("it is a thread of the kernel")
     }
+}
+
+/// Why a process that nobody named is sampled but not held, if so.
+pub fn why_not_held(pid: u32) -> Option<String> {
+    // By its file: the name of a thread is the program's own choice.
+    let file = proc::executable(pid).ok()?;
+    let name = file.file_name()?.to_str()?;
+    is_server(name).then(|| format!("it is {}, a server that sessions or containers depend on", bare(name)))
+}
+
+fn is_server(file: &str) -> bool {
+    SERVERS.iter().any(|server| match bare(file).strip_prefix(server) {
+        Some(rest) => rest.is_empty() || server.ends_with('-') || rest.starts_with('-'),
+        None => false,
+    })
+}
+
+/// The name of a program file, which may have been replaced since.
+fn bare(file: &str) -> &str {
+    file.strip_suffix(" (deleted)").unwrap_or(file)
 }
 
 /// Whether a process runs the program file of this one. A child that gave up its rights does not
@@ -131,10 +176,31 @@ mod tests {
         assert_eq!(why, None);
         let parent = std::os::unix::process::parent_id();
         assert!(spared.is_ancestor(parent) && spared.why(parent).is_some());
-        assert!(spared.why(1).is_some());
+        assert_eq!(spared.why(1).is_some(), !proc::in_pid_namespace() || spared.is_ancestor(1));
+        let inside = Exclusions { own: std::process::id(), ..Exclusions::default() };
+        assert_eq!(inside.why(1), None, "of a container, process 1 is a target");
         if proc::status(2).is_ok_and(|status| status.kernel_thread) {
             assert_eq!(spared.why(2), Some("it is a thread of the kernel"));
         }
+    }
+
+    #[test]
+    fn servers_are_known_by_their_files() {
+        for server in [
+            "sshd",
+            "sshd-session",
+            "sshd (deleted)",
+            "systemd",
+            "systemd-journald",
+            "containerd-shim-runc-v2",
+            "dbus-daemon",
+        ] {
+            assert!(is_server(server), "{server}");
+        }
+        for other in ["sshdx", "runcible", "loginctl", "redis-server", "systemdx", "", "sh"] {
+            assert!(!is_server(other), "{other}");
+        }
+        assert_eq!(why_not_held(std::process::id()), None);
     }
 
     #[test]
@@ -149,7 +215,8 @@ mod tests {
         unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         assert_eq!(why, None);
         // The number of an ancestor that another process has now.
-        let recycled = Exclusions { ancestors: HashMap::from([(std::process::id(), 0)]), own: 0 };
+        let recycled =
+            Exclusions { ancestors: HashMap::from([(std::process::id(), 0)]), ..Exclusions::default() };
         assert!(!recycled.is_ancestor(std::process::id()));
     }
 }

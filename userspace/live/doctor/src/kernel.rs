@@ -4,11 +4,12 @@
 
 use std::{fs, path::Path};
 
-use super::{Check, limits::Rights};
+use super::Check;
 use locality_kernel::{
     btf,
     machine::{OLDEST, release_too_old, version},
     proc,
+    rights::Rights,
 };
 
 /// `types`: why the kernel's types could not be used, if so.

@@ -28,7 +28,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use locality_kernel::btf;
+use locality_kernel::{btf, rights::Rights};
 
 pub use text::{Style, print_text};
 
@@ -151,7 +151,7 @@ fn count(number: usize, what: &str) -> String {
 /// called from one thread at a time, and from a process that does not itself wait for any child
 /// meanwhile.
 pub fn examine(pid: Option<u32>) -> Report {
-    let rights = limits::Rights::own();
+    let rights = Rights::own();
     let offsets = btf::kernel_offsets();
     let mut machine = kernel::checks(&rights, offsets.as_ref().err());
     machine.extend(limits::checks(&rights));

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use super::Check;
 use locality_capture::{REGISTERS, SIBLINGS};
-use locality_kernel::proc::{self, FIRST_PID_NAMESPACE, pid_namespace};
+use locality_kernel::{
+    proc,
+    rights::{CONTAINER, NEEDED, NEEDED_BY_WINDOWS, Rights},
+};
 
 /// Descriptors of one process whose debug registers are all in use: 4 watches, each in the sampled
 /// thread and in up to 16 siblings.
@@ -12,32 +15,6 @@ const DESCRIPTORS_A_PROCESS: u64 = REGISTERS as u64 * (1 + SIBLINGS as u64);
 
 /// Descriptors beside those: ring, maps, programs, clocks, the profile, and the program's files for symbols.
 const OTHER_DESCRIPTORS: u64 = 128;
-
-/// Effective capabilities, as a bit set (`capabilities(7)`, numbers in `linux/capability.h`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rights(pub(super) u64);
-
-impl Rights {
-    pub(super) const SYS_PTRACE: u32 = 19;
-    pub(super) const SYS_ADMIN: u32 = 21;
-    pub(super) const PERFMON: u32 = 38;
-    pub(super) const BPF: u32 = 39;
-
-    pub(super) fn own() -> Self {
-        Self(status_field("CapEff").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0))
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(capabilities: &[u32]) -> Self {
-        Self(capabilities.iter().map(|capability| 1 << capability).sum())
-    }
-
-    pub(super) fn has(self, capability: u32) -> bool {
-        // CAP_SYS_ADMIN includes the two that were split off from it.
-        let split_off = matches!(capability, Self::PERFMON | Self::BPF);
-        self.0 >> capability & 1 == 1 || split_off && self.0 >> Self::SYS_ADMIN & 1 == 1
-    }
-}
 
 pub(super) fn checks(rights: &Rights) -> Vec<Check> {
     // SAFETY: a system call without arguments.
@@ -66,9 +43,9 @@ fn limit(resource: libc::__rlimit_resource_t) -> (u64, u64) {
 }
 
 fn rights_check(uid: u32, rights: &Rights) -> Check {
-    let needed =
-        [(Rights::BPF, "CAP_BPF"), (Rights::PERFMON, "CAP_PERFMON"), (Rights::SYS_PTRACE, "CAP_SYS_PTRACE")];
-    let lacking: Vec<_> = needed.iter().filter(|(bit, _)| !rights.has(*bit)).map(|(_, name)| *name).collect();
+    let (needed, for_windows) = (rights.lacking(&NEEDED), rights.lacking(&NEEDED_BY_WINDOWS));
+    let losses = rights.losses();
+    let lacking = [needed.as_slice(), for_windows.as_slice()].concat();
     let who = if uid == 0 { "root".to_owned() } else { format!("user {uid}") };
     let check = Check::ok(
         "rights",
@@ -80,13 +57,19 @@ fn rights_check(uid: u32, rights: &Rights) -> Check {
     );
     let mend = match uid {
         // Root without capabilities is a container's.
-        0 => "docker run --privileged --pid=host IMAGE",
+        0 => CONTAINER,
         _ => "sudo locality-bpf doctor",
     };
-    if !rights.has(Rights::BPF) || !rights.has(Rights::PERFMON) {
-        check.missing("the kernel refuses the eBPF programs and the clock").mend(mend)
-    } else if !rights.has(Rights::SYS_PTRACE) {
-        check.degraded("other users' processes cannot be traced, nor setuid ones").mend(mend)
+    if !needed.is_empty() {
+        check
+            .missing("the kernel refuses the eBPF programs, the clock, or access to other processes")
+            .mend(mend)
+    } else if !for_windows.is_empty() {
+        check
+            .missing("no process can be made that may run the windows; --no-window traces without them")
+            .mend(mend)
+    } else if !losses.is_empty() {
+        check.degraded(losses.join(" ")).mend(mend)
     } else {
         check
     }
@@ -95,9 +78,9 @@ fn rights_check(uid: u32, rights: &Rights) -> Check {
 /// Signs of a container around us.
 #[derive(Debug, Default)]
 struct Surroundings {
-    /// Inode of our PID namespace.
-    pid_namespace: Option<u64>,
-    /// Whether user ids are the machine's own.
+    own_pid_namespace: bool,
+    /// Whether `/proc` is of another one.
+    foreign_proc: bool,
     own_user_namespace: bool,
     seccomp_filter: bool,
     container: Option<String>,
@@ -105,14 +88,13 @@ struct Surroundings {
 
 impl Surroundings {
     fn own() -> Self {
-        let map = proc::text("/proc/self/uid_map").unwrap_or_default();
         let marks = [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman")];
         let mark =
             marks.iter().find(|(path, _)| Path::new(path).exists()).map(|(_, name)| (*name).to_owned());
         Self {
-            pid_namespace: pid_namespace(),
-            // Absent where the kernel has no user namespaces.
-            own_user_namespace: !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"]),
+            own_pid_namespace: proc::in_pid_namespace(),
+            foreign_proc: !proc::is_of_our_namespace(),
+            own_user_namespace: proc::in_user_namespace(),
             seccomp_filter: status_field("Seccomp").as_deref() == Some("2"),
             container: mark
                 .or_else(|| proc::text("/run/systemd/container").ok().map(|name| name.trim().to_owned())),
@@ -123,9 +105,8 @@ impl Surroundings {
 fn surroundings_check(around: &Surroundings) -> Check {
     let mut signs: Vec<String> =
         around.container.iter().map(|name| format!("in a container ({name})")).collect();
-    let other_pids = around.pid_namespace.is_some_and(|inode| inode != FIRST_PID_NAMESPACE);
     for (sign, name) in [
-        (other_pids, "a PID namespace of its own"),
+        (around.own_pid_namespace, "a PID namespace of its own"),
         (around.own_user_namespace, "a user namespace of its own"),
         (around.seccomp_filter, "under a seccomp filter"),
     ] {
@@ -141,10 +122,10 @@ fn surroundings_check(around: &Surroundings) -> Check {
             false => signs.join(", "),
         },
     );
-    if other_pids {
+    if around.foreign_proc {
         return check
-            .missing("the kernel counts processes as the host does, so no process would be recognised from in here")
-            .mend("docker run --privileged --pid=host IMAGE");
+            .missing("/proc is that of another PID namespace, so it tells of other processes")
+            .mend("mount -t proc proc /proc");
     }
     if around.own_user_namespace {
         return check
@@ -156,7 +137,7 @@ fn surroundings_check(around: &Surroundings) -> Check {
             .degraded(
                 "the filter may refuse bpf, perf_event_open and ptrace: the lines below show what it does",
             )
-            .mend("docker run --privileged --pid=host IMAGE");
+            .mend(CONTAINER);
     }
     check
 }
@@ -208,24 +189,33 @@ mod tests {
 
     #[test]
     fn rights_are_judged_by_capability_not_by_user() {
-        let all = Rights::of(&[Rights::BPF, Rights::PERFMON, Rights::SYS_PTRACE]);
-        assert_eq!(rights_check(1000, &all).state, State::Ok);
+        let needed = [Rights::BPF, Rights::PERFMON, Rights::SYS_PTRACE, Rights::SETUID, Rights::SETGID];
+        let wanted = [Rights::CHECKPOINT_RESTORE, Rights::SYS_NICE, Rights::DAC_READ_SEARCH];
+        assert_eq!(rights_check(1000, &Rights::of(&[needed.as_slice(), &wanted].concat())).state, State::Ok);
+        let least = rights_check(0, &Rights::of(&needed));
+        assert_eq!(least.state, State::Degraded);
+        assert!(least.consequence.unwrap().contains("Without CAP_SYS_NICE, stops"));
+        let no_windows = rights_check(0, &Rights::of(&needed[..4]));
+        assert_eq!(no_windows.state, State::Missing);
+        assert!(no_windows.found.contains("without CAP_SETGID"));
         assert_eq!(rights_check(0, &Rights(0)).state, State::Missing);
-        assert!(rights_check(0, &Rights(0)).mend.unwrap().contains("--privileged"));
+        assert!(rights_check(0, &Rights(0)).mend.unwrap().contains("--cap-add"));
         assert!(rights_check(1000, &Rights(0)).mend.unwrap().starts_with("sudo"));
-        assert_eq!(rights_check(1000, &Rights::of(&[Rights::BPF, Rights::PERFMON])).state, State::Degraded);
-        assert_eq!(
-            rights_check(1000, &Rights::of(&[Rights::SYS_ADMIN, Rights::SYS_PTRACE])).state,
-            State::Ok
-        );
+        assert_eq!(rights_check(1000, &Rights::of(&[Rights::BPF, Rights::PERFMON])).state, State::Missing);
+        let older = [Rights::SYS_ADMIN, Rights::SYS_PTRACE, Rights::SETUID, Rights::SETGID];
+        let older = Rights::of(&[older.as_slice(), &[Rights::SYS_NICE, Rights::DAC_OVERRIDE]].concat());
+        assert_eq!(rights_check(1000, &older).state, State::Ok);
         assert_eq!(rights_check(1000, &Rights::of(&[Rights::BPF, Rights::SYS_PTRACE])).state, State::Missing);
     }
 
     #[test]
     fn namespaces_and_filters_are_told_apart() {
         assert_eq!(surroundings_check(&Surroundings::default()).state, State::Ok);
-        let inner = Surroundings { pid_namespace: Some(7), ..Surroundings::default() };
-        assert_eq!(surroundings_check(&inner).state, State::Missing);
+        let inner = Surroundings { own_pid_namespace: true, ..Surroundings::default() };
+        let inside = surroundings_check(&inner);
+        assert_eq!((inside.state, inside.found.as_str()), (State::Ok, "a PID namespace of its own"));
+        let foreign = Surroundings { foreign_proc: true, ..inner };
+        assert_eq!(surroundings_check(&foreign).state, State::Missing);
         let filtered = Surroundings { seccomp_filter: true, ..Surroundings::default() };
         assert_eq!(surroundings_check(&filtered).state, State::Degraded);
         let users = Surroundings { own_user_namespace: true, ..Surroundings::default() };

@@ -35,6 +35,14 @@ pub fn kernel_offsets() -> Result<KernelOffsets> {
         signal_shared_pending: find("signal_struct.shared_pending.signal")?,
         sighand_action: find("sighand_struct.action")?,
         k_sigaction_bytes: structure(&btf, "k_sigaction")?.size() as u32,
+        task_thread_pid: find("task_struct.thread_pid")?,
+        signal_pids: find("signal_struct.pids")?,
+        pid_level: find("pid.level")?,
+        pid_numbers: find("pid.numbers")?,
+        upid_bytes: structure(&btf, "upid")?.size() as u32,
+        upid_nr: find("upid.nr")?,
+        upid_ns: find("upid.ns")?,
+        pid_namespace_inum: find("pid_namespace.ns.inum")?,
     })
 }
 
@@ -95,6 +103,9 @@ mod tests {
         assert_eq!(offsets.task_tgid, offsets.task_pid + 4);
         assert!(offsets.task_cpu_ns > 0 && offsets.signal_cpu_ns > 0);
         assert!(offsets.k_sigaction_bytes == 32 && offsets.sighand_action > 0);
+        // A number, and the namespace that it is counted in.
+        assert_eq!((offsets.upid_nr, offsets.upid_ns, offsets.upid_bytes), (0, 8, 16));
+        assert!(offsets.pid_level < offsets.pid_numbers && offsets.pid_namespace_inum > 0);
         // `struct sigpending` is a list head and then the set.
         assert!(offsets.task_pending >= 16 && offsets.signal_shared_pending >= 16);
     }

@@ -12,6 +12,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use locality_common::config::CgroupTarget;
 
+use super::proc;
+
 /// A mounted cgroup2 hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
@@ -23,6 +25,12 @@ struct Mount {
 
 /// A cgroup by its folder; a relative path counts from the root of the hierarchy.
 pub fn target(path: &Path) -> Result<CgroupTarget> {
+    if proc::in_cgroup_namespace() {
+        bail!(
+            "in a cgroup namespace of its own, as containers have one, the depth of a cgroup is not known: trace all \
+             processes of this pid namespace (--namespace), or run it outside of the container"
+        );
+    }
     let mountinfo = fs::read("/proc/self/mountinfo").context("cannot list the mounts")?;
     target_in(path, &mounts(&mountinfo))
 }
@@ -63,6 +71,13 @@ fn target_in(path: &Path, mounts: &[Mount]) -> Result<CgroupTarget> {
         );
     };
     let level = mount.depth + inside.components().count() as u32;
+    if level == 0 {
+        bail!(
+            "{} is the root of all cgroups, so this is the whole machine: -a traces that, without stops; or name \
+             cgroups below it",
+            folder.display()
+        );
+    }
     Ok(CgroupTarget { id: folder.metadata()?.ino(), level, used: 1 })
 }
 
@@ -155,5 +170,11 @@ mod tests {
         assert!(format!("{:#}", target_in(Path::new("x"), &[]).unwrap_err()).contains("no cgroup hierarchy"));
         fs::write(root.path().join("a.slice/cgroup.procs"), "").unwrap();
         assert_eq!(target_in(Path::new("a.slice"), &mounts).unwrap().level, 2);
+        fs::write(root.path().join("cgroup.procs"), "").unwrap();
+        let whole = [Mount { depth: 0, ..mounts[0].clone() }];
+        for root in ["", ".", "a.slice/.."] {
+            let why = format!("{:#}", target_in(Path::new(root), &whole).unwrap_err());
+            assert!(why.contains("the root of all cgroups"), "{root}: {why}");
+        }
     }
 }

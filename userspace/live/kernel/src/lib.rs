@@ -16,6 +16,7 @@ pub mod perf;
 pub mod proc;
 pub mod ptrace;
 pub mod records;
+pub mod rights;
 pub mod sources;
 pub mod sys;
 #[cfg(any(test, feature = "testing"))]

@@ -6,7 +6,11 @@ use anyhow::{Result, bail};
 
 use locality_model::{CacheLevel, Host};
 
-use super::{btf, proc, sys};
+use super::{
+    btf, proc,
+    rights::{self, Rights},
+    sys,
+};
 
 /// This machine.
 pub fn describe() -> Host {
@@ -116,18 +120,26 @@ fn counts_all_traps(release: &str) -> bool {
     version(release).is_some_and(|version| version < (6, 10))
 }
 
-/// Whether we may trace at all.
-pub fn check_rights() -> Result<()> {
-    if !sys::is_root() {
-        bail!("tracing needs root: run it again with sudo, as in `sudo locality-bpf …`");
-    }
+/// Whether we may trace at all; `windows` asks for shadow windows too.
+///
+/// # Errors
+/// One sentence with what is missing and how to get it.
+pub fn check_rights(windows: bool) -> Result<()> {
+    check_capabilities(sys::is_root(), Rights::own(), windows)?;
     if let Some(why) = too_old() {
         bail!("{why}: boot a newer kernel");
     }
-    if proc::pid_namespace().is_some_and(|inode| inode != proc::FIRST_PID_NAMESPACE) {
+    if proc::in_user_namespace() {
         bail!(
-            "in a PID namespace of its own the tracer cannot tell which processes the kernel means: start \
-             its container with the host's, as in `docker run --privileged --pid=host IMAGE`"
+            "in a user namespace of its own, rights do not count for eBPF and perf events: run it outside, as in \
+             `sudo nsenter --user --target 1 locality-bpf …`, or start its container without user namespaces \
+             (`--userns=host`, `hostUsers: true`)"
+        );
+    }
+    if !proc::is_of_our_namespace() {
+        bail!(
+            "/proc is that of another pid namespace, so it tells of other processes: mount this one's, as in \
+             `mount -t proc proc /proc` (`unshare --mount-proc` does so)"
         );
     }
     if !Path::new(btf::KERNEL_BTF).exists() {
@@ -135,6 +147,31 @@ pub fn check_rights() -> Result<()> {
             "this kernel does not publish its types in {}: boot one built with CONFIG_DEBUG_INFO_BTF=y \
              (every current distribution kernel is), and mount /sys",
             btf::KERNEL_BTF
+        );
+    }
+    Ok(())
+}
+
+fn check_capabilities(root: bool, rights: Rights, windows: bool) -> Result<()> {
+    let lacking = rights.lacking(&rights::NEEDED);
+    if !lacking.is_empty() {
+        let lacking = lacking.join(", ");
+        match root {
+            true => bail!(
+                "tracing needs {lacking}, which root does not have here: a container gets them by `{}`",
+                rights::CONTAINER
+            ),
+            false => {
+                bail!("tracing needs root, or {lacking}: run it again with sudo, as in `sudo locality-bpf …`")
+            }
+        }
+    }
+    let lacking = rights.lacking(&rights::NEEDED_BY_WINDOWS);
+    if windows && !lacking.is_empty() {
+        bail!(
+            "shadow windows need {}: add {}, or trace without windows (--no-window)",
+            lacking.join(" and "),
+            if lacking.len() == 1 { "it" } else { "them" }
         );
     }
     Ok(())
@@ -174,6 +211,21 @@ mod tests {
         assert_eq!(found[1].ways, 12);
         let fetched = caches(folder.path(), true);
         assert_eq!(fetched, [CacheLevel { level: 1, bytes: 32 << 10, ways: 0, line: 64 }]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let why = |root, rights: &[u32], windows| {
+            check_capabilities(root, Rights::of(rights), windows).map_err(|error| error.to_string())
+        };
+        let most = [Rights::BPF, Rights::PERFMON, Rights::SYS_PTRACE];
+        let all = [most.as_slice(), &[Rights::SETUID, Rights::SETGID]].concat();
+        assert_eq!((why(false, &all, true), why(true, &most, false)), (Ok(()), Ok(())));
+        let refused = why(true, &most, true).unwrap_err();
+        assert!(refused.contains("CAP_SETUID and CAP_SETGID: add them") && refused.contains("--no-window"));
+        let refused = why(true, &all[1..], true).unwrap_err();
+        assert!(refused.contains("needs CAP_BPF, which root") && refused.contains("--cap-add"), "{refused}");
+        assert!(why(false, &[], true).unwrap_err().contains("sudo"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use locality_common::{
 };
 
 use super::{
+    proc,
     sources::counters::Counters,
     uprobe::{self, Programs},
     verifier::refusal,
@@ -38,7 +39,7 @@ pub enum Filter {
     Processes,
     /// These cgroups and what lies below them.
     Cgroups(Vec<CgroupTarget>),
-    /// Everyone but us.
+    /// Everyone in our pid namespace but us.
     All,
 }
 
@@ -257,6 +258,9 @@ impl Object {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error).context("cannot count the CPUs")?;
         let own = std::process::id();
+        // Ids are those of our own namespace everywhere but in the kernel.
+        let namespace = proc::pid_namespace().filter(|inode| *inode != proc::FIRST_PID_NAMESPACE);
+        let namespace = u32::try_from(namespace.unwrap_or(0)).context("the inode of the pid namespace")?;
         let mut loader = EbpfLoader::new();
         for (name, entries) in HEAP_MAPS.iter().filter(|_| heap) {
             loader.map_max_entries(name, *entries);
@@ -266,6 +270,7 @@ impl Object {
             .override_global("MODE", &mode, true)
             .override_global("HEAP", &followed, true)
             .override_global("OWN_TGID", &own, true)
+            .override_global("NAMESPACE", &namespace, true)
             .override_global("OFFSETS", offsets, true)
             .map_max_entries("SCRATCH", cpus as u32)
             .map_max_entries("COUNTED", COUNTED_MAX)

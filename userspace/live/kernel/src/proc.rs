@@ -133,9 +133,41 @@ pub fn parse_page_faults(stat: &str) -> Option<u64> {
 /// https://github.com/torvalds/linux/blob/v6.12/include/linux/proc_ns.h).
 pub const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
+/// The kernel's first user namespace (`PROC_USER_INIT_INO` in the same file).
+const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// The kernel's first cgroup namespace (`PROC_CGROUP_INIT_INO` in the same file).
+const FIRST_CGROUP_NAMESPACE: u64 = 0xEFFF_FFFB;
+
 /// Inode of our PID namespace.
 pub fn pid_namespace() -> Option<u64> {
-    namespace_inode(fs::read_link("/proc/self/ns/pid").ok()?.to_str()?)
+    own_namespace("pid")
+}
+
+/// Whether our process ids are others than the kernel's own.
+pub fn in_pid_namespace() -> bool {
+    pid_namespace().is_some_and(|inode| inode != FIRST_PID_NAMESPACE)
+}
+
+/// Whether our user ids and rights are those of a user namespace.
+pub fn in_user_namespace() -> bool {
+    own_namespace("user").is_some_and(|inode| inode != FIRST_USER_NAMESPACE)
+}
+
+/// Whether the root of the cgroups that we see may be another than the kernel's.
+pub fn in_cgroup_namespace() -> bool {
+    own_namespace("cgroup").is_some_and(|inode| inode != FIRST_CGROUP_NAMESPACE)
+}
+
+/// Whether `/proc` counts processes as we do: it is of the namespace of whoever mounted it.
+pub fn is_of_our_namespace() -> bool {
+    // `self` leads to our number there, and to none where we have none.
+    fs::read_link("/proc/self").is_ok_and(|own| own.to_str() == Some(&std::process::id().to_string()))
+}
+
+/// Inode of a namespace of ours; `None` where the kernel has none of that kind.
+fn own_namespace(kind: &str) -> Option<u64> {
+    namespace_inode(fs::read_link(format!("/proc/thread-self/ns/{kind}")).ok()?.to_str()?)
 }
 
 /// The number in `pid:[4026531836]` (`namespaces(7)`).

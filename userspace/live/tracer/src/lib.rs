@@ -15,6 +15,7 @@ pub mod core_microbench;
 pub mod cpu_times;
 pub mod event_ledger;
 pub mod governor;
+mod groups;
 pub mod loop_tracking;
 pub mod object_thread;
 mod object_types;

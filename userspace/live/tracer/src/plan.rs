@@ -18,8 +18,10 @@ pub enum Targets {
     Command(Vec<OsString>),
     /// Cgroups, and their folders as they were typed.
     Cgroups(Vec<CgroupTarget>, Vec<PathBuf>),
-    /// Everyone.
+    /// Everyone, without stops.
     All,
+    /// Everyone in our pid namespace, which is not the initial one.
+    Namespace,
 }
 
 /// How allocations are followed.
@@ -90,7 +92,8 @@ impl Plan {
         match &self.targets {
             Targets::Processes(_) | Targets::Command(_) => Filter::Processes,
             Targets::Cgroups(cgroups, _) => Filter::Cgroups(cgroups.clone()),
-            Targets::All => Filter::All,
+            // Who has no number in our pid namespace is no target either way.
+            Targets::All | Targets::Namespace => Filter::All,
         }
     }
 
@@ -105,7 +108,9 @@ impl Plan {
                 let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
                 format!("cgroup {}", names.join(", "))
             }
+            Targets::All if proc::in_pid_namespace() => "the whole pid namespace".to_owned(),
             Targets::All => "the whole system".to_owned(),
+            Targets::Namespace => "the pid namespace".to_owned(),
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use locality_model::{
-    Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module, ModuleId,
-    Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId,
-    Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId, Located,
+    Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop,
+    Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -76,6 +76,12 @@ impl Store {
     /// Adds a stack.
     pub fn stack(&mut self, id: StackId, stack: &Stack) {
         let result = self.writer.put_stack(id, stack);
+        self.note(result);
+    }
+
+    /// Adds a group.
+    pub fn group(&mut self, id: GroupId, group: &Group) {
+        let result = self.writer.put_group(id, group);
         self.note(result);
     }
 

@@ -11,9 +11,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use locality_model::{
-    Access, AccessKind, Accessed, Dependence, Frame, FrameId, Load, LoadId, LoopAccess, Module, ModuleId,
-    Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch,
-    WatchId, Window,
+    Access, AccessKind, Accessed, Dependence, Frame, FrameId, GroupId, Load, LoadId, LoopAccess, Module,
+    ModuleId, Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId,
+    Watch, WatchId, Window,
 };
 use locality_shadow::End;
 use locality_symbols::{
@@ -22,6 +22,7 @@ use locality_symbols::{
 
 use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
+    groups::Groups,
     loop_tracking::{LoopTracker, TimedLoop},
     object_thread::Told,
     profile_sink::Store,
@@ -113,6 +114,7 @@ pub struct Assembler {
     with_values: bool,
     data: Data,
     sharing: Sharing,
+    groups: Groups,
     /// Watches that ended.
     watches: u32,
     /// Words of the last ones, with their processes.
@@ -175,6 +177,7 @@ impl Assembler {
             with_values,
             data: Data::new(heap),
             sharing: Sharing::new(shared),
+            groups: Groups::default(),
             watches: 0,
             watched: VecDeque::new(),
         }
@@ -301,6 +304,7 @@ impl Assembler {
             self.sites.forget(pid);
             self.sharing.forget(pid);
             self.loops.forget(pid);
+            self.groups.forget(pid);
             self.loop_stacks.retain(|(of, ..), _| *of != pid);
             self.resolved.retain(|(of, _), _| *of != pid);
             self.generations.remove(&pid);
@@ -376,11 +380,22 @@ impl Assembler {
         }
         self.asked_until(record.header.time_ns);
         let (period_ns, access) = (self.paced.period(&record), access.map_err(str::to_owned));
-        let sample = Sample { time_ns, thread, stack, period_ns, held, access };
+        let group = Some(self.group(header.tgid, thread, record.cgroup));
+        let sample = Sample { time_ns, thread, stack, period_ns, held, access, group };
         if record.address != 0 {
             self.paced.add(id, &sample);
         }
         self.store.sample(id, &sample);
+    }
+
+    /// The group of a sampled thread, which is in this cgroup.
+    fn group(&mut self, pid: u32, thread: ThreadId, cgroup: u64) -> GroupId {
+        let name = self.threads.get(thread.0 as usize).map_or("", |thread| thread.name.as_str());
+        let (id, new) = self.groups.meet(pid, cgroup, name);
+        if let Some(group) = new {
+            self.store.group(id, &group);
+        }
+        id
     }
 
     /// Writes a window's uses; returns their ids, stacks and accesses in order, and for how long
@@ -554,6 +569,7 @@ impl Assembler {
         self.put_windows(ready);
         self.loops.forget(pid);
         self.sharing.begin(pid);
+        self.groups.forget(pid);
         self.loop_stacks.retain(|(of, ..), _| *of != pid);
         self.watched.retain(|(of, _)| *of != pid);
     }

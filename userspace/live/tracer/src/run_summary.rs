@@ -2,6 +2,7 @@
 //! must know.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -33,6 +34,7 @@ use locality_kernel::{
     machine,
     object::EventCounts,
     proc,
+    rights::Rights,
     sources::{
         counters::{Counting, Unit},
         select::Selected,
@@ -102,8 +104,8 @@ pub struct RunSummary<'a> {
     pub watchdogs_lost: u32,
     /// Who is never traced.
     pub spared: Exclusions,
-    /// Processes of the traced cgroups that are not traced.
-    pub left_out: u32,
+    /// Processes of the traced cgroups, or of the pid namespace, that are not traced: how many, by reason.
+    pub left_out: BTreeMap<&'static str, u32>,
     /// Why the command is not launched with the recorder of allocations, if that was meant.
     pub no_heap: Option<String>,
     /// What is put into the traced programs to follow allocations.
@@ -236,13 +238,10 @@ impl RunSummary<'_> {
         after: &EventCounts,
     ) -> Vec<String> {
         let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
-        if self.left_out > 0 || matches!(self.plan.targets, Targets::All) {
-            notices.push(
-                "Not traced: this tool's own processes, the processes that started it, process 1 and threads of the kernel. \
-                 -p PID traces one that started this tool, without stops."
-                    .to_owned(),
-            );
+        if !self.left_out.is_empty() || matches!(self.plan.targets, Targets::All) {
+            notices.push(not_traced(&self.left_out));
         }
+        notices.extend(Rights::own().losses());
         if let Some(starved) = starved() {
             let why = match sys::capture_priority() > sys::CAPTURE_PRIORITY {
                 true => "the traced real-time programs go before it",
@@ -405,6 +404,18 @@ impl RunSummary<'_> {
 /// A budget is met up to this factor: rates change ten times a second.
 const OVER: f64 = 1.1;
 
+/// Who is not traced: how many at the start, by reason.
+fn not_traced(left_out: &BTreeMap<&str, u32>) -> String {
+    let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 and threads of the kernel. \
+         -p PID traces one that started this tool, without stops."
+        .to_owned();
+    if !left_out.is_empty() {
+        let reasons: Vec<String> = left_out.iter().map(|(why, n)| format!("{n} ({why})")).collect();
+        notice = format!("{notice} At the start, processes were left out: {}.", reasons.join(", "));
+    }
+    notice
+}
+
 /// How often.
 fn times(n: u32) -> String {
     if n == 1 { "once".to_owned() } else { format!("{n} times") }
@@ -517,6 +528,14 @@ fn rate_sources(tally: &RecorderStats) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_left_out_is_counted_by_reason() {
+        let left_out = BTreeMap::from([("it is process 1", 1), ("it is part of this tool", 2)]);
+        let notice = not_traced(&left_out);
+        assert!(notice.ends_with("left out: 2 (it is part of this tool), 1 (it is process 1)."), "{notice}");
+        assert!(!not_traced(&BTreeMap::new()).contains("At the start"));
+    }
 
     #[test]
     fn the_source_of_addresses_names_what_chose_them() {

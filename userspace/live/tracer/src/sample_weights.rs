@@ -72,7 +72,8 @@ mod tests {
         for id in 0..n {
             let access = Err(String::new());
             let (thread, stack) = (ThreadId(0), StackId(0));
-            let sample = Sample { time_ns: 0, thread, stack, period_ns: 1_000, held: true, access };
+            let sample =
+                Sample { time_ns: 0, thread, stack, period_ns: 1_000, held: true, access, group: None };
             paced.add(SampleId(id), &sample);
         }
         paced

@@ -1,7 +1,7 @@
 //! A trace from start to profile: prepares, runs until something ends it, closes the books.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::ExitStatus,
@@ -46,6 +46,7 @@ use locality_kernel::{
     machine::{self, check_rights, data_caches},
     object::{EventCounts, Filter, HeapObject, Object, Ring},
     proc,
+    rights::Rights,
     sources::{Cpu, EVENT_SOURCES, counters::Counting, discover, select, trial},
     sys,
 };
@@ -86,7 +87,7 @@ pub struct Outcome {
 /// Measures the prices, the skid and the processor of this machine alone. Must be called while the
 /// process has one thread.
 pub fn calibrate() -> Result<(UnitCosts, Skid, Machine)> {
-    check_rights()?;
+    check_rights(false)?;
     let (mut object, mut ring) = Object::load(&Filter::Processes, &btf::kernel_offsets()?)?;
     let prices = calibrate::measure(&mut object, &mut ring)?;
     let _hurry = sys::Hurry::begin();
@@ -146,7 +147,7 @@ fn outrank(targets: &Targets) {
         Targets::Cgroups(_, folders) => {
             folders.iter().flat_map(|folder| cgroup::processes(folder)).filter(is_program).collect()
         }
-        Targets::All => proc::all().into_iter().filter(is_program).collect(),
+        Targets::All | Targets::Namespace => proc::all().into_iter().filter(is_program).collect(),
         Targets::Command(_) => Vec::new(),
     };
     for tid in pids.into_iter().flat_map(|pid| proc::threads(pid).unwrap_or_default()) {
@@ -230,8 +231,10 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
             tracing::debug!("watchdog: {error}");
             watchdog::Standing::Absent
         });
-        if let (Some(warning), false) = (standing.warning(), plan.quiet) {
-            eprintln!("locality-bpf: {warning}");
+        if !plan.quiet {
+            for warning in standing.warning().into_iter().chain(Rights::own().losses()) {
+                eprintln!("locality-bpf: {warning}");
+            }
         }
         let summary = RunSummary {
             heap: heap.as_ref().map(|heap| match heap {
@@ -241,7 +244,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
             standing,
             watchdogs_lost: 0,
             spared,
-            left_out: 0,
+            left_out: BTreeMap::new(),
             no_windows,
             no_heap,
             plan,
@@ -412,12 +415,18 @@ impl<'a> Trace<'a> {
     async fn attach(&mut self, launched: Option<&launch::Launched>) -> Result<()> {
         self.pids = match (&self.summary.plan.targets, launched) {
             (Targets::Processes(pids), _) => pids.clone(),
-            (Targets::Cgroups(_, folders), _) => {
+            (Targets::Cgroups(..) | Targets::Namespace, _) => {
+                let running = match &self.summary.plan.targets {
+                    Targets::Cgroups(_, folders) => {
+                        folders.iter().flat_map(|folder| cgroup::processes(folder)).collect()
+                    }
+                    _ => proc::all(),
+                };
                 // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
-                for pid in folders.iter().flat_map(|folder| cgroup::processes(folder)) {
+                for pid in running {
                     if let Some(why) = self.summary.spared.why(pid) {
                         tracing::debug!("process {pid} is not traced: {why}");
-                        self.summary.left_out += 1;
+                        *self.summary.left_out.entry(why).or_default() += 1;
                         continue;
                     }
                     if self.attach_to(&self.capture, pid).await?.is_ok()

@@ -17,6 +17,7 @@ pub mod cache_use;
 pub mod comparison;
 pub mod costs;
 pub mod diff;
+pub mod groups;
 pub mod hot;
 pub mod ledger;
 pub mod loops;
@@ -83,6 +84,10 @@ pub struct Report {
     /// Exact, with several `--inclusive`: parallelism of each function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<parallelism::Parallelism>>,
+    /// Live: kinds of processes: CPU time, misses, and how much was seen. Absent where the profile does not
+    /// know them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<groups::Groups>,
     /// Live: sampled accesses by place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot: Option<hot::Hot>,

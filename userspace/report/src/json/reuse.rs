@@ -100,7 +100,7 @@ fn bins(bins: &[Bin], counted: bool) -> Vec<schema::Bin> {
     bins.iter().map(bin).collect()
 }
 
-fn point(point: &Point) -> schema::Point {
+pub(super) fn point(point: &Point) -> schema::Point {
     schema::Point {
         bytes: point.bytes.into(),
         ci95: Some(ci95(&point.ratio)),

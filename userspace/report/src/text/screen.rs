@@ -7,6 +7,7 @@
 
 mod advice;
 mod ending;
+mod groups;
 mod lines;
 pub(in crate::text) mod names;
 pub(in crate::text) mod numbers;
@@ -63,6 +64,7 @@ struct Rows {
     evidence: usize,
     /// Lines of what stands in its way.
     in_the_way: usize,
+    groups: usize,
     objects: usize,
     /// Lines of code of the first object.
     code: usize,
@@ -75,12 +77,72 @@ struct Rows {
 
 /// From many rows to few: the first that fits on the screen is printed.
 const ROWS: [Rows; 6] = [
-    Rows { evidence: 4, in_the_way: 2, objects: 5, code: 3, loops: 5, pairs: 4, notices: 3, of_notice: 3 },
-    Rows { evidence: 3, in_the_way: 2, objects: 4, code: 3, loops: 5, pairs: 4, notices: 3, of_notice: 2 },
-    Rows { evidence: 2, in_the_way: 1, objects: 4, code: 2, loops: 4, pairs: 3, notices: 3, of_notice: 2 },
-    Rows { evidence: 2, in_the_way: 1, objects: 3, code: 2, loops: 3, pairs: 3, notices: 2, of_notice: 1 },
-    Rows { evidence: 1, in_the_way: 1, objects: 3, code: 1, loops: 3, pairs: 2, notices: 2, of_notice: 1 },
-    Rows { evidence: 1, in_the_way: 1, objects: 2, code: 0, loops: 2, pairs: 1, notices: 1, of_notice: 1 },
+    Rows {
+        evidence: 4,
+        in_the_way: 2,
+        groups: 5,
+        objects: 5,
+        code: 3,
+        loops: 5,
+        pairs: 4,
+        notices: 3,
+        of_notice: 3,
+    },
+    Rows {
+        evidence: 3,
+        in_the_way: 2,
+        groups: 5,
+        objects: 4,
+        code: 3,
+        loops: 5,
+        pairs: 4,
+        notices: 3,
+        of_notice: 2,
+    },
+    Rows {
+        evidence: 2,
+        in_the_way: 1,
+        groups: 4,
+        objects: 4,
+        code: 2,
+        loops: 4,
+        pairs: 3,
+        notices: 3,
+        of_notice: 2,
+    },
+    Rows {
+        evidence: 2,
+        in_the_way: 1,
+        groups: 4,
+        objects: 3,
+        code: 2,
+        loops: 3,
+        pairs: 3,
+        notices: 2,
+        of_notice: 1,
+    },
+    Rows {
+        evidence: 1,
+        in_the_way: 1,
+        groups: 3,
+        objects: 3,
+        code: 1,
+        loops: 3,
+        pairs: 2,
+        notices: 2,
+        of_notice: 1,
+    },
+    Rows {
+        evidence: 1,
+        in_the_way: 1,
+        groups: 3,
+        objects: 2,
+        code: 0,
+        loops: 2,
+        pairs: 1,
+        notices: 1,
+        of_notice: 1,
+    },
 ];
 
 /// Prints a report on a screen.
@@ -88,7 +150,9 @@ pub fn print(report: &Report, options: &Options) -> String {
     let columns = options.columns.unwrap_or(COLUMNS).clamp(LEAST_COLUMNS, MOST_COLUMNS);
     let page = |rows: Rows| Screen { report, options, columns, rows }.page();
     let lines = match options.top {
-        Some(top) => page(Rows { objects: top, code: top.min(3), loops: top, pairs: top, ..ROWS[0] }),
+        Some(top) => {
+            page(Rows { groups: top, objects: top, code: top.min(3), loops: top, pairs: top, ..ROWS[0] })
+        }
         None => {
             let mut pages = ROWS.iter().map(|rows| page(*rows));
             let mut last = pages.next().unwrap_or_default();
@@ -116,7 +180,9 @@ impl Screen<'_> {
     fn page(&self) -> Vec<Line> {
         let middle = match &self.report.empty {
             Some(_) => Vec::new(),
-            None => vec![self.advice(), self.objects(), self.places(), self.pairs(), self.curves()],
+            None => {
+                vec![self.groups(), self.advice(), self.objects(), self.places(), self.pairs(), self.curves()]
+            }
         };
         let blocks = [self.headline(), self.verdict()].into_iter().chain(middle).chain([self.ending()]);
         let mut page: Vec<Line> = Vec::new();

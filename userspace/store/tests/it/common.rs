@@ -44,6 +44,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
     let modules = 1 + rng.u32(..5);
     let frames = 1 + rng.u32(..40);
     let stacks = 1 + rng.u32(..40);
+    let groups = 1 + rng.u32(..4);
     let touch = |rng: &mut Rng| Touch {
         time_ns: number(rng),
         thread: ThreadId(rng.u32(..threads)),
@@ -326,6 +327,17 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 cut: maybe(rng, text),
             })
             .collect(),
+        groups: (0..groups)
+            .map(|_| Group {
+                container: maybe(rng, text),
+                runtime: text(rng),
+                pod: maybe(rng, text),
+                unit: maybe(rng, text),
+                cgroup: text(rng),
+                program: text(rng),
+                comm: text(rng),
+            })
+            .collect(),
         samples: (0..samples)
             .map(|_| Sample {
                 time_ns: number(rng),
@@ -343,6 +355,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 } else {
                     Err(text(rng))
                 },
+                group: maybe(rng, |rng| GroupId(rng.u32(..groups))),
             })
             .collect(),
         watches: if samples == 0 { Vec::new() } else { (0..samples / 2).map(|_| watch(rng)).collect() },
@@ -402,6 +415,9 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for (id, stack) in (0..).zip(&profile.stacks) {
         writer.put_stack(StackId(id), stack)?;
+    }
+    for (id, group) in (0..).zip(&profile.groups) {
+        writer.put_group(GroupId(id), group)?;
     }
     for (id, sample) in (0..).zip(&profile.samples) {
         writer.put_sample(SampleId(id), sample)?;

@@ -100,6 +100,7 @@ impl Simulation<'_> {
             period_ns: period as u64,
             held: true,
             access: Ok(self.access(at_use)),
+            group: None,
         });
         let rate = self.recipe.rate_error.map(|error| self.rate(now, at, period, error));
         let Some(length) = self.length(number) else {

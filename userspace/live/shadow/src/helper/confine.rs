@@ -48,16 +48,25 @@ pub(super) fn settle(real_time: Option<i32>) {
 
 /// Another user, no capabilities, ends with `parent`.
 pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
+    // Without CAP_KILL, its tracer may end it, and the kernel may do so behind the tracer, only where its
+    // saved user is still the tracer's. It cannot go back to that user: the filter knows no such call.
+    let saved = if may_kill_others() { NOBODY } else { u32::MAX };
     // SAFETY: system calls with plain arguments; the list of groups is empty.
     unsafe {
         for capability in 0..64 {
             // Fails beyond the last one, and for those who may not.
             libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
         }
-        if libc::geteuid() == 0 {
-            must("give up its groups", libc::setgroups(0, std::ptr::null()).into())?;
-            must("change its group", libc::setresgid(NOBODY, NOBODY, NOBODY).into())?;
-            must("change its user", libc::setresuid(NOBODY, NOBODY, NOBODY).into())?;
+        let changed = [
+            ("give up its groups", libc::setgroups(0, std::ptr::null())),
+            ("change its group", libc::setresgid(NOBODY, NOBODY, NOBODY)),
+            ("change its user", libc::setresuid(NOBODY, NOBODY, saved)),
+        ];
+        // A user who may change none of them has little to give up.
+        if libc::geteuid() == 0 || changed.iter().any(|(_, result)| *result == 0) {
+            for (what, result) in changed {
+                must(what, result.into())?;
+            }
         }
     }
     // _LINUX_CAPABILITY_VERSION_3 and no capability in any of the three sets (`capget(2)`).
@@ -75,6 +84,15 @@ pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+/// Whether this process, and so its tracer, has `CAP_KILL`.
+fn may_kill_others() -> bool {
+    const CAP_KILL: u64 = 5;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    set.is_some_and(|set| set >> CAP_KILL & 1 == 1)
 }
 
 /// Limits: no core, no files written, no processes, so much memory, and so long without sleep at a

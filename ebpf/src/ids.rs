@@ -1,0 +1,38 @@
+//! Process and thread ids as user space counts them: in its own pid namespace.
+//!
+//! All ids in map keys and records come from here. An id is 0 for a thread that has no number in that
+//! namespace; such a thread is nobody's target, and no map has a key of 0.
+
+use aya_ebpf::helpers::generated::bpf_get_current_pid_tgid;
+
+use crate::{maps, task::Task};
+
+/// A thread.
+#[derive(Clone, Copy)]
+pub struct Ids {
+    /// Its process (thread group).
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+/// Ids of the current thread.
+#[inline(always)]
+pub fn current() -> Ids {
+    if maps::namespace() != 0 {
+        return of(Task::current());
+    }
+    // SAFETY: a helper call without arguments.
+    let both = unsafe { bpf_get_current_pid_tgid() };
+    Ids { tgid: (both >> 32) as u32, tid: both as u32 }
+}
+
+/// Ids of any thread.
+#[inline(always)]
+pub fn of(task: Task) -> Ids {
+    let (tgid, tid) = match maps::namespace() {
+        0 => task.first_ids(),
+        namespace => task.ids_in(namespace),
+    };
+    Ids { tgid, tid }
+}
