@@ -1,10 +1,10 @@
-//! The tables of format version 6. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 7. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 6;
+pub const SCHEMA_VERSION: i64 = 7;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not
 /// enforced: a killed tracer may leave a row whose partner was never written, and the reader mends
@@ -108,6 +108,14 @@ CREATE TABLE loop_access (
     lines INTEGER NOT NULL, pages INTEGER NOT NULL, sets_64 INTEGER NOT NULL, sets_1024 INTEGER NOT NULL,
     stride INTEGER, stride_count INTEGER NOT NULL, steps INTEGER NOT NULL, outer_stride INTEGER,
     dependence TEXT NOT NULL, access_address INTEGER NOT NULL, value_low INTEGER, value_high INTEGER
+);
+CREATE TABLE window_flow (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, first INTEGER NOT NULL, modules TEXT NOT NULL, edges BLOB NOT NULL, left_out INTEGER NOT NULL
+);
+CREATE TABLE loop_reading (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, ip INTEGER NOT NULL, compared INTEGER NOT NULL, compared_with INTEGER NOT NULL
 );
 CREATE TABLE processor (
     id INTEGER PRIMARY KEY CHECK (id = 0),

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use locality_model::{
-    Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, Module, ModuleId,
-    Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack, StackId,
-    Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    Field, FieldId, Frame, FrameId, Heap, KernelSample, Ledger, Load, LoadId, Located, LoopReading, Module,
+    ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop, Stack,
+    StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window, WindowFlow,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -118,6 +118,18 @@ impl Store {
     /// Adds a loop of a window.
     pub fn seen_loop(&mut self, seen: SeenLoop) {
         let result = self.writer.append_loop(seen);
+        self.note(result);
+    }
+
+    /// Adds the control flow of a window.
+    pub fn flow(&mut self, flow: WindowFlow) {
+        let result = self.writer.append_flow(flow);
+        self.note(result);
+    }
+
+    /// Adds what the test of a loop compared.
+    pub fn reading(&mut self, reading: LoopReading) {
+        let result = self.writer.append_reading(reading);
         self.note(result);
     }
 
