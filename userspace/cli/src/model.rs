@@ -2,8 +2,10 @@
 //!
 //! Reads the profile and the program's files, builds the skeleton, evaluates what the user changes, prints.
 
+mod fdata;
 mod page;
 mod program;
+mod project;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use locality_execution::{
     build::{self, Built},
-    language::{Input, Skeleton},
+    language::{Edit, Input, Skeleton, Statement},
     observed::Observed,
     parse, paths,
     paths::PathNode,
@@ -47,6 +49,10 @@ pub(crate) struct Model {
     pub coverage: f64,
     pub leanness: f64,
     pub path: Vec<PathNode>,
+    /// Shares by the paper's roofline here, and their selection quality against the stops.
+    pub roofline: Option<(BTreeMap<spots::Place, f64>, Vec<f64>)>,
+    /// Other machines.
+    pub projected: Vec<project::Projected>,
 }
 
 /// What the user's changes do.
@@ -82,6 +88,15 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
         ModelFormat::Text => page::text(&model),
         ModelFormat::Json => page::json(&model)?,
         ModelFormat::Dot => page::dot(&model),
+        ModelFormat::Fdata => {
+            let page = fdata::page(&model);
+            if page.is_empty() {
+                bail!(
+                    "no branch of {name} lies in functions with symbols: BOLT needs a program that is not stripped, and windows"
+                );
+            }
+            page
+        }
         ModelFormat::Skeleton => match &model.changed {
             Some(changed) => changed.skeleton.print(),
             None => model.built.skeleton.print(),
@@ -99,6 +114,7 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
 }
 
 fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
+    let machines = project::read(&args.machine)?;
     let program = Program::open(&profile);
     let observed = program.observe(&profile);
     let built = build::build(&program, &observed);
@@ -114,6 +130,8 @@ fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
     let (coverage, leanness) = (args.coverage / 100.0, args.leanness / 100.0);
     let selected = spots::select(&mut spots, code, coverage, leanness);
     let path = paths::hot(&built, &observed, 0.01);
+    let projected = project::project(&profile, &built, &spots, machines)?;
+    let roofline = project::by_roofline(&profile, &built, &spots);
     let unread = program.unread;
     let changed = match changed {
         Some(skeleton) => Some(compare(&built, expected.as_ref(), skeleton, &spots)?),
@@ -131,6 +149,8 @@ fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
         coverage,
         leanness,
         path,
+        roofline,
+        projected,
     })
 }
 
@@ -181,7 +201,10 @@ fn set(skeleton: &mut Skeleton, name: &str, value: f64) -> Result<()> {
     for (number, function) in skeleton.functions.iter().enumerate() {
         for (place, input) in function.inputs.iter().enumerate() {
             let own = input.name.to_string();
-            let qualified = name.strip_prefix(function.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
+            let short = function.name.split('(').next().unwrap_or_default();
+            let qualified = [function.name.as_str(), short]
+                .into_iter()
+                .find_map(|function| name.strip_prefix(function)?.strip_prefix('.'));
             let is = wanted(name).is_some_and(|name| name == own)
                 || qualified.and_then(wanted).is_some_and(|name| name == own);
             if is {
@@ -196,7 +219,7 @@ fn set(skeleton: &mut Skeleton, name: &str, value: f64) -> Result<()> {
                 skeleton.functions.get_mut(*function).and_then(|of| of.inputs.get_mut(*place))
             {
                 input.values = vec![(value, 1.0)];
-                input.from = "--set".to_owned();
+                input.from = tree::SET.to_owned();
             }
             Ok(())
         }
@@ -246,7 +269,8 @@ fn compare(
         .enumerate()
         .filter_map(|(number, function)| Some((number, skeleton.find(&function.at)?)))
         .collect();
-    let mut sums: BTreeMap<spots::Place, (f64, f64)> = BTreeMap::new();
+    let factors = factors(&skeleton);
+    let mut sums: BTreeMap<spots::Place, (f64, f64, f64)> = BTreeMap::new();
     let mut all = (0.0, 0.0);
     for (number, read) in built.functions.iter().enumerate() {
         for (block, info) in read.code.blocks.iter().enumerate() {
@@ -254,20 +278,64 @@ fn compare(
             let size = read.code.of(block).len() as f64;
             let old = before.blocks.get(&(number, info.start)).copied().unwrap_or(0.0) * size;
             let new = places.get(&number).and_then(|other| expected.blocks.get(&(*other, info.start)));
-            let new = new.copied().unwrap_or(0.0) * size;
+            let other = places.get(&number).copied().unwrap_or(usize::MAX);
+            let (saved, cores) = factors.get(&(other, info.start)).copied().unwrap_or((0.0, 1.0));
+            let new = new.copied().unwrap_or(0.0) * (size - saved).max(0.0);
             let sum = sums.entry(place).or_default();
-            (sum.0, sum.1) = (sum.0 + old, sum.1 + new);
+            (sum.0, sum.1, sum.2) = (sum.0 + old, sum.1 + new, sum.2 + new / cores);
             (all.0, all.1) = (all.0 + old, all.1 + new);
         }
     }
-    let ratios: BTreeMap<spots::Place, f64> = sums
-        .into_iter()
-        .filter(|(_, (old, _))| *old > 0.0)
-        .map(|(place, (old, new))| (place, new / old))
-        .collect();
+    let known = sums.iter().filter(|(_, (old, ..))| *old > 0.0);
+    let times: BTreeMap<spots::Place, f64> =
+        known.clone().map(|(place, (old, _, time))| (*place, time / old)).collect();
+    let ratios: BTreeMap<spots::Place, f64> =
+        known.map(|(place, (old, new, _))| (*place, new / old)).collect();
     let known: f64 =
-        spots.iter().filter(|spot| ratios.contains_key(&spot.place)).map(|spot| spot.share.0).sum();
-    let time: f64 = spots.iter().filter_map(|spot| Some(spot.share.0 * ratios.get(&spot.place)?)).sum();
+        spots.iter().filter(|spot| times.contains_key(&spot.place)).map(|spot| spot.share.0).sum();
+    let time: f64 = spots.iter().filter_map(|spot| Some(spot.share.0 * times.get(&spot.place)?)).sum();
     let (instructions, time) = (all.1 / all.0.max(1e-300), time / known.max(1e-300));
     Ok(Changed { skeleton, instructions, time, spots: ratios })
+}
+
+/// Of blocks in loops with edits: instructions that an execution saves, and cores that share the work.
+fn factors(skeleton: &Skeleton) -> BTreeMap<(usize, u64), (f64, f64)> {
+    let mut found = BTreeMap::new();
+    for (number, function) in skeleton.functions.iter().enumerate() {
+        gather(number, &function.body, 1.0, None, &mut found);
+    }
+    found
+}
+
+/// `test`: the block whose comparison and branch most iterations no longer need, and the part of them.
+fn gather(
+    function: usize,
+    body: &[Statement],
+    cores: f64,
+    test: Option<(u64, f64)>,
+    found: &mut BTreeMap<(usize, u64), (f64, f64)>,
+) {
+    for statement in body {
+        match statement {
+            Statement::Block(block) => {
+                let saved =
+                    test.filter(|(label, _)| *label == block.label).map_or(0.0, |(_, part)| 2.0 * part);
+                if saved > 0.0 || cores > 1.0 {
+                    found.insert((function, block.label), (saved, cores));
+                }
+            }
+            Statement::Loop(text) => {
+                let (mut cores, mut unrolled) = (cores, 1.0);
+                for edit in &text.edits {
+                    match edit {
+                        Edit::Parallel(by) => cores *= f64::from(*by),
+                        Edit::Unroll(by) => unrolled *= f64::from(*by),
+                        Edit::Vector(_) | Edit::Remove => {}
+                    }
+                }
+                let test = text.test.map(|test| (test, 1.0 - 1.0 / unrolled));
+                gather(function, &text.body, cores, test, found);
+            }
+        }
+    }
 }

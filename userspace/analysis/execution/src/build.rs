@@ -15,6 +15,7 @@ use crate::bounds::{self, Bound};
 use crate::code::{Function, Leave};
 use crate::form::{Atom, Form};
 use crate::graph::Graph;
+use crate::inputs;
 use crate::language::{
     BlockText, FunctionText, Input, Location, LoopText, Part, Skeleton, Statement, VariableText, rounded,
 };
@@ -95,6 +96,7 @@ pub fn build(binaries: &dyn Binaries, observed: &Observed) -> Built {
         built.skeleton.functions.push(text);
     }
     needed_arguments(&mut built.skeleton);
+    inputs::lift(&mut built.skeleton);
     built
 }
 
@@ -240,9 +242,16 @@ impl Counter<'_> {
 fn roots(observed: &Observed, index: &Index, functions: &[Read]) -> BTreeSet<usize> {
     let mut times: BTreeMap<usize, f64> = BTreeMap::new();
     for stack in &observed.stacks {
-        let mut found = stack.frames.iter().rev().filter_map(|at| index.find(*at));
-        let is_main = |number: &usize| functions.get(*number).is_some_and(|read| read.bytes.name == "main");
-        let outermost = found.clone().find(is_main).or_else(|| found.next());
+        let found: Vec<usize> = stack.frames.iter().rev().filter_map(|at| index.find(*at)).collect();
+        let name = |number: &usize| functions.get(*number).map_or("", |read| read.bytes.name.as_str());
+        // A program without symbols has no `main`, but the C library's caller of it is known.
+        let behind_start = found.iter().rposition(|number| name(number).starts_with("__libc_start_"));
+        let outermost = found
+            .iter()
+            .find(|number| name(number) == "main")
+            .or_else(|| found.get(behind_start? + 1))
+            .or_else(|| found.first())
+            .copied();
         if let Some(outermost) = outermost {
             *times.entry(outermost).or_default() += stack.time;
         }
@@ -280,6 +289,12 @@ fn function_text(
         .filter_map(|at| Some(read.code.blocks[read.code.block_of_byte(at.1)?].start))
         .collect();
     // Probabilities.
+    let is_met = |block: usize| {
+        let start = read.code.blocks[block].start;
+        on_stacks.contains(&start)
+            || counts.executions.get(&(number, start)).is_some_and(|executions| *executions > 0.0)
+    };
+    let steps = ahead(read, &is_met);
     let mut shares: Vec<Vec<(usize, f64)>> = vec![Vec::new(); read.code.blocks.len()];
     let (mut branches, mut unseen) = (0, 0);
     for (block, info) in read.code.blocks.iter().enumerate() {
@@ -298,7 +313,7 @@ fn function_text(
             next if all > 0.0 => next.iter().copied().zip(counts.iter().map(|count| count / all)).collect(),
             next => {
                 unseen += 1;
-                let likely = likely(read, block, next, &on_stacks);
+                let likely = likely(read, block, next, &steps);
                 next.iter().enumerate().map(|(at, to)| (*to, f64::from(u8::from(at == likely)))).collect()
             }
         };
@@ -423,20 +438,28 @@ fn used_names(text: &FunctionText) -> BTreeSet<Form> {
     names
 }
 
-/// Which way a branch goes that no window saw: to a call that stacks show, on in its loop, else through.
-fn likely(read: &Read, block: usize, next: &[usize], on_stacks: &BTreeSet<u64>) -> usize {
-    let shows = |to: &usize| on_stacks.contains(&read.code.blocks[*to].start);
-    if let Some(at) = next.iter().position(shows) {
-        return at;
+/// For each block the steps forward to one that windows or stacks met; `None` where none is ahead.
+fn ahead(read: &Read, is_met: &dyn Fn(usize) -> bool) -> Vec<Option<usize>> {
+    let mut steps = vec![None; read.code.blocks.len()];
+    for block in read.graph.order.iter().rev() {
+        let forward = |to: &&usize| read.graph.place[**to] > read.graph.place[*block];
+        let next = read.code.blocks[*block].next.iter().filter(forward);
+        let least = next.filter_map(|to| steps[*to]).min();
+        steps[*block] = if is_met(*block) { Some(0) } else { least.map(|least| least + 1) };
     }
+    steps
+}
+
+/// Which way a branch goes that no window saw: towards what was met, else on in its loop, else through.
+fn likely(read: &Read, block: usize, next: &[usize], steps: &[Option<usize>]) -> usize {
     let depth = |to: &usize| {
         read.graph.innermost[*to].and_then(|of| read.graph.loops.get(of)).map_or(0, |of| of.depth + 1)
     };
     let ends = |to: &usize| read.code.blocks[*to].leave == Leave::Stops;
-    let best = next
-        .iter()
-        .enumerate()
-        .max_by_key(|(at, to)| (!ends(to), depth(to).min(depth(&block)), std::cmp::Reverse(*at)));
+    let best = next.iter().enumerate().max_by_key(|(at, to)| {
+        let ahead = std::cmp::Reverse(steps[**to].unwrap_or(usize::MAX));
+        (!ends(to), ahead, depth(to).min(depth(&block)), std::cmp::Reverse(*at))
+    });
     best.map_or(0, |(at, _)| at)
 }
 

@@ -177,9 +177,27 @@ impl Form {
             }
             _ => {}
         }
+        let is_simple =
+            |form: &Form| form.single().is_some_and(|(_, factor)| factor == 1) && form.constant == 0;
+        if op == Op::Times && !(is_simple(&a) && is_simple(&b)) {
+            return Form::product(&a, &b);
+        }
         let (a, b) = if matches!(op, Op::Times | Op::Min | Op::Max) && b < a { (b, a) } else { (a, b) };
         let form = Form::atom(Atom::Op(op, Box::new(a), Box::new(b)));
         (form.depth() <= DEEPEST).then_some(form)
+    }
+
+    /// A product of sums as a sum of products, so that equal ones cancel.
+    fn product(a: &Form, b: &Form) -> Option<Form> {
+        let mut sum = a.scaled(b.constant)?.plus(&b.scaled(a.constant)?, 1)?;
+        sum.constant = a.constant.checked_mul(b.constant)?;
+        for (first, times) in &a.terms {
+            for (second, by) in &b.terms {
+                let one = Form::op(Op::Times, Form::atom(first.clone()), Form::atom(second.clone()))?;
+                sum = sum.plus(&one, times.checked_mul(*by)?)?;
+            }
+        }
+        Some(sum)
     }
 
     /// Memory at this address; `None` where it is too large to follow.
@@ -312,6 +330,8 @@ mod tests {
         assert_eq!(Form::op(Op::Ceil, n.scaled(8).unwrap(), Form::number(8)), Some(n.clone()));
         let product = |a: &Form, b: &Form| Form::op(Op::Times, a.clone(), b.clone()).unwrap();
         assert_eq!(product(&n, &m), product(&m, &n));
+        let sum = n.plus(&m, 2).unwrap().add(3).unwrap();
+        assert_eq!(product(&sum, &m).to_string(), "3*arg1 + times(arg0, arg1) + 2*times(arg1, arg1)");
         assert_eq!(n.scaled(i64::MAX).unwrap().scaled(2), None);
     }
 

@@ -10,9 +10,12 @@
 pub mod bounds;
 pub mod build;
 pub mod code;
+pub mod cost;
 pub mod form;
 pub mod graph;
+mod inputs;
 pub mod language;
+pub mod machine;
 pub mod observed;
 pub mod parse;
 pub mod paths;

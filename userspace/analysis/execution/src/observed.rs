@@ -48,6 +48,8 @@ pub struct Observed {
 pub struct FunctionBytes {
     /// Its name.
     pub name: String,
+    /// Its symbol as the file has it; `None` where it has none.
+    pub symbol: Option<String>,
     /// Where it begins.
     pub start: u64,
     /// Its code.

@@ -14,8 +14,10 @@
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 use crate::form::{Atom, Form, NoValue};
-use crate::language::{Edit, FunctionText, LoopText, Part, Skeleton, Statement, VariableText};
+use crate::language::{Edit, FunctionText, Input, LoopText, Part, Skeleton, Statement, VariableText};
 
+/// Where an input comes from that the user set: it goes before what callers pass.
+pub const SET: &str = "--set";
 /// Contexts of a function that are told apart.
 pub const MOST_CONTEXTS: usize = 8;
 /// Iterations of a loop that are evaluated each.
@@ -297,7 +299,11 @@ impl<'a> Flow<'a> {
             }
         }
         for (number, value) in context {
-            values.insert(Atom::Name(format!("arg{number}").into()), *value);
+            let name = Form::name(format!("arg{number}"));
+            let is_set = |input: &Input| input.name == name && input.from == SET;
+            if !function.inputs.iter().any(is_set) {
+                values.insert(Atom::Name(format!("arg{number}").into()), *value);
+            }
         }
         let varied = varied(function);
         Self { skeleton, function, number, values, varied, unknown, work: 0 }
@@ -434,7 +440,8 @@ impl<'a> Flow<'a> {
                     if early > 1e-12 { (1.0 - (1.0 - early).powf(trips)) / early } else { trips };
                 let tested = own.and_then(|test| once.local.blocks.get(&test)).copied().unwrap_or(0.0);
                 let ends = (1.0 - early).powf(trips);
-                (iterations, own.zip((tested > 0.0).then(|| (ends / (iterations * tested)).min(1.0))))
+                let per_test = (tested > 0.0).then_some(ends / tested.max(1e-300));
+                (iterations, own.zip(per_test))
             }
             (None, Some((seen, _))) => (seen.max(1.0), None),
             (None, None) if leaves > 1e-9 => (1.0 / leaves, None),
@@ -445,6 +452,13 @@ impl<'a> Flow<'a> {
                 )));
             }
         };
+        let lanes: f64 = found
+            .edits
+            .iter()
+            .map(|edit| if let Edit::Vector(lanes) = edit { f64::from(*lanes) } else { 1.0 })
+            .product();
+        let iterations = (iterations / lanes).max(1.0);
+        let test_out = test_out.map(|(test, ends)| (test, (ends / iterations).min(1.0)));
         let is_removed = found.edits.contains(&Edit::Remove);
         let mut sum = Region::default();
         let points = match self.varied.contains(&found.label) && self.work < MOST_WORK {

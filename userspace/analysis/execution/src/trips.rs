@@ -129,10 +129,17 @@ fn left_to_go(observed: &Observed, read: &Read, of: usize, file: usize) -> Optio
     left.sort_by(f64::total_cmp);
     let n = left.len() as f64;
     let mean = left.iter().sum::<f64>() / n;
+    // Two windows that began with the loop, or had it before them, tell its length.
+    if let [.., second, first] = left.as_slice()
+        && first == second
+        && *first > 2.0 * mean * (1.0 - 1.0 / n)
+    {
+        return Some((first + 1.0, 0.0, left.len()));
+    }
     let greatest = left.last().copied().unwrap_or(0.0) * (n + 1.0) / n;
     // The mean of n numbers up to the greatest has a deviation of so much.
     let deviation = greatest / (12.0 * n).sqrt();
-    Some(match (mean - greatest / 2.0).abs() <= 2.0 * deviation {
+    Some(match (mean - greatest / 2.0).abs() <= 3.0 * deviation {
         true => (greatest + 1.0, 2.0 * greatest / n, left.len()),
         false => (2.0 * mean + 1.0, 4.0 * deviation, left.len()),
     })

@@ -114,9 +114,8 @@ impl Values {
         let with = |atom: &Atom| {
             let Atom::Name(name) = atom else { return None };
             let variable = self.variables.iter().find(|variable| variable.name == *name)?;
-            let step = variable.step.as_number()?;
             let count = Form::name(format!("it{:x}", headers.get(variable.of_loop)?));
-            variable.start.plus(&count, step)
+            variable.start.plus(&Form::op(Op::Times, variable.step.clone(), count)?, 1)
         };
         let mut form = form.clone();
         // A variable may start at that of a loop further out.
@@ -519,7 +518,7 @@ impl Run<'_> {
     fn resolve(&mut self) {
         let is_constant = |variable: &Variable| variable.step.as_number() == Some(0);
         let mut constants: BTreeMap<Arc<str>, Form> = BTreeMap::new();
-        // Loops come outer ones first, and what is in front of an inner loop may be a constant of an outer one.
+        // Loops come outer ones first; an inner one may start with a constant of an outer one.
         for variable in self.values.variables.iter().filter(|variable| is_constant(variable)) {
             let start = with_constants(&variable.start, &constants);
             constants.insert(variable.name.clone(), start);

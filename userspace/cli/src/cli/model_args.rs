@@ -19,18 +19,29 @@ pub struct ModelArgs {
     /// Take the skeleton from this file, as `--format skeleton` printed it and you edited it.
     #[arg(long, value_name = "FILE")]
     pub skeleton: Option<PathBuf>,
+    /// How costs are modelled: paper, the extended roofline of the method's paper.
+    #[arg(long, value_enum, default_value_t = CostArg::Paper)]
+    pub cost: CostArg,
     /// Least share of the time that the hot spots shall hold, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = percent)]
     pub coverage: f64,
     /// Greatest share of the code that the hot spots may be, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     pub leanness: f64,
-    /// How to print: text for people, json for programs, skeleton to edit, dot for Graphviz.
+    /// How to print: text for people, json for programs, skeleton to edit, dot for Graphviz, fdata
+    /// for BOLT (taken branches of the program that has most of them).
     #[arg(long, value_enum, default_value_t = ModelFormat::Text)]
     pub format: ModelFormat,
     /// Write to this file, readable by you alone [default: stdout].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
+}
+
+/// Models of costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "the option's own text says what it is")]
+pub enum CostArg {
+    Paper,
 }
 
 /// Formats of the execution model.
@@ -41,6 +52,7 @@ pub enum ModelFormat {
     Json,
     Skeleton,
     Dot,
+    Fdata,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

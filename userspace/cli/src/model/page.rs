@@ -53,8 +53,15 @@ impl Names {
         model.built.skeleton.functions.get(number).map_or("", |function| &function.name)
     }
 
+    /// Without the types of parameters.
+    fn short(model: &Model, number: usize, most: usize) -> String {
+        let name = Self::function(model, number);
+        let end = name.find('(').filter(|at| *at > 0 && !name.contains("operator")).unwrap_or(name.len());
+        shortened(name.get(..end).unwrap_or(name), most)
+    }
+
     fn spot(&self, model: &Model, place: Place) -> String {
-        let mut name = shortened(Self::function(model, place.0), 40);
+        let mut name = Self::short(model, place.0, 40);
         if let Some(label) = place.1 {
             let _ = write!(name, " L{label:x}");
         }
@@ -120,7 +127,8 @@ pub(super) fn text(model: &Model) -> String {
             times(changed.time),
         );
     }
-    let _ = writeln!(page, "\nHot spots{:<41}CPU time         instructions  stops", "");
+    projected_text(model, &names, &mut page);
+    let _ = writeln!(page, "\nHot spots{:<41}CPU time         instructions  roofline  stops", "");
     for (number, spot) in model.spots.iter().take(ROWS).enumerate() {
         let mark = if spot.selected { "*" } else { " " };
         let mut row = format!(
@@ -133,7 +141,9 @@ pub(super) fn text(model: &Model) -> String {
             0 => "not known".to_owned(),
             _ => format!("{} %", digits(100.0 * spot.instructions)),
         };
-        let _ = write!(row, "{executed:<14}{:>5}", spot.n);
+        let roofline = model.roofline.as_ref().and_then(|(shares, _)| shares.get(&spot.place));
+        let roofline = roofline.map_or_else(String::new, |share| format!("{} %", digits(100.0 * share)));
+        let _ = write!(row, "{executed:<14}{roofline:<10}{:>5}", spot.n);
         if let Some(ratio) = model.changed.as_ref().and_then(|changed| changed.spots.get(&spot.place)) {
             let _ = write!(row, "  then {}", times(*ratio));
         }
@@ -142,6 +152,19 @@ pub(super) fn text(model: &Model) -> String {
     if model.spots.len() > ROWS {
         let _ = writeln!(page, "   {} more: --format json", model.spots.len() - ROWS);
     }
+    if let Some((_, quality)) = &model.roofline
+        && !quality.is_empty()
+    {
+        let mean = quality.iter().sum::<f64>() / quality.len() as f64;
+        let worst = quality.iter().copied().fold(f64::INFINITY, f64::min);
+        let _ = writeln!(
+            page,
+            "   The paper's roofline, from counts of instructions alone, selects {:.0} % of what the same number of spots really \
+             holds, {:.0} % at worst.",
+            100.0 * mean,
+            100.0 * worst
+        );
+    }
     page.push_str("\nHot path: share of the CPU time, and iterations of loops\n");
     for node in &model.path {
         path_text(model, node, 1, &mut page);
@@ -149,6 +172,42 @@ pub(super) fn text(model: &Model) -> String {
     inputs_text(model, &mut page);
     unknown_text(model, &mut page);
     page
+}
+
+/// A sentence a machine: how long, what becomes the first spot, how sure that is.
+fn projected_text(model: &Model, names: &Names, page: &mut String) {
+    for projected in &model.projected {
+        let machine = &projected.machine;
+        let (ratio, width) = projected.ratio;
+        let first = projected.shares.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        let first = first.map(|(place, share)| {
+            let name = names.spot(model, *place);
+            match model.spots.first().is_some_and(|spot| spot.place == *place) {
+                true => format!("the first spot stays {name} ({:.0} %)", 100.0 * share),
+                false => format!("the first spot becomes {name} ({:.0} %)", 100.0 * share),
+            }
+        });
+        let other_isa = if machine.isa == "x86-64" {
+            ""
+        } else {
+            " Another instruction set: instructions are taken one to one."
+        };
+        let guesses = match machine.guesses.len() {
+            0 => String::new(),
+            n => format!(" {} of its file are guesses.", units::counted(n as u64, "number")),
+        };
+        let sentence = format!(
+            "On {} {ratio:.2} ± {width:.2} times as long, by the paper's roofline (first order; the interval is that of sampling \
+             alone); {}; {} of the {} heaviest spots are among them there.{other_isa}{guesses}",
+            machine.name,
+            first.unwrap_or_else(|| "no spot is known there".to_owned()),
+            projected.shared.0,
+            projected.shared.1,
+        );
+        for line in wrapped(&sentence, 100) {
+            let _ = writeln!(page, "{line}");
+        }
+    }
 }
 
 fn loop_text(model: &Model, function: usize, label: u64) -> Option<&LoopText> {
@@ -167,22 +226,31 @@ fn iterations(model: &Model, function: usize, label: u64) -> String {
     if let Some(bound) = loop_text(model, function, label).and_then(|text| text.bound.as_ref()) {
         let _ = write!(words, " `{}`", shortened(&bound.to_string(), 50));
     }
-    let trips = model.expected.as_ref().ok().and_then(|expected| expected.trips.get(&(function, label)));
-    let seen = model.built.loops.get(&(function, label));
+    let key = (function, label);
+    let expected = model.expected.as_ref().ok();
+    let trips = expected.and_then(|expected| expected.trips.get(&key));
+    let seen = model.built.loops.get(&key);
+    let has_no_value = seen.is_none_or(|seen| seen.value.is_none());
+    let is_evaluated = loop_text(model, function, label).is_some_and(|text| text.bound.is_some())
+        && expected.is_some_and(|expected| !expected.unknown.contains_key(&key));
+    if has_no_value && !is_evaluated {
+        words.push_str(" iterations not known");
+        return words;
+    }
     match (trips, seen.and_then(|seen| seen.value.map(|value| (value, seen)))) {
         (Some(trips), _) if *trips > 0.0 => {
-            let _ = write!(words, " = {}", number(*trips));
+            let _ = write!(words, " = {}", digits_of(*trips));
         }
         (_, Some(((value, width), seen))) => {
             let how = if seen.from == From::LeftToGo { "left to go" } else { "seen" };
-            let _ = write!(words, " {} ± {} ({how}, n = {})", number(value), number(width), seen.n);
+            let _ = write!(words, " {} ± {} ({how}, n = {})", digits_of(value), digits_of(width), seen.n);
         }
         _ => words.push_str(" iterations not known"),
     }
     words
 }
 
-fn number(value: f64) -> String {
+fn digits_of(value: f64) -> String {
     if value >= 1000.0 {
         units::count(value.round() as u64)
     } else {
@@ -192,7 +260,7 @@ fn number(value: f64) -> String {
 
 fn path_text(model: &Model, node: &PathNode, depth: usize, page: &mut String) {
     let what = match node.step {
-        Step::Function(function) => shortened(Names::function(model, function), 60),
+        Step::Function(function) => Names::short(model, function, 60),
         Step::Loop(function, label) => format!("loop L{label:x}{}", iterations(model, function, label)),
     };
     let _ = writeln!(page, "{}{:>5.1} %  {what}", "  ".repeat(depth.min(16)), 100.0 * node.share);
@@ -203,18 +271,18 @@ fn path_text(model: &Model, node: &PathNode, depth: usize, page: &mut String) {
 
 fn inputs_text(model: &Model, page: &mut String) {
     let mut rows = Vec::new();
-    for function in &model.built.skeleton.functions {
+    for (number, function) in model.built.skeleton.functions.iter().enumerate() {
         for input in &function.inputs {
             let values: Vec<String> = input
                 .values
                 .iter()
                 .map(|(value, share)| match input.values.len() {
-                    1 => number(value.abs()),
-                    _ => format!("{} ({:.0} %)", number(value.abs()), 100.0 * share),
+                    1 => digits_of(value.abs()),
+                    _ => format!("{} ({:.0} %)", digits_of(value.abs()), 100.0 * share),
                 })
                 .collect();
             let sign = if input.mean() < 0.0 { "-" } else { "" };
-            let name = format!("{}.{}", shortened(&function.name, 30), input.name);
+            let name = format!("{}.{}", Names::short(model, number, 30), input.name);
             rows.push(format!("  {name} = {sign}{}  ({})\n", values.join(", "), input.from));
         }
     }
@@ -259,7 +327,7 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
     ));
     if built.guessed > 0 {
         notes.push(format!(
-            "{} were met by no window and go round once.",
+            "{} that no window met: 1 iteration is assumed unless the bound tells more.",
             units::counted(built.guessed as u64, "loop")
         ));
     }
@@ -279,7 +347,7 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
     if let Ok(expected) = &model.expected {
         if !expected.merged.is_empty() {
             notes.push(format!(
-                "{} have more contexts than the {} that are told apart.",
+                "{} with more contexts than the {} that are told apart.",
                 units::counted(expected.merged.len() as u64, "function"),
                 locality_execution::tree::MOST_CONTEXTS
             ));
@@ -290,11 +358,11 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
                 .iter()
                 .take(3)
                 .map(|((function, label), why)| {
-                    format!("L{label:x} of {}: {why}", shortened(Names::function(model, *function), 30))
+                    format!("L{label:x} of {}: {why}", Names::short(model, *function, 30))
                 })
                 .collect();
             notes.push(format!(
-                "{} have a bound without a value and go round as often as windows saw ({}).",
+                "{} with a bound that has no value: iterations are those that windows saw, else 1 ({}).",
                 units::counted(expected.unknown.len() as u64, "loop"),
                 names.join("; ")
             ));
@@ -341,10 +409,14 @@ pub(super) fn json(model: &Model) -> Result<String> {
                 "module": module,
             },
             "selected": spot.selected,
+            "bound": spot.place.1.and_then(|label| loop_text(model, spot.place.0, label)?.bound.as_ref().map(ToString::to_string)),
+            "iterations": spot.place.1.and_then(|label| model.expected.as_ref().ok()?.trips.get(&(spot.place.0, label))),
             "share_here": { "value": spot.share.0, "ci95": [spot.share.1, spot.share.2] },
+            "share_model": model.roofline.as_ref().and_then(|(shares, _)| shares.get(&spot.place)),
             "share_instructions": (!model.observed.windows.is_empty()).then_some(spot.instructions),
             "code_instructions": spot.code,
             "n": spot.n,
+            "share_there": model.projected.iter().map(|projected| projected.shares.get(&spot.place)).collect::<Vec<_>>(),
             "executions_ratio": model.changed.as_ref().and_then(|changed| changed.spots.get(&spot.place)),
         })
     };
@@ -372,6 +444,13 @@ pub(super) fn json(model: &Model) -> Result<String> {
         "spots": model.spots.iter().map(spot).collect::<Vec<Value>>(),
         "path": model.path.iter().map(|node| path_json(model, node)).collect::<Vec<Value>>(),
         "inputs": inputs,
+        "selection_quality": model.roofline.as_ref().map(|(_, quality)| quality),
+        "cost": "paper",
+        "machine": model.projected.iter().map(|projected| &projected.machine.name).collect::<Vec<_>>(),
+        "speed_ratio": model.projected.iter().map(|projected| {
+            let (value, width) = projected.ratio;
+            json!({ "value": value, "ci95": [value - width, value + width] })
+        }).collect::<Vec<Value>>(),
         "instructions_ratio": model.changed.as_ref().map(|changed| changed.instructions),
         "time_ratio": model.changed.as_ref().map(|changed| changed.time),
         "tree": model.expected.as_ref().ok().map(|expected| json!({
@@ -434,7 +513,7 @@ fn dot_node(model: &Model, node: &PathNode, above: Option<usize>, count: &mut us
     let number = *count;
     *count += 1;
     let what = match node.step {
-        Step::Function(function) => shortened(Names::function(model, function), 60),
+        Step::Function(function) => Names::short(model, function, 60),
         Step::Loop(function, label) => format!("loop L{label:x}{}", iterations(model, function, label)),
     };
     let what = what.replace('\\', "\\\\").replace('"', "\\\"");

@@ -128,7 +128,12 @@ impl Binaries for Program {
     fn function(&self, at: At) -> Option<FunctionBytes> {
         let find = || {
             let found = self.file(at.0)?.function(at.1)?;
-            Some(FunctionBytes { name: found.name, start: found.start, bytes: found.bytes })
+            Some(FunctionBytes {
+                name: found.name,
+                symbol: found.symbol,
+                start: found.start,
+                bytes: found.bytes,
+            })
         };
         self.found.borrow_mut().entry(at).or_insert_with(find).clone()
     }

@@ -49,6 +49,8 @@ pub struct CodeFile(Module);
 pub struct FunctionCode {
     /// Demangled name, or the file's name and the address.
     pub name: String,
+    /// Symbol that begins where the function does, as the file has it.
+    pub symbol: Option<String>,
     /// Address in the file's own address space.
     pub start: u64,
     /// Its bytes.
@@ -90,6 +92,8 @@ impl CodeFile {
             (None, Some((range, _))) => (range.start, range.end),
             (None, None) => return None,
         };
+        let own = symbol.as_ref().filter(|(range, _)| range.start == start);
+        let own = own.map(|(_, name)| name.clone());
         let name = match symbol {
             Some((range, name)) if range.start == start => demangle(&name),
             Some((_, name)) => format!("{} at {start:x}", demangle(&name)),
@@ -101,7 +105,7 @@ impl CodeFile {
         };
         let len = usize::try_from(end.checked_sub(start)?.min(LARGEST)).ok()?;
         let bytes = self.0.elf.at(start, len)?.to_vec();
-        Some(FunctionCode { name, start, bytes })
+        Some(FunctionCode { name, symbol: own, start, bytes })
     }
 
     /// Name of the function that a stub of the linkage table leads to.
