@@ -302,24 +302,23 @@ fn compare(
 fn factors(skeleton: &Skeleton) -> BTreeMap<(usize, u64), (f64, f64)> {
     let mut found = BTreeMap::new();
     for (number, function) in skeleton.functions.iter().enumerate() {
-        gather(number, &function.body, 1.0, None, &mut found);
+        gather(number, &function.body, 1.0, (&[], 0.0), &mut found);
     }
     found
 }
 
-/// `test`: the block whose comparison and branch most iterations no longer need, and the part of them.
+/// `test`: blocks whose comparison and branch most iterations no longer need, and the part of them.
 fn gather(
     function: usize,
     body: &[Statement],
     cores: f64,
-    test: Option<(u64, f64)>,
+    test: (&[u64], f64),
     found: &mut BTreeMap<(usize, u64), (f64, f64)>,
 ) {
     for statement in body {
         match statement {
             Statement::Block(block) => {
-                let saved =
-                    test.filter(|(label, _)| *label == block.label).map_or(0.0, |(_, part)| 2.0 * part);
+                let saved = if test.0.contains(&block.label) { 2.0 * test.1 } else { 0.0 };
                 if saved > 0.0 || cores > 1.0 {
                     found.insert((function, block.label), (saved, cores));
                 }
@@ -333,8 +332,8 @@ fn gather(
                         Edit::Vector(_) | Edit::Remove => {}
                     }
                 }
-                let test = text.test.map(|test| (test, 1.0 - 1.0 / unrolled));
-                gather(function, &text.body, cores, test, found);
+                let test = 1.0 - 1.0 / unrolled;
+                gather(function, &text.body, cores, (&text.tests, test), found);
             }
         }
     }

@@ -20,6 +20,8 @@ pub struct Bound {
     pub trips: Form,
     /// The block that ends with the test.
     pub test: usize,
+    /// Other blocks that end with a test of the same outcome: each iteration comes to one of them.
+    pub others: Vec<usize>,
     /// Edges that leave the loop, this test's included.
     pub exits: usize,
     /// Difference of what is compared, as a form of the loop's variables.
@@ -36,13 +38,28 @@ pub fn find(function: &Function, graph: &Graph, values: &Values) -> Vec<Bound> {
         let leaves =
             |block: &usize| function.blocks[*block].next.iter().filter(|to| !found.has(**to)).count();
         let exits = found.blocks.iter().map(leaves).sum();
-        let tests = found.blocks.iter().filter_map(|block| values.tests.get(block)).filter(|test| {
-            graph.innermost[test.block] == Some(number)
-                && leaves(&test.block) == 1
-                && found.latches.iter().all(|latch| graph.dominates(test.block, *latch))
-        });
+        let tests = found
+            .blocks
+            .iter()
+            .filter_map(|block| values.tests.get(block))
+            .filter(|test| graph.innermost[test.block] == Some(number) && leaves(&test.block) == 1);
         let mut candidates: Vec<Bound> =
             tests.filter_map(|test| bound(function, graph, values, number, test, exits)).collect();
+        // Each iteration must come to the test, or to one of several that are alike.
+        let all = candidates.clone();
+        candidates.retain_mut(|bound| {
+            let alike = all.iter().filter(|other| other.trips == bound.trips && other.test != bound.test);
+            bound.others = alike.map(|other| other.test).collect();
+            let covers = |latch: &usize, test: &usize| graph.dominates(*test, *latch);
+            if found.latches.iter().all(|latch| covers(latch, &bound.test)) {
+                bound.others.clear();
+                return true;
+            }
+            let any = |latch: &usize| {
+                std::iter::once(&bound.test).chain(&bound.others).any(|test| covers(latch, test))
+            };
+            found.latches.iter().all(any)
+        });
         // A test in a latch is the loop's own.
         candidates.sort_by_key(|bound| {
             (!found.latches.contains(&bound.test), bound.trips.depth(), std::cmp::Reverse(bound.test))
@@ -107,7 +124,7 @@ fn bound(
         C::ge | C::ae | C::ns if !rises => quotient(Op::Floor)?.add(2)?,
         _ => return None,
     };
-    Some(Bound { of_loop: number, trips, test: test.block, exits, difference, step })
+    Some(Bound { of_loop: number, trips, test: test.block, others: Vec::new(), exits, difference, step })
 }
 
 fn negated(condition: ConditionCode) -> Option<ConditionCode> {
@@ -219,6 +236,29 @@ mod tests {
             a.ret()
         });
         assert_eq!(found, [None]);
+    }
+
+    #[test]
+    fn two_latches_with_one_test_each_are_one_loop() {
+        let found = trips(|a| {
+            let (mut head, mut other, mut end) = (a.create_label(), a.create_label(), a.create_label());
+            a.xor(eax, eax)?;
+            a.set_label(&mut head)?;
+            a.test(qword_ptr(rsi + rax * 8), rdx)?;
+            a.je(other)?;
+            a.add(rax, 1)?;
+            a.cmp(rax, rdi)?;
+            a.jne(head)?;
+            a.jmp(end)?;
+            a.set_label(&mut other)?;
+            a.mov(qword_ptr(rsi), 0)?;
+            a.add(rax, 1)?;
+            a.cmp(rax, rdi)?;
+            a.jne(head)?;
+            a.set_label(&mut end)?;
+            a.ret()
+        });
+        assert_eq!(found, [Some("arg0".to_owned())]);
     }
 
     #[test]

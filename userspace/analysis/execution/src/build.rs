@@ -375,10 +375,12 @@ fn function_text(
             guessed += 1;
             Some((1.0, 0.0))
         });
+        let tests = bound.into_iter().flat_map(|bound| std::iter::once(&bound.test).chain(&bound.others));
+        let tests = tests.map(|test| read.code.blocks[*test].start);
         loops.push(LoopText {
             label: header,
             bound: bound.map(|bound| bound.trips.clone()),
-            test: bound.map(|bound| read.code.blocks[bound.test].start),
+            tests: tests.collect(),
             seen: iterations,
             exits: leaves.filter(|to| !found.has(**to)).count() as u32,
             ..LoopText::default()

@@ -107,8 +107,8 @@ pub struct LoopText {
     pub label: u64,
     /// Iterations, as an expression.
     pub bound: Option<Form>,
-    /// The block whose test the bound is of.
-    pub test: Option<u64>,
+    /// Blocks whose tests the bound is of: each iteration comes to one of them.
+    pub tests: Vec<u64>,
     /// Iterations that were seen, and half the width of their interval.
     pub seen: Option<(f64, f64)>,
     /// Edges that leave the loop.
@@ -288,8 +288,11 @@ impl Statement {
                 if let Some(bound) = &found.bound {
                     let _ = write!(text, " bound `{bound}`");
                 }
-                if let Some(test) = found.test {
-                    let _ = write!(text, " test b{test:x}");
+                if !found.tests.is_empty() {
+                    text.push_str(" test");
+                }
+                for test in &found.tests {
+                    let _ = write!(text, " b{test:x}");
                 }
                 match found.seen {
                     Some((seen, 0.0)) => {

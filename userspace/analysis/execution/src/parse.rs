@@ -608,10 +608,15 @@ impl Parser<'_> {
             found.bound = Some(self.form()?);
         }
         if self.is_word("test")? {
-            let at = self.place()?;
-            let test = self.label('b')?;
-            labels.named.push((test, at));
-            found.test = Some(test);
+            loop {
+                let at = self.place()?;
+                let test = self.label('b')?;
+                labels.named.push((test, at));
+                found.tests.push(test);
+                if !matches!(self.peek()?, Token::Word(word) if word.starts_with('b')) {
+                    break;
+                }
+            }
         }
         if self.is_word("seen")? {
             let seen = self.number("the iterations seen")?;

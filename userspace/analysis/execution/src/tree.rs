@@ -323,12 +323,12 @@ impl<'a> Flow<'a> {
     }
 
     /// Flow through statements of which the one with `entry` is entered once. `header`: edges there leave the
-    /// region too. `test`: the block whose edges out of the region are taken with this probability.
+    /// region too. `test`: blocks whose edges out of the region are taken with this probability.
     fn region(
         &mut self,
         body: &'a [Statement],
         entry: u64,
-        test: Option<(u64, f64)>,
+        test: Option<(&[u64], f64)>,
     ) -> Result<Region, Refused> {
         // Statement that holds each label.
         let mut holder: HashMap<u64, usize> = HashMap::new();
@@ -357,7 +357,7 @@ impl<'a> Flow<'a> {
                         *region.local.blocks.entry(block.label).or_default() += flow;
                         self.calls(block.label, &block.parts, flow, &mut region.local);
                         let leaves = |to: &u64| !holder.contains_key(to);
-                        match test.filter(|(label, _)| *label == block.label) {
+                        match test.filter(|(labels, _)| labels.contains(&block.label)) {
                             Some((_, out)) => redirected(&block.next, out, &leaves),
                             None => block.next.clone(),
                         }
@@ -426,10 +426,10 @@ impl<'a> Flow<'a> {
     /// One entry of a loop.
     fn one_loop(&mut self, found: &'a LoopText) -> Result<Region, Refused> {
         self.work += 1;
-        let trips = self.bound(found).filter(|_| found.test.is_some());
+        let trips = self.bound(found).filter(|_| !found.tests.is_empty());
         // Variables of the loop at its middle, until the iterations are known.
         self.vary(found, trips.or(found.seen.map(|seen| seen.0)).map_or(0.0, |trips| (trips - 1.0) / 2.0));
-        let own = found.test.filter(|_| trips.is_some());
+        let own = trips.map(|_| found.tests.as_slice());
         let once = self.region(&found.body, found.label, own.map(|test| (test, 0.0)))?;
         let back = once.out.get(&found.label).copied().unwrap_or(0.0);
         let leaves = (1.0 - back).clamp(0.0, 1.0);
@@ -438,7 +438,8 @@ impl<'a> Flow<'a> {
                 let early = leaves;
                 let iterations =
                     if early > 1e-12 { (1.0 - (1.0 - early).powf(trips)) / early } else { trips };
-                let tested = own.and_then(|test| once.local.blocks.get(&test)).copied().unwrap_or(0.0);
+                let tests = found.tests.iter();
+                let tested: f64 = tests.filter_map(|test| once.local.blocks.get(test)).sum();
                 let ends = (1.0 - early).powf(trips);
                 let per_test = (tested > 0.0).then_some(ends / tested.max(1e-300));
                 (iterations, own.zip(per_test))

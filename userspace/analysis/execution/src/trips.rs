@@ -114,12 +114,13 @@ pub fn of_loop(
 /// Iterations from what tests had left to go: value, half of its interval, readings.
 fn left_to_go(observed: &Observed, read: &Read, of: usize, file: usize) -> Option<(f64, f64, usize)> {
     let bound = read.bounds.iter().find(|bound| bound.of_loop == of)?;
-    let test = read.values.tests.get(&bound.test)?;
+    let tests = std::iter::once(&bound.test).chain(&bound.others);
+    let tests: Vec<u64> = tests.filter_map(|test| Some(read.values.tests.get(test)?.ip)).collect();
     let mut left: Vec<f64> = observed
         .windows
         .iter()
         .flat_map(|window| &window.readings)
-        .filter(|(at, ..)| *at == (file, test.ip))
+        .filter(|(at, ..)| at.0 == file && tests.contains(&at.1))
         .map(|(_, left, right)| (*right as f64 - *left as f64) / bound.step as f64)
         .filter(|left| (0.0..1e15).contains(left))
         .collect();
@@ -253,5 +254,5 @@ pub fn contradicts(bound: &Bound, inputs: &[Input], seen: &Seen) -> bool {
     let Ok(trips) = bound.trips.value(&known) else { return false };
     let trips = trips.max(1.0);
     let margin = width + 0.25 * value;
-    value > trips + margin || bound.exits == 1 && value < trips - margin
+    value > trips + margin || bound.exits == 1 + bound.others.len() && value < trips - margin
 }
