@@ -2,6 +2,7 @@
 
 mod arenas;
 mod code;
+mod execution;
 mod faulty;
 mod files;
 mod profiles;
@@ -22,7 +23,7 @@ pub trait Target {
 }
 
 /// All targets, the cheap ones first.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 19] = [
     "isa",
     "classify",
     "stream",
@@ -32,6 +33,8 @@ pub const NAMES: [&str; 17] = [
     "perfmap",
     "demangle",
     "json",
+    "skeleton",
+    "functions",
     "windows",
     "reuse",
     "cachesim",
@@ -64,6 +67,8 @@ pub fn open(name: &str, folder: &Path) -> Result<Box<dyn Target>> {
         "perfmap" => Box::new(texts::PerfMap::open()?),
         "demangle" => Box::new(texts::Demangle),
         "json" => Box::new(texts::Json),
+        "skeleton" => Box::new(execution::Skeletons),
+        "functions" => Box::new(execution::Functions::open()?),
         "reuse" => Box::new(arenas::Reuse),
         "cachesim" => Box::new(arenas::CacheSim),
         "symbols" => Box::new(files::Files::open(files::Reader::Symbols, folder)?),

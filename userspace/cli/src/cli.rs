@@ -5,6 +5,7 @@ pub mod diff_args;
 pub mod export_args;
 pub mod help;
 pub mod html;
+pub mod model_args;
 pub mod order;
 pub mod pages;
 pub mod part;
@@ -142,6 +143,11 @@ pub enum Other {
     ///
     /// Example: locality-bpf export trace.locality --to pprof -o trace.pb.gz
     Export(export_args::ExportArgs),
+    /// The execution model: hot spots and the path to them, trip counts as expressions of inputs, and what
+    /// other inputs would change.
+    ///
+    /// Example: locality-bpf model trace.locality --set 'main.ret@1118=1024'
+    Model(model_args::ModelArgs),
     /// Variables: which data objects the accesses and the predicted cache misses fall on, field by field.
     ///
     /// Example: locality-bpf objects trace.locality --against approximate

@@ -16,6 +16,7 @@ pub mod diff;
 pub mod export;
 pub mod html;
 pub mod mends;
+pub mod model;
 pub mod objects;
 pub mod pager;
 pub mod plan;

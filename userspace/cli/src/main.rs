@@ -21,6 +21,7 @@ use locality_bpf::diff;
 use locality_bpf::export;
 use locality_bpf::html::{self, Wanted};
 use locality_bpf::mends;
+use locality_bpf::model;
 use locality_bpf::objects;
 use locality_bpf::pager;
 use locality_bpf::plan::{self, keep_apart};
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
             .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
         Some(Other::Diff(args)) => diff::run(&args, cli.quiet),
+        Some(Other::Model(args)) => model::run(&args, cli.quiet),
         Some(Other::Export(args)) => export::run(&args, cli.quiet),
         Some(Other::Objects {
             file,

@@ -32,6 +32,8 @@ impl Profile {
         self.uses.retain(|of_use| is_kept(of_use.sample.0));
         self.loads.retain(|load| is_kept(load.sample.0));
         self.loops.retain(|seen| is_kept(seen.sample.0));
+        self.flows.retain(|flow| is_kept(flow.sample.0));
+        self.readings.retain(|reading| is_kept(reading.sample.0));
         self.kernel_samples.retain(|sample| sample.time_ns < ns);
         let scaled = |count: u64| (count as f64 * part) as u64;
         self.run.ticks = self.run.ticks.map(|(all, kernel)| (scaled(all), scaled(kernel)));

@@ -8,6 +8,7 @@
 
 mod data;
 mod first;
+mod flow;
 mod group;
 mod kernel;
 mod loops;
@@ -19,6 +20,7 @@ pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
     Record, RecordId,
 };
+pub use flow::{FlowEdge, LoopReading, WindowFlow};
 pub use group::Group;
 pub use kernel::KernelSample;
 pub use loops::{Dependence, LoopAccess, LoopNeeds, SeenLoop};
@@ -53,6 +55,10 @@ pub struct Profile {
     pub loads: Vec<Load>,
     /// Loops that windows show, in the order of samples; none in a profile that does not know any.
     pub loops: Vec<SeenLoop>,
+    /// Control flow of windows, in the order of samples; none in a profile that does not know any.
+    pub flows: Vec<WindowFlow>,
+    /// What tests of loops compared, in the order of samples; none with `--no-values`.
+    pub readings: Vec<LoopReading>,
     /// Samples in the kernel, in the order of time: some of those that [`Run::ticks`] counts.
     pub kernel_samples: Vec<KernelSample>,
     /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.

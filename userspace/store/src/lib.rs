@@ -10,6 +10,7 @@
 mod data_rows;
 mod data_tables;
 mod error;
+mod flow;
 mod loops;
 mod place;
 mod reader;

@@ -34,6 +34,8 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     let orphans = watches_before - profile.watches.len();
     profile.windows.retain_mut(|window| find(&mut window.sample));
     profile.loops.retain_mut(|seen| find(&mut seen.sample));
+    profile.flows.retain_mut(|flow| find(&mut flow.sample));
+    profile.readings.retain_mut(|reading| find(&mut reading.sample));
     // Uses are known by their ids, so those that stay must be counted anew.
     let mut kept = Vec::with_capacity(use_ids.len());
     let mut ids = use_ids.iter();
@@ -189,6 +191,9 @@ fn add_placeholders(profile: &mut Profile) -> usize {
         frame |= check(&mut id.0, frames);
     }
     let lost = "its row is missing in the profile file";
+    for flow in &mut profile.flows {
+        flow.modules.retain(|(module, _)| (module.0 as usize) < modules);
+    }
     for entry in &mut profile.frames {
         if entry.module.is_some_and(|module| module.0 as usize >= modules) {
             entry.module = None;

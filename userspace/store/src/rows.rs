@@ -5,14 +5,15 @@
 
 use locality_model::{
     Access, Burst, Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId,
-    Located, Module, ModuleId, Object, ObjectId, Outcome, Overhead, Record, RecordId, Run, Sample, SampleId,
-    Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId, Window,
+    Located, LoopReading, Module, ModuleId, Object, ObjectId, Outcome, Overhead, Record, RecordId, Run,
+    Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId,
+    Window, WindowFlow,
 };
 use rusqlite::{Connection, Transaction, params};
 
 use crate::data_rows::{self, watch_row};
-use crate::loops;
 use crate::value::{json_numbers, json_pairs, kind_name, mode_name, signed};
+use crate::{flow, loops};
 
 /// Something to be written.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) enum Row {
     Use(UseId, Box<Use>),
     Load(LoadId, Box<Load>),
     Loop(Box<SeenLoop>),
+    Flow(Box<WindowFlow>),
+    Reading(LoopReading),
     Kernel(Box<KernelSample>),
     Object(ObjectId, Box<Object>),
     Record(RecordId, Record),
@@ -132,6 +135,8 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Use(id, of_use) => write_use(to, *id, of_use),
         Row::Load(id, load) => write_load(to, *id, load),
         Row::Loop(seen) => loops::write_loop(to, seen),
+        Row::Flow(of) => flow::write_flow(to, of),
+        Row::Reading(reading) => flow::write_reading(to, reading),
         Row::Kernel(sample) => to
             .prepare_cached("INSERT INTO kernel_sample VALUES (NULL, ?, ?, ?, ?)")?
             .execute(params![signed(sample.time_ns), sample.thread.0, sample.stack.0, sample.call])

@@ -115,6 +115,14 @@ CREATE TABLE loop_access (
     stride INTEGER, stride_count INTEGER NOT NULL, steps INTEGER NOT NULL, outer_stride INTEGER,
     dependence TEXT NOT NULL, access_address INTEGER NOT NULL, value_low INTEGER, value_high INTEGER
 );
+CREATE TABLE window_flow (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, first INTEGER NOT NULL, modules TEXT NOT NULL, edges BLOB NOT NULL, left_out INTEGER NOT NULL
+);
+CREATE TABLE loop_reading (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, ip INTEGER NOT NULL, compared INTEGER NOT NULL, compared_with INTEGER NOT NULL
+);
 CREATE TABLE processor (
     id INTEGER PRIMARY KEY CHECK (id = 0),
     clock REAL, levels TEXT NOT NULL, parallel_line REAL, page_fault_ns REAL

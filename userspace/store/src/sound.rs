@@ -91,6 +91,9 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
         out.rows("loop_access", &mut seen.by_access, is_loop_access);
     }
     out.rows("loop", &mut profile.loops, is_loop);
+    out.rows("window_flow", &mut profile.flows, |flow| {
+        counts([flow.left_out]) && flow.edges.iter().all(|edge| edge.count <= COUNT)
+    });
     out.rows("kernel_sample", &mut profile.kernel_samples, |sample| times([sample.time_ns]));
     if profile.run.processor.is_some_and(|processor| !is_processor(&processor)) {
         profile.run.processor = None;

@@ -1,7 +1,8 @@
 //! Decoder of format versions 1 to 7: one function per table. Version 1 has neither windows nor
 //! uses, version 2 no data objects (`data_tables`), version 3 neither loads of lines nor counts of
 //! hardware, version 4 no loops (`loops`), version 5 no samples in the kernel, version 6 no
-//! groups. A table that cannot be read to its end gives the rows before the damage, and a sentence.
+//! control flow (`flow`) and no groups. A table that cannot be read to its end gives the rows before the
+//! damage, and a sentence.
 
 use locality_model::{
     Access, AccessKind, Burst, CacheLevel, Frame, FrameId, Group, GroupId, Host, KernelSample, Ledger, Load,
@@ -13,7 +14,7 @@ use rusqlite::{Connection, Row};
 
 use crate::reader::Decoded;
 use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_json, unsigned};
-use crate::{data_tables, loops};
+use crate::{data_tables, flow, loops};
 
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
 const LARGEST_ID: i64 = 1 << 24;
@@ -97,6 +98,8 @@ pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Dec
     }
     if version >= 7 {
         profile.groups = tables.dense("process_group", process_group);
+        profile.flows = tables.rows("window_flow", flow::flow);
+        profile.readings = tables.rows("loop_reading", flow::reading);
     }
     Decoded { profile, sample_ids, use_ids, load_ids, watch_ids, has_run, damage: tables.damage }
 }

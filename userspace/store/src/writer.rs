@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use locality_model::{
     Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId, Located,
-    Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop,
-    Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    LoopReading, Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample,
+    SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window, WindowFlow,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -182,6 +182,16 @@ impl Writer {
     /// Adds a loop of a window.
     pub fn append_loop(&mut self, seen: SeenLoop) -> Result<(), Error> {
         self.put(Row::Loop(Box::new(seen)))
+    }
+
+    /// Adds the control flow of a window.
+    pub fn append_flow(&mut self, flow: WindowFlow) -> Result<(), Error> {
+        self.put(Row::Flow(Box::new(flow)))
+    }
+
+    /// Adds what the test of a loop compared.
+    pub fn append_reading(&mut self, reading: LoopReading) -> Result<(), Error> {
+        self.put(Row::Reading(reading))
     }
 
     /// Adds a sample in the kernel.

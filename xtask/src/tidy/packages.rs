@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 34] = [
+const MAY_USE: [(&str, &[&str]); 35] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -63,6 +63,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
     ("analysis/mrc", &[]),
     ("analysis/estimate", &["model", "mrc"]),
     ("analysis/advice", &["estimate", "model"]),
+    ("analysis/execution", &[]),
     ("analysis/findings", &["advice", "estimate", "model", "mrc"]),
     ("report/schema", &[]),
     ("report", &["advice", "estimate", "findings", "model", "schema", "units"]),
@@ -81,6 +82,7 @@ const MAY_USE: [(&str, &[&str]); 34] = [
             "diff",
             "doctor",
             "estimate",
+            "execution",
             "exports",
             "findings",
             "heap",

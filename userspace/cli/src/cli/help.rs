@@ -41,10 +41,11 @@ const SHORT: [(&str, &str); 11] = [
 ];
 
 /// What `-h` says of commands, in a line each.
-const COMMANDS: [(&str, &str); 9] = [
+const COMMANDS: [(&str, &str); 10] = [
     ("report", "Report again from a profile"),
     ("compare", "How alike two reports are"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
+    ("model", "Hot spots, the path to them, trip counts as expressions, what other inputs would change"),
     ("export", "A profile for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
     ("objects", "Which variables the accesses and the predicted misses fall on"),
     ("exact", "Run a command under QEMU and count every access, without root"),

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use locality_loops::{Graph, Loop, Observed, Window};
+use locality_loops::{Graph, Loop, Observed, Transfers, Window, transfers};
 use locality_model::LoopNeeds;
 use locality_rate::{Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
 
@@ -65,16 +65,19 @@ impl LoopTracker {
         Self { machine, processes, timing, started: Instant::now(), spent: Duration::ZERO }
     }
 
-    /// The loops that a window of a process shows, those with the most instructions first; none
-    /// where loops have taken their share of the time: the sample then counts for none.
-    pub fn observe(&mut self, pid: u32, view: &WindowView<'_>) -> Vec<TimedLoop> {
+    /// The loops that a window of a process shows, those with the most instructions first, and where control
+    /// went; none where loops have taken their share of the time: the sample then counts for none.
+    pub fn observe(&mut self, pid: u32, view: &WindowView<'_>) -> Option<(Vec<TimedLoop>, Transfers)> {
         if self.spent > FIRST + self.started.elapsed().mul_f64(MOST_TIME) {
-            return Vec::new();
+            return None;
         }
         let began = Instant::now();
         let found = self.look(pid, view);
+        let spans: Vec<(u64, u64)> = found.iter().map(|of| of.found.span).collect();
+        let WindowView { events, values, code, instructions, registers, .. } = *view;
+        let flow = transfers(&Window { events, values, code, instructions }, registers, &spans);
         self.spent += began.elapsed();
-        found
+        Some((found, flow))
     }
 
     fn look(&mut self, pid: u32, view: &WindowView<'_>) -> Vec<TimedLoop> {

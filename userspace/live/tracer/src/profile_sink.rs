@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use locality_model::{
     Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId, Located,
-    Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, SeenLoop,
-    Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    LoopReading, Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample,
+    SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window, WindowFlow,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -124,6 +124,18 @@ impl Store {
     /// Adds a loop of a window.
     pub fn seen_loop(&mut self, seen: SeenLoop) {
         let result = self.writer.append_loop(seen);
+        self.note(result);
+    }
+
+    /// Adds the control flow of a window.
+    pub fn flow(&mut self, flow: WindowFlow) {
+        let result = self.writer.append_flow(flow);
+        self.note(result);
+    }
+
+    /// Adds what the test of a loop compared.
+    pub fn reading(&mut self, reading: LoopReading) {
+        let result = self.writer.append_reading(reading);
         self.note(result);
     }
 

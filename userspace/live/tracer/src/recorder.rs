@@ -5,6 +5,7 @@
 
 mod ahead;
 mod data;
+mod flow;
 mod kernel;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -506,9 +507,11 @@ impl Assembler {
 
     /// Writes the loops that a window shows.
     fn loops(&mut self, sample: SampleId, pid: u32, walk: &Walk, taken: &WindowTaken) {
-        let found = self.pace.view(taken).map(|view| self.loops.observe(pid, &view));
+        let found = self.pace.view(taken).and_then(|view| self.loops.observe(pid, &view));
+        let Some((found, flow)) = found else { return };
+        self.flow(sample, pid, &flow);
         let of = (pid, self.processes.generation(pid));
-        for TimedLoop { found, core_cycles, bound, needs } in found.into_iter().flatten() {
+        for TimedLoop { found, core_cycles, bound, needs } in found {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
             trips.sort_unstable();

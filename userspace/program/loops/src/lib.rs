@@ -17,10 +17,12 @@ mod accesses;
 mod graph;
 mod hash;
 mod origin;
+mod transfers;
 mod walk;
 
 pub use accesses::{Dependence, LoopAccess};
 pub use graph::Graph;
+pub use transfers::{Edge, MOST_EDGES, Reading, Transfers, transfers};
 
 use locality_stream::{Code, Event};
 

@@ -105,6 +105,14 @@ pub(crate) fn entry_start(elf: &Elf, address: u64) -> Option<u64> {
     Some(entry(elf, tables, address).ok()?.1.initial_address())
 }
 
+/// Addresses of the table entry (in practice the function) around an address.
+pub(crate) fn entry_range(elf: &Elf, address: u64) -> Option<std::ops::Range<u64>> {
+    let tables = elf.unwind_tables.as_ref()?;
+    let (_, entry) = entry(elf, tables, address).ok()?;
+    let start = entry.initial_address();
+    Some(start..start.checked_add(entry.len())?)
+}
+
 /// Does one step by a [`Rule::Complex`] row. `read` reads eight bytes of the stack.
 pub(crate) fn evaluate(
     elf: &Elf,

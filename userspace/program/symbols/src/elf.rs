@@ -261,7 +261,7 @@ impl Elf {
         Symbols { entries, full }
     }
 
-    fn is_code(&self, address: u64) -> bool {
+    pub(crate) fn is_code(&self, address: u64) -> bool {
         self.segments.iter().any(|segment| segment.executable && segment.holds_address(address))
     }
 }
@@ -297,6 +297,18 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
+    /// Addresses and mangled name of the function around an address.
+    pub(crate) fn range<'e>(&self, elf: &'e Elf, address: u64) -> Option<(Range<u64>, &'e str)> {
+        let (start, name) = self.find(elf, address)?;
+        let at = self.entries.binary_search_by_key(&start, |symbol| symbol.address).ok()?;
+        let next = self.entries.get(at + 1).map(|symbol| symbol.address);
+        let end = match self.entries.get(at).map_or(0, |symbol| symbol.size) {
+            0 => next?,
+            size => start.checked_add(u64::from(size))?,
+        };
+        Some((start..end, name))
+    }
+
     /// Start and mangled name of the function around an address. `elf` must be the file they were built from.
     pub(crate) fn find<'e>(&self, elf: &'e Elf, address: u64) -> Option<(u64, &'e str)> {
         let behind = self.entries.partition_point(|symbol| symbol.address <= address);

@@ -12,6 +12,7 @@
 //! Not here: taking stacks, kernel symbols, other architectures than x86-64.
 
 mod cfi;
+mod code_file;
 mod compressed;
 mod debug_file;
 mod demangle;
@@ -31,6 +32,7 @@ mod unnamed;
 mod unsplit;
 mod unwind;
 
+pub use code_file::{CodeFile, CodeUnreadable, FunctionCode};
 pub use compressed::{claims_are_bounded, unpacked};
 pub use demangle::{demangle, parallel_region, region_name};
 pub use frame::{ModuleInfo, SourceFrame, Unknown};

@@ -149,6 +149,18 @@ impl Module {
         self.debug().stubs.get_or_init(|| Stubs::read(&self.elf.bytes, &name)).find(address)
     }
 
+    /// Addresses and mangled name of the function around an address.
+    pub(crate) fn symbol_range(&self, address: u64) -> Option<(std::ops::Range<u64>, String)> {
+        let debug = self.debug();
+        let (own, separate) = debug.symbols.get_or_init(|| {
+            let separate = debug.elf.as_ref().map(Elf::symbols).unwrap_or_default();
+            (self.elf.symbols(), separate)
+        });
+        let found = debug.elf.as_ref().and_then(|elf| separate.range(elf, address));
+        let (range, name) = found.or_else(|| own.range(&self.elf, address))?;
+        Some((range, name.to_owned()))
+    }
+
     fn symbol(&self, address: u64) -> Option<(u64, &str, bool)> {
         let debug = self.debug();
         let (own, separate) = debug.symbols.get_or_init(|| {

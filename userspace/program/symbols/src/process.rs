@@ -140,6 +140,15 @@ impl Processes {
         self.modules.len()
     }
 
+    /// The file that code at an address comes from, and what addresses of the process have more than those of
+    /// the file (wrapping); `None` for generated code and files that cannot be read.
+    pub fn module_of(&self, pid: u32, address: u64) -> Option<(Arc<crate::ModuleInfo>, u64)> {
+        match self.code_at(pid, address) {
+            Code::Module { module, bias } => Some((Arc::clone(&module.info), bias)),
+            _ => None,
+        }
+    }
+
     /// Process address of the start of the function around `address`: of its symbol, or, where
     /// there is none, of its unwind table entry.
     pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {

@@ -174,6 +174,24 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             })
             .collect(),
     };
+    let flow = |rng: &mut Rng| {
+        let edge = |rng: &mut Rng| FlowEdge { from: rng.u64(..), to: rng.u64(..), count: number(rng) };
+        let mut edges: Vec<FlowEdge> = (0..rng.usize(..5)).map(|_| edge(rng)).collect();
+        edges.sort_unstable();
+        WindowFlow {
+            sample: SampleId(rng.u32(..samples as u32)),
+            first: rng.u64(..),
+            modules: (0..rng.usize(..3)).map(|_| (ModuleId(rng.u32(..modules)), rng.u64(..))).collect(),
+            edges,
+            left_out: number(rng),
+        }
+    };
+    let reading = |rng: &mut Rng| LoopReading {
+        sample: SampleId(rng.u32(..samples as u32)),
+        ip: rng.u64(..),
+        left: rng.i64(..),
+        right: rng.i64(..),
+    };
     let loop_access = |rng: &mut Rng| {
         let executions = rng.u64(1..1 << 20);
         let steps = rng.u64(..=executions);
@@ -363,6 +381,8 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         uses: (0..samples).map(|_| of_use(rng)).collect(),
         loads: (0..samples).map(|_| load(rng)).collect(),
         loops: if samples == 0 { Vec::new() } else { (0..samples).map(|_| seen_loop(rng)).collect() },
+        flows: (0..samples).map(|_| flow(rng)).collect(),
+        readings: (0..samples).map(|_| reading(rng)).collect(),
         kernel_samples: (0..samples).map(|_| kernel_sample(rng)).collect(),
         objects: (0..objects).map(|_| object(rng)).collect(),
         records: (0..records).map(|_| record(rng)).collect(),
@@ -433,6 +453,12 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for seen in &profile.loops {
         writer.append_loop(seen.clone())?;
+    }
+    for flow in &profile.flows {
+        writer.append_flow(flow.clone())?;
+    }
+    for reading in &profile.readings {
+        writer.append_reading(*reading)?;
     }
     for sample in &profile.kernel_samples {
         writer.append_kernel_sample(sample.clone())?;

@@ -237,6 +237,21 @@ fn version_4_is_read() {
     assert_eq!(read(&path).unwrap(), profile);
 }
 
+/// A file of version 6 knows neither groups nor control flow.
+#[test]
+fn version_6_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(10, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch(WITHOUT_FLOW).unwrap();
+    database.pragma_update(None, "user_version", 6).unwrap();
+    drop(database);
+    without_flow(&mut profile);
+    assert_eq!(read(&path).unwrap(), profile);
+}
+
 /// A file of version 5 knows no samples in the kernel.
 #[test]
 fn version_5_is_read() {
@@ -248,7 +263,8 @@ fn version_5_is_read() {
     database
         .execute_batch(
             "DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;
-            DROP TABLE kernel_sample; ALTER TABLE loop DROP COLUMN least_cycles;
+            DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample;
+            ALTER TABLE loop DROP COLUMN least_cycles;
             ALTER TABLE loop DROP COLUMN chain_cycles; ALTER TABLE loop DROP COLUMN unit_cycles;
             ALTER TABLE loop DROP COLUMN unit; ALTER TABLE loop DROP COLUMN mispredicted;
             ALTER TABLE loop DROP COLUMN new_lines; ALTER TABLE loop DROP COLUMN distant_cycles;",
@@ -256,38 +272,30 @@ fn version_5_is_read() {
         .unwrap();
     database.pragma_update(None, "user_version", 5).unwrap();
     drop(database);
-    without_groups(&mut profile);
     profile.kernel_samples.clear();
+    without_flow(&mut profile);
     profile.loops.iter_mut().for_each(|seen| seen.needs = None);
     assert_eq!(read(&path).unwrap(), profile);
 }
 
-/// A file of version 6 knows no groups.
-#[test]
-fn version_6_is_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("x.locality");
-    let mut profile = random_profile(10, 40);
-    write_file(&path, &profile);
-    let database = rusqlite::Connection::open(&path).unwrap();
-    database.execute_batch("DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group").unwrap();
-    database.pragma_update(None, "user_version", 6).unwrap();
-    drop(database);
-    without_groups(&mut profile);
-    assert_eq!(read(&path).unwrap(), profile);
-}
-
 /// What files before version 5 lack.
-const WITHOUT_LOOPS: &str = "DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group; DROP TABLE kernel_sample; DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
+const WITHOUT_LOOPS: &str = "DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;
+    DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample; DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
     ALTER TABLE run DROP COLUMN page_faults; ALTER TABLE run DROP COLUMN kernel_ticks; ALTER TABLE run DROP COLUMN ticks;";
 
-fn without_groups(profile: &mut Profile) {
+/// What files before version 7 lack.
+const WITHOUT_FLOW: &str = "DROP TABLE window_flow; DROP TABLE loop_reading;
+    DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;";
+
+fn without_flow(profile: &mut Profile) {
+    profile.flows.clear();
+    profile.readings.clear();
     profile.groups.clear();
     profile.samples.iter_mut().for_each(|sample| sample.group = None);
 }
 
 fn without_loops(profile: &mut Profile) {
-    without_groups(profile);
+    without_flow(profile);
     profile.loops.clear();
     profile.kernel_samples.clear();
     (profile.run.ticks, profile.run.page_faults, profile.run.processor) = (None, None, None);

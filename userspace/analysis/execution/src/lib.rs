@@ -1,0 +1,29 @@
+//! The execution model of a program: a skeleton from its machine code, parameters from windows of the live
+//! process, expected repetitions, costs, hot spots and hot paths (Guo, Meng, Yi, Morozov, Kumaran,
+//! "Analytically Modeling Application Execution for Software-Hardware Co-Design", IPDPS 2014).
+//!
+//! Sources of error: those of each module; the largest are data-dependent loops, whose trips are those that
+//! windows saw, and code that no window entered.
+//!
+//! Pure: bytes of the program and observations are given by the caller. Not here: files, printing.
+
+pub mod bounds;
+pub mod build;
+pub mod code;
+pub mod cost;
+pub mod form;
+pub mod graph;
+mod inputs;
+pub mod language;
+pub mod machine;
+pub mod observed;
+pub mod parse;
+pub mod paths;
+pub mod spots;
+pub mod tree;
+pub mod trips;
+pub mod values;
+pub mod work;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! `locality-bpf model FILE`: the execution model of a traced program.
+//!
+//! Reads the profile and the program's files, builds the skeleton, evaluates what the user changes, prints.
+
+mod fdata;
+mod page;
+mod program;
+mod project;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use locality_execution::{
+    build::{self, Built},
+    language::{Edit, Input, Skeleton, Statement},
+    observed::Observed,
+    parse, paths,
+    paths::PathNode,
+    spots::{self, Spot},
+    tree::{self, Expected},
+};
+use locality_findings::why_empty;
+use locality_kernel::writing::{say, to_stream};
+use locality_model::Profile;
+use locality_runner as exact;
+use locality_units::parse::WrongUse;
+
+use self::program::Program;
+use crate::cli::model_args::{ModelArgs, ModelFormat};
+use crate::private_file;
+
+/// Bytes of a skeleton or a machine file that are read.
+const LARGEST: u64 = 64 << 20;
+
+/// Everything that a page says.
+pub(crate) struct Model {
+    pub profile: Profile,
+    pub built: Built,
+    pub observed: Observed,
+    pub unread: BTreeMap<String, String>,
+    /// The program as it ran, by the tree.
+    pub expected: Result<Expected, String>,
+    /// With the user's changes; `None` without any.
+    pub changed: Option<Changed>,
+    pub spots: Vec<Spot>,
+    /// Time and code that the selected spots hold.
+    pub selected: (f64, f64),
+    pub coverage: f64,
+    pub leanness: f64,
+    pub path: Vec<PathNode>,
+    /// Shares by the paper's roofline here, and their selection quality against the stops.
+    pub roofline: Option<(BTreeMap<spots::Place, f64>, Vec<f64>)>,
+    /// Other machines.
+    pub projected: Vec<project::Projected>,
+}
+
+/// What the user's changes do.
+pub(crate) struct Changed {
+    pub skeleton: Skeleton,
+    /// Instructions and time, as parts of those before.
+    pub instructions: f64,
+    pub time: f64,
+    /// Of each spot, executions as part of those before.
+    pub spots: BTreeMap<spots::Place, f64>,
+}
+
+/// Prints the model of a profile.
+///
+/// # Errors
+/// A profile without samples, an edited skeleton or a value that cannot be used: one sentence.
+pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
+    let file = args.file.as_path();
+    let name = file.display();
+    if exact::stored(file)?.is_some() {
+        bail!(
+            "{name} is the report of an exact run, which keeps no control flow: the model needs the profile of a trace"
+        );
+    }
+    let mut profile = locality_profile::read(file)?;
+    profile.make_printable();
+    if let Some(why) = why_empty(&profile) {
+        bail!("there is nothing to model in {name}: {why}");
+    }
+    let partial = profile.partial;
+    let model = make(profile, args)?;
+    let page = match args.format {
+        ModelFormat::Text => page::text(&model),
+        ModelFormat::Json => page::json(&model)?,
+        ModelFormat::Dot => page::dot(&model),
+        ModelFormat::Fdata => {
+            let page = fdata::page(&model);
+            if page.is_empty() {
+                bail!(
+                    "no branch of {name} lies in functions with symbols: BOLT needs a program that is not stripped, and windows"
+                );
+            }
+            page
+        }
+        ModelFormat::Skeleton => match &model.changed {
+            Some(changed) => changed.skeleton.print(),
+            None => model.built.skeleton.print(),
+        },
+    };
+    match &args.output {
+        Some(output) => private_file::write(output, page.as_bytes(), quiet)?,
+        None => to_stream(std::io::stdout(), page.as_bytes())?,
+    }
+    if partial {
+        say(&format!("the profile {name} is not complete: `report` says what is missing"));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
+    let machines = project::read(&args.machine)?;
+    let program = Program::open(&profile);
+    let observed = program.observe(&profile);
+    let built = build::build(&program, &observed);
+    if built.functions.is_empty() {
+        let why: Vec<String> =
+            program.unread.iter().take(2).map(|(path, why)| format!("{path}: {why}")).collect();
+        bail!("no function of the program can be read ({})", why.join("; "));
+    }
+    let expected = tree::evaluate(&built.skeleton).map_err(|refused| refused.to_string());
+    let changed = changed(&built, args)?;
+    let mut spots = spots::at_stops(&built, &observed);
+    let code: usize = built.functions.iter().map(|read| read.code.instructions.len()).sum();
+    let (coverage, leanness) = (args.coverage / 100.0, args.leanness / 100.0);
+    let selected = spots::select(&mut spots, code, coverage, leanness);
+    let path = paths::hot(&built, &observed, 0.01);
+    let projected = project::project(&profile, &built, &spots, machines)?;
+    let roofline = project::by_roofline(&profile, &built, &spots);
+    let unread = program.unread;
+    let changed = match changed {
+        Some(skeleton) => Some(compare(&built, expected.as_ref(), skeleton, &spots)?),
+        None => None,
+    };
+    Ok(Model {
+        profile,
+        built,
+        observed,
+        unread,
+        expected,
+        changed,
+        spots,
+        selected,
+        coverage,
+        leanness,
+        path,
+        roofline,
+        projected,
+    })
+}
+
+/// The skeleton with the user's changes.
+fn changed(built: &Built, args: &ModelArgs) -> Result<Option<Skeleton>> {
+    let mut skeleton = None;
+    if let Some(path) = &args.skeleton {
+        let name = path.display();
+        let size = std::fs::metadata(path).with_context(|| format!("cannot read {name}"))?.len();
+        if size > LARGEST {
+            bail!("{name} has {} MiB: a skeleton has {} MiB at most", size >> 20, LARGEST >> 20);
+        }
+        let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+        let text = String::from_utf8(text).map_err(|_| anyhow!("{name} is no text: it is not in UTF-8"))?;
+        let edited = parse::parse(&text).map_err(|error| anyhow!("{name}, {error}"))?;
+        for (file, build_id) in &edited.files {
+            let own = built.skeleton.files.iter().find(|(known, _)| known == file);
+            if let Some((_, traced)) = own.filter(|(_, traced)| traced != build_id) {
+                bail!("{name} was made of another build of {file} ({build_id}) than the profile ({traced})");
+            }
+        }
+        skeleton = Some(edited);
+    }
+    for change in &args.set {
+        let (name, value) = change
+            .rsplit_once('=')
+            .ok_or_else(|| WrongUse(format!("--set wants NAME=VALUE, not {change:?}")))?;
+        let value = value.trim().parse::<f64>().ok().filter(|value| value.is_finite() && value.abs() <= 1e15);
+        let value =
+            value.ok_or_else(|| WrongUse(format!("--set {change}: a value is a number of at most 1e15")))?;
+        let skeleton = skeleton.get_or_insert_with(|| built.skeleton.clone());
+        set(skeleton, name.trim(), value)?;
+    }
+    Ok(skeleton)
+}
+
+/// Gives an input another value.
+fn set(skeleton: &mut Skeleton, name: &str, value: f64) -> Result<()> {
+    let wanted = |name: &str| parse::expression(name).ok().map(|form| form.to_string());
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    let mut known: Vec<String> = Vec::new();
+    // What bounds depend on and nobody knows can be given a value too.
+    for function in &mut skeleton.functions {
+        for name in function.unknown() {
+            function.inputs.push(Input { name, values: Vec::new(), from: String::new() });
+        }
+    }
+    for (number, function) in skeleton.functions.iter().enumerate() {
+        for (place, input) in function.inputs.iter().enumerate() {
+            let own = input.name.to_string();
+            let short = function.name.split('(').next().unwrap_or_default();
+            let qualified = [function.name.as_str(), short]
+                .into_iter()
+                .find_map(|function| name.strip_prefix(function)?.strip_prefix('.'));
+            let is = wanted(name).is_some_and(|name| name == own)
+                || qualified.and_then(wanted).is_some_and(|name| name == own);
+            if is {
+                found.push((number, place));
+            }
+            known.push(format!("{}.{own}", function.name));
+        }
+    }
+    let result = match found.as_slice() {
+        [(function, place)] => {
+            if let Some(input) =
+                skeleton.functions.get_mut(*function).and_then(|of| of.inputs.get_mut(*place))
+            {
+                input.values = vec![(value, 1.0)];
+                input.from = tree::SET.to_owned();
+            }
+            Ok(())
+        }
+        [] => {
+            known.sort_by_key(|known| std::cmp::Reverse((1e6 * strsim::jaro_winkler(known, name)) as u64));
+            known.truncate(4);
+            let near = if known.is_empty() {
+                "it has none at all".to_owned()
+            } else {
+                format!("near ones are {}", known.join(", "))
+            };
+            Err(WrongUse(format!("--set {name}: the skeleton has no input of that name; {near}")).into())
+        }
+        several => {
+            let names: Vec<String> = several
+                .iter()
+                .filter_map(|(function, _)| {
+                    Some(format!("{}.{name}", skeleton.functions.get(*function)?.name))
+                })
+                .take(4)
+                .collect();
+            Err(WrongUse(format!("--set {name}: several functions have it; say which: {}", names.join(", ")))
+                .into())
+        }
+    };
+    for function in &mut skeleton.functions {
+        function.inputs.retain(|input| !input.values.is_empty());
+    }
+    result
+}
+
+/// Executions with the changes, as parts of those without.
+fn compare(
+    built: &Built,
+    before: std::result::Result<&Expected, &String>,
+    skeleton: Skeleton,
+    spots: &[Spot],
+) -> Result<Changed> {
+    let before =
+        before.map_err(|why| anyhow!("the skeleton of the run itself cannot be evaluated: {why}"))?;
+    let expected = tree::evaluate(&skeleton).map_err(|refused| anyhow!("{refused}"))?;
+    // Functions are known by their places, since an edited text may leave some out.
+    let places: BTreeMap<usize, usize> = built
+        .skeleton
+        .functions
+        .iter()
+        .enumerate()
+        .filter_map(|(number, function)| Some((number, skeleton.find(&function.at)?)))
+        .collect();
+    let factors = factors(&skeleton);
+    let mut sums: BTreeMap<spots::Place, (f64, f64, f64)> = BTreeMap::new();
+    let mut all = (0.0, 0.0);
+    for (number, read) in built.functions.iter().enumerate() {
+        for (block, info) in read.code.blocks.iter().enumerate() {
+            let Some(place) = spots::spot_of(built, number, info.start) else { continue };
+            let size = read.code.of(block).len() as f64;
+            let old = before.blocks.get(&(number, info.start)).copied().unwrap_or(0.0) * size;
+            let new = places.get(&number).and_then(|other| expected.blocks.get(&(*other, info.start)));
+            let other = places.get(&number).copied().unwrap_or(usize::MAX);
+            let (saved, cores) = factors.get(&(other, info.start)).copied().unwrap_or((0.0, 1.0));
+            let new = new.copied().unwrap_or(0.0) * (size - saved).max(0.0);
+            let sum = sums.entry(place).or_default();
+            (sum.0, sum.1, sum.2) = (sum.0 + old, sum.1 + new, sum.2 + new / cores);
+            (all.0, all.1) = (all.0 + old, all.1 + new);
+        }
+    }
+    let known = sums.iter().filter(|(_, (old, ..))| *old > 0.0);
+    let times: BTreeMap<spots::Place, f64> =
+        known.clone().map(|(place, (old, _, time))| (*place, time / old)).collect();
+    let ratios: BTreeMap<spots::Place, f64> =
+        known.map(|(place, (old, new, _))| (*place, new / old)).collect();
+    let known: f64 =
+        spots.iter().filter(|spot| times.contains_key(&spot.place)).map(|spot| spot.share.0).sum();
+    let time: f64 = spots.iter().filter_map(|spot| Some(spot.share.0 * times.get(&spot.place)?)).sum();
+    let (instructions, time) = (all.1 / all.0.max(1e-300), time / known.max(1e-300));
+    Ok(Changed { skeleton, instructions, time, spots: ratios })
+}
+
+/// Of blocks in loops with edits: instructions that an execution saves, and cores that share the work.
+fn factors(skeleton: &Skeleton) -> BTreeMap<(usize, u64), (f64, f64)> {
+    let mut found = BTreeMap::new();
+    for (number, function) in skeleton.functions.iter().enumerate() {
+        gather(number, &function.body, 1.0, (&[], 0.0), &mut found);
+    }
+    found
+}
+
+/// `test`: blocks whose comparison and branch most iterations no longer need, and the part of them.
+fn gather(
+    function: usize,
+    body: &[Statement],
+    cores: f64,
+    test: (&[u64], f64),
+    found: &mut BTreeMap<(usize, u64), (f64, f64)>,
+) {
+    for statement in body {
+        match statement {
+            Statement::Block(block) => {
+                let saved = if test.0.contains(&block.label) { 2.0 * test.1 } else { 0.0 };
+                if saved > 0.0 || cores > 1.0 {
+                    found.insert((function, block.label), (saved, cores));
+                }
+            }
+            Statement::Loop(text) => {
+                let (mut cores, mut unrolled) = (cores, 1.0);
+                for edit in &text.edits {
+                    match edit {
+                        Edit::Parallel(by) => cores *= f64::from(*by),
+                        Edit::Unroll(by) => unrolled *= f64::from(*by),
+                        Edit::Vector(_) | Edit::Remove => {}
+                    }
+                }
+                let test = 1.0 - 1.0 / unrolled;
+                gather(function, &text.body, cores, (&text.tests, test), found);
+            }
+        }
+    }
+}

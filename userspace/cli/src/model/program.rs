@@ -1,0 +1,144 @@
+//! The traced program's files as the execution model reads them, and a profile's windows and stacks in their
+//! terms.
+//!
+//! A file that was replaced since the trace is not read, and named.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use locality_execution::observed::{At, Binaries, FunctionBytes, Observed, StackSeen, WindowSeen};
+use locality_model::{ModuleId, Profile, SampleId, StackId};
+use locality_symbols::CodeFile;
+
+/// The files.
+pub struct Program {
+    /// Name, build id, and the file where it could be opened.
+    files: Vec<(String, String, Option<CodeFile>)>,
+    /// Files that were not read, and why.
+    pub unread: BTreeMap<String, String>,
+    found: RefCell<HashMap<At, Option<FunctionBytes>>>,
+}
+
+impl Program {
+    /// Opens the files of a profile's modules.
+    pub fn open(profile: &Profile) -> Self {
+        let mut program = Self { files: Vec::new(), unread: BTreeMap::new(), found: RefCell::default() };
+        for module in &profile.modules {
+            let path = Path::new(&module.path);
+            let name = path
+                .file_name()
+                .map_or_else(|| module.path.clone(), |name| name.to_string_lossy().into_owned());
+            // Others are mappings with a name in brackets.
+            let opened = path.is_absolute().then(|| CodeFile::open(path, &module.build_id));
+            let file = match opened {
+                Some(Ok(file)) => Some(file),
+                Some(Err(why)) => {
+                    program.unread.insert(module.path.clone(), why.to_string());
+                    None
+                }
+                None => None,
+            };
+            program.files.push((name, module.build_id.clone(), file));
+        }
+        program
+    }
+
+    fn file(&self, number: usize) -> Option<&CodeFile> {
+        self.files.get(number)?.2.as_ref()
+    }
+
+    /// The file and its address of an address of the process.
+    fn place(&self, modules: &[(ModuleId, u64)], address: u64) -> Option<At> {
+        modules.iter().find_map(|(module, bias)| {
+            let inside = address.wrapping_sub(*bias);
+            let file = self.file(module.0 as usize)?;
+            file.has_code(inside).then_some((module.0 as usize, inside))
+        })
+    }
+
+    /// A profile's windows and stacks.
+    pub fn observe(&self, profile: &Profile) -> Observed {
+        let durations = durations(profile);
+        let mut readings: HashMap<SampleId, Vec<(u64, i64, i64)>> = HashMap::new();
+        for reading in &profile.readings {
+            readings.entry(reading.sample).or_default().push((reading.ip, reading.left, reading.right));
+        }
+        let windows = profile.flows.iter().filter_map(|flow| {
+            let sample = profile.samples.get(flow.sample.0 as usize)?;
+            let duration = durations.get(&flow.sample).copied()?;
+            let place = |address: u64| self.place(&flow.modules, address);
+            let edges = flow
+                .edges
+                .iter()
+                .filter_map(|edge| Some((place(edge.from)?, place(edge.to)?, edge.count as f64)));
+            let readings = readings.get(&flow.sample).into_iter().flatten();
+            Some(WindowSeen {
+                weight: sample.period_ns as f64 / duration,
+                first: place(flow.first),
+                edges: edges.collect(),
+                readings: readings
+                    .filter_map(|(ip, left, right)| Some((place(*ip)?, *left, *right)))
+                    .collect(),
+            })
+        });
+        let windows = windows.collect();
+        let stacks = profile.samples.iter().map(|sample| StackSeen {
+            time: sample.period_ns as f64,
+            frames: self.frames(profile, sample.stack),
+        });
+        Observed { windows, stacks: stacks.collect() }
+    }
+
+    fn frames(&self, profile: &Profile, stack: StackId) -> Vec<At> {
+        let frames = profile.stacks.get(stack.0 as usize).map_or(&[][..], |stack| &stack.frames);
+        let frame = |id: &locality_model::FrameId| {
+            let frame = profile.frames.get(id.0 as usize).filter(|frame| !frame.inlined)?;
+            Some((frame.module?.0 as usize, frame.module_address?))
+        };
+        frames.iter().filter_map(frame).collect()
+    }
+}
+
+/// Nanoseconds that each window covers: its accesses over its rate; where that is not known, its instructions
+/// at the speed of the other windows, in the median.
+fn durations(profile: &Profile) -> HashMap<SampleId, f64> {
+    let known = |window: &locality_model::Window| {
+        let rate = window.rate.as_ref()?.value;
+        (rate > 0.0 && window.accesses > 0).then(|| window.accesses as f64 / rate)
+    };
+    let mut speeds: Vec<f64> = profile
+        .windows
+        .iter()
+        .filter_map(|window| Some(known(window)? / window.instructions.max(1) as f64))
+        .collect();
+    speeds.sort_by(f64::total_cmp);
+    let median = speeds.get(speeds.len() / 2).copied().unwrap_or(0.3);
+    let duration = |window: &locality_model::Window| {
+        (window.sample, known(window).unwrap_or(median * window.instructions as f64).max(1.0))
+    };
+    profile.windows.iter().map(duration).collect()
+}
+
+impl Binaries for Program {
+    fn files(&self) -> Vec<(String, String)> {
+        self.files.iter().map(|(name, build_id, _)| (name.clone(), build_id.clone())).collect()
+    }
+
+    fn function(&self, at: At) -> Option<FunctionBytes> {
+        let find = || {
+            let found = self.file(at.0)?.function(at.1)?;
+            Some(FunctionBytes {
+                name: found.name,
+                symbol: found.symbol,
+                start: found.start,
+                bytes: found.bytes,
+            })
+        };
+        self.found.borrow_mut().entry(at).or_insert_with(find).clone()
+    }
+
+    fn stub(&self, at: At) -> Option<String> {
+        self.file(at.0)?.stub(at.1)
+    }
+}
