@@ -6,9 +6,7 @@
 
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_NOEXIST, pt_regs},
-    helpers::generated::{
-        bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user,
-    },
+    helpers::generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_user},
 };
 use locality_common::{
     heap::{HeapSiteRecord, SITE_PIECES, SITE_WORDS, SmallCall, TextRange, is_memory, site, site_piece},

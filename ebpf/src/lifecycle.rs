@@ -3,9 +3,7 @@
 //! and nothing stays held on the dead.
 
 use aya_ebpf::{
-    helpers::generated::{
-        bpf_get_current_comm, bpf_get_smp_processor_id, bpf_ktime_get_ns,
-    },
+    helpers::generated::{bpf_get_current_comm, bpf_get_smp_processor_id, bpf_ktime_get_ns},
     macros::raw_tracepoint,
     programs::RawTracePointContext,
 };
@@ -80,14 +78,7 @@ fn record(ctx: &RawTracePointContext, event: u32, Ids { tgid, tid }: Ids, other:
         count(counter::FILTERED_LIFECYCLE);
         return;
     }
-    log!(
-        ctx,
-        "lifecycle event {} of thread {} of process {}, other thread {}",
-        event,
-        tid,
-        tgid,
-        other.tid
-    );
+    log!(ctx, "lifecycle event {} of thread {} of process {}, other thread {}", event, tid, tgid, other.tid);
     let mut record = LifecycleRecord {
         header: Header {
             kind: kind::LIFECYCLE,

@@ -9,8 +9,8 @@
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
     helpers::generated::{
-        bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
-        bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
+        bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel,
+        bpf_probe_read_user, bpf_task_pt_regs,
     },
 };
 use locality_common::{

@@ -8,8 +8,8 @@
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
     helpers::generated::{
-        bpf_get_current_cgroup_id, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_send_signal_thread,
-        bpf_task_pt_regs,
+        bpf_get_current_cgroup_id, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_ns,
+        bpf_probe_read_kernel, bpf_send_signal_thread, bpf_task_pt_regs,
     },
     macros::perf_event,
     programs::PerfEventContext,
