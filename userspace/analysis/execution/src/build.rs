@@ -26,7 +26,7 @@ use crate::work;
 
 /// Functions that are read.
 const MOST_FUNCTIONS: usize = 4_000;
-/// Values of an input that are told apart.
+/// Most values of one input; more are merged.
 pub const MOST_VALUES: usize = 8;
 
 /// A function as it was read.
@@ -370,7 +370,7 @@ fn function_text(
         let leaves = found.blocks.iter().flat_map(|block| &read.code.blocks[*block].next);
         let bound = bound.filter(|_| !is_wrong);
         let iterations = seen[of].value.map(|(value, width)| (rounded(value.max(1.0)), rounded(width)));
-        // What no window met goes round once, unless the bound tells more.
+        // A loop that no window met iterates once, unless its bound says more.
         let iterations = iterations.or_else(|| {
             guessed += 1;
             Some((1.0, 0.0))
@@ -465,7 +465,7 @@ fn likely(read: &Read, block: usize, next: &[usize], steps: &[Option<usize>]) ->
     best.map_or(0, |(at, _)| at)
 }
 
-/// Where a direct call leads: through a stub to what windows saw behind it.
+/// Where a direct call leads: through a stub to the function that windows saw after the stub.
 fn through_stub(
     sums: &Sums,
     file: usize,

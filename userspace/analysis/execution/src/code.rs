@@ -1,6 +1,6 @@
 //! A function's machine code as a graph of basic blocks. The bytes are given by the caller.
 //!
-//! Calls do not end blocks. Blocks begin at the function's entry, at targets of branches, behind branches,
+//! Calls do not end blocks. Blocks begin at the function's entry, at targets of branches, after branches,
 //! and where windows saw control arrive. Targets of indirect jumps are those that windows saw.
 //!
 //! Sources of error: code that only an unseen indirect jump reaches is left out; a jump out of the

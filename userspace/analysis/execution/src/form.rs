@@ -1,7 +1,7 @@
 //! Values as linear forms: integer multiples of atoms and a constant. An atom is a name (an argument, the
 //! result of a call, a loop variable), a word of memory, or an operation that is not linear.
 //!
-//! Forms are kept in one normal shape, so that equal values compare equal and the text of a form parses back
+//! Forms have one normal shape, so that equal values compare equal and the text of a form parses back
 //! to the same form. Sources of error: arithmetic is that of integers without overflow; memory is taken to
 //! hold the same value wherever the address is the same form.
 

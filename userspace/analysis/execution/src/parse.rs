@@ -697,7 +697,7 @@ impl Parser<'_> {
             let at = self.place()?;
             while matches!(self.peek()?, Token::Word(word) if word.starts_with('b')) {
                 let at = self.place()?;
-                // What follows may be the next block, which has a colon and no number behind it.
+                // What follows may be the next block, which has a colon and no number after it.
                 let label = self.label('b')?;
                 self.sign(":")?;
                 block.next.push((label, self.number("a probability")?));
@@ -708,7 +708,7 @@ impl Parser<'_> {
             }
             let sum: f64 = block.next.iter().map(|(_, share)| share).sum();
             if (sum - 1.0).abs() > TOLERANCE {
-                let message = format!("the probabilities behind b{:x} sum to {sum}, not to 1", block.label);
+                let message = format!("the probabilities after b{:x} sum to {sum}, not to 1", block.label);
                 return Err(at.error(message));
             }
         }

@@ -18,7 +18,7 @@ use crate::language::{Edit, FunctionText, Input, LoopText, Part, Skeleton, State
 
 /// Where an input comes from that the user set: it goes before what callers pass.
 pub const SET: &str = "--set";
-/// Contexts of a function that are told apart.
+/// Most contexts of one function; more are merged.
 pub const MOST_CONTEXTS: usize = 8;
 /// Iterations of a loop that are evaluated each.
 const ALL_POINTS: f64 = 16.0;
@@ -66,7 +66,7 @@ pub struct Expected {
     pub entries: BTreeMap<(usize, u64), f64>,
     /// Nodes: functions in contexts.
     pub nodes: Vec<Node>,
-    /// Functions with more contexts than are told apart.
+    /// Functions with more contexts than that.
     pub merged: Vec<usize>,
     /// Bounds that could not be evaluated, by loop, and why.
     pub unknown: BTreeMap<(usize, u64), String>,
@@ -86,7 +86,7 @@ pub struct Node {
 /// Evaluates a skeleton from its roots: functions with `calls` of their own.
 ///
 /// # Errors
-/// A loop whose iterations nothing tells, a recursion that does not end; a sentence each.
+/// A loop with an unknown number of iterations, a recursion that does not end; a sentence each.
 pub fn evaluate(skeleton: &Skeleton) -> Result<Expected, Refused> {
     let mut tree =
         Tree { skeleton, nodes: Vec::new(), by_key: HashMap::new(), expected: Expected::default() };
@@ -448,7 +448,7 @@ impl<'a> Flow<'a> {
             (None, None) if leaves > 1e-9 => (1.0 / leaves, None),
             (None, None) => {
                 return Err(Refused(format!(
-                    "nothing tells how often the loop L{:x} of {} goes round: no window saw it end; write `seen N` behind its test",
+                    "the trip count of loop L{:x} of {} is not known: no window saw it end; write `seen N` after its test",
                     found.label, self.function.name
                 )));
             }

@@ -1,7 +1,7 @@
 //! What each group of processes does: its share of CPU time, its misses, and how much of it was seen.
 //!
 //! A group is a kind of process (`locality_model::Group`). Its misses are those that its processes would have
-//! in a cache of their own. Of groups with fewer than [`FEWEST`] windows no miss ratio is told. Only CPU time
+//! in a cache of their own. Of groups with fewer than [`FEWEST`] windows no miss ratio is given. Only CPU time
 //! in user mode is known by group. Sources of error: those of `locality_estimate::reuse`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use locality_model::{GroupId, Profile, Sample};
 
 use crate::objects::LINE;
 
-/// Windows from which on miss ratios are told.
+/// Windows from which on miss ratios are given.
 pub const FEWEST: u64 = 30;
 /// Groups that are reported, and those of them with miss ratios, the ones with the most CPU time.
 const MOST: usize = 64;

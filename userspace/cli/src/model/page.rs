@@ -327,7 +327,7 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
     ));
     if built.guessed > 0 {
         notes.push(format!(
-            "{} that no window met: 1 iteration is assumed unless the bound tells more.",
+            "{} that no window met: 1 iteration is assumed unless the bound says more.",
             units::counted(built.guessed as u64, "loop")
         ));
     }
@@ -347,7 +347,7 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
     if let Ok(expected) = &model.expected {
         if !expected.merged.is_empty() {
             notes.push(format!(
-                "{} with more contexts than the {} that are told apart.",
+                "{} with more than {} contexts: the rest are merged.",
                 units::counted(expected.merged.len() as u64, "function"),
                 locality_execution::tree::MOST_CONTEXTS
             ));

@@ -1,6 +1,6 @@
 //! Which group a sample belongs to: container, unit, program file and name of its process.
 //!
-//! Containers and units are told by the names of cgroups (`/proc/PID/cgroup`), which their runtimes choose:
+//! Containers and units are known by the names of cgroups (`/proc/PID/cgroup`), which their runtimes choose:
 //! `docker-ID.scope`, `cri-containerd-ID.scope`, `libpod-ID.scope`, `crio-ID.scope`, or a folder that is
 //! named by the id, below `docker` or the pod's folder. A process is looked up when its first sample is
 //! read, and again when it became another program or moved to another cgroup. Sources of error: a process

@@ -188,7 +188,7 @@ impl Resolver {
             }),
         };
         let (object, ty) = (Arc::clone(object), object.ty);
-        let offset = address - start;
+        let offset = address.checked_sub(start)?;
         let field = ty.and_then(|ty| self.field_in_block(ty, bytes, offset));
         Some(Named { object, offset, field })
     }
@@ -257,7 +257,8 @@ impl Resolver {
             let by_held = known.is_none() && before.is_some_and(|before| before.2);
             self.stands(bounds, lead.map(|lead| (lead.0, lead.1, by_held)));
         }
-        lead.map(|(value, target)| bounds.block(value, target))
+        // What was led to before may begin later than this address: a header lies there.
+        lead.filter(|(value, _)| *value <= address).map(|(value, target)| bounds.block(value, target))
     }
 
     /// What a variable in a register leads to.

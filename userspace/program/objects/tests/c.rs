@@ -233,6 +233,19 @@ fn frames_of_parallel_regions() {
     }
 }
 
+/// The header of a block has the block's bounds before it, and no name of what begins later.
+#[test]
+fn a_header_before_what_a_variable_leads_to() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("header", "gcc", &["header.c"], "-g -O1");
+    let target = Target::start(&program);
+    let mut look = target.look();
+    let [item, header] = [0, 1].map(|place| look.resolve(target.truths[place].address));
+    assert!(item.object.name.contains("items"), "{:?}", item.object);
+    assert_eq!(item.offset, 7 * 16 + 8);
+    assert!(header.offset < 1 << 20, "{header:?}");
+}
+
 /// Arrays that no variable but an argument of the hot function names, at the levels of optimisation
 /// at which arguments live in registers, in blocks and mappings of every kind.
 #[test]

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::schema::groups::Group;
 
-/// Cells of miss ratios at most: of the first level, the one behind it, and the last.
+/// Cells of miss ratios at most: of the first level, the second, and the last.
 const LEVELS: usize = 3;
 /// Columns of the cells beside the name and the miss ratios: CPU, samples, and how much was seen.
 const OTHERS: usize = 6 + 7 + 7;
