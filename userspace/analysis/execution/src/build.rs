@@ -546,12 +546,7 @@ fn needed_arguments(skeleton: &mut Skeleton) {
     for (function, needs) in skeleton.functions.iter().zip(&mut needed) {
         function.loops(&mut |found| found.bound.iter().for_each(|bound| add(bound, needs)));
     }
-    let places: BTreeMap<Location, usize> = skeleton
-        .functions
-        .iter()
-        .enumerate()
-        .map(|(number, function)| (function.at.clone(), number))
-        .collect();
+    let places = skeleton.places();
     loop {
         let mut changed = false;
         for (number, function) in skeleton.functions.iter().enumerate() {

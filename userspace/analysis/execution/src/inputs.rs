@@ -28,12 +28,7 @@ fn calls(function: &FunctionText) -> Vec<(Location, Vec<(u8, Form)>)> {
 
 /// Lifts values of arguments to callers.
 pub(crate) fn lift(skeleton: &mut Skeleton) {
-    let places: BTreeMap<Location, usize> = skeleton
-        .functions
-        .iter()
-        .enumerate()
-        .map(|(number, function)| (function.at.clone(), number))
-        .collect();
+    let places = skeleton.places();
     let all: Vec<_> = skeleton.functions.iter().map(calls).collect();
     for _ in 0..ROUNDS {
         let mut new: Vec<(usize, Input)> = Vec::new();

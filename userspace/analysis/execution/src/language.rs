@@ -16,6 +16,7 @@
 //! Numbers have six digits and are parsed back to the same values. Here is what the text holds and how it is
 //! printed; `parse` reads it. A loop may bear edits: `vector LANES`, `unroll N`, `remove`, `parallel N`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::form::Form;
@@ -182,6 +183,11 @@ impl Skeleton {
             function.print(&mut text);
         }
         text
+    }
+
+    /// Numbers of all functions by their places.
+    pub fn places(&self) -> BTreeMap<Location, usize> {
+        self.functions.iter().zip(0..).map(|(function, number)| (function.at.clone(), number)).collect()
     }
 
     /// Number of the function at a place.

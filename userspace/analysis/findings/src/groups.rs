@@ -1,8 +1,9 @@
 //! What each group of processes does: its share of CPU time, its misses, and how much of it was seen.
 //!
-//! A group is a kind of process (`locality_model::Group`). Its misses are those that its processes would have
-//! in a cache of their own. Of groups with fewer than [`FEWEST`] windows no miss ratio is given. Only CPU time
-//! in user mode is known by group. Sources of error: those of `locality_estimate::reuse`.
+//! A group is a kind of process (`locality_model::Group`). Its misses are those that its processes
+//! would have in a cache of their own. Of groups with fewer than [`FEWEST`] windows no miss ratio
+//! is given. Only CPU time in user mode is known by group. Sources of error: those of
+//! `locality_estimate::reuse`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,8 +4,8 @@
 //! indirect jumps and calls, returns. All other executions follow from these, from the first address and
 //! from the code.
 //!
-//! Sources of error: a comparison is read only where the block ends with it, or one instruction later; registers
-//! are those at the start of the next block.
+//! Sources of error: a comparison is read only where the block ends with it, or one instruction later; its
+//! registers are those at the start of the next block.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use locality_stream::{Event, Kind};

@@ -48,8 +48,9 @@ pub(super) fn settle(real_time: Option<i32>) {
 
 /// Another user, no capabilities, ends with `parent`.
 pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
-    // Without CAP_KILL, its tracer may end it, and the kernel may do so after the tracer's end, only where its
-    // saved user is still the tracer's. It cannot go back to that user: the filter knows no such call.
+    // Without CAP_KILL, its tracer may end it, and the kernel may do so after the tracer's end,
+    // only where its saved user is still the tracer's. It cannot go back to that user: the filter
+    // knows no such call.
     let saved = if may_kill_others() { NOBODY } else { u32::MAX };
     // SAFETY: system calls with plain arguments; the list of groups is empty.
     unsafe {
