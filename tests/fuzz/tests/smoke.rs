@@ -21,7 +21,7 @@ fn some_hundred_inputs_of_each_target_find_nothing() {
     let (table, errors) = (text(&done.stdout), text(&done.stderr));
     assert!(done.status.success(), "{table}{errors}");
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows.len(), 17, "{table}");
+    assert_eq!(rows.len(), 19, "{table}");
     for row in rows {
         assert!(row[1].parse::<u64>().unwrap() >= 20 && row[3] == "0", "{table}{errors}");
     }

@@ -5,7 +5,8 @@
 
 mod support;
 
-use locality_objects::Named;
+use locality_objects::{Named, Resolver};
+use locality_symbols::Processes;
 use support::{Look, Target, Workshop, check};
 
 fn build(workshop: &Workshop, flags: &str) {
@@ -235,7 +236,8 @@ fn replaced_while_running() {
     }
 }
 
-/// After the end nothing new can be read, and that is said; what was known stays known.
+/// After the end nothing new can be read, and that is said; what was known stays known, and so does a file
+/// that was opened for another of its mappings.
 #[test]
 fn resolved_after_the_end() {
     let workshop = Workshop::new();
@@ -243,7 +245,9 @@ fn resolved_after_the_end() {
     let mut target = Target::start(&workshop.path("plain"));
     let mut before = target.look();
     check(&target, &mut before, |_| true);
+    let mut unwound = target.look();
     let mut late = target.look();
+    late.resolver = Resolver::new(&Processes::new(), target.pid).unwrap();
     target.child.kill().unwrap();
     target.child.wait().unwrap();
     assert_eq!(check(&target, &mut before, |_| true), 5);
@@ -252,6 +256,7 @@ fn resolved_after_the_end() {
         assert!(named.object.unknown.is_some(), "{named:?}");
         if truth.name == "pairs" {
             assert_eq!((named.object.kind.as_str(), reason(&named)), ("static", "file gone"));
+            assert_eq!(&*unwound.resolve(truth.address).object.name, "pairs", "its code was unwound");
         }
     }
 }
