@@ -249,7 +249,7 @@ fn a_full_disk_costs_the_file_but_not_the_report() {
     let (rest, file) = (scratch.path("rest.json"), format!("{disk}/t.locality"));
     std::fs::create_dir(&disk).unwrap();
     let script = format!(
-        "mount -t tmpfs -o size=160k tmpfs {disk} && \
+        "mount -t tmpfs -o size=208k tmpfs {disk} && \
          {tracer} -p {pid} -d 20 --overhead 20 -o {file} --format json; status=$?; \
          {tracer} report {file} --format json >{rest}; exit $status"
     );
