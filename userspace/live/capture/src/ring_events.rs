@@ -101,12 +101,18 @@ impl Capture {
     }
 
     fn on_kernel_sample(&mut self, record: Box<KernelRecord>, stack: Vec<u8>) {
+        let (tgid, tid) = (record.header.tgid, record.header.tid);
         let nested_traps = u64::from(record.header.nested_traps);
         add(&self.costs.trap.traps, nested_traps);
-        if let Some(thread) = self.tracees.threads.get_mut(&record.header.tid) {
-            thread.last_seen_ns = record.header.time_ns;
-            thread.disturbance_ns += nested_traps * self.settings.trap_cost_ns;
+        // As samples in user mode meet their threads. A newborn that is over already counts as met: its end
+        // comes later in the ring, and would count it among those that were not followed.
+        match self.pending.get(tid) {
+            Some(_) => self.meet_newborn(tgid, tid),
+            None => self.meet(tgid, tid),
         }
+        let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
+        thread.last_seen_ns = record.header.time_ns;
+        thread.disturbance_ns += nested_traps * self.settings.trap_cost_ns;
         self.send(Event::KernelSample(record, stack));
     }
 
