@@ -33,7 +33,7 @@ static APART void globals(void) {
     }
 }
 
-/* sizes: .57 large_table, .29 middle_table, .14 small_table, of accesses and of misses of any cache below 14 MiB */
+/* sizes: .57 large_table, .29 middle_table, .14 small_table, of accesses and, in caches below 14 MiB, of misses */
 static word large_table[N << 4], middle_table[N << 3], small_table[N << 2];
 
 static APART void sizes(void) {

@@ -74,7 +74,8 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
     let name = file.display();
     if exact::stored(file)?.is_some() {
         bail!(
-            "{name} is the report of an exact run, which keeps no control flow: the model needs the profile of a trace"
+            "{name} is the report of an exact run, which keeps no control flow: the model needs the \
+             profile of a trace"
         );
     }
     let mut profile = locality_profile::read(file)?;
@@ -92,7 +93,8 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
             let page = fdata::page(&model);
             if page.is_empty() {
                 bail!(
-                    "no branch of {name} lies in functions with symbols: BOLT needs a program that is not stripped, and windows"
+                    "no branch of {name} lies in functions with symbols: BOLT needs a program that is \
+                     not stripped, and windows"
                 );
             }
             page

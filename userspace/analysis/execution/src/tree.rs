@@ -233,7 +233,8 @@ impl Tree<'_> {
             }
             if round >= MOST_ROUNDS * 10 || !new.is_finite() || all > GREATEST * 1e6 {
                 return Err(Refused(
-                    "the recursion of the skeleton does not end: by its probabilities each call makes one call or more"
+                    "the recursion of the skeleton does not end: by its probabilities each call makes \
+                     one call or more"
                         .to_owned(),
                 ));
             }
@@ -448,7 +449,8 @@ impl<'a> Flow<'a> {
             (None, None) if leaves > 1e-9 => (1.0 / leaves, None),
             (None, None) => {
                 return Err(Refused(format!(
-                    "the trip count of loop L{:x} of {} is not known: no window saw it end; write `seen N` after its test",
+                    "the trip count of loop L{:x} of {} is not known: no window saw it end; write `seen \
+                     N` after its test",
                     found.label, self.function.name
                 )));
             }

@@ -622,24 +622,6 @@ fn value(state: &State, instruction: &Instruction, operand: u32) -> Option<Form>
                 None => at.load(u8::try_from(bytes).ok()?),
             }
         }
-        kind if is_immediate(kind) => {
-            let value = instruction.immediate(operand) as i64;
-            Some(Form::number(value))
-        }
-        _ => None,
+        _ => instruction.try_immediate(operand).ok().map(|value| Form::number(value as i64)),
     }
-}
-
-fn is_immediate(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Immediate8
-            | OpKind::Immediate16
-            | OpKind::Immediate32
-            | OpKind::Immediate64
-            | OpKind::Immediate8to16
-            | OpKind::Immediate8to32
-            | OpKind::Immediate8to64
-            | OpKind::Immediate32to64
-    )
 }

@@ -111,7 +111,8 @@ pub(super) fn text(model: &Model) -> String {
     let selected = model.spots.iter().filter(|spot| spot.selected).count() as u64;
     let _ = writeln!(
         page,
-        "{} hold{} {:.0} % of the time with {:.1} % of the code that was met (asked for: {:.0} % with {:.0} % at most).",
+        "{} hold{} {:.0} % of the time with {:.1} % of the code that was met (asked for: {:.0} % with \
+         {:.0} % at most).",
         units::counted(selected, "hot spot"),
         if selected == 1 { "s" } else { "" },
         100.0 * model.selected.0,
@@ -122,7 +123,8 @@ pub(super) fn text(model: &Model) -> String {
     if let Some(changed) = &model.changed {
         let _ = writeln!(
             page,
-            "With the changes {} as many instructions, and {} the time if each instruction of a spot takes as long as now.",
+            "With the changes {} as many instructions, and {} the time if each instruction of a spot \
+             takes as long as now.",
             times(changed.instructions),
             times(changed.time),
         );
@@ -159,7 +161,8 @@ pub(super) fn text(model: &Model) -> String {
         let worst = quality.iter().copied().fold(f64::INFINITY, f64::min);
         let _ = writeln!(
             page,
-            "   The paper's roofline, from counts of instructions alone, selects {:.0} % of what the same number of spots really \
+            "   The paper's roofline, from counts of instructions alone, selects {:.0} % of what the \
+             same number of spots really \
              holds, {:.0} % at worst.",
             100.0 * mean,
             100.0 * worst
@@ -197,7 +200,8 @@ fn projected_text(model: &Model, names: &Names, page: &mut String) {
             n => format!(" {} of its file are guesses.", units::counted(n as u64, "number")),
         };
         let sentence = format!(
-            "On {} {ratio:.2} ± {width:.2} times as long, by the paper's roofline (first order; the interval is that of sampling \
+            "On {} {ratio:.2} ± {width:.2} times as long, by the paper's roofline (first order; the \
+             interval is that of sampling \
              alone); {}; {} of the {} heaviest spots are among them there.{other_isa}{guesses}",
             machine.name,
             first.unwrap_or_else(|| "no spot is known there".to_owned()),
@@ -302,7 +306,8 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
     let mut notes = Vec::new();
     if model.profile.flows.is_empty() {
         notes.push(
-            "The profile holds no control flow: it was written by an older locality-bpf, or no window was taken. Probabilities and \
+            "The profile holds no control flow: it was written by an older locality-bpf, or no window \
+             was taken. Probabilities and \
              iterations are guesses; trace again."
                 .to_owned(),
         );
@@ -321,7 +326,8 @@ pub(super) fn unknown(model: &Model) -> Vec<String> {
         .iter()
         .for_each(|function| function.loops(&mut |found| bounds += usize::from(found.bound.is_some())));
     notes.push(format!(
-        "{bounds} of {loops} loops have an expression for their iterations; {} more were contradicted by windows and left out. {} of {} \
+        "{bounds} of {loops} loops have an expression for their iterations; {} more were contradicted \
+         by windows and left out. {} of {} \
          branches were seen by no window: they go on in their loops, else fall through.",
         built.contradicted, built.branches_unseen, built.branches
     ));

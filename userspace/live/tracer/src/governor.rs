@@ -88,7 +88,8 @@ const OWN_HORIZON_S: f64 = 20.0;
 struct OwnLimit {
     /// Own CPU time that is allowed in a nanosecond on the wall.
     allowed: f64,
-    before: CostTotals,
+    /// Samples, and own CPU time in nanoseconds, when samples were last met.
+    before: (u64, u64),
     /// Own CPU time of a sample, in nanoseconds.
     sample_ns: f64,
 }
@@ -96,25 +97,36 @@ struct OwnLimit {
 impl OwnLimit {
     fn new(budget: OwnBudget) -> Self {
         let allowed = budget.share * budget.processors.max(1) as f64;
-        Self { allowed, before: CostTotals::default(), sample_ns: OWN_SAMPLE_NS }
+        Self { allowed, before: (0, 0), sample_ns: OWN_SAMPLE_NS }
     }
 
     /// Samples per second of the targets' CPU time.
     fn rate(&mut self, now: CostTotals) -> f64 {
-        let samples = now.samples.saturating_sub(self.before.samples);
-        let own_ns = now.own_ns.saturating_sub(self.before.own_ns);
-        if samples > 0 {
-            let weight = (samples as f64 / 32.0).min(0.5);
-            self.sample_ns += weight * (own_ns as f64 / samples as f64 - self.sample_ns);
-            self.before = now;
+        let (samples, own_ns) = self.before;
+        if now.samples > samples {
+            learn(&mut self.sample_ns, now.samples - samples, now.own_ns.saturating_sub(own_ns));
+            self.before = (now.samples, now.own_ns);
         }
         let wall_ns = now.wall_ns.max(1) as f64;
         let saved = (self.allowed * wall_ns - now.own_ns as f64) / (OWN_HORIZON_S * 1e9);
-        let share = self.allowed + saved.clamp(-self.allowed, 0.5 * self.allowed);
         // Samples come by the targets' CPU time, of which there is so much in a second.
         let busy = (now.cpu_ns as f64 / wall_ns).max(1e-3);
-        share.max(0.0) * 1e9 / self.sample_ns.max(1.0) / busy
+        share(self.allowed, self.allowed, saved) * 1e9 / self.sample_ns.max(1.0) / busy
     }
+}
+
+/// Takes new samples into the mean cost of one: few of them say little.
+fn learn(mean_ns: &mut f64, samples: u64, cost_ns: u64) {
+    if samples > 0 {
+        let weight = (samples as f64 / 32.0).min(0.5);
+        *mean_ns += weight * (cost_ns as f64 / samples as f64 - *mean_ns);
+    }
+}
+
+/// The share to spend of a budget that is aimed at, with what was saved so far. Savings are spent
+/// carefully: at most half of the budget on top.
+fn share(aim: f64, budget: f64, saved: f64) -> f64 {
+    (aim + saved.clamp(-budget, 0.5 * budget)).max(0.0)
 }
 
 /// Calibrated costs of this machine.
@@ -229,16 +241,11 @@ impl Governor {
     pub fn steer(&mut self, now: CostTotals) -> f64 {
         let samples = now.samples.saturating_sub(self.before.samples);
         let cost_ns = now.cost_ns(self.prices).saturating_sub(self.before.cost_ns(self.prices));
-        if samples > 0 {
-            let weight = (samples as f64 / 32.0).min(0.5);
-            self.sample_cost_ns += weight * (cost_ns as f64 / samples as f64 - self.sample_cost_ns);
-        }
+        learn(&mut self.sample_cost_ns, samples, cost_ns);
         self.before = now;
         let allowed_ns = AIM * self.budget * now.cpu_ns as f64;
         let saved = (allowed_ns - now.cost_ns(self.prices) as f64) / (HORIZON_S * 1e9);
-        // Savings are spent carefully: at most half of the budget on top.
-        let share = AIM * self.budget + saved.clamp(-self.budget, 0.5 * self.budget);
-        let allowed = share.max(0.0) * 1e9 / self.sample_cost_ns;
+        let allowed = share(AIM * self.budget, self.budget, saved) * 1e9 / self.sample_cost_ns;
         let own = self.own.as_mut().map_or(f64::INFINITY, |own| own.rate(now));
         self.rate = allowed.min(own).clamp(*RATES.start(), *RATES.end());
         self.rate

@@ -182,20 +182,8 @@ fn form(decoded: &iced_x86::Instruction, instruction: &Instruction) -> Form {
 
 /// See [`Facts::passes`].
 fn passes(decoded: &iced_x86::Instruction, instruction: &Instruction) -> bool {
-    let last = decoded.op_count().checked_sub(1).map(|operand| decoded.op_kind(operand));
-    let by_constant = matches!(
-        last,
-        Some(
-            OpKind::Immediate8
-                | OpKind::Immediate16
-                | OpKind::Immediate32
-                | OpKind::Immediate64
-                | OpKind::Immediate8to16
-                | OpKind::Immediate8to32
-                | OpKind::Immediate8to64
-                | OpKind::Immediate32to64
-        )
-    );
+    let last = decoded.op_count().checked_sub(1);
+    let by_constant = last.is_some_and(|operand| decoded.try_immediate(operand).is_ok());
     match decoded.mnemonic() {
         Mnemonic::Add | Mnemonic::Sub | Mnemonic::Shl | Mnemonic::And | Mnemonic::Imul => {
             by_constant && !instruction.loads
