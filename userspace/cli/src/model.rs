@@ -27,7 +27,7 @@ use locality_runner as exact;
 use locality_units::parse::WrongUse;
 
 use self::program::Program;
-use crate::cli::model_args::{ModelArgs, ModelFormat};
+use crate::cli::model_args::{CostArg, ModelArgs, ModelFormat};
 use crate::private_file;
 
 /// Bytes of a skeleton or a machine file that are read.
@@ -49,8 +49,10 @@ pub(crate) struct Model {
     pub coverage: f64,
     pub leanness: f64,
     pub path: Vec<PathNode>,
-    /// Shares by the paper's roofline here, and their selection quality against the stops.
-    pub roofline: Option<(BTreeMap<spots::Place, f64>, Vec<f64>)>,
+    /// Shares on this machine by the chosen model of costs, and by the paper's roofline beside it.
+    pub by_model: Vec<project::ByModel>,
+    /// The chosen model of costs.
+    pub cost: CostArg,
     /// Other machines.
     pub projected: Vec<project::Projected>,
 }
@@ -63,6 +65,8 @@ pub(crate) struct Changed {
     pub time: f64,
     /// Of each spot, executions as part of those before.
     pub spots: BTreeMap<spots::Place, f64>,
+    /// Iterations of loops, by function and label as in the run's skeleton.
+    pub trips: BTreeMap<(usize, u64), f64>,
 }
 
 /// Prints the model of a profile.
@@ -132,8 +136,13 @@ fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
     let (coverage, leanness) = (args.coverage / 100.0, args.leanness / 100.0);
     let selected = spots::select(&mut spots, code, coverage, leanness);
     let path = paths::hot(&built, &observed, 0.01);
-    let projected = project::project(&profile, &built, &spots, machines)?;
-    let roofline = project::by_roofline(&profile, &built, &spots);
+    let costs = |how| project::Costs::new(&profile, &built, &observed, &program, how);
+    let chosen = costs(args.cost);
+    let mut by_model: Vec<project::ByModel> = chosen.shares(&spots).into_iter().collect();
+    if args.cost != CostArg::Paper {
+        by_model.extend(costs(CostArg::Paper).shares(&spots));
+    }
+    let projected = project::project(&chosen, &spots, machines)?;
     let unread = program.unread;
     let changed = match changed {
         Some(skeleton) => Some(compare(&built, expected.as_ref(), skeleton, &spots)?),
@@ -151,7 +160,8 @@ fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
         coverage,
         leanness,
         path,
-        roofline,
+        by_model,
+        cost: args.cost,
         projected,
     })
 }
@@ -297,7 +307,14 @@ fn compare(
         spots.iter().filter(|spot| times.contains_key(&spot.place)).map(|spot| spot.share.0).sum();
     let time: f64 = spots.iter().filter_map(|spot| Some(spot.share.0 * times.get(&spot.place)?)).sum();
     let (instructions, time) = (all.1 / all.0.max(1e-300), time / known.max(1e-300));
-    Ok(Changed { skeleton, instructions, time, spots: ratios })
+    let trips = places
+        .iter()
+        .flat_map(|(number, other)| {
+            let of_function = expected.trips.range((*other, 0)..=(*other, u64::MAX));
+            of_function.map(move |((_, label), trips)| ((*number, *label), *trips))
+        })
+        .collect();
+    Ok(Changed { skeleton, instructions, time, spots: ratios, trips })
 }
 
 /// Of blocks in loops with edits: instructions that an execution saves, and cores that share the work.

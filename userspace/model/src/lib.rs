@@ -168,6 +168,82 @@ pub struct Processor {
     pub parallel_line: f64,
     /// Nanoseconds of a page fault without input or output; 0 where not measured.
     pub page_fault_ns: f64,
+    /// What the core does in a cycle, and how long operations take; `None` where not measured.
+    pub core: Option<Core>,
+}
+
+/// A processor's core: operations in a cycle on average, and latencies in cycles.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Core {
+    /// Instructions in a cycle.
+    pub width: f64,
+    /// Loads of at most 8 bytes in a cycle.
+    pub loads: f64,
+    /// Loads of 16 bytes and more in a cycle.
+    pub wide_loads: f64,
+    /// Stores in a cycle, each to another line than the one before.
+    pub stores: f64,
+    /// Stores in a cycle, each to the line of the one before.
+    pub close_stores: f64,
+    /// Integer operations in a cycle.
+    pub integers: f64,
+    /// Operations of floating point in a cycle.
+    pub floats: f64,
+    /// Latency of a load from the first-level cache.
+    pub load: f64,
+    /// From a store to a load of its value by the same address registers.
+    pub forward: f64,
+    /// From a store to a load of its value by another address.
+    pub forward_anew: f64,
+    /// Latency of an addition of floating point.
+    pub add: f64,
+    /// Latency of a multiplication of floating point.
+    pub multiply: f64,
+}
+
+impl Core {
+    /// Number of values.
+    pub const VALUES: usize = 12;
+
+    /// In the order of the fields.
+    pub fn values(&self) -> [f64; Self::VALUES] {
+        let Self { width, loads, wide_loads, stores, close_stores, integers, .. } = *self;
+        let Self { floats, load, forward, forward_anew, add, multiply, .. } = *self;
+        [
+            width,
+            loads,
+            wide_loads,
+            stores,
+            close_stores,
+            integers,
+            floats,
+            load,
+            forward,
+            forward_anew,
+            add,
+            multiply,
+        ]
+    }
+
+    /// The inverse of [`Core::values`].
+    pub fn from_values(values: [f64; Self::VALUES]) -> Self {
+        let [width, loads, wide_loads, stores, close_stores, integers, rest @ ..] = values;
+        let [floats, load, forward, forward_anew, add, multiply] = rest;
+        Self {
+            width,
+            loads,
+            wide_loads,
+            stores,
+            close_stores,
+            integers,
+            floats,
+            load,
+            forward,
+            forward_anew,
+            add,
+            multiply,
+        }
+    }
 }
 
 /// How the accesses were seen.
@@ -208,7 +284,7 @@ pub struct Host {
 }
 
 /// One cache level as sysfs tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLevel {
     /// 1, 2, 3.
     pub level: u8,

@@ -2,7 +2,9 @@
 //!
 //! Not here: when rows are written (`writer`), that ids lead somewhere (`repair`).
 
-use locality_model::{Dependence, LoopAccess, LoopNeeds, Processor, Profile, SampleId, SeenLoop, StackId};
+use locality_model::{
+    Core, Dependence, LoopAccess, LoopNeeds, Processor, Profile, SampleId, SeenLoop, StackId,
+};
 use rusqlite::{Transaction, params};
 
 use crate::tables::{Columns, Tables};
@@ -72,18 +74,27 @@ pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Res
     Ok(())
 }
 
+/// A JSON array.
+fn reals_json(values: &[f64]) -> String {
+    let values: Vec<String> = values.iter().map(f64::to_string).collect();
+    format!("[{}]", values.join(","))
+}
+
+/// The numbers of a JSON array of numbers or of such arrays; none where there is something else in it.
+fn reals(json: &str) -> Vec<f64> {
+    let words = json.split(['[', ']', ',']).filter(|word| !word.is_empty());
+    words.map(str::parse::<f64>).collect::<Result<_, _>>().unwrap_or_default()
+}
+
 pub(crate) fn write_processor(to: &Transaction<'_>, processor: &Processor) -> rusqlite::Result<()> {
-    let levels: Vec<String> = processor
-        .levels
-        .iter()
-        .map(|[latency, between, stored]| format!("[{latency},{between},{stored}]"))
-        .collect();
-    to.prepare_cached("INSERT OR REPLACE INTO processor VALUES (0, ?, ?, ?, ?)")?
+    let levels: Vec<String> = processor.levels.iter().map(|level| reals_json(level)).collect();
+    to.prepare_cached("INSERT OR REPLACE INTO processor VALUES (0, ?, ?, ?, ?, ?)")?
         .execute(params![
             processor.clock,
             format!("[{}]", levels.join(",")),
             processor.parallel_line,
-            processor.page_fault_ns
+            processor.page_fault_ns,
+            processor.core.map(|core| reals_json(&core.values()))
         ])
         .map(drop)
 }
@@ -167,12 +178,13 @@ fn loop_access(row: &mut Columns<'_>) -> rusqlite::Result<(i64, LoopAccess)> {
 fn processor(row: &mut Columns<'_>) -> rusqlite::Result<Option<Processor>> {
     let (clock, levels) = (row.real()?, row.get::<String>()?);
     let (parallel_line, page_fault_ns) = (row.real()?, row.real()?);
-    let numbers = levels.split(['[', ']', ',']).filter(|word| !word.is_empty()).map(str::parse::<f64>);
-    let numbers: Vec<f64> = numbers.collect::<Result<_, _>>().unwrap_or_default();
+    let core = row.added::<String>()?;
+    let core = core.and_then(|core| reals(&core).try_into().ok()).map(Core::from_values);
+    let numbers = reals(&levels);
     let mut levels = [[0.0; 3]; 3];
     if numbers.len() != 9 {
         return Ok(None);
     }
     levels.iter_mut().flatten().zip(numbers).for_each(|(to, from)| *to = from);
-    Ok(Some(Processor { clock, levels, parallel_line, page_fault_ns }))
+    Ok(Some(Processor { clock, levels, parallel_line, page_fault_ns, core }))
 }

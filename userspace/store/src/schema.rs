@@ -125,7 +125,7 @@ CREATE TABLE loop_reading (
 );
 CREATE TABLE processor (
     id INTEGER PRIMARY KEY CHECK (id = 0),
-    clock REAL, levels TEXT NOT NULL, parallel_line REAL, page_fault_ns REAL
+    clock REAL, levels TEXT NOT NULL, parallel_line REAL, page_fault_ns REAL, core TEXT
 );
 CREATE TABLE kernel_sample (
     id INTEGER PRIMARY KEY,

@@ -268,6 +268,7 @@ fn is_processor(processor: &Processor) -> bool {
         && levels
             .chain([&processor.parallel_line, &processor.page_fault_ns])
             .all(|it| (0.0..=LONGEST).contains(it))
+        && processor.core.is_none_or(|core| core.values().iter().all(|it| (0.0..=LONGEST).contains(it)))
 }
 
 fn is_heap(heap: &Heap) -> bool {

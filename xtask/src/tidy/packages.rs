@@ -63,7 +63,7 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("analysis/mrc", &[]),
     ("analysis/estimate", &["model", "mrc"]),
     ("analysis/advice", &["estimate", "model"]),
-    ("analysis/execution", &[]),
+    ("analysis/execution", &["rate", "stream"]),
     ("analysis/findings", &["advice", "estimate", "model", "mrc"]),
     ("report/schema", &[]),
     ("report", &["advice", "estimate", "findings", "model", "schema", "units"]),

@@ -17,7 +17,7 @@ const AROUND: u64 = 0x900;
 fn processor() -> Processor {
     // Latency, in a row, stored: second-level cache, last-level cache, memory.
     let levels = [[10.0, 3.0, 6.0], [100.0, 8.0, 16.0], [500.0, 10.0, 16.0]];
-    Processor { clock: CLOCK, levels, parallel_line: 50.0, page_fault_ns: 1000.0 }
+    Processor { clock: CLOCK, levels, parallel_line: 50.0, page_fault_ns: 1000.0, core: None }
 }
 
 /// A loop as all its windows show it.

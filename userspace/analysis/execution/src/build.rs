@@ -101,11 +101,11 @@ pub fn build(binaries: &dyn Binaries, observed: &Observed) -> Built {
 }
 
 /// Functions by file and range of addresses.
-pub(crate) struct Index(BTreeMap<(usize, u64), (u64, usize)>);
+pub struct Index(BTreeMap<(usize, u64), (u64, usize)>);
 
 impl Index {
     /// Of a skeleton that was built.
-    pub(crate) fn of(built: &Built) -> Self {
+    pub fn of(built: &Built) -> Self {
         let range = |(number, read): (usize, &Read)| {
             let end = read.bytes.start + read.bytes.bytes.len() as u64;
             ((read.file, read.bytes.start), (end, number))
@@ -114,7 +114,7 @@ impl Index {
     }
 
     /// The function that holds an address.
-    pub(crate) fn find(&self, at: At) -> Option<usize> {
+    pub fn find(&self, at: At) -> Option<usize> {
         let (start, (end, number)) = self.0.range(..=at).next_back()?;
         (start.0 == at.0 && at.1 < *end).then_some(*number)
     }

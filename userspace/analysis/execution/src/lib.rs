@@ -7,6 +7,7 @@
 //!
 //! Pure: bytes of the program and observations are given by the caller. Not here: files, printing.
 
+mod addresses;
 pub mod bounds;
 pub mod build;
 pub mod code;
@@ -19,6 +20,8 @@ pub mod machine;
 pub mod observed;
 pub mod parse;
 pub mod paths;
+pub mod rebuild;
+pub mod schedule;
 pub mod spots;
 pub mod tree;
 pub mod trips;

@@ -13,6 +13,8 @@ use std::fmt;
 
 use toml::{Table, Value};
 
+use crate::schedule::{Level as CacheLevel, Processor};
+
 /// Where a number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -115,6 +117,44 @@ fn unknown(table: &Table, known: &[&str], at: &str) -> Result<(), BadMachine> {
 }
 
 impl Machine {
+    /// The machine as the timing model takes it. Operations in a cycle that a file does not have are those of
+    /// common processors, as many as the machine starts at most.
+    pub fn processor(&self) -> Processor {
+        let usual = Processor::default();
+        let load = self.levels.first().map_or(usual.load, |level| level.latency);
+        let mut levels = usual.levels;
+        let beyond = self.levels.len().saturating_sub(1);
+        for (at, level) in levels.iter_mut().enumerate() {
+            // A machine without a third cache takes the second in its place.
+            let of = if at + 1 == 3 { beyond } else { (at + 1).min(beyond.saturating_sub(1)) };
+            let (Some(found), Some(before)) = (self.levels.get(of), self.levels.get(of.saturating_sub(1)))
+            else {
+                continue;
+            };
+            let between = 64.0 / found.bytes_per_cycle;
+            *level = CacheLevel {
+                from: before.bytes / 64.0,
+                latency: (found.latency - load).max(1.0),
+                between,
+                stored: 2.0 * between,
+            };
+        }
+        let most = |usual: f64| usual.min(self.issue_width);
+        Processor {
+            clock: self.clock_ghz,
+            width: self.issue_width,
+            loads: most(usual.loads),
+            wide_loads: most(usual.wide_loads),
+            stores: most(usual.stores),
+            close_stores: most(usual.close_stores),
+            integers: most(usual.integers),
+            floats: self.fp_per_cycle,
+            load,
+            levels,
+            ..usual
+        }
+    }
+
     /// Reads a file's text.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ pub type At = (usize, u64);
 pub struct WindowSeen {
     /// Executions that each of its executions stands for.
     pub weight: f64,
+    /// Instructions executed; 0 where not known.
+    pub instructions: u64,
     /// Where it begins.
     pub first: Option<At>,
     /// Transfers: from, to, how often.

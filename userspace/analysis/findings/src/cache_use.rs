@@ -255,6 +255,48 @@ impl CacheUse {
     }
 }
 
+/// Which first touches of lines in windows miss a cache of some size, by address of the instruction and whether
+/// it stores.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FirstTouchMisses {
+    /// First touches in the trace, and the share of them that misses. What few touches say is drawn towards
+    /// [`FirstTouchMisses::all`], as by one more touch.
+    pub by_instruction: BTreeMap<(u64, bool), (f64, f64)>,
+    /// Share of all instructions together.
+    pub all: f64,
+}
+
+impl FirstTouchMisses {
+    /// For caches of so many bytes, ascending. `None` where the profile has no first touches, or no rate is
+    /// known that would tell what fills a cache.
+    pub fn of(profile: &Profile, sizes: &[u64]) -> Option<Vec<Self>> {
+        let contexts = Contexts::new(profile);
+        let rates = Rates::of(profile);
+        if profile.loads.is_empty() || rates.unit() != Unit::Accesses {
+            return None;
+        }
+        let [words, lines] = [8, 64].map(|granule| Case::new(profile, &contexts, &rates, granule, None));
+        let estimator = Estimator::default();
+        let masses = lines.masses(estimator);
+        let study = Study::of(profile, &contexts, &rates, [&words, &lines], estimator);
+        let fills = Fills::of(&lines, estimator, &masses, sizes.iter().copied());
+        let of_size = |index: usize| {
+            let costs = study.costs(fills.seen(index), &|_| 1.0);
+            let all = study.firsts.iter().zip(&costs).fold((0.0, 0.0), |(lines, touches), (first, cost)| {
+                (lines + cost.lines, touches + first.weight)
+            });
+            let all = (all.0 / f64::max(all.1, f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+            let share = |(key, (lines, touches, n)): (_, (f64, f64, u64))| {
+                let one = touches / n.max(1) as f64;
+                let share = (lines + one * all) / f64::max(touches + one, f64::MIN_POSITIVE);
+                (key, (touches, share.clamp(0.0, 1.0)))
+            };
+            Self { by_instruction: study.by_instruction(&costs).into_iter().map(share).collect(), all }
+        };
+        Some((0..sizes.len()).map(of_size).collect())
+    }
+}
+
 /// Other samples, other rates and another model of what fills a cache.
 struct Drawn {
     /// How often each sample is there.
@@ -282,13 +324,6 @@ impl Study<'_> {
         let objects = Ranked::of(&sums.objects, |_, _| Ordering::Equal);
         let objects = if self.located.is_empty() { Ranked::default() } else { objects };
         let parts = self.parts(&costs, &sums, &lines.rows);
-        let mut by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)> = BTreeMap::new();
-        for (first, cost) in self.firsts.iter().zip(&costs) {
-            let access = &first.load.access;
-            let key = (access.ip, access.kind == AccessKind::Store);
-            let (lines, firsts, n) = by_instruction.entry(key).or_default();
-            (*lines, *firsts, *n) = (*lines + cost.lines, *firsts + first.weight, *n + 1);
-        }
         let unknown = self.functions.iter().position(Option::is_none);
         LevelUse {
             costs: spread.costs(&whole),
@@ -312,13 +347,25 @@ impl Study<'_> {
                 .filter(|(_, cost)| cost.lines > 0.0)
                 .map(|(path, cost)| PathLoss { context: path.context, lines: cost.lines, lost: cost.lost })
                 .collect(),
-            by_instruction,
+            by_instruction: self.by_instruction(&costs),
             rows_left_out: lines.left_out + functions.left_out + objects.left_out,
             unknown_caller: spread
                 .lost(&|sums| unknown.map_or_else(Cost::default, |unknown| sums.functions[unknown])),
             balanced: self.balances(&costs, &sums),
             ..level
         }
+    }
+
+    /// See [`LevelUse::by_instruction`].
+    fn by_instruction(&self, costs: &[Cost]) -> BTreeMap<(u64, bool), (f64, f64, u64)> {
+        let mut by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)> = BTreeMap::new();
+        for (first, cost) in self.firsts.iter().zip(costs) {
+            let access = &first.load.access;
+            let key = (access.ip, access.kind == AccessKind::Store);
+            let (lines, firsts, n) = by_instruction.entry(key).or_default();
+            (*lines, *firsts, *n) = (*lines + cost.lines, *firsts + first.weight, *n + 1);
+        }
+        by_instruction
     }
 
     fn draws(&self, case: &Case<'_>, fills: &Fills<'_>) -> Vec<Drawn> {

@@ -19,8 +19,9 @@ pub struct ModelArgs {
     /// Take the skeleton from this file, as `--format skeleton` printed it and you edited it.
     #[arg(long, value_name = "FILE")]
     pub skeleton: Option<PathBuf>,
-    /// How costs are modelled: paper, the extended roofline of the method's paper.
-    #[arg(long, value_enum, default_value_t = CostArg::Paper)]
+    /// How costs are modelled: schedule, the windows replayed with the miss ratios of the trace; paper, the
+    /// extended roofline of the method's paper.
+    #[arg(long, value_enum, default_value_t = CostArg::Schedule)]
     pub cost: CostArg,
     /// Least share of the time that the hot spots shall hold, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = percent)]
@@ -41,6 +42,7 @@ pub struct ModelArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[expect(missing_docs, reason = "the option's own text says what it is")]
 pub enum CostArg {
+    Schedule,
     Paper,
 }
 

@@ -12,6 +12,7 @@ use locality_units::print as units;
 use serde_json::{Value, json};
 
 use super::Model;
+use crate::cli::model_args::CostArg;
 
 /// Spots and inputs that the text lists.
 const ROWS: usize = 12;
@@ -130,7 +131,7 @@ pub(super) fn text(model: &Model) -> String {
         );
     }
     projected_text(model, &names, &mut page);
-    let _ = writeln!(page, "\nHot spots{:<41}CPU time         instructions  roofline  stops", "");
+    let _ = writeln!(page, "\nHot spots{:<41}CPU time         instructions  model  stops", "");
     for (number, spot) in model.spots.iter().take(ROWS).enumerate() {
         let mark = if spot.selected { "*" } else { " " };
         let mut row = format!(
@@ -143,9 +144,9 @@ pub(super) fn text(model: &Model) -> String {
             0 => "not known".to_owned(),
             _ => format!("{} %", digits(100.0 * spot.instructions)),
         };
-        let roofline = model.roofline.as_ref().and_then(|(shares, _)| shares.get(&spot.place));
-        let roofline = roofline.map_or_else(String::new, |share| format!("{} %", digits(100.0 * share)));
-        let _ = write!(row, "{executed:<14}{roofline:<10}{:>5}", spot.n);
+        let modelled = model.by_model.first().and_then(|by| by.shares.get(&spot.place));
+        let modelled = modelled.map_or_else(String::new, |share| format!("{} %", digits(100.0 * share)));
+        let _ = write!(row, "{executed:<14}{modelled:<7}{:>5}", spot.n);
         if let Some(ratio) = model.changed.as_ref().and_then(|changed| changed.spots.get(&spot.place)) {
             let _ = write!(row, "  then {}", times(*ratio));
         }
@@ -154,16 +155,14 @@ pub(super) fn text(model: &Model) -> String {
     if model.spots.len() > ROWS {
         let _ = writeln!(page, "   {} more: --format json", model.spots.len() - ROWS);
     }
-    if let Some((_, quality)) = &model.roofline
-        && !quality.is_empty()
-    {
-        let mean = quality.iter().sum::<f64>() / quality.len() as f64;
-        let worst = quality.iter().copied().fold(f64::INFINITY, f64::min);
+    for by in model.by_model.iter().filter(|by| !by.quality.is_empty()) {
+        let mean = by.quality.iter().sum::<f64>() / by.quality.len() as f64;
+        let worst = by.quality.iter().copied().fold(f64::INFINITY, f64::min);
         let _ = writeln!(
             page,
-            "   The paper's roofline, from counts of instructions alone, selects {:.0} % of what the \
-             same number of spots really \
-             holds, {:.0} % at worst.",
+            "   The spots that {} puts first hold {:.0} % of what the same number of spots really holds, \
+             {:.0} % at worst.",
+            how(by.how),
             100.0 * mean,
             100.0 * worst
         );
@@ -175,6 +174,14 @@ pub(super) fn text(model: &Model) -> String {
     inputs_text(model, &mut page);
     unknown_text(model, &mut page);
     page
+}
+
+/// A model of costs in words.
+fn how(cost: CostArg) -> &'static str {
+    match cost {
+        CostArg::Schedule => "the schedule",
+        CostArg::Paper => "the paper's roofline",
+    }
 }
 
 /// A sentence a machine: how long, what becomes the first spot, how sure that is.
@@ -200,10 +207,10 @@ fn projected_text(model: &Model, names: &Names, page: &mut String) {
             n => format!(" {} of its file are guesses.", units::counted(n as u64, "number")),
         };
         let sentence = format!(
-            "On {} {ratio:.2} ± {width:.2} times as long, by the paper's roofline (first order; the \
-             interval is that of sampling \
-             alone); {}; {} of the {} heaviest spots are among them there.{other_isa}{guesses}",
+            "On {} {ratio:.2} ± {width:.2} times as long, by {} (first order; the interval is that of \
+             sampling alone); {}; {} of the {} heaviest spots are among them there.{other_isa}{guesses}",
             machine.name,
+            how(model.cost),
             first.unwrap_or_else(|| "no spot is known there".to_owned()),
             projected.shared.0,
             projected.shared.1,
@@ -250,6 +257,11 @@ fn iterations(model: &Model, function: usize, label: u64) -> String {
             let _ = write!(words, " {} ± {} ({how}, n = {})", digits_of(value), digits_of(width), seen.n);
         }
         _ => words.push_str(" iterations not known"),
+    }
+    let before = trips.copied().unwrap_or(0.0);
+    let then = model.changed.as_ref().and_then(|changed| changed.trips.get(&key));
+    if let Some(then) = then.filter(|then| (**then - before).abs() > 1e-6 * before) {
+        let _ = write!(words, ", then {}", digits_of(*then));
     }
     words
 }
@@ -418,7 +430,7 @@ pub(super) fn json(model: &Model) -> Result<String> {
             "bound": spot.place.1.and_then(|label| loop_text(model, spot.place.0, label)?.bound.as_ref().map(ToString::to_string)),
             "iterations": spot.place.1.and_then(|label| model.expected.as_ref().ok()?.trips.get(&(spot.place.0, label))),
             "share_here": { "value": spot.share.0, "ci95": [spot.share.1, spot.share.2] },
-            "share_model": model.roofline.as_ref().and_then(|(shares, _)| shares.get(&spot.place)),
+            "share_model": model.by_model.first().and_then(|by| by.shares.get(&spot.place)),
             "share_instructions": (!model.observed.windows.is_empty()).then_some(spot.instructions),
             "code_instructions": spot.code,
             "n": spot.n,
@@ -450,8 +462,9 @@ pub(super) fn json(model: &Model) -> Result<String> {
         "spots": model.spots.iter().map(spot).collect::<Vec<Value>>(),
         "path": model.path.iter().map(|node| path_json(model, node)).collect::<Vec<Value>>(),
         "inputs": inputs,
-        "selection_quality": model.roofline.as_ref().map(|(_, quality)| quality),
-        "cost": "paper",
+        "selection_quality": model.by_model.first().map(|by| &by.quality),
+        "selection_quality_paper": model.by_model.iter().find(|by| by.how == CostArg::Paper).map(|by| &by.quality),
+        "cost": cost_name(model.cost),
         "machine": model.projected.iter().map(|projected| &projected.machine.name).collect::<Vec<_>>(),
         "speed_ratio": model.projected.iter().map(|projected| {
             let (value, width) = projected.ratio;
@@ -467,6 +480,13 @@ pub(super) fn json(model: &Model) -> Result<String> {
         "not_known": unknown(model),
     });
     Ok(serde_json::to_string_pretty(&page)? + "\n")
+}
+
+fn cost_name(cost: CostArg) -> &'static str {
+    match cost {
+        CostArg::Schedule => "schedule",
+        CostArg::Paper => "paper",
+    }
 }
 
 /// Instructions that the tree expects in a run.
@@ -498,6 +518,7 @@ fn path_json(model: &Model, node: &PathNode) -> Value {
                 "iterations": expected.and_then(|expected| expected.trips.get(&(function, label))),
                 "seen": seen.and_then(|seen| seen.value).map(|(value, width)| json!({ "value": value, "half_interval": width })),
                 "seen_n": seen.map(|seen| seen.n),
+                "iterations_changed": model.changed.as_ref().and_then(|changed| changed.trips.get(&(function, label))),
                 "below": below,
             })
         }

@@ -4,12 +4,18 @@
 //! A file that was replaced since the trace is not read, and named.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
+use locality_execution::build::{Built, Index};
 use locality_execution::observed::{At, Binaries, FunctionBytes, Observed, StackSeen, WindowSeen};
+use locality_execution::schedule::{AccessSeen, SizeMisses};
+use locality_findings::cache_use::FirstTouchMisses;
 use locality_model::{ModuleId, Profile, SampleId, StackId};
 use locality_symbols::CodeFile;
+
+/// The most frequent step of an access is believed from this share of all on.
+const USUAL_STEPS: f64 = 0.6;
 
 /// The files.
 pub struct Program {
@@ -60,6 +66,8 @@ impl Program {
     /// A profile's windows and stacks.
     pub fn observe(&self, profile: &Profile) -> Observed {
         let durations = durations(profile);
+        let instructions: HashMap<SampleId, u64> =
+            profile.windows.iter().map(|window| (window.sample, window.instructions)).collect();
         let mut readings: HashMap<SampleId, Vec<(u64, i64, i64)>> = HashMap::new();
         for reading in &profile.readings {
             readings.entry(reading.sample).or_default().push((reading.ip, reading.left, reading.right));
@@ -75,6 +83,7 @@ impl Program {
             let readings = readings.get(&flow.sample).into_iter().flatten();
             Some(WindowSeen {
                 weight: sample.period_ns as f64 / duration,
+                instructions: instructions.get(&flow.sample).copied().unwrap_or_default(),
                 first: place(flow.first),
                 edges: edges.collect(),
                 readings: readings
@@ -90,6 +99,70 @@ impl Program {
         Observed { windows, stacks: stacks.collect() }
     }
 
+    /// What windows showed of accesses: steps in loops, and lines that they touch first.
+    pub fn accesses(&self, profile: &Profile, built: &Built) -> BTreeMap<At, AccessSeen> {
+        #[derive(Default)]
+        struct Counts {
+            strides: BTreeMap<i64, u64>,
+            steps: u64,
+        }
+        let mut counts: BTreeMap<u64, Counts> = BTreeMap::new();
+        for access in profile.loops.iter().flat_map(|seen| &seen.by_access) {
+            let sums = counts.entry(access.ip).or_default();
+            if let Some(stride) = access.stride {
+                *sums.strides.entry(stride).or_default() += access.stride_count;
+                sums.steps += access.steps;
+            }
+        }
+        let mappings = mappings(profile);
+        let place = |ip: u64| mappings.iter().find_map(|modules| self.place(modules, ip));
+        let mut found: BTreeMap<At, AccessSeen> = BTreeMap::new();
+        for (ip, sums) in counts {
+            let most = sums.strides.into_iter().max_by_key(|(_, count)| *count);
+            let stride = most.map(|(stride, count)| (stride, count as f64 / sums.steps.max(1) as f64));
+            let stride = stride.filter(|(_, share)| *share >= USUAL_STEPS);
+            if let Some(at) = place(ip) {
+                found.entry(at).or_default().stride = stride;
+            }
+        }
+        let index = Index::of(built);
+        let misses = FirstTouchMisses::of(profile, &[32 << 10]).unwrap_or_default();
+        for ((ip, _), (touches, _)) in misses.into_iter().flat_map(|misses| misses.by_instruction) {
+            let Some(at) = place(ip) else { continue };
+            let executions = index.find(at).and_then(|number| {
+                let code = &built.functions.get(number)?.code;
+                let block = code.blocks.get(code.block_of(at.1)?)?;
+                built.executions.get(&(number, block.start))
+            });
+            if let Some(executions) = executions.filter(|executions| **executions > 0.0) {
+                *found.entry(at).or_default().lines.get_or_insert(0.0) += touches / executions;
+            }
+        }
+        found
+    }
+
+    /// Which first touches of lines miss caches of these sizes; all of them where that is not known.
+    pub fn misses(&self, profile: &Profile, sizes: &[u64]) -> Vec<SizeMisses> {
+        let Some(found) = FirstTouchMisses::of(profile, sizes) else {
+            return sizes.iter().map(|_| SizeMisses { all: 1.0, ..SizeMisses::default() }).collect();
+        };
+        let mappings = mappings(profile);
+        let mut places: HashMap<u64, Option<At>> = HashMap::new();
+        let mut place = |ip: u64| {
+            let find = || mappings.iter().find_map(|modules| self.place(modules, ip));
+            *places.entry(ip).or_insert_with(find)
+        };
+        found
+            .into_iter()
+            .map(|misses| {
+                let shares = misses.by_instruction.into_iter();
+                let of_place =
+                    shares.filter_map(|((ip, stores), (_, share))| Some(((place(ip)?, stores), share)));
+                SizeMisses { by_instruction: of_place.collect(), all: misses.all }
+            })
+            .collect()
+    }
+
     fn frames(&self, profile: &Profile, stack: StackId) -> Vec<At> {
         let frames = profile.stacks.get(stack.0 as usize).map_or(&[][..], |stack| &stack.frames);
         let frame = |id: &locality_model::FrameId| {
@@ -98,6 +171,11 @@ impl Program {
         };
         frames.iter().filter_map(frame).collect()
     }
+}
+
+/// Files and where they lie in the processes, each once.
+fn mappings(profile: &Profile) -> BTreeSet<&[(ModuleId, u64)]> {
+    profile.flows.iter().map(|flow| flow.modules.as_slice()).collect()
 }
 
 /// Nanoseconds that each window covers: its accesses over its rate; where that is not known, its instructions

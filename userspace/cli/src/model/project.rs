@@ -9,9 +9,14 @@ use locality_execution::{
     build::Built,
     cost,
     machine::{Level, Machine},
+    observed::Observed,
+    schedule::{self, Processor, Replays},
     spots::{self, Place, Spot},
 };
-use locality_model::Profile;
+use locality_model::{Core, Profile};
+
+use super::program::Program;
+use crate::cli::model_args::CostArg;
 
 /// Bytes of a machine file that are read.
 const LARGEST: u64 = 1 << 20;
@@ -27,6 +32,8 @@ pub(crate) struct Projected {
     pub shared: (usize, usize),
 }
 
+/// Caches of a machine that does not name its own.
+const USUAL_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 /// Spots that are compared.
 const MOST: usize = 10;
 
@@ -75,56 +82,153 @@ fn here(profile: &Profile) -> Option<Machine> {
     })
 }
 
-/// Shares of spots by the paper's roofline on this machine, and the selection quality that they have against
-/// the stops, for 1 … 10 spots. `None` where the profile has no windows or no processor.
-pub(super) fn by_roofline(
-    profile: &Profile,
-    built: &Built,
-    spots: &[Spot],
-) -> Option<(BTreeMap<Place, f64>, Vec<f64>)> {
-    let own = here(profile).filter(|_| !built.executions.is_empty())?;
-    let spot_of = |function: usize, label: u64| spots::spot_of(built, function, label);
-    let costs = cost::by_spot(&built.skeleton, &built.executions, &spot_of, &own);
-    let all: f64 = costs.values().map(|cost| cost.total()).sum();
-    let shares: BTreeMap<Place, f64> =
-        costs.into_iter().map(|(place, cost)| (place, cost.total() / all.max(1e-300))).collect();
-    let mut order: Vec<Place> = shares.keys().copied().collect();
-    order.sort_by(|a, b| shares.get(b).unwrap_or(&0.0).total_cmp(shares.get(a).unwrap_or(&0.0)));
-    let measured: BTreeMap<Place, f64> = spots.iter().map(|spot| (spot.place, spot.share.0)).collect();
-    let quality = spots::selection_quality(&order, &measured, MOST);
-    Some((shares, quality))
+/// Costs of a run's spots by one model, on any machine.
+pub(crate) struct Costs<'a> {
+    profile: &'a Profile,
+    built: &'a Built,
+    program: &'a Program,
+    how: CostArg,
+    /// Windows made again, for the schedule.
+    replays: Option<Replays<'a>>,
+}
+
+impl<'a> Costs<'a> {
+    pub fn new(
+        profile: &'a Profile,
+        built: &'a Built,
+        observed: &Observed,
+        program: &'a Program,
+        how: CostArg,
+    ) -> Self {
+        let replays = (how == CostArg::Schedule).then(|| {
+            let accesses = program.accesses(profile, built);
+            Replays::of(built, observed, accesses)
+        });
+        Self { profile, built, program, how, replays }
+    }
+
+    /// Nanoseconds by spot on this machine; `None` where the profile has no windows or no processor.
+    fn here(&self) -> Option<BTreeMap<Place, f64>> {
+        let processor = self.profile.run.processor.filter(|_| !self.built.executions.is_empty())?;
+        let Some(replays) = &self.replays else { return Some(self.by_roofline(&here(self.profile)?)) };
+        let processor = measured(self.profile, &processor);
+        Some(self.by_schedule(replays, processor, &self.sizes()))
+    }
+
+    /// Sizes of this machine's caches.
+    fn sizes(&self) -> Vec<u64> {
+        let caches = &self.profile.run.host.caches;
+        if caches.is_empty() {
+            USUAL_SIZES.to_vec()
+        } else {
+            caches.iter().map(|cache| cache.bytes).collect()
+        }
+    }
+
+    /// The same on another machine.
+    fn there(&self, machine: &Machine) -> BTreeMap<Place, f64> {
+        let Some(replays) = &self.replays else { return self.by_roofline(machine) };
+        let caches = machine.levels.iter().map(|level| level.bytes).filter(|bytes| bytes.is_finite());
+        let sizes: Vec<u64> = caches.map(|bytes| bytes as u64).collect();
+        self.by_schedule(replays, machine.processor(), &sizes)
+    }
+
+    fn by_roofline(&self, machine: &Machine) -> BTreeMap<Place, f64> {
+        let spot_of = |function: usize, label: u64| spots::spot_of(self.built, function, label);
+        let costs = cost::by_spot(&self.built.skeleton, &self.built.executions, &spot_of, machine);
+        costs.into_iter().map(|(place, cost)| (place, cost.total())).collect()
+    }
+
+    /// With caches of these sizes, ascending.
+    fn by_schedule(
+        &self,
+        replays: &Replays<'_>,
+        processor: Processor,
+        sizes: &[u64],
+    ) -> BTreeMap<Place, f64> {
+        let misses = self.program.misses(self.profile, sizes);
+        // What misses the last cache comes from memory, whatever the number of caches.
+        let (Some(first), Some(last)) = (misses.first(), misses.last()) else { return BTreeMap::new() };
+        let second = misses.get(1).unwrap_or(last);
+        let costs = replays.costs(processor, [first, second, last]);
+        schedule::by_spot(self.built, &costs, &self.built.executions)
+    }
+
+    /// Shares of spots on this machine, and the selection quality that they have against the stops, for 1 …
+    /// 10 spots.
+    pub fn shares(&self, spots: &[Spot]) -> Option<ByModel> {
+        let costs = self.here()?;
+        let all: f64 = costs.values().sum();
+        let shares: BTreeMap<Place, f64> =
+            costs.into_iter().map(|(place, cost)| (place, cost / all.max(1e-300))).collect();
+        let mut order: Vec<Place> = shares.keys().copied().collect();
+        order.sort_by(|a, b| shares.get(b).unwrap_or(&0.0).total_cmp(shares.get(a).unwrap_or(&0.0)));
+        let measured: BTreeMap<Place, f64> = spots.iter().map(|spot| (spot.place, spot.share.0)).collect();
+        let quality = spots::selection_quality(&order, &measured, MOST);
+        Some(ByModel { how: self.how, shares, quality })
+    }
+}
+
+/// Shares of spots by a model.
+pub(crate) struct ByModel {
+    pub how: CostArg,
+    pub shares: BTreeMap<Place, f64>,
+    /// Selection quality for 1 … 10 spots.
+    pub quality: Vec<f64>,
+}
+
+/// This machine as the trace measured it, for the timing model.
+fn measured(profile: &Profile, processor: &locality_model::Processor) -> Processor {
+    let usual = Processor::default();
+    let caches: Vec<f64> = profile.run.host.caches.iter().map(|cache| cache.bytes as f64).collect();
+    let mut levels = usual.levels;
+    for (at, (level, [latency, between, stored])) in levels.iter_mut().zip(processor.levels).enumerate() {
+        let from = caches.get(at).map_or(level.from, |bytes| bytes / 64.0);
+        *level = schedule::Level { from, latency, between, stored };
+    }
+    let core = processor.core;
+    let of = |own: fn(&Core) -> f64, usual: f64| core.as_ref().map_or(usual, own);
+    Processor {
+        clock: processor.clock,
+        width: of(|core| core.width, usual.width),
+        loads: of(|core| core.loads, usual.loads),
+        wide_loads: of(|core| core.wide_loads, usual.wide_loads),
+        stores: of(|core| core.stores, usual.stores),
+        close_stores: of(|core| core.close_stores, usual.close_stores),
+        integers: of(|core| core.integers, usual.integers),
+        floats: of(|core| core.floats, usual.floats),
+        load: of(|core| core.load, usual.load),
+        forward: of(|core| core.forward, usual.forward),
+        forward_anew: of(|core| core.forward_anew, usual.forward_anew),
+        add: of(|core| core.add, usual.add),
+        multiply: of(|core| core.multiply, usual.multiply),
+        parallel: if processor.parallel_line > 0.0 { processor.parallel_line } else { usual.parallel },
+        levels,
+        ..usual
+    }
+    .plausible()
 }
 
 /// Projects a run.
-pub(super) fn project(
-    profile: &Profile,
-    built: &Built,
-    spots: &[Spot],
-    machines: Vec<Machine>,
-) -> Result<Vec<Projected>> {
+pub(super) fn project(costs: &Costs<'_>, spots: &[Spot], machines: Vec<Machine>) -> Result<Vec<Projected>> {
     if machines.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(own) = here(profile) else {
+    if costs.profile.run.processor.is_none() {
         bail!("the profile does not know the processor that it was taken on: trace again with this version");
-    };
-    if built.executions.is_empty() {
+    }
+    let Some(before) = costs.here() else {
         bail!(
             "the profile holds no control flow, so nothing can be projected: trace again with this version"
         );
-    }
-    let costs = |machine: &Machine| {
-        let spot_of = |function: usize, label: u64| spots::spot_of(built, function, label);
-        cost::by_spot(&built.skeleton, &built.executions, &spot_of, machine)
     };
-    let before = costs(&own);
     let projected = machines.into_iter().map(|machine| {
-        let after = costs(&machine);
+        let after = costs.there(&machine);
         let rows: Vec<(&Spot, f64)> = spots
             .iter()
             .filter_map(|spot| {
-                let (old, new) = (before.get(&spot.place)?.total(), after.get(&spot.place)?.total());
-                (old > 0.0).then_some((spot, new / old))
+                let (old, new) = (before.get(&spot.place)?, after.get(&spot.place)?);
+                (*old > 0.0).then_some((spot, new / old))
             })
             .collect();
         let known: f64 = rows.iter().map(|(spot, _)| spot.share.0).sum();

@@ -11,7 +11,7 @@ use std::{
 };
 
 use locality_common::{counter::TARGETS_FULL, rules::START_TICK_NS};
-use locality_model::{Mode, Overhead, Processor, Run, Sources};
+use locality_model::{Core, Mode, Overhead, Processor, Run, Sources};
 use locality_rate::Machine;
 
 use super::{
@@ -128,6 +128,24 @@ fn processor(machine: &Machine) -> Processor {
         levels: machine.levels.each_ref().map(level),
         parallel_line: machine.parallel,
         page_fault_ns: machine.fault_ns,
+        core: Some(core(machine)),
+    }
+}
+
+fn core(machine: &Machine) -> Core {
+    Core {
+        width: machine.width,
+        loads: machine.loads,
+        wide_loads: machine.wide_loads,
+        stores: machine.stores,
+        close_stores: machine.close_stores,
+        integers: machine.integers,
+        floats: machine.floats,
+        load: machine.load,
+        forward: machine.forward,
+        forward_anew: machine.forward_anew,
+        add: machine.add,
+        multiply: machine.multiply,
     }
 }
 

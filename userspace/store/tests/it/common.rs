@@ -314,6 +314,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 levels: [(); 3].map(|()| [(); 3].map(|()| rng.f64() * 500.0)),
                 parallel_line: rng.f64() * 100.0,
                 page_fault_ns: rng.f64() * 1000.0,
+                core: maybe(rng, |rng| Core::from_values([(); Core::VALUES].map(|()| rng.f64() * 8.0))),
             }),
         },
         threads: (0..threads)
