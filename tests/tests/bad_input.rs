@@ -2,6 +2,7 @@
 //! contract, nothing lost.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+use std::io::BufRead as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -111,6 +112,27 @@ fn a_process_that_ends_at_once() {
         "{}",
         traced.stderr
     );
+}
+
+#[test]
+fn children_that_ran_before_the_trace_are_named() {
+    requires!(root, btf);
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 30 & echo $!; wait"]).stdout(Stdio::piped());
+    let mut shell = command.spawn().unwrap();
+    let mut child = String::new();
+    std::io::BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut child).unwrap();
+    let child = child.trim();
+    let scratch = Scratch::new("children");
+    let traced = |pids: &str| run(&["-d", "1", "-o", &scratch.path("t.locality"), "-p", pids]);
+    let parent = traced(&shell.id().to_string());
+    let both = traced(&format!("{},{child}", shell.id()));
+    let killed = [child, &shell.id().to_string()].map(|pid| Command::new("kill").arg(pid).status().unwrap());
+    shell.wait().unwrap();
+    assert!(killed.iter().all(std::process::ExitStatus::success));
+    assert!(parent.stderr.contains(&format!("(-p {child})")), "{}", parent.stderr);
+    assert!(parent.stdout.contains("child process was running before"), "{}", parent.stdout);
+    assert!(!both.stdout.contains("child process"), "{}", both.stdout);
 }
 
 #[test]

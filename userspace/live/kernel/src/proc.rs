@@ -187,6 +187,24 @@ pub fn all() -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// Processes that run below a process, at most `most`; none where the kernel does not list children.
+pub fn descendants(pid: u32, most: usize) -> Vec<u32> {
+    let mut found: Vec<u32> = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        for thread in threads(parent).unwrap_or_default() {
+            let children = text(format!("/proc/{parent}/task/{thread}/children")).unwrap_or_default();
+            for child in children.split_ascii_whitespace().filter_map(|child| child.parse().ok()) {
+                if found.len() < most && !found.contains(&child) {
+                    found.push(child);
+                    parents.push(child);
+                }
+            }
+        }
+    }
+    found
+}
+
 /// Whether a thread exists, be it as a zombie.
 pub fn exists(tid: u32) -> bool {
     fs::metadata(format!("/proc/{tid}/stat")).is_ok()

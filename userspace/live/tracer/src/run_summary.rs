@@ -106,6 +106,8 @@ pub struct RunSummary<'a> {
     pub spared: Exclusions,
     /// Processes of the traced cgroups, or of the pid namespace, that are not traced: how many, by reason.
     pub left_out: BTreeMap<&'static str, u32>,
+    /// Processes that targets had started before the trace, and that are no targets.
+    pub not_followed: Vec<u32>,
     /// Why the command is not launched with the recorder of allocations, if that was meant.
     pub no_heap: Option<String>,
     /// What is put into the traced programs to follow allocations.
@@ -259,6 +261,7 @@ impl RunSummary<'_> {
         if !self.left_out.is_empty() || matches!(self.plan.targets, Targets::All) {
             notices.push(not_traced(&self.left_out));
         }
+        notices.extend(not_followed(&self.not_followed));
         notices.extend(Rights::own().losses());
         if let Some(starved) = starved() {
             let why = match sys::capture_priority() > sys::CAPTURE_PRIORITY {
@@ -423,6 +426,25 @@ impl RunSummary<'_> {
 const OVER: f64 = 1.1;
 
 /// Who is not traced: how many at the start, by reason.
+/// Processes that were started before the trace are no targets: the user may have meant them.
+pub fn not_followed(pids: &[u32]) -> Option<String> {
+    /// Numbers that the sentence lists.
+    const LISTED: usize = 5;
+    let first: Vec<String> = pids.iter().take(LISTED).map(u32::to_string).collect();
+    let more = if pids.len() > LISTED { ", …" } else { "" };
+    let (subject, object) = match pids {
+        [] => return None,
+        [_] => ("A child process was".to_owned(), "it"),
+        _ => (format!("{} child processes were", pids.len()), "them"),
+    };
+    Some(format!(
+        "{subject} running before the trace began and {} not traced: name {object} too (-p {}{more}), or trace \
+         their cgroup.",
+        if pids.len() == 1 { "is" } else { "are" },
+        first.join(","),
+    ))
+}
+
 fn not_traced(left_out: &BTreeMap<&str, u32>) -> String {
     let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 and threads of the kernel. \
          -p PID traces one that started this tool, without stops."
@@ -546,6 +568,17 @@ fn rate_sources(tally: &RecorderStats) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_of_before_are_named() {
+        assert_eq!(not_followed(&[]), None);
+        let one = not_followed(&[12]).unwrap();
+        assert!(
+            one.starts_with("A child process was") && one.contains("is not traced") && one.contains("-p 12)")
+        );
+        let many = not_followed(&[1, 2, 3, 4, 5, 6]).unwrap();
+        assert!(many.starts_with("6 child processes") && many.contains("-p 1,2,3,4,5, …)"), "{many}");
+    }
 
     #[test]
     fn who_is_left_out_is_counted_by_reason() {

@@ -1,7 +1,7 @@
 //! A trace from start to profile: prepares, runs until something ends it, closes the books.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::ExitStatus,
@@ -70,6 +70,9 @@ const WATCHDOGS: u32 = 3;
 
 /// Why no thread is stopped where the user wants it so.
 const NO_STOP: &str = "--no-stop";
+
+/// Child processes that were running before the trace and are counted.
+const MOST_CHILDREN: usize = 1000;
 
 /// How a trace ended.
 #[derive(Debug)]
@@ -245,6 +248,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
             watchdogs_lost: 0,
             spared,
             left_out: BTreeMap::new(),
+            not_followed: Vec::new(),
             no_windows,
             no_heap,
             plan,
@@ -451,6 +455,15 @@ impl<'a> Trace<'a> {
                     "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
                 ),
                 Err(error) => bail!("cannot trace process {pid}: {error}"),
+            }
+        }
+        if launched.is_none() {
+            let below = self.pids.iter().flat_map(|pid| proc::descendants(*pid, MOST_CHILDREN));
+            let others: BTreeSet<u32> = below.filter(|pid| !self.pids.contains(pid)).collect();
+            self.summary.not_followed = others.into_iter().collect();
+            let notice = run_summary::not_followed(&self.summary.not_followed);
+            if let Some(notice) = notice.filter(|_| !self.summary.plan.quiet) {
+                eprintln!("locality-bpf: {notice}");
             }
         }
         Ok(())
