@@ -7,7 +7,7 @@
 //! phase that a timer prefers). No figure of time is asserted.
 //!
 //! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes
-//! so many samples of each program and prints the table of docs/accuracy.md: how far the shares are
+//! so many samples of each program and prints the table of docs/journal/2026-11.md: how far the shares are
 //! off, in percentage points.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]

@@ -41,6 +41,12 @@ enum Command {
     },
     /// Check format, lints and the house's conventions
     Lint,
+    /// Check the house's conventions alone: sizes, names, packages, sentences, references
+    Tidy {
+        /// Print the limits of comments by package as they would be now
+        #[arg(long)]
+        limits: bool,
+    },
     /// Write docs/reference/json.md from the types of the report
     Reference,
     /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Command::RunTest(asked) => test::run_test(&asked),
         Command::Bench { arguments } => bench(&arguments),
         Command::Lint => lint::run(),
+        Command::Tidy { limits: false } => tidy::run(true),
+        Command::Tidy { limits: true } => tidy::print_limits(),
         Command::Reference => reference::run(),
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),

@@ -136,10 +136,25 @@ pub fn check(files: &BTreeMap<String, String>) -> Vec<String> {
                 .push(format!("userspace/{folder}: {lines} lines without tests, at most {LINES} allowed"));
         }
     }
+    findings.extend(unmapped(files));
     findings.extend(files.iter().filter(|(path, text)| is_pure_source(path) && opens_files(text)).map(
         |(path, _)| format!("{path}: belongs to a package that calculates only, and must not use std::fs"),
     ));
     findings
+}
+
+/// Packages without a row in the code map of ARCHITECTURE.md, and rows without a package.
+fn unmapped(files: &BTreeMap<String, String>) -> Vec<String> {
+    let Some(page) = files.get("ARCHITECTURE.md") else { return Vec::new() };
+    let row = |line: &str| Some(line.strip_prefix("| `userspace/")?.split_once('`')?.0.to_owned());
+    let rows: Vec<String> = page.lines().filter_map(row).collect();
+    let is_package = |folder: &str| files.contains_key(&format!("userspace/{folder}/Cargo.toml"));
+    let missing = MAY_USE.iter().map(|(package, _)| *package).filter(|package| is_package(package));
+    let missing = missing.filter(|package| !rows.iter().any(|row| row == package));
+    let missing = missing.map(|package| format!("userspace/{package}: has no row in ARCHITECTURE.md"));
+    let stale = rows.iter().filter(|row| !row.contains('.') && !is_package(row));
+    let stale = stale.map(|row| format!("ARCHITECTURE.md: userspace/{row} is no package"));
+    missing.chain(stale).collect()
 }
 
 fn is_pure(folder: &str) -> bool {
@@ -209,6 +224,17 @@ mod tests {
             let found = check(&files(&[(&format!("userspace/{folder}/Cargo.toml"), &manifest(section))]));
             assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
         }
+    }
+
+    #[test]
+    fn the_code_map_has_a_row_for_each_package() {
+        let of = |page: &str| {
+            check(&files(&[("userspace/model/Cargo.toml", &manifest("")), ("ARCHITECTURE.md", page)]))
+                .join(" ")
+        };
+        assert_eq!(of("| `userspace/model` | values | kernel |\n"), "");
+        assert!(of("| `userspace/mrc` | curves | |\n").contains("mrc is no package"));
+        assert!(of("`userspace/model`, in a sentence").contains("model: has no row"));
     }
 
     #[test]

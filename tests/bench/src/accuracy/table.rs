@@ -1,4 +1,4 @@
-//! The tables for docs/accuracy.md: one per quantity, a row per program, then median, second-worst
+//! The tables for docs/journal/2026-11.md: one per quantity, a row per program, then median, second-worst
 //! and worst of each group.
 
 use super::{

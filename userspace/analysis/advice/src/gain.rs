@@ -32,7 +32,7 @@ pub(crate) const CHAINS: f64 = 8.0;
 /// Times its core that a loop takes from which all of it may be stall.
 const HIDES: f64 = 1.25;
 /// How far the timing model and the costs of lines are off, as standard deviations of the logarithm: of loops
-/// that compute, 2 to 14 % were measured (docs/accuracy.md, "Advice").
+/// that compute, 2 to 14 % were measured (docs/journal/2026-11.md, "Advice").
 const CORE_OFF: f64 = 0.15;
 const LINES_OFF: f64 = 0.2;
 const SEED: u64 = 0x10CA_10C6;

@@ -58,7 +58,7 @@ pub struct IntervalCensored {
 /// and a stop before it that left caches cold.
 ///
 /// How badly was measured on walks over arrays of known length, with windows, on virtual machines
-/// (docs/accuracy.md has the command). From the stop on (a trap of 16 µs, 0.3 to 44 µs around):
+/// (docs/journal/2026-11.md has the command). From the stop on (a trap of 16 µs, 0.3 to 44 µs around):
 /// four in five were longer than true by 5 % of a trap and 8 %, with a deviation of 15 % of a trap
 /// and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120
 /// µs around): on average right, with a deviation of at most 3 % of a trap and 5 %, but for up to
@@ -68,7 +68,7 @@ pub struct IntervalCensored {
 ///
 /// Walks are of few instructions. Programs of much code come back to it cold, and traps in it are
 /// later and differ more, by the lines of code that a use needs ([`Measured::code`]): how much was
-/// fitted to distances of real programs against exact ones (docs/accuracy.md).
+/// fitted to distances of real programs against exact ones (docs/journal/2026-11.md).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.

@@ -1,6 +1,6 @@
 //! What all analyses have in common: they observe, merge and finish.
 //!
-//! DESIGN invariant 4: state per thread (or per shard), observe, merge, finish; the finding does
+//! Invariant 4 of ARCHITECTURE.md: state per thread (or per shard), observe, merge, finish; the finding does
 //! not depend on the order of observations or merges. Analyses here keep their observations and
 //! sort them by [`Observed::position`] before they add up floating-point numbers, which makes that
 //! exact and not merely approximate.

@@ -2,7 +2,7 @@
 //!
 //! A thread that stops leaves its processor idle, so the capture thread serves it there, with the
 //! thread's data in the caches: to wake an idle processor takes some 100 µs in a virtual machine,
-//! and milliseconds where the host has more of them than it can run (docs/accuracy.md). So it
+//! and milliseconds where the host has more of them than it can run (docs/journal/2026-11.md). So it
 //! waits, asleep, on the processor of the samples, once a few in a row came from one.
 //!
 //! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an

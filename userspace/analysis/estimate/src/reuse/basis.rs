@@ -12,7 +12,7 @@ const CONVERSION: f64 = 0.004;
 /// The same of the share of a bin of stack distances, whose edges many reuses may lie at, as far as
 /// a share is a difference of two miss ratios: with it intervals hold the truth in .93 of the bins
 /// of 19 kernels and in .97 of those of 15 programs, in .88 and .90 with that of a miss ratio
-/// (docs/accuracy.md).
+/// (docs/journal/2026-11.md).
 const OF_BINS: f64 = 0.012;
 
 /// Samples behind an estimate.

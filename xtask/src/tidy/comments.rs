@@ -1,0 +1,256 @@
+//! Words of comments, by package: vague ones in 100, and those that the glossary bans.
+//!
+//! A vague word (a pronoun without its noun, `such`, `other`, …) makes a reader look for what is meant.
+//! The share is a measure of a whole package, not a fault of one line. Packages above the aim have a limit
+//! in the tables below, and both tables may only shrink. Tests are not counted.
+
+use std::collections::BTreeMap;
+
+use super::prose::{self, Banned};
+
+/// Vague words in 100 words of comments that a package without a limit of its own may have.
+const AIM: f64 = 8.0;
+
+/// Words that stand for another word of the text.
+const VAGUE: [&str; 32] = [
+    "it",
+    "its",
+    "itself",
+    "that",
+    "those",
+    "these",
+    "this",
+    "what",
+    "which",
+    "whose",
+    "who",
+    "whom",
+    "they",
+    "them",
+    "their",
+    "there",
+    "so",
+    "such",
+    "one",
+    "ones",
+    "other",
+    "others",
+    "some",
+    "any",
+    "anybody",
+    "nobody",
+    "nothing",
+    "something",
+    "all",
+    "else",
+    "same",
+    "where",
+];
+
+/// Packages above the aim: vague words in 100, and banned words.
+const LIMITS: [(&str, f64, usize); 42] = [
+    ("common", 11.6, 16),
+    ("ebpf", 10.9, 11),
+    ("tests", 13.6, 29),
+    ("tests/bench", 10.9, 31),
+    ("tests/fuzz", 12.1, 2),
+    ("userspace/analysis/advice", 13.5, 6),
+    ("userspace/analysis/compare", 11.1, 0),
+    ("userspace/analysis/estimate", 13.2, 28),
+    ("userspace/analysis/execution", 12.5, 0),
+    ("userspace/analysis/findings", 14.4, 22),
+    ("userspace/analysis/mrc", 10.6, 1),
+    ("userspace/cli", 11.0, 12),
+    ("userspace/exact/cachesim", 12.9, 28),
+    ("userspace/exact/dataflow", 11.9, 12),
+    ("userspace/exact/plugin", 11.7, 26),
+    ("userspace/exact/reuse", 9.5, 12),
+    ("userspace/exact/runner", 13.2, 26),
+    ("userspace/html", 10.4, 0),
+    ("userspace/live/arbiter", 12.0, 3),
+    ("userspace/live/capture", 14.8, 84),
+    ("userspace/live/doctor", 12.4, 2),
+    ("userspace/live/heap", 14.4, 20),
+    ("userspace/live/kernel", 12.4, 18),
+    ("userspace/live/preload", 11.4, 16),
+    ("userspace/live/rate", 14.7, 44),
+    ("userspace/live/shadow", 11.6, 31),
+    ("userspace/live/tracer", 13.5, 47),
+    ("userspace/model", 12.3, 7),
+    ("userspace/program/approximate", 12.9, 7),
+    ("userspace/program/isa", 11.2, 6),
+    ("userspace/program/loops", 11.7, 0),
+    ("userspace/program/objects", 13.7, 33),
+    ("userspace/program/symbols", 12.4, 26),
+    ("userspace/report", 10.4, 13),
+    ("userspace/report/diff", 11.4, 2),
+    ("userspace/report/exports", 11.2, 2),
+    ("userspace/report/schema", 12.4, 1),
+    ("userspace/store", 12.5, 6),
+    ("userspace/stream", 11.4, 5),
+    ("xtask", 13.2, 2),
+    ("xtask/prebuilt", 12.0, 0),
+    ("xtask/shell", 13.1, 0),
+];
+
+/// What one package has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    words: usize,
+    vague: usize,
+    banned: usize,
+}
+
+impl Counts {
+    /// Vague words in 100.
+    fn share(self) -> f64 {
+        100.0 * self.vague as f64 / self.words.max(1) as f64
+    }
+}
+
+/// Packages whose comments have more such words than they may have.
+pub fn check(files: &BTreeMap<String, String>, banned: &[Banned]) -> Vec<String> {
+    against(&counts(files, banned), &LIMITS)
+}
+
+/// The table of limits as it would be now, and the share of all packages together.
+pub fn table(files: &BTreeMap<String, String>, banned: &[Banned]) -> String {
+    let counts = counts(files, banned);
+    let sum = counts.values().fold(Counts::default(), |sum, one| Counts {
+        words: sum.words + one.words,
+        vague: sum.vague + one.vague,
+        banned: sum.banned + one.banned,
+    });
+    let rows = counts.iter().filter(|(_, counts)| counts.share() > AIM || counts.banned > 0);
+    let rows = rows.map(|(package, counts)| {
+        format!("    (\"{package}\", {:.1}, {}),\n", (counts.share() * 10.0).ceil() / 10.0, counts.banned)
+    });
+    format!(
+        "{}all packages: {:.1} vague words in 100 of {}, {} banned words",
+        rows.collect::<String>(),
+        sum.share(),
+        sum.words,
+        sum.banned
+    )
+}
+
+fn against(counts: &BTreeMap<String, Counts>, limits: &[(&str, f64, usize)]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (package, counts) in counts {
+        let limit = limits.iter().find(|(name, ..)| name == package);
+        let (_, share, banned) = *limit.unwrap_or(&("", AIM, 0));
+        if counts.share() > share {
+            findings.push(format!(
+                "{package}: {:.1} vague words in 100 words of comments, at most {share} allowed",
+                counts.share()
+            ));
+        }
+        if counts.banned > banned {
+            findings.push(format!(
+                "{package}: {} words of comments are in the glossary's list of banned words, at most {banned} \
+                 allowed",
+                counts.banned
+            ));
+        }
+    }
+    findings
+}
+
+fn counts(files: &BTreeMap<String, String>, banned: &[Banned]) -> BTreeMap<String, Counts> {
+    let mut packages: Vec<&str> = files.keys().filter_map(|path| path.strip_suffix("/Cargo.toml")).collect();
+    // The innermost package that has a file comes first.
+    packages.sort_by_key(|package| std::cmp::Reverse(package.len()));
+    let mut counts: BTreeMap<String, Counts> = BTreeMap::new();
+    for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".rs") && !is_of_tests(path)) {
+        let holds = |package: &&&str| path.strip_prefix(**package).is_some_and(|rest| rest.starts_with('/'));
+        let Some(package) = packages.iter().find(holds) else { continue };
+        let sum = counts.entry((*package).to_owned()).or_default();
+        for comment in comments(text) {
+            let words = prose::words(&comment);
+            let is_vague = |word: &&String| {
+                let word = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+                VAGUE.contains(&word.as_str())
+            };
+            sum.words += words.len();
+            sum.vague += words.iter().filter(is_vague).count();
+            sum.banned += prose::in_words(&words, banned).count();
+        }
+    }
+    counts
+}
+
+fn is_of_tests(path: &str) -> bool {
+    path.contains("/tests/it/")
+        || path.contains("/src/tests/")
+        || path.ends_with("/tests.rs")
+        || (path.starts_with("userspace/") && path.contains("/tests/"))
+}
+
+/// Comments of a file, a paragraph each, without marks, examples and tables, up to the file's tests.
+fn comments(text: &str) -> Vec<String> {
+    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let mut comments = vec![String::new()];
+    let mut in_example = false;
+    for line in product.lines() {
+        let line = line.trim_start();
+        let comment = line.strip_prefix("//").map(|line| line.trim_start_matches(['/', '!']).trim());
+        if comment.is_some_and(|comment| comment.starts_with("```")) {
+            in_example = !in_example;
+            continue;
+        }
+        match comment.filter(|comment| !in_example && !comment.is_empty() && !comment.starts_with('|')) {
+            Some(comment) => {
+                if let Some(paragraph) = comments.last_mut() {
+                    paragraph.push_str(comment);
+                    paragraph.push(' ');
+                }
+            }
+            None => comments.push(String::new()),
+        }
+    }
+    comments.retain(|comment| !comment.is_empty());
+    comments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    }
+
+    fn told() -> Vec<Banned> {
+        vec![Banned { word: "told".to_owned(), instead: "sent".to_owned(), in_prose: true, in_names: false }]
+    }
+
+    #[test]
+    fn words_of_comments_are_counted_by_package() {
+        let files = files(&[
+            ("a/Cargo.toml", ""),
+            ("a/b/Cargo.toml", ""),
+            (
+                "a/src/lib.rs",
+                "//! What it is.\nlet it = \"told\"; // not read\n/// `it, that` was told\n/// ```\n/// it\n",
+            ),
+            ("a/b/src/lib.rs", "// Plain words.\n#[cfg(test)]\nmod tests {\n// it\n"),
+            ("a/b/src/tests.rs", "// it\n"),
+        ]);
+        let counts = counts(&files, &told());
+        // What, it: two of six; code in backticks is one word.
+        assert_eq!(counts["a"], Counts { words: 6, vague: 2, banned: 1 });
+        assert_eq!(counts["a/b"], Counts { words: 2, vague: 0, banned: 0 });
+        assert!(table(&files, &told()).contains("(\"a\", 33.4, 1),"));
+    }
+
+    #[test]
+    fn a_package_stays_below_its_limit() {
+        let of = |vague, banned| {
+            let counts = [("a".to_owned(), Counts { words: 100, vague, banned })].into();
+            against(&counts, &[("a", 9.0, 2)]).len()
+        };
+        assert_eq!((of(9, 2), of(10, 2), of(9, 3), of(10, 3)), (0, 1, 1, 2));
+        let other = [("b".to_owned(), Counts { words: 100, vague: 9, banned: 0 })].into();
+        assert!(against(&other, &[("a", 9.0, 2)])[0].contains("b: 9.0 vague words"));
+    }
+}
