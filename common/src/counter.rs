@@ -42,7 +42,7 @@ pub const HEAP_NESTED: u32 = 16;
 pub const HEAP_FREE_UNKNOWN: u32 = 17;
 /// Calls that were followed to their return.
 pub const HEAP_FOLLOWED: u32 = 18;
-/// Calls that a full map kept from being followed.
+/// Calls that were not followed because a map was full.
 pub const HEAP_UNFOLLOWED: u32 = 19;
 /// Returns without a block.
 pub const HEAP_FAILED: u32 = 20;

@@ -141,7 +141,7 @@ pub struct Pending {
 pub struct TextRange {
     /// First byte.
     pub start: u64,
-    /// Behind the last byte.
+    /// First address after the last byte.
     pub end: u64,
 }
 
@@ -153,7 +153,7 @@ impl TextRange {
     }
 }
 
-/// Allocator libraries of a process that are told apart from its other code.
+/// Allocator libraries of a process that are distinguished from its other code.
 pub const ALLOCATORS_MAX: usize = 4;
 
 /// Map value: where the code of a process lies that says what a call is.

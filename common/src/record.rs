@@ -197,11 +197,11 @@ pub mod touch {
     pub const USE: u32 = 1;
     /// The next touch by any thread: the reuse.
     pub const REUSE: u32 = 2;
-    /// The same, where the next touch of the thread is told too ([`crate::rules::behind_reuse`]).
+    /// The same, where the next touch of the thread is recorded too ([`crate::rules::behind_reuse`]).
     pub const NEAR_REUSE: u32 = 3;
-    /// The touch behind that, or behind [`USE_AGAIN`]: all is seen.
+    /// The touch after that, or after [`USE_AGAIN`]: all is seen.
     pub const AGAIN: u32 = 4;
-    /// Behind a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
+    /// After a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
     pub const USE_AGAIN: u32 = 5;
     /// A touch by the kernel that the watch passes over
     /// ([`WatchState::passes`](super::WatchState::passes)); it waits on.
@@ -308,7 +308,7 @@ pub struct WatchState {
     /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it
     /// waits for another.
     pub used_ns: u64,
-    /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both
+    /// The word whose watch sees the use, where this one waits for a touch after it; else 0. Both
     /// were enabled at once, so that they count alike.
     pub follows: u64,
     /// So many touches by the kernel are still passed over: they are neither use nor reuse.

@@ -8,7 +8,7 @@ pub mod phase {
     pub const USED: u64 = 1;
     /// All was seen.
     pub const DONE: u64 = 2;
-    /// The reuse was seen, and the next touch of the owner is told too, which ends the interval
+    /// The reuse was seen, and the next touch of the owner is recorded too, which ends the interval
     /// that is measured again.
     pub const NEAR: u64 = 3;
     /// The same, where the next touch of the owner begins that interval, if it is by the
@@ -25,12 +25,12 @@ pub enum TouchMeaning {
     Use,
     /// It is the reuse: go where [`behind_reuse`] says.
     Reuse,
-    /// It is the touch behind a near reuse by another instruction: by the instruction of the use,
+    /// The touch after a near reuse by another instruction: by the instruction of the use,
     /// it is as a use (go to [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
     UseAgain,
-    /// It is the touch that ends the interval behind a near reuse: go to [`phase::DONE`].
+    /// The touch that ends the interval after a near reuse: go to [`phase::DONE`].
     Again,
-    /// Another thread came first behind a near reuse, whose own distance stands: go to [`phase::DONE`].
+    /// Another thread came first after a near reuse, whose own distance stands: go to [`phase::DONE`].
     Forgone,
     /// One of those that were known to come before the use: go to the phase given, and let it count.
     Before(u64),
@@ -58,7 +58,7 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
 }
 
 /// Longest time from a use to a reuse, our traps included, that is measured again: the first
-/// milliseconds behind a stop are slower than others, which made a sweep of .55 ms .53 to .96 ms
+/// milliseconds after a stop are slower than others, which made a sweep of .55 ms .53 to .96 ms
 /// long.
 pub const NEAR_NS: u64 = 2_000_000;
 /// The same where two instructions take turns, which needs one trap more: reports know a clock's
@@ -66,12 +66,12 @@ pub const NEAR_NS: u64 = 2_000_000;
 /// reuse to the next touch by the instruction of the use.
 pub const NEAR_PAIR_NS: u64 = 200_000;
 
-/// Where a watch goes behind the reuse that its owner made: to [`phase::NEAR`] or
+/// Where a watch goes after the reuse that its owner made: to [`phase::NEAR`] or
 /// [`phase::NEAR_PAIR`] where a later interval between the same instructions shall take the place
 /// of that from the use at `used` to the reuse at `reuse`, each an instruction pointer and a time
 /// of the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
 ///
-/// Behind a stop, a thread finds its caches and translations cold, which makes short distances
+/// After a stop, a thread finds its caches and translations cold, which makes short distances
 /// longer. The touch after a uniformly drawn one is uniformly drawn too, and so is the one after
 /// that: a later interval of the same word stands as well for all of them. It is taken where it is
 /// one between the same instructions: the next one where one instruction touches the word again and
@@ -108,7 +108,7 @@ pub const fn is_alike(first_ns: u64, later_ns: u64, trap_ns: u64) -> bool {
     first_ns <= later_ns.saturating_mul(2).saturating_add(trap_ns.saturating_mul(2))
 }
 
-/// Whether a touch is one by the instruction of the use, soon enough behind the reuse. `used`: that
+/// Whether a touch is one by the instruction of the use, soon enough after the reuse. `used`: that
 /// instruction, and when the kernel side was done with the reuse.
 pub const fn is_use_again(used: (u64, u64), touched: (u64, u64)) -> bool {
     used.0 == touched.0 && is_near(used, touched, NEAR_PAIR_NS)

@@ -53,7 +53,7 @@ pub static METERS: HashMap<u32, Meter> = HashMap::with_max_entries(65536, 0);
 #[map]
 pub static COUNTED: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
 
-/// The counters: at each place the loads of a thread and behind them its stores.
+/// The counters: at each place the loads of a thread and after them its stores.
 #[map]
 pub static ACCESS_EVENTS: PerfEventArray<u64> = PerfEventArray::new(0);
 

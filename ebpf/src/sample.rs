@@ -95,7 +95,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
             (*record).accessed_by = (*record).regs.rip;
             // What the kernel saved when the interrupt came from user mode.
             let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-            // Instruction pointer, code segment and flags lie one behind the other in both.
+            // Instruction pointer, code segment and flags follow each other in both.
             let to = &raw mut (*record).regs.rip;
             bpf_probe_read_kernel(to.cast(), 3 * 8, (&raw const (*saved).rip).cast());
         }

@@ -1,7 +1,7 @@
-//! One trace of a running program with everything it leaves: the report, the profile behind it, what it said.
+//! One trace of a running program with everything it leaves: the report, its profile, what it said.
 //!
 //! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status
-//! 0, a profile that gives the same books as the report, books that balance, each unnamed frame
+//! 0, a profile that has the same ledger as the report, a ledger that balances, each unnamed frame
 //! with its reason. What only this or that program promises is the tests' business. A test whose
 //! result depends on times traces [`alone`], another one [`beside`] others.
 
@@ -90,7 +90,7 @@ impl Live {
         self.profile.samples.len() as f64 / (self.profile.run.cpu_ns as f64 / 1e9)
     }
 
-    /// Share of the reused watches of held threads whose first trap came from the instruction that
+    /// Share of the reused watches of seized threads whose first trap came from the instruction that
     /// the stop foretold.
     pub fn confirmed(&self) -> f64 {
         let held = |sample: u32| self.profile.samples.get(sample as usize).is_some_and(|sample| sample.held);

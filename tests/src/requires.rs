@@ -102,7 +102,7 @@ pub fn cpus(count: usize) -> Result<(), String> {
     if have >= count { Ok(()) } else { Err(format!("needs {count} CPUs, has {have}")) }
 }
 
-/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, held as long as
+/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, open as long as
 /// the descriptor is open.
 pub fn open_watchpoint(address: u64, bytes: u64, kind: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd as _;

@@ -26,7 +26,7 @@ pub struct Target {
     overseer: Option<Overseer>,
 }
 
-/// What a program left behind.
+/// What a program left.
 #[derive(Debug)]
 pub struct Finished {
     /// How it ended.
@@ -38,7 +38,7 @@ pub struct Finished {
 }
 
 impl Target {
-    /// Starts one of our programs and waits until it says that the phase worth tracing begins.
+    /// Starts one of our programs and waits until it says that the phase to be traced begins.
     pub fn start(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(programs::build(program));
         command.args(arguments);
@@ -104,7 +104,7 @@ impl Target {
     /// CPU time that it has used, user and system, in clock ticks of 10 ms as the kernel counts it.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The name in parentheses may contain anything; fields 14 and 15 are counted from behind it
+        // The name in parentheses may contain anything; fields 14 and 15 are counted from its end
         // (proc_pid_stat(5)).
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -169,7 +169,7 @@ fn pass_lines(from: Option<ChildStdout>, to: &mpsc::Sender<String>) {
 fn collect(from: Option<ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        // What was read before an error is kept.
+        // What was read before an error stays.
         drop(from.read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -20,7 +20,7 @@ pub struct Tracer {
     limit: Duration,
 }
 
-/// What the tracer left behind.
+/// What the tracer left.
 #[derive(Debug)]
 pub struct Traced {
     /// How it ended.

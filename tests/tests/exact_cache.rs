@@ -572,7 +572,7 @@ fn its_viewer_reads_our_file() {
     };
     let page = annotate(&["--inclusive=yes", "--tree=both", "--show=Dr,SpLoss1", "--sort=SpLoss1"]);
     assert!(page.contains("PROGRAM TOTALS"), "{page}");
-    // The function itself stands behind a *, its callers behind <, those it calls behind >.
+    // The function itself follows a *, its callers follow <, its callees >.
     let line = |mark: char, function: &str| {
         let found = page.lines().any(|line| line.contains(&format!(" {mark} ")) && line.contains(function));
         assert!(found, "no {mark} {function} in\n{page}");

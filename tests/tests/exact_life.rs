@@ -197,7 +197,7 @@ fn an_instruction_that_qemu_lacks_is_named_and_no_other() {
     assert!(invalid.contains("SIGILL") && !invalid.contains("QEMU"), "{invalid}");
 }
 
-/// The command is not ours to end; what its run left behind is removed by the next run.
+/// The command is not ours to end; what its run left is removed by the next run.
 #[test]
 fn the_command_outlives_a_tracer_that_is_killed() {
     requires!(command("qemu-x86_64"));

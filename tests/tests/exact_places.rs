@@ -1,5 +1,5 @@
 //! Where an exact run writes: what cannot be written is said before the command runs, what is there
-//! is kept, and nothing that was counted is lost.
+//! stays, and nothing that was counted is lost.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;

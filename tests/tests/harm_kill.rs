@@ -145,7 +145,7 @@ fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
             seen.samples += read.samples.len();
             // Absent where the tracer was killed; there where it went on and ended by itself.
             assert_eq!(read.known_ledger().and_then(Ledger::imbalance), None, "{:?}", read.ledger);
-            // Whatever was told before the header was last written stands before it in the file.
+            // All messages from before the header was last written stands before it in the file.
             let last_ns = read.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
             let until_ns = read.run.started_mono_ns + last_ns.max(read.run.wall_ns);
             let lacks_ns = killed_ns.saturating_sub(until_ns);

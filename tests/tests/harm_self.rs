@@ -16,7 +16,7 @@ use locality_tests::{Cgroup, Finished, Target, Tracer, live, requires};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest time that a traced program may stand still while the tool is held up.
+/// Longest time that a traced program may stand still while the tool is delayed.
 const HELD_UP_MS: f64 = 500.0;
 
 /// Processes that are traced at this moment by one called so, of those named.

@@ -443,7 +443,7 @@ fn a_killed_tracer_leaves_the_text_clean() {
         std::thread::sleep(Duration::from_millis(5));
     }
     eprintln!("clean {:?} after the tracer was killed", killed.elapsed());
-    // It allocates all the time: what had stayed behind would end it at once.
+    // It allocates all the time: a breakpoint that had stayed would end it at once.
     std::thread::sleep(Duration::from_millis(200));
     assert!(target.is_running());
     target.signal(libc::SIGTERM);

@@ -14,7 +14,7 @@ const BUDGET: [&str; 2] = ["--overhead", "3"];
 /// How long a program is traced, and how long when that was not enough.
 const SECONDS: [&str; 2] = ["6", "24"];
 
-/// Watches that the shares of pairs are told from.
+/// Watches that the shares of pairs are computed from.
 const WATCHES: usize = 50;
 
 /// Traces `program`, running with `arguments`, until its pair `name` is on top.

@@ -121,7 +121,7 @@ fn compare(ways: &[&str], options: &[&str]) {
         let launched = below(way, &command, folder.path());
         let (expected, got) = (seen(&alone), seen(&launched));
         if got.1 == Some(1) && *way == "few descriptors" {
-            // Who has no right to raise the limit is told so, and the program does not start.
+            // Without the right to raise the limit there is an error, and the program does not start.
             let said = String::from_utf8_lossy(&launched.stderr);
             assert!(said.contains("`ulimit -n`") && said.contains("prlimit") && got.0.is_empty(), "{said}");
             continue;

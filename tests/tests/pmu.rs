@@ -97,7 +97,7 @@ impl Word {
     }
 }
 
-/// Watches a word while `run` touches it; what the kernel side told.
+/// Watches a word while `run` touches it; what the kernel side reported.
 fn watched(object: &mut Object, ring: &mut Ring, run: impl FnOnce(&Word)) -> Vec<TouchRecord> {
     watched_as(WatchState::default(), object, ring, run)
 }
@@ -182,13 +182,13 @@ fn two_instructions_that_take_turns_are_told_until_the_second_pair() {
             }
         }
     };
-    // What comes behind the second pair traps no more.
+    // What comes after the second pair traps no more.
     let near = watched(&mut object, &mut ring, turns(Duration::ZERO));
     assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::USE_AGAIN, touch::AGAIN]);
     let [used, reused, used_again, again] = [0, 1, 2, 3].map(|at| &near[at]);
     assert_eq!((used.trap_ip, reused.trap_ip), (used_again.trap_ip, again.trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].since_ns));
-    // The use does not come again: the third touch is told and ends it.
+    // The use does not come again: the third touch is recorded and ends it.
     let without = watched(&mut object, &mut ring, |word| {
         word.read();
         word.read_elsewhere();
@@ -280,7 +280,7 @@ fn behind_a_use_another_word_tells_since_when() {
     let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let words = [Word(Box::new(0)), Word(Box::new(0))];
     let [used, behind] = words.each_ref().map(|word| &raw const *word.0 as u64);
-    // The second waits for a touch behind the first one's use.
+    // The second waits for a touch after the first one's use.
     let keys = [used, behind].map(|address| WatchKey { address, tgid, reserved: 0 });
     let mut since_the_use = |touched_again: bool| {
         let state = |watch, phase, follows| WatchState {

@@ -89,7 +89,7 @@ print('done')";
     let live = Live::trace(target.pid(), "15", &["--overhead", "25"]);
     println!("{}", figures(&live));
     assert!(live.profile.samples.len() > 300, "{} samples", live.profile.samples.len());
-    // Measured: 15.0 s; the watchdog ended the trace before that when learning held a lock that stops need.
+    // Measured: 15.0 s; the watchdog ended the trace before that when learning had a lock that stops need.
     assert!(live.profile.run.wall_ns > 14_000_000_000, "ended after {} ns", live.profile.run.wall_ns);
     let finished = target.finish(LIMIT);
     assert!(finished.status.success() && finished.stdout == ["done"], "{finished:?}");

@@ -60,7 +60,7 @@ fn samples_stand_for_all_of_the_time() {
     assert!((0.9..1.05).contains(&share), "{share} of the time, {} samples", periods.len());
 }
 
-/// A process that lives for some fiftieths of a second is held at its first sample, and sampled
+/// A process that lives for some fiftieths of a second is seized at its first sample, and sampled
 /// again at once; that counts once.
 #[test]
 fn processes_of_milliseconds_have_windows() {
@@ -345,7 +345,7 @@ fn the_accesses_of_a_round_are_counted() {
     }
 }
 
-/// A word that a loop touches once a round is told to be touched again after a round: between
+/// A word that a loop touches once a round is reported as touched again after a round: between
 /// touches by one instruction, or by two that take turns, to some percent. With --nocapture it
 /// prints how far measured times are from true ones.
 #[test]
@@ -367,7 +367,7 @@ fn the_time_of_a_round_is_measured() {
             .watches
             .iter()
             .filter_map(|watch| match watch.outcome {
-                // Touched again behind the reuse: by one instruction, or by two.
+                // Touched again after the reuse: by one instruction, or by two.
                 Outcome::Reused { touch, distance_ns, .. } if watch.ended_ns > touch.time_ns => {
                     assert_eq!(how == "2", watch.use_touch.is_some_and(|used| used.kind != touch.kind));
                     Some(distance_ns as f64 / round_ns)

@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Result<()> {
             let failed = |name: &str| tried.iter().any(|line| !line.passed && line.check == name);
             let mut again: Vec<&str> = checks.iter().copied().filter(|name| failed(name)).collect();
             if again.is_empty() && tried.iter().any(|line| !line.passed) {
-                // The guest itself failed behind its checks.
+                // The guest itself failed after its checks.
                 again.clone_from(&checks);
                 tried.clear();
             }

@@ -7,7 +7,7 @@
 //! interval that holds the measured one is no wider than a factor of 2.5. A sound program is to get no
 //! advice that does not pay.
 //!
-//! Speed-ups are kept in `advice` of the target directory until the program or `--turns` changes; so are
+//! Speed-ups are stored in `advice` of the target directory until the program or `--turns` changes; so are
 //! the reports, for `--table`. Sources of error: other work on the machine, during the trace or the timing
 //! (two threads share lines only while both run); what a change brings depends on the machine, so that
 //! speed-ups of another machine are no truth.
@@ -186,7 +186,7 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    /// The report of a trace of what is started, or the one that was kept.
+    /// The report of a trace of what is started, or the stored one.
     fn report(&self, name: &str, start: impl FnOnce() -> Result<Subject>) -> Result<Value> {
         let kept = self.folder.join("reports").join(name).with_extension("json");
         if !self.options.table {
@@ -196,7 +196,7 @@ impl<'a> Bench<'a> {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Speed-ups of the ways but the flawed one, measured or kept.
+    /// Speed-ups of the ways but the flawed one, measured or stored.
     fn speedups(&self, kernel: &Kernel, program: &Path) -> Result<Vec<(String, f64)>> {
         if kernel.fixes.is_empty() {
             return Ok(Vec::new());

@@ -104,7 +104,7 @@ pub fn run(task: &Task) -> Result<()> {
             if *count <= SAVED_OF_A_PLACE {
                 crate::save(&task.folder, &task.target, "panic", task.seed, execution, &input, &panic)?;
             }
-            // What it held may be half changed.
+            // What the lock protected may be half changed.
             target = open()?;
         }
         shared.ended().fetch_add(1, Ordering::Release);

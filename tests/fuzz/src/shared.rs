@@ -59,7 +59,7 @@ impl Shared {
 
     /// Writes the input of the execution that begins.
     pub fn begin(&self, input: &[u8]) {
-        // SAFETY: the room behind the counters, which the parent reads only when this process is
+        // SAFETY: the room after the counters, which the parent reads only when this process is
         // dead or stands still.
         unsafe {
             let room = self.0.as_ptr().cast::<u8>().add(INPUT_AT);

@@ -21,7 +21,7 @@ use super::estimates::share;
 use super::names::place_name;
 use super::objects_text::Text;
 
-/// Share of the targets' CPU time up to which ours is told as such.
+/// Share of the targets' CPU time up to which ours is printed as such.
 const MOST_PERCENT: f64 = 400.0;
 use super::{cache_use, json::verdict, misses, schema, tree};
 
@@ -34,7 +34,7 @@ const WIDTH: usize = 100;
 pub const TOP: usize = 10;
 /// Objects, and uses without a reuse, in the whole report; `locality-bpf objects` has more objects.
 const FEW: usize = 5;
-/// Lines that are not worth a row of their own.
+/// Lines that get no row of their own.
 const SMALL_SHARE: f64 = 0.005;
 /// An interval of a share as wide as this says nothing.
 const WIDE: f64 = 0.5;

@@ -50,7 +50,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// So many rows wait for a file that takes none that no more are kept.
+    /// So many rows wait for a file that takes none that no more are stored.
     #[error("{}: the file takes no rows, and no more can wait", .path.display())]
     Waiting {
         /// The file.

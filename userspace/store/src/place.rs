@@ -22,7 +22,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The user behind `sudo`.
+    /// The user who called `sudo`.
     pub fn of_sudo() -> Option<Self> {
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
         Some(Self { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })

@@ -3,7 +3,7 @@
 //! Not here: the tables (`tables`).
 //!
 //! Limits: reading a file whose tracer was killed inside a transaction needs write permission once,
-//! to play back the journal. The whole profile is held in memory.
+//! to play back the journal. The whole profile is read into memory.
 
 use std::io;
 use std::path::Path;

@@ -74,7 +74,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     });
     let placeholders = add_placeholders(&mut profile);
     if profile.partial {
-        // Its run was told last some time before the last rows.
+        // Its run was written last some time before the last rows.
         let last_ns = profile.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
         profile.run.wall_ns = profile.run.wall_ns.max(last_ns);
         let periods = profile.samples.iter().map(|sample| sample.period_ns);

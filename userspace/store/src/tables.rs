@@ -201,7 +201,7 @@ impl Columns<'_> {
         self.get().map(narrow)
     }
 
-    /// A column that files of the same version may lack: it was added behind the others.
+    /// A column that files of the same version may lack: it was added after the others.
     pub(crate) fn added<T: FromSql>(&mut self) -> rusqlite::Result<Option<T>> {
         if self.next < self.row.as_ref().column_count() { self.get() } else { Ok(None) }
     }

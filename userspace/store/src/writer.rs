@@ -47,7 +47,7 @@ pub struct Writer {
     last_commit: Instant,
     /// The last try to write failed.
     failed: bool,
-    /// Held while we write, and closed after the database.
+    /// Locked while we write, and closed after the database.
     _lock: File,
 }
 

@@ -28,11 +28,11 @@ pub enum Rule {
     NotInBlock,
     /// A load by an instruction that does not load, or a store by one that does not store.
     WrongDirection,
-    /// A call or return that is not told as one, or the reverse.
+    /// A call or return that is not marked as one, or the reverse.
     WrongFlow,
     /// A block that begins elsewhere than where its predecessor leads to.
     BlockDoesNotFollow,
-    /// A return from where a call stored its return address leads elsewhere than behind that call.
+    /// A return from where a call stored its return address leads elsewhere than after that call.
     ReturnElsewhere,
 }
 

@@ -237,7 +237,7 @@ const OPERANDS: usize = 2;
 pub struct Dependences {
     /// Locations read as data, by what a processor waits for.
     pub data: Locations,
-    /// Those of `data` which the result does not depend on but for upper elements that are kept: a
+    /// Those of `data` which the result does not depend on but for upper elements that stay: a
     /// scalar conversion or root to a vector register. Values alone do not wait for these.
     pub kept: Locations,
     /// Memory operands; further ones are joined with the last.

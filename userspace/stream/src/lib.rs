@@ -1,7 +1,7 @@
 //! The access stream: what a run looks like to an analysis, whichever source it came from.
 //!
 //! * [`Event`]: 16 bytes; an access, a block begun, a system call, a thread's begin and end.
-//! * [`Code`]: the static facts, kept once: instruction bytes and blocks, as recorded when code was
+//! * [`Code`]: the static facts, stored once: instruction bytes and blocks, as recorded when code was
 //!   translated. [`Instruction`] is what follows from the bytes (class, data type, registers,
 //!   flow).
 //! * [`Dependences`]: what an instruction waits for and what waits for it, by locations.

@@ -9,7 +9,7 @@ use crate::arena::Plain;
 pub struct Placement {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// The source's number for the object; 0 for what it cannot name.
     pub object: u32,

@@ -36,7 +36,7 @@ pub struct Machine {
     pub cpus: u32,
 }
 
-/// What a boot left behind.
+/// What a boot left.
 pub struct Boot {
     /// A folder for each check that ended.
     pub results: PathBuf,

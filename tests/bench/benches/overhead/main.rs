@@ -7,7 +7,7 @@
 //! because where the kernel puts a program's pages changes its speed by up to a tenth from start to
 //! start, here, and by a hundredth while it runs. Sources of error: other work on the machine; the
 //! noise column is the median change between neighbouring untraced stretches and bounds what can be
-//! told apart.
+//! distinguished.
 //!
 //! With `--heap`, allocations are followed too, `small` and `large` make a million of them in a
 //! second, and the table tells how many were seen (recorded, of those that were made) and what
@@ -142,7 +142,7 @@ impl Options {
         self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name))
     }
 
-    /// What the tracer is told.
+    /// Arguments of the tracer.
     fn tracer(&self) -> impl Iterator<Item = &str> {
         ["--overhead", &self.overhead].into_iter().chain(self.heap.then_some("--heap"))
     }

@@ -202,7 +202,7 @@ fn key(row: &Value, starts: &Starts) -> String {
         Some(format!("{module}+0x{start:x}"))
     };
     let name = row["function"].as_str().unwrap_or_default();
-    // Versions of symbols are told by one side only.
+    // Versions of symbols are reported by one side only.
     let name = || name.split('@').next().unwrap_or_default().to_owned();
     nameless(row).and_then(start).unwrap_or_else(name)
 }

@@ -214,7 +214,7 @@ fn query(profile: &Path, sql: &str) -> Result<Vec<Value>> {
 }
 
 /// Mean of the rates that a trace gives its windows, in accesses per nanosecond, and the share of
-/// them that their own readings told.
+/// them that their own readings gave.
 pub fn told_rates(profile: &Path) -> Option<(f64, f64)> {
     let own = "'hardware counters', 'memory counters', 'loop registers', 'pooled counters'";
     let told =

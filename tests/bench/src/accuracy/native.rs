@@ -103,13 +103,13 @@ impl Native {
         (once.is_finite() && once > 0.0).then_some(once)
     }
 
-    /// To be kept, with the hash of the work.
+    /// To be stored, with the hash of the work.
     pub fn json(&self, work: &str) -> Value {
         let traced = self.traced.map(|traced| [traced.cpu_s, traced.bytes, traced.steps]);
         json!({ "work": work, "seconds": self.measured, "bytes": self.bytes, "traced": traced })
     }
 
-    /// As it was kept; `None` if it is of other work.
+    /// As it was stored; `None` if it is of other work.
     pub fn of_json(kept: &Value, work: &str) -> Option<Self> {
         let same = kept.get("work")?.as_str()? == work;
         let number = |at: usize| kept.get("traced")?.get(at)?.as_f64();

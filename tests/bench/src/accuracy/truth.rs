@@ -1,4 +1,4 @@
-//! The truth about a program's work: exact reports, kept on disk, and the difference of two of them.
+//! The truth about a program's work: exact reports, stored on disk, and the difference of two of them.
 //!
 //! The report of one repetition taken from that of several leaves the repetitions between: what a
 //! trace of a long run sees on average. Counts are subtracted bin by bin, misses size by size.
@@ -53,7 +53,7 @@ pub struct Truth {
     pub leftover: f64,
 }
 
-/// The exact engine, and where its reports are kept.
+/// The exact engine, and where its reports are stored.
 pub struct Exact<'a> {
     /// The tool.
     pub tool: &'a Path,
@@ -73,7 +73,7 @@ pub enum Counts {
 }
 
 impl Exact<'_> {
-    /// The truth about an entry, from kept reports where there are.
+    /// The truth about an entry, from stored reports where there are.
     ///
     /// # Errors
     /// An exact run that fails, or reports that do not fit together.
@@ -100,7 +100,7 @@ impl Exact<'_> {
         Ok((Some(one), self.report(entry.name, &ready(1 + entry.more)?, counts)?))
     }
 
-    /// Whether reports are kept, so that asking for them runs nothing.
+    /// Whether reports are stored, so that asking for them runs nothing.
     pub fn has(&self, entry: &Entry, ready: impl Fn(u32) -> Result<Ready>, counts: Counts) -> bool {
         let has = |repetitions| {
             let file = ready(repetitions).and_then(|ready| self.file(entry.name, &ready, counts));

@@ -1,6 +1,6 @@
 //! Public programs with a flaw that a paper mends: built from the user's copies, edited here by line.
 //!
-//! `--sources DIR` has the programs as they are cloned, a folder each; no line of theirs is kept in this
+//! `--sources DIR` has the programs as they are cloned, a folder each; no line of theirs is stored in this
 //! repository. An edit names a line by a part of its text. LULESH, sparselu, backprop, srad and sweep3d
 //! stand in Table IV of the paper on RDX.
 

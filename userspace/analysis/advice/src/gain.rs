@@ -1,7 +1,7 @@
 //! What a change to a loop brings: time of an iteration after it, and of the whole program.
 //!
 //! An iteration takes t cycles, of which `core` pass with all lines in the first-level cache. The
-//! rest is the stall S, where t² = core² + S²: part of the stall is hidden behind the core. The
+//! rest is the stall S, where t² = core² + S²: part of the stall overlaps with the core. The
 //! stall is divided among the accesses of the loop by what their lines cost by level and pattern; a
 //! change gives some accesses fewer or nearer lines, whose cost is then the measured one of the
 //! processor. The time of the program is 1 − Σ s (1 − t′ / t) of its time before, s being the

@@ -118,7 +118,7 @@ impl KernelTime {
     }
 }
 
-/// A name for data with the object behind the name.
+/// A name for data with the object of the name.
 type Named = (String, Option<(locality_model::ObjectId, Option<locality_model::FieldId>)>);
 
 impl KernelTime {

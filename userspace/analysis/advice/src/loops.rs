@@ -5,7 +5,7 @@
 //! iterations are those of all windows, each by the time that its window stands for. Cycles of an
 //! iteration are the quotient.
 //!
-//! Sources of error: a sample lies behind the load that waited, sometimes behind the loop; rates
+//! Sources of error: a sample lies after the load that waited, sometimes after the loop; rates
 //! are means over milliseconds, so a window with several loops gives each the same speed.
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +34,7 @@ pub type Misses = [f64; 3];
 pub struct Known {
     /// By address of the instruction, whether it stores: of its first touches of lines in windows,
     /// the share that misses the first-level, second-level and last-level cache, and first touches
-    /// behind that.
+    /// after that.
     pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
     /// The same of all instructions together.
     pub all: Misses,
@@ -143,7 +143,7 @@ pub struct Access {
     pub sets: (u64, [u64; 2]),
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
-    /// Share of first touches that misses each cache, and the first touches behind that.
+    /// Share of first touches that misses each cache, and the number of first touches.
     pub misses: (Misses, u64),
     /// Where runs are short and far from each other, the part of the lines that begin a run:
     /// hardware does not foresee these.

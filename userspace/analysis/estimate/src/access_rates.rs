@@ -4,9 +4,9 @@
 //! A sample's rate is the one of its window. Between samples of a process the rate is taken to
 //! change evenly (trapezoid over CPU time) between means over neighbouring samples,
 //! whichever of its threads ran; only up to [`LOCAL_NS`] after a sample is it that sample's, or
-//! [`BRIEF_NS`] where the timing model alone tells it. What lies behind a sample beyond that goes
+//! [`BRIEF_NS`] where the timing model alone tells it. What lies after a sample beyond that goes
 //! by the means of the others: a phase of a millisecond that it fell in says nothing of the tenth
-//! of a second behind it. CPU time along a run is the sum of the samples' periods.
+//! of a second after it. CPU time along a run is the sum of the samples' periods.
 //!
 //! A sample without a rate borrows the median of the samples of its process with the same stack
 //! (three at least), else of its process, else of all; where no rate is known at all a nanosecond
@@ -33,7 +33,7 @@ const FEWEST_TO_SMOOTH: usize = 8;
 /// CPU time for which the rate at a sample is that of what follows: its readings span as much.
 const LOCAL_NS: f64 = 1.5e6;
 /// The same where the timing model alone tells it: the earliest first reading is that long after
-/// the sample (`PERIODS_NS` of the tracer's `capture/metering.rs`), and where the thread is at
+/// the sample (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`), and where the thread is at
 /// other work by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
@@ -200,12 +200,12 @@ impl Rates {
         })
     }
 
-    /// Accesses per CPU nanosecond of a sample's process between two moments behind it.
+    /// Accesses per CPU nanosecond of a sample's process between two moments after it.
     pub fn between(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
         self.behind(sample, from_ns, until_ns).0
     }
 
-    /// Accesses of a sample's process between two moments behind it, as [`Rates::between`] counts them.
+    /// Accesses of a sample's process between two moments after it, as [`Rates::between`] counts them.
     pub fn accesses_behind(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
         let (rate, cpu_ns) = self.behind(sample, from_ns, until_ns);
         rate * cpu_ns
@@ -296,7 +296,7 @@ impl Line {
         let Range { start, end } = self.around(place);
         let last = self.points.len().saturating_sub(1);
         let mut sum = 0.0;
-        // From the point before the first mean that has it to the point behind the last.
+        // From the point before the first mean that has it to the point after the last.
         for point in start.saturating_sub(1)..end.min(last) {
             let (first, next) = (time(point), time(point + 1));
             let (from, until) = (from_ns.max(first), until_ns.min(next));
@@ -306,7 +306,7 @@ impl Line {
                 sum += (cpu(until) - cpu(from)) * (own(point) * (1.0 - middle) + own(point + 1) * middle);
             }
         }
-        // Before the first point and behind the last their means go on.
+        // Before the first point and after the last their means go on.
         let (before, behind) = (until_ns.min(time(0)), from_ns.max(time(last)));
         sum += (cpu(before) - cpu(from_ns.min(before))) * own(0);
         sum + (cpu(until_ns.max(behind)) - cpu(behind)) * own(last)

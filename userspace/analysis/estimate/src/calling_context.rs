@@ -7,7 +7,7 @@
 //! iterator counts for the line that asked for it.
 //!
 //! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames that have
-//! no name, not even by where their function starts, are told apart by module address only.
+//! no name, not even by where their function starts, are distinguished by module address only.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -53,7 +53,7 @@ pub struct Followed {
     /// How far, counted from the use.
     pub exit: Exit,
     /// Reused after more than the first and at most the second, where the clock tells only about
-    /// where (module `interval`).
+    /// where (module `interval_censoring`).
     pub within: Option<(u64, u64)>,
     /// What the clock said of a reuse in an interval.
     pub measured: Option<Measured>,
@@ -383,7 +383,7 @@ fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
     if second { (next, true) } else { (before, false) }
 }
 
-/// Whether a watch went on behind a near reuse and measured an interval between later touches by
+/// Whether a watch went on after a near reuse and measured an interval between later touches by
 /// the instructions and the thread of both (`rules::behind_reuse`).
 fn is_measured_again(watch: &Watch, reuse: Touch) -> bool {
     watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(|used| used.thread == reuse.thread)

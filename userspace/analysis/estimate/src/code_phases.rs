@@ -8,7 +8,7 @@
 //! large scale program behavior", §4). A region grows from the code that is used most and belongs
 //! to none yet: windows that show it are its, then code that is used there for the most part, then
 //! windows that show such code for the most part, and so on. Code of one place in different call
-//! paths is told apart.
+//! paths is distinguished.
 //!
 //! How long the program stays is known from windows that show two regions, of which it left one or
 //! the other: with n such departures in `shown` accesses of windows, the geometric mean of what a
@@ -18,13 +18,13 @@
 //!
 //! Sources of error: loops that take turns within a window are one region only if windows are long
 //! enough to show both; stays are taken to be exponential, all of one region alike. Threads that
-//! run at the same time do not take turns, so regions are told in processes of one thread alone.
+//! run at the same time do not take turns, so regions are found in processes of one thread alone.
 
 use std::collections::{BTreeMap, HashMap};
 
 use locality_model::{FrameId, Profile};
 
-/// Frames of a call path, innermost first, by which code is told apart.
+/// Frames of a call path, innermost first, by which code is distinguished.
 const FRAMES: usize = 3;
 /// Regions of a process beside that of the rest, at most: those of the code that is used most.
 const MOST: usize = 16;

@@ -2,7 +2,7 @@
 //!
 //! | | a reuse counts for | what is not seen |
 //! |---|---|---|
-//! | Kaplan–Meier (default) | its own weight | follows the uses of its context that were seen longer (module `survival`) |
+//! | Kaplan–Meier (default) | its own weight | follows the uses of its context that were seen longer (module `kaplan_meier`) |
 //! | Horvitz–Thompson | w / (p_arm · p_survive) | is in the weights of what was seen; assumes nothing about contexts |
 //! | proportional | all uses of its context since it was armed (RDX §IV.A) | is like the next trap of its context |
 //!

@@ -4,7 +4,7 @@
 //! measured time for it is wrong by a part of that, and caches that the stop left cold make it
 //! longer ([`Measured`]). A distance below [`RESOLUTIONS`] resolutions is therefore an interval,
 //! from what the window showed to the longest that may have been measured so, with the likelihood
-//! of the measured value at each place in it. Where it was is also told by the exact distances of
+//! of the measured value at each place in it. Where it was also follows from the exact distances of
 //! other uses, whose windows were longer, and by the other measured ones: the nonparametric maximum
 //! likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B 38(3), eq. 3.5–3.7; Efron
 //! 1967 for the censored), by context. Each round spreads a reuse over its interval as its
@@ -16,7 +16,7 @@
 //! Sources of error: the likelihood prefers the few places where exact distances were seen to the
 //! many where none was; a start that is too thin is found in [`ROUNDS`] rounds only in part; where
 //! the log-uniform decides, the place is a guess, and intervals take it for one
-//! ([`DistanceDistribution::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that
+//! ([`DistanceDistribution::guess`]); in profiles of before 2026-11-25 a touch after a reuse that
 //! was too late or by another instruction was not measured, and they do not say so.
 
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ pub struct Measured {
     /// median; 0: not known.
     pub scatter: f64,
     /// It is that of a later interval, in which caches are warm again (`is_measured_again` in
-    /// module `subjects`).
+    /// module `censored_uses`).
     pub is_warm: bool,
     /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to
     /// .77 in real programs.

@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// An estimate with its 95 % interval and the number of observations behind it.
+/// An estimate with its 95 % interval and its number of observations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Best guess.
@@ -28,7 +28,7 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Observations behind it.
+    /// Number of observations.
     pub n: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Counted {
     pub sample: u32,
 }
 
-/// Counts distinct samples that are told in order.
+/// Counts distinct samples that come in order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Distinct {
     /// Samples counted.

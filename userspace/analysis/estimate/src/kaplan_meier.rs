@@ -15,7 +15,7 @@
 //! its context's curve. That is the same as the product for one context, and keeps apart what
 //! belongs to which stretch of the run.
 //!
-//! Distances are on the fine scale of `convert::scale` (exact below 128, else to 1.6 %).
+//! Distances are on the fine scale of `mrc::scale` (exact below 128, else to 1.6 %).
 
 use locality_mrc::scale;
 

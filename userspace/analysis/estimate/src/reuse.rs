@@ -2,8 +2,8 @@
 //! the miss-ratio curve and the footprint, each with its interval, for the whole of a profile or
 //! one thread.
 //!
-//! Subjects (`subjects`) are weighed by an estimator (`estimator`), by stretches of the run
-//! (`stretches`), whose time distances the conversion of `convert::phases` turns into stack
+//! Subjects (`censored_uses`) are weighed by an estimator (`estimator`), by stretches of the run
+//! (`run_segments`), whose time distances the conversion of `mrc::phases` turns into stack
 //! distances. A miss ratio is that of a fully associative LRU cache (Mattson et al. 1970).
 //!
 //! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of
@@ -11,7 +11,7 @@
 //! count; the wider of the two. In each draw each rate is wrong by its own error (half of the
 //! variance common to all rates of its source), and reuses in intervals are somewhere in them.
 //! Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples
-//! behind it (module `basis`): of those with a window for distances that windows show, of watches
+//! that it rests on (module `basis`): of those with a window for distances that windows show, of watches
 //! that lasted as long beyond.
 //!
 //! Sources of error: those of the modules named; the intervals know the conversion's own error only
@@ -106,7 +106,7 @@ pub struct Reuse {
     /// Touches of granules in the trace.
     pub touches: f64,
     /// Edges between bins of time distances at which a large share of all reuses lies, and that
-    /// share: the two bins are not told apart.
+    /// share: the two bins are not distinguished.
     pub blurred: Vec<(u64, f64)>,
     /// Widest half of an interval over the bins of the time histogram, as far as more samples make
     /// it narrower.
@@ -124,7 +124,7 @@ pub struct Reuse {
 pub struct CrossCheck {
     /// The one that checks.
     pub estimator: Estimator,
-    /// S of the two histograms over log2 bins (module `similarity`).
+    /// S of the two histograms over log2 bins (package `compare`).
     pub s: f64,
     /// The bin whose shares differ most: its bounds, and the share by the one that checks less the
     /// reported one.

@@ -1,17 +1,17 @@
 //! A run cut into stretches by region of code and time, and the conversion of their time distances
 //! to stack distances.
 //!
-//! What runs together is told from other work by its code (module `regions`). Behind a use comes
+//! What runs together is separated from other work by its code (`code_phases`). After a use comes
 //! its own region's work for as long as the program stays there, then what the program does on
 //! average around that time ([`Around`]).
 //!
-//! `convert::phases` puts a distance into the phase of its reuse and first touches into theirs.
+//! `mrc::phases` puts a distance into the phase of its reuse and first touches into theirs.
 //! Samples are uses: what is known is how long after the use the reuse comes. Read backwards, a use
 //! is a reuse and a last touch a first one, and the granules in between are the same; so the
 //! stretches are handed over in reverse order.
 //!
 //! Sources of error: a stretch has few samples (at least [`FEWEST`]) and shows only the average of
-//! what happened in it; those of `convert::phases`.
+//! what happened in it; those of `mrc::phases`.
 
 use std::collections::BTreeMap;
 

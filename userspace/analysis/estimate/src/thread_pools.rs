@@ -2,7 +2,7 @@
 //! only the thread pool's code, and the functions that led to the region stand on the master's stack.
 //!
 //! The master runs the same region, so that samples show the region's callers. A worker's path goes
-//! on with them. Where the region was entered from several places, only what all paths share behind
+//! on with them. Where the region was entered from several places, only what all paths share outside
 //! the region is reported, and the path is cut there. Where no sample met the master in the region, the
 //! worker's path stays as it is.
 //!
@@ -78,7 +78,7 @@ impl<'p> Pools<'p> {
         })
     }
 
-    /// Whether behind the region come only the pool's frames, to the start of a thread.
+    /// Whether outside the region come only the pool's frames, to the start of a thread.
     fn is_worker(&self, path: &[FrameId], at: usize) -> bool {
         let starts = |frame: &FrameId| {
             let function = self.function(*frame);

@@ -8,7 +8,7 @@
 //! every access; here they are estimated:
 //!
 //! 1. Windows show first touches of lines; the chance that one loads its line (`arrivals`).
-//! 2. What the line is used for until it is evicted: windows see that for small caches (`fates`);
+//! 2. What the line is used for until it is evicted: windows see that for small caches (`line_lifetimes`);
 //!    for large ones reuses of words, most of them seen by watchpoints, tell how many are used of a
 //!    line (`Study::shares_used_later`).
 //! 3. Costs per loading instruction and, because each first touch comes with its call path,
@@ -19,7 +19,7 @@
 //! distinct lines as it has, by stretch of the run (`Stretches::fill_times`); each level sees all
 //! accesses.
 //!
-//! Intervals (`spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
+//! Intervals (`access_spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
 //! shares, with the model's own error on average, and Wilson's at Kish's effective number at least;
 //! of means, with one more first touch at least.
 //!
@@ -48,7 +48,7 @@ use access_spread::Spread;
 use fills::Fills;
 use study::{Cost, Study, Sums};
 
-/// Rows of each table, a level, and call paths told of a line.
+/// Rows of each table, a level, and call paths reported of a line.
 pub const ROWS: usize = 100;
 const CONTEXTS: usize = 4;
 /// Rows that load less than a line are left out.
@@ -69,7 +69,7 @@ pub struct CacheUse {
     pub levels: Vec<LevelUse>,
     /// Touches of lines in the trace.
     pub touches: f64,
-    /// First touches of lines behind it.
+    /// First touches of lines that it rests on.
     pub n: u64,
     /// First touches that the file gives no possible weight or course, beside them.
     pub left_out: u64,
@@ -120,7 +120,7 @@ pub struct Costs {
 /// What is loaded, and what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loaded {
-    /// What that costs; its n are the first touches behind all.
+    /// What that costs; its n counts all first touches.
     pub costs: Costs,
     /// Share of all lines loaded at the level.
     pub traffic: Estimate,
@@ -450,7 +450,7 @@ struct Parts {
     objects: BTreeMap<(ObjectId, Option<FieldId>), f64>,
 }
 
-/// The rows of a table that are told, the most bytes lost first, and how many more there are.
+/// The rows of a table that are reported, the most bytes lost first, and how many more there are.
 #[derive(Default)]
 struct Ranked {
     rows: Vec<usize>,

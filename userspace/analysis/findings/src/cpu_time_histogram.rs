@@ -3,7 +3,7 @@
 //!
 //! Bins are log2 from 0, `[0,1) [1,2) [2,4) …` (RDX §V.A starts at 4 K instead, which
 //! hides the short distances). Distances below the resolution of the measurement cannot be
-//! told apart, so those bins are merged into the first. Weights are Horvitz–Thompson (module
+//! distinguished, so those bins are merged into the first. Weights are Horvitz–Thompson (module
 //! `estimate`, with its sources of error); cold misses have no distance and are not in it.
 
 use locality_estimate::interval_estimate::{Counted, Estimate, quantile, share_of, shares};

@@ -1,5 +1,5 @@
 //! Which data objects the accesses, the predicted misses and the CPU time fall on: direct
-//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as told by Liu &
+//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as described by Liu &
 //! Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
 //!
 //! Each sampled use has the object of its address and three weights: the accesses that it stands
@@ -7,8 +7,8 @@
 //! access) CPU time. A use misses at a level where the stack distance of its line to the next touch
 //! is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds
 //! the line gone. So a miss is charged to the object of the line, whichever of its two touches is
-//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen is told by
-//! Kaplan–Meier curves (module `survival`) of the uses of the same object at the same line of code;
+//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen follows from
+//! Kaplan–Meier curves (module `kaplan_meier`) of the uses of the same object at the same line of code;
 //! `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the
 //! whole.
 //!
@@ -27,7 +27,7 @@
 //!
 //! Sources of error: an object is that of the access's first byte; the object of an address is what
 //! lay there when it was asked, a moment after the access; the conversion's and the rates' errors
-//! (module `reuse`); a sample's CPU time is told of the access at or after the interrupted
+//! (module `reuse`); a sample's CPU time is charged to the access at or after the interrupted
 //! instruction, though a slow access before it may have taken it; caches are taken as fully
 //! associative, private and LRU.
 
@@ -95,7 +95,7 @@ pub struct Objects {
     pub conflicts: Vec<Conflict>,
     /// Weights by calling context, whatever the objects: what attribution without addresses starts from.
     pub stacks: Vec<StackWeight>,
-    /// Uses behind it.
+    /// Uses that it rests on.
     pub n: u64,
 }
 

@@ -4,7 +4,7 @@
 //! [`ContextPair`]. A reader first wants source lines, so pairs with the same places at both ends
 //! are one [`Pair`], with its contexts under it; but a line that goes through several data objects
 //! has a pair for each that matters, for their distances have nothing to do with each other.
-//! Weights are Horvitz–Thompson (module `estimate`, with its sources of error).
+//! Weights are Horvitz–Thompson (`interval_estimate`, with its sources of error).
 //!
 //! Sources of error beside those: places are guessed where stacks are cut or stripped (module
 //! `context`); the time between is CPU time of the process, in which other threads' accesses count
@@ -40,7 +40,7 @@ pub struct Pair {
     pub kernel: Estimate,
     /// Share of this pair's reuses between two threads.
     pub cross_thread: Estimate,
-    /// The median is too short to be told from 0: the data was surely still in the nearest cache.
+    /// The median is indistinguishable from 0: the data was surely still in the nearest cache.
     pub near: bool,
     /// The data object that at least half of its weight falls on, and its share of that weight.
     pub object: Option<(ObjectId, f64)>,

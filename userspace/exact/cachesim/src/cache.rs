@@ -19,11 +19,11 @@ pub(crate) struct Line {
     pub(crate) cell: u32,
     /// Accesses.
     pub(crate) count: u32,
-    /// Of these, the ones that the level behind knows of.
+    /// Of these, the ones that the next level knows of.
     pub(crate) handed: u32,
     /// Parts used.
     pub(crate) mask: u64,
-    /// The same line in a level behind, which learns of the use when this one ends; see `hierarchy`.
+    /// The same line in a later level, which learns of the use when this one ends; see `hierarchy`.
     pub(crate) link: u32,
     /// The data object at the address that was accessed first.
     pub(crate) object: u32,

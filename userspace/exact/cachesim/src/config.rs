@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Data levels at most.
 pub const MAX_LEVELS: usize = 3;
-/// Ways of a cache at most: a way's number is kept in 8 bits.
+/// Ways of a cache at most: a way's number is stored in 8 bits.
 pub const MAX_WAYS: u64 = 256;
 /// Lines of a cache at most.
 const MAX_LINES: u64 = 1 << 26;
@@ -30,7 +30,7 @@ pub enum Prefetch {
     /// Nothing is prefetched.
     #[default]
     None,
-    /// With a line that misses comes the line behind it.
+    /// With a line that misses comes the next line.
     NextLine,
     /// An instruction whose addresses advanced by the same stride twice has the line of its next
     /// address fetched (the reference prediction table of Chen and Baer, IEEE Transactions on

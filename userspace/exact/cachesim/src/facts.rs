@@ -215,7 +215,7 @@ impl Facts {
 }
 
 /// As [`Facts::is_stub`], of a block's instructions. A source that tells of few blocks must tell of
-/// those behind stubs.
+/// those that stubs lead to.
 pub fn is_stub(block: &[InstructionRecord]) -> bool {
     let mut rest =
         block.iter().map(InstructionRecord::code).filter(|code| !matches!(code, [0xf3, 0x0f, 0x1e, 0xfa]));

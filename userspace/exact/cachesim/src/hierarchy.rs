@@ -10,18 +10,18 @@
 //! * An access counts once, as a miss of a level if any line that it spans misses there. It touches
 //!   its lines in the order of their addresses.
 //! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and
-//!   bytes used. A level behind the first learns of both when the copy before it is replaced, or
-//!   when its own is: a *link* leads from a copy to the one behind it that it came from, and is cut
-//!   when that one goes. Accesses through a copy that outlives the one behind it count for that one
-//!   only up to then, and from then on for the one behind that.
+//!   bytes used. A level after the first learns of both when the copy before it is replaced, or
+//!   when its own is: a *link* leads from a copy to the next level's copy that it came from, and is cut
+//!   when that one goes. Accesses through a copy that outlives the next level's copy count for that one
+//!   only up to then, and from then on for the copy of the level after that.
 //! * A line that was prefetched and never used loses all its bytes, and costs as one access. Levels
-//!   behind the first that have not got it load it too, which is no miss of theirs.
+//!   after the first that have not got it load it too, which is no miss of theirs.
 //! * Lines are counted when they are charged: each that was loaded, whoever asked for it, once.
 //!
 //! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one
 //! hierarchy for all threads; use in 32 parts of a line; 1000 / accesses, an integer; the last
 //! level learns of use only from copies that are replaced before its own is, whoever has the place
-//! by then; a line of it that nobody told of costs nothing; an access touches two lines at most; a
+//! by then; a line of it that nobody reported costs nothing; an access touches two lines at most; a
 //! read and a write of one instruction at one address, without lock, are one write. Callgrind takes
 //! addresses that are equal in the lower 32 bits for the same; this does not.
 
@@ -86,7 +86,7 @@ impl State {
         }
         if self.model.objects == 1 {
             let costs = if costs_nothing { (0, 0) } else { (cost, loss) };
-            // SAFETY: lines have objects of the list, which has the unknown one where objects are told apart.
+            // SAFETY: lines have objects of the list, which has the unknown one where objects count.
             unsafe { self.charge_object(arena, line.object, level, costs) };
         }
     }
@@ -96,11 +96,11 @@ impl State {
     fn behind<'a, A: Arena + ?Sized>(&self, arena: &A, second: &Cache, link: u32) -> Option<&'a mut Line> {
         let cache = if link & TO_LAST == 0 { second } else { &self.last };
         let slot = (link & !TO_LAST).checked_sub(1)?;
-        // SAFETY: below the cache's number of slots; callers hold no reference to a line of a level behind.
+        // SAFETY: below the cache's number of slots; callers hold no reference to a line of a later level.
         ((slot as usize) < cache.slots()).then(|| unsafe { cache.line(arena, slot) })
     }
 
-    /// Tells the copy behind what it does not know yet.
+    /// Tells the next level's copy what it does not know yet.
     #[inline(always)]
     fn hand<A: Arena + ?Sized>(&self, arena: &A, second: &Cache, line: &mut Line) {
         if let Some(behind) = self.behind(arena, second, line.link) {
@@ -190,7 +190,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         missed + 1
     }
 
-    /// The data object at the first address that is accessed in a line; 0 where objects are not told apart.
+    /// The data object at the first address that is accessed in a line; 0 where objects do not count.
     #[inline(always)]
     fn object(&mut self, number: u64, loader: &Loader) -> u32 {
         let model = &self.s.model;

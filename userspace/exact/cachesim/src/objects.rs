@@ -2,7 +2,7 @@
 //!
 //! An object is looked up when a line is loaded, and its number stays with the line, so that what
 //! is known at the end of the line's life goes to what lay there at its beginning. Most accesses of
-//! an instruction are to one object, so the ranges found last are kept by cell. What the source
+//! an instruction are to one object, so the ranges found last are cached by cell. What the source
 //! placed is derived, so it lies outside the arena.
 //!
 //! Limits: a line that two objects share is charged as a whole to the one that loaded it. Addresses
@@ -19,7 +19,7 @@ use crate::state::State;
 
 /// The object of what nobody placed.
 pub const UNKNOWN_OBJECT: u32 = 0;
-/// Ranges kept.
+/// Ranges cached.
 const KEPT: usize = 256;
 /// The columns of use by level: the first, the second of three, the last of several.
 pub(crate) const USE: [(Column, Column, Column); MAX_LEVELS] = [
@@ -60,8 +60,8 @@ impl AddAssign<&ObjectUse> for ObjectUse {
     }
 }
 
-/// Whether the objects' costs sum to all costs of use, to the last count; where objects are told
-/// apart at all.
+/// Whether the objects' costs sum to all costs of use, to the last count; where objects are
+/// distinguished at all.
 pub(crate) fn balance(objects: &[ObjectUse], sum: &Costs) -> bool {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);
@@ -195,7 +195,7 @@ impl State {
     /// Charges a line to its object.
     ///
     /// # Safety
-    /// Objects are told apart, and the number is one that the list has: those of lines in caches are.
+    /// Objects are distinguished, and the number is one that the list has: those of lines in caches are.
     #[inline(always)]
     pub(crate) unsafe fn charge_object<A: Arena + ?Sized>(
         &mut self,

@@ -76,7 +76,7 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         })
     }
 
-    /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
+    /// Takes up the state at `offset`, however the process ended that owned it. It must not run any more.
     pub fn open(arena: &'a A, offset: Offset) -> Result<CacheSim<'a, A>, OpenError> {
         let state = Span::<State>::from_parts(offset, 1).get(arena).ok_or(OpenError::NoState)?;
         let mut sim = CacheSim {
@@ -189,7 +189,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.take_all(events);
     }
 
-    /// What was held has no other half.
+    /// What was pending has no other half.
     pub(crate) fn release_held(&mut self) {
         let held = std::mem::replace(&mut self.s.held, Event::from_words(0, 0));
         if held.size > 0 {

@@ -11,7 +11,7 @@ use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x06");
-/// Frames kept per thread; deeper calls stay in the context of the deepest.
+/// Frames stored per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
 pub(crate) const STRIDES: usize = 256;
@@ -297,7 +297,7 @@ pub(crate) struct State {
     pub(crate) roots: List<RootRecord>,
     pub(crate) nodes: List<Node>,
     pub(crate) node_numbers: Map,
-    /// Costs by data object, the unknown one first; empty where objects are not told apart.
+    /// Costs by data object, the unknown one first; empty where objects are not distinguished.
     pub(crate) objects: List<ObjectUse>,
     /// Placements that hold.
     pub(crate) placed: u64,

@@ -1,4 +1,4 @@
-//! Tables in an arena: a hash table, and records kept by (function, index of code). None has pointers.
+//! Tables in an arena: a hash table, and records indexed by (function, index of code). None has pointers.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -123,7 +123,7 @@ pub(crate) struct Entry<T> {
     pub(crate) index: u32,
     pub(crate) value: T,
 }
-// SAFETY: `T` has no padding and is made of 8-byte integers, behind 8 bytes.
+// SAFETY: `T` has no padding and is made of 8-byte integers, after 8 bytes.
 unsafe impl<T: Plain> Plain for Entry<T> {}
 
 /// Records by (function, index of code). Code mostly belongs to one function, which a table by index knows.
@@ -197,7 +197,7 @@ impl<T: Plain> Keyed<T> {
 
     #[inline(never)]
     fn look_up<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32, value: T) -> Option<u32> {
-        /// Indices above are not kept by index: code has no such.
+        /// Indices above are not stored by index: code has no such.
         const MOST: u32 = 1 << 28;
         let key = (u64::from(function) + 1) << 32 | u64::from(index);
         let mut number = self.numbers.get(arena, key);

@@ -127,7 +127,7 @@ pub struct Totals {
     /// Roots, by function and signal.
     pub roots: Vec<Root>,
     /// Costs of use by the source's number of a data object, [`crate::UNKNOWN_OBJECT`] first; empty
-    /// where they are not told apart. A number stands for the same object in all streams of an
+    /// where they are not distinguished. A number stands for the same object in all streams of an
     /// image.
     pub objects: Vec<ObjectUse>,
     /// All costs.

@@ -32,7 +32,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         Ok(Self { lanes, arena: std::marker::PhantomData })
     }
 
-    /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
+    /// Takes up the state at `offset`, however the process ended that owned it. It must not run any more.
     ///
     /// # Errors
     /// A place without a state, or a damaged one.

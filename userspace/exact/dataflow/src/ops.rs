@@ -2,7 +2,7 @@
 //! up times.
 //!
 //! Times of a thread lie in one array ([`PLACES`]): those of the locations of `stream::Locations`,
-//! and behind them the *early* times of general registers and flags, which induction variables
+//! and after them the *early* times of general registers and flags, which induction variables
 //! have beside their ordinary ones. Flags that a later instruction of the block writes before any
 //! other reads them are left out.
 
@@ -162,7 +162,7 @@ impl Compiled {
                 block.addressed |= general(dependences.data);
             }
         }
-        // From the end, since what is written in vain is known from behind.
+        // From the end, since what is written in vain is known from the end.
         let mut lists: Vec<(Op, Lists)> = Vec::new();
         let mut needed = [true; 2];
         for ((dependences, facts), record) in found.iter().zip(&facts).zip(marked).rev() {

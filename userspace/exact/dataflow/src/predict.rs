@@ -6,7 +6,7 @@ use locality_stream::{Branch, Predictor};
 
 use crate::setup::Predict;
 
-/// The state of one predictor. Not kept in the arena: after a kill it begins anew.
+/// The state of one predictor. Not in the arena: after a kill it begins anew.
 pub(crate) enum State {
     Static,
     None,

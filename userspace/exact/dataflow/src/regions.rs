@@ -7,7 +7,7 @@
 
 use locality_stream::{Arena, Plain, Range, Span};
 
-/// Calls kept; deeper ones are not told apart.
+/// Calls stored; deeper ones are not distinguished.
 const DEPTH: usize = 1 << 16;
 
 /// Where a thread stands; lies in an arena.

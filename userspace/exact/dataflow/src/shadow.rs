@@ -320,7 +320,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
                 let page = self.at(offset);
                 // SAFETY: a page's room.
                 let head = unsafe { &*page.cast::<Head>() };
-                // SAFETY: the words lie behind the head.
+                // SAFETY: the words follow the head.
                 sooner(unsafe { page.add(HEAD).cast() }, WORDS);
                 for word in (0..WORDS).filter(|word| head.split[word / 64] >> (word % 64) & 1 == 1) {
                     // SAFETY: the word's bytes, in room that it has.

@@ -10,7 +10,7 @@ use crate::shadow::Pages;
 
 /// Marks a complete state of this version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dataflo\x01");
-/// Stores of one execution that are kept apart until it is done.
+/// Stores of one execution that are stored apart until it is done.
 pub(crate) const STORES: usize = 16;
 /// Stretches of the run of which the time is noted, at most.
 pub(crate) const MARKS: usize = 1024;
@@ -127,13 +127,13 @@ pub(crate) struct State<const L: usize> {
     pub times: [[u32; L]; PLACES],
     /// When all instructions so far are done.
     pub retired: [u32; L],
-    /// When the next one may start at all: behind mispredicted branches, within the region.
+    /// When the next one may start at all: after mispredicted branches, within the region.
     pub least: [u32; L],
     /// What was subtracted from all times.
     pub rebased: [u64; L],
     /// Branches that were not foreseen.
     pub mispredicted: [u64; L],
-    /// [`State::retired`] behind the latest instructions.
+    /// [`State::retired`] after the latest instructions.
     pub ring: Span<[u32; L]>,
     pub levels: [Levels; L],
     /// Times at the ends of stretches.
@@ -161,7 +161,7 @@ pub(crate) struct State<const L: usize> {
     pub loads_seen: u32,
     pub stores_seen: u32,
     pub top: u32,
-    /// The string instruction executed last: its address, and the number of the instruction behind.
+    /// The string instruction executed last: its address, and the number of the next instruction.
     pub string: [u64; 2],
 }
 // SAFETY: integers without padding for an even L: all parts are multiples of 8 bytes or come in pairs.

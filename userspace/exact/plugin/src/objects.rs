@@ -1,10 +1,10 @@
-//! Which data objects lie where, for simulations of caches: told by the program's own system calls,
+//! Which data objects lie where, for simulations of caches: known from the program's own system calls,
 //! and by the symbols of the files that they map.
 //!
 //! Each object has a number and a line in the region's log,
 //! `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME` (numbers hexadecimal, the address that of
 //! a variable in its module); each place where it comes to lie is an entry of the region's list of
-//! placements, of which threads hear in order with their accesses. Nothing is told when memory is
+//! placements, of which threads hear in order with their accesses. Nothing is reported when memory is
 //! unmapped: nobody accesses it until something else lies there.
 //!
 //! Mappings without a file are one object for each size. [`HEAP`] is what allocators hand out in

@@ -84,7 +84,7 @@ impl Process {
         header.stopped.load(Relaxed) != 0 || header.stop.load(Relaxed) != 0
     }
 
-    /// The table of translated code. Held during translation, which QEMU serialises anyway.
+    /// The table of translated code. Locked during translation, which QEMU serialises anyway.
     pub fn translation(&self) -> MutexGuard<'_, Translation> {
         self.translation.lock().unwrap_or_else(PoisonError::into_inner)
     }

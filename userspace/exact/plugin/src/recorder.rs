@@ -141,7 +141,7 @@ fn describe(info: u32) -> (bool, bool, u64) {
     (!store, store, 1 << (shift & 7))
 }
 
-/// An access of which nothing is kept: the floor that `mode=empty` measures.
+/// An access of which nothing is stored: the floor that `mode=empty` measures.
 pub unsafe extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
 
 /// A block begins; the word is its index. Executions are counted, and the stream has no event of them.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
 }
 
 /// Tells that the block under way was left early: QEMU delivers signals between blocks, but for those
-/// of instructions that fault. The one that did is the first behind the last access that can, for a
+/// of instructions that fault. The one that did is the first after the last access that can, for a
 /// faulting access has no event.
 #[cold]
 fn cut_block(vcpu: c_uint, signal: i32) {
@@ -270,7 +270,7 @@ pub fn begin_objects(process: &Process, vcpu: c_uint) {
     }
 }
 
-/// Tells the vCPU's thread that data objects lie elsewhere, if it was not told yet.
+/// Tells the vCPU's thread that data objects lie elsewhere, if it does not know yet.
 pub fn tell_placed(process: &Process, vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     let count = process.region().header().placements.load(Relaxed);

@@ -39,7 +39,7 @@ pub const INSTRUCTIONS: usize = 1 << 26;
 pub const BLOCKS: usize = 1 << 23;
 /// Most placements of data objects.
 pub const PLACEMENTS: usize = 1 << 22;
-/// Most touches of a thread that are kept for optimal replacement: 512 MiB.
+/// Most touches of a thread that are stored for optimal replacement: 512 MiB.
 pub const TOUCHES: usize = 1 << 26;
 /// Bytes of the log of mappings.
 const LOG_BYTES: usize = 16 << 20;
@@ -127,7 +127,7 @@ pub struct Header {
     pub functions_found: AtomicU64,
     /// A bit for each of the first 64 functions to be skipped that was found.
     pub skipped_found: AtomicU64,
-    /// A bit for each of the functions of which whole calls are told apart that was found.
+    /// A bit for each of the functions of which whole calls are distinguished that was found.
     pub inclusive_found: AtomicU64,
     /// What is counted besides, of the whole process (serialised runs).
     pub extra: Extra,
@@ -148,7 +148,7 @@ pub struct Lane {
     pub end: AtomicU64,
     /// Index of the thread record plus 1; 0 before the thread's first event.
     pub thread: AtomicU32,
-    /// Placements of which the thread was told.
+    /// Placements that the thread knows.
     pub placed: AtomicU32,
     /// Number of the event that was the first in the ring's first buffer: events that the engine
     /// had seen before it.
@@ -186,7 +186,7 @@ pub struct ThreadRecord {
 pub struct Extra {
     /// Simulation of caches.
     pub cache: AtomicU64,
-    /// Parallelism: of the whole thread, and of each function of which whole calls are told apart.
+    /// Parallelism: of the whole thread, and of each function whose whole calls are measured.
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
     /// What runs within whole calls of functions.
     pub inside: AtomicU64,
@@ -196,7 +196,7 @@ pub struct Extra {
     pub touches: AtomicU64,
     /// How many there are.
     pub count: AtomicU64,
-    /// Touches of the granule touched just before, which are not kept: their distance is 0.
+    /// Touches of the granule touched just before, which are not stored: their distance is 0.
     pub repeats: AtomicU64,
     /// Touches that found no room.
     pub lost: AtomicU64,
@@ -469,7 +469,7 @@ impl Region {
     }
 }
 
-// SAFETY: the range behind the fixed part, mapped as long as the region; nothing else uses it.
+// SAFETY: the range after the fixed part, mapped as long as the region; nothing else uses it.
 unsafe impl Arena for Region {
     fn base(&self) -> NonNull<u8> {
         self.at(ARENA_AT)

@@ -50,9 +50,9 @@ pub struct Settings {
     pub functions: Vec<String>,
     /// Only accesses by instructions whose data are of these types; empty: all.
     pub data_types: Vec<DataType>,
-    /// Number of sets of which stacks are kept apart; 0: none.
+    /// Number of sets of which stacks are counted apart; 0: none.
     pub sets: u32,
-    /// Whether touches are kept for optimal replacement.
+    /// Whether touches are stored for optimal replacement.
     pub optimal: bool,
     /// Whether the time distances in each bin are summed.
     pub sums: bool,
@@ -63,15 +63,15 @@ pub struct Settings {
     pub cache: Option<Config>,
     /// Functions whose costs in the simulation go to their callers.
     pub skipped: Vec<String>,
-    /// Which machines' parallelism is told, if any.
+    /// Which machines' parallelism is measured, if any.
     pub parallelism: Option<Setup>,
-    /// Functions of which whole calls are told apart, [`INCLUSIVE`] at most.
+    /// Functions whose whole calls are measured, [`INCLUSIVE`] at most.
     pub inclusive: Vec<String>,
-    /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
+    /// The program's file, as the plugin receives it; [`Settings::command`] puts in the one that it starts.
     pub program: PathBuf,
 }
 
-/// Most functions of which whole calls are told apart.
+/// Most functions whose whole calls are measured.
 pub const INCLUSIVE: usize = 8;
 
 /// The model of processor: everything that QEMU can do.

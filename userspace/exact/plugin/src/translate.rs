@@ -40,7 +40,7 @@ pub struct Translation {
     functions: Functions,
     /// Functions whose costs go to their callers.
     skipped: Functions,
-    /// Functions of which whole calls are told apart.
+    /// Functions whose whole calls are measured.
     inclusive: Functions,
     factory: InstructionInfoFactory,
     bytes: Vec<u8>,

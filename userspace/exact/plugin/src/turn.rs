@@ -87,7 +87,7 @@ pub fn pass_on() {
 
 /// In a forked child, where the other threads are gone.
 pub fn reset() {
-    // The lock may have been held by a thread that the child does not have; then the order stays unguarded.
+    // The lock may be locked by a thread that the child does not have; then the order stays unguarded.
     if let Ok(mut queue) = QUEUE.try_lock() {
         *queue = Queue { next: 0, serving: 0, holder: 0 };
     }

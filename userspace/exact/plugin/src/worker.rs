@@ -131,7 +131,7 @@ pub fn of(process: &'static Process, vcpu: c_uint, record: &'static ThreadRecord
     let slot = WORKERS.get(vcpu as usize)?;
     let known = slot.load(Relaxed);
     let found = if known.is_null() { begin(process, vcpu, record)? } else { known };
-    // SAFETY: kept until `end`, which the lane's own thread calls.
+    // SAFETY: valid until `end`, which the lane's own thread calls.
     unsafe { found.as_ref() }
 }
 

@@ -1,5 +1,5 @@
 //! Histograms in fine bins (`--fine`): what conversions from time to stack distances start from and
-//! are held against.
+//! are compared with.
 //!
 //! 32 bins for each power of two, one for each distance below 64. A bin of time distances has its
 //! mean, because where its reuses lie decides conversions: a loop's reuses all have one distance,

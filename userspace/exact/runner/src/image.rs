@@ -60,7 +60,7 @@ pub struct Image {
     pub skipped_found: u64,
     /// Parallelism of each thread: its id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
-    /// A bit for each function of which whole calls are told apart that it has.
+    /// A bit for each function of which whole calls are distinguished that it has.
     pub inclusive_found: u64,
     /// The instruction that ends the block translated last, if QEMU lacks it: where a SIGILL came from.
     pub lacking: Option<String>,
@@ -71,7 +71,7 @@ pub struct Image {
 pub struct Thread {
     /// Thread id.
     pub tid: u32,
-    /// Accesses; 0 in a run in one order, where threads are not told apart.
+    /// Accesses; 0 in a run in one order, where threads are not distinguished.
     pub accesses: u64,
     /// Instructions executed.
     pub instructions: u64,
@@ -84,7 +84,7 @@ pub struct MappedFile {
     pub at: u32,
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset in the file of the first address.
     pub offset: u64,
@@ -198,7 +198,7 @@ fn finish(region: &Region) -> Image {
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
-        // Of whole calls of functions only, where these are told apart; once, as a state goes on by it.
+        // Of whole calls of functions only, where these are distinguished; once, as a state goes on by it.
         let seen = inside::consumed(region, &record.extra);
         let left = seen.map(|seen| region.unseen(index, seen));
         let left = left.and_then(|left| inside::select(region, &record.extra, &left));

@@ -15,7 +15,7 @@ use super::image::Image;
 /// A frame of the report, shared by all that refer to it.
 pub type Frame = Arc<place::Frame>;
 
-/// Finds names; answers are kept.
+/// Finds names; answers are cached.
 pub struct Names {
     symbolizer: Symbolizer,
     files: HashMap<String, Option<File>>,
@@ -28,7 +28,7 @@ struct File {
     info: ModuleInfo,
     /// Offset in the file, its size there, address.
     segments: Vec<(u64, u64, u64)>,
-    /// Offsets in the file of the stubs of procedure linkage tables: first, and first behind.
+    /// Offsets in the file of the stubs of procedure linkage tables: first, and first after.
     linkage: Vec<(u64, u64)>,
 }
 

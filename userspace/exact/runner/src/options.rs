@@ -39,7 +39,7 @@ pub struct Options {
     pub optimal: bool,
     /// Whether the report has 32 bins for each power of two too.
     pub fine: bool,
-    /// How parallelism is told.
+    /// How parallelism is reported.
     pub parallelism: ParallelismOptions,
     /// How caches are simulated.
     pub caches: CacheOptions,

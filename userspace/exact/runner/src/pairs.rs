@@ -1,10 +1,10 @@
-//! Pairs of use and reuse by source place: which are worth a name, and in which calling contexts they occur.
+//! Pairs of use and reuse by source place: which get a name, and in which calling contexts they occur.
 //!
 //! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds. So
 //! they are summed by instructions first; only the heaviest [`NAMED`] pairs of instructions of an
 //! image are looked up in debug information, half of them by reuses, half by misses of
 //! [`FAR_BYTES`]. Every reuse between instructions with known places counts for its pair of places;
-//! what is left is counted as not named. Contexts are kept of the heaviest places only.
+//! what is left is counted as not named. Contexts are stored of the heaviest places only.
 //!
 //! Not here: the order in the report (`report`).
 
@@ -24,9 +24,9 @@ use super::{
 
 /// Pairs of instructions that are named, per image and granularity.
 const NAMED: usize = 4000;
-/// Pairs of places whose contexts are kept, per image and granularity.
+/// Pairs of places whose contexts are stored, per image and granularity.
 const WITH_CONTEXTS: usize = 800;
-/// Contexts kept of a pair of places, per image: the heaviest.
+/// Contexts stored of a pair of places, per image: the heaviest.
 pub const CONTEXTS: usize = 4;
 /// Frames of a context, at most.
 const DEPTH: usize = 64;

@@ -71,7 +71,7 @@ pub type PredictArg = Predict;
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct ParallelismOptions {
-    /// Whether parallelism is told.
+    /// Whether parallelism is reported.
     pub parallelism: bool,
     /// Which dependences are followed.
     pub view: Option<ViewArg>,
@@ -83,12 +83,12 @@ pub struct ParallelismOptions {
     pub predict: Vec<PredictArg>,
     /// How long instructions take.
     pub latency: Option<LatencyArg>,
-    /// Functions of which whole calls are told.
+    /// Functions of which whole calls are reported.
     pub inclusive: Vec<String>,
 }
 
 impl ParallelismOptions {
-    /// Refuses more functions than are told apart.
+    /// Refuses more functions than are distinguished.
     ///
     /// # Errors
     /// A sentence that says how many.
@@ -99,7 +99,7 @@ impl ParallelismOptions {
         }
     }
 
-    /// The machines; `None` where parallelism is not told.
+    /// The machines; `None` where parallelism is not reported.
     ///
     /// # Errors
     /// A sentence where options contradict each other.
@@ -171,7 +171,7 @@ impl Parallelism {
     pub fn add(&mut self, image: &Image, names: &mut Names) {
         let branches =
             || image.parallelism.iter().filter_map(|(_, all)| all.first()).flat_map(|one| &one.branches);
-        // Names are looked up for those that are told.
+        // Names are looked up for those that are reported.
         let mut wanted: Vec<_> = branches().copied().collect();
         wanted.sort_by_key(|count| std::cmp::Reverse((count.mispredicted, count.executed)));
         wanted.truncate(8 * BRANCHES);

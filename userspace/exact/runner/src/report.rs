@@ -68,7 +68,7 @@ pub struct About {
     pub data_types: Vec<DataType>,
     /// Functions whose costs went to their callers.
     pub skipped: Vec<String>,
-    /// Functions of which whole calls are told.
+    /// Functions of which whole calls are reported.
     pub inclusive: Vec<String>,
     /// The caches that were simulated.
     pub machine: Option<Machine>,

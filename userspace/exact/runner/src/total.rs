@@ -53,7 +53,7 @@ pub struct Total {
     pub skipped_found: u64,
     /// Parallelism.
     pub parallelism: Parallelism,
-    /// A bit for each of the functions of which whole calls are told that was found.
+    /// A bit for each of the functions of which whole calls are reported that was found.
     pub inclusive_found: u64,
     /// By process: the instruction translated last, where QEMU lacks it.
     pub lacking: BTreeMap<u32, String>,
@@ -206,7 +206,7 @@ impl Total {
         self.name_missing(names, self.skipped_found, "; nothing was skipped for it");
     }
 
-    /// Says which of the functions of which whole calls are told occur in no program.
+    /// Says which of the functions of which whole calls are reported occur in no program.
     pub fn name_missing_inclusive(&mut self, names: &[String]) {
         self.name_missing(names, self.inclusive_found, "");
     }

@@ -31,7 +31,7 @@ use reservoir::{Contest, Reservoir};
 /// Debug registers that x86-64 has for each thread (DR0 to DR3).
 pub const MAX_SLOTS: u8 = 4;
 
-/// The caller's name for a watch; one key is held at most once.
+/// The caller's name for a watch; one key has at most one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchKey(pub u64);
 
@@ -40,7 +40,7 @@ pub struct WatchKey(pub u64);
 pub enum Policy {
     /// RDX §IV.A: all slots form the reservoir; a sample may be refused.
     Reservoir,
-    /// One quick slot takes every sample, so that short reuses are always seen. What it held
+    /// One quick slot takes every sample, so that short reuses are always seen. The watch in it
     /// before, if it has not trapped (the survivor), competes for the other slots as a reservoir.
     /// With a single slot this would be replace-newest, which sees no long reuse at all, so one
     /// slot is a plain reservoir.
@@ -153,7 +153,7 @@ impl Arbiter {
         self.quick.is_some_and(|held| held.id == id) || self.reservoir.holds(id)
     }
 
-    /// A sample asks for a register. A key that is held already is not armed twice.
+    /// A sample asks for a register. A key that has a slot already is not armed twice.
     pub fn offer(&mut self, id: WatchKey) -> Decision {
         if self.owned == 0 || self.holds(id) {
             return Decision::NOTHING;

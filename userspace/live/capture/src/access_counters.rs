@@ -3,7 +3,7 @@
 //! opened.
 //!
 //! The counters belong to the thread, so the kernel carries their counts over context switches;
-//! they cost two registers of the PMU while it runs. Not here: what a count is worth
+//! they cost two registers of the PMU while it runs. Not here: what a count means
 //! (`kernel::sources::counters`).
 
 use locality_kernel::{

@@ -1,11 +1,11 @@
-//! Who is held: which threads are seized, when, and why some are not.
+//! Which threads are seized, when, and why some are not.
 //!
 //! A process that was just forked, or has just become another program, is left alone for
-//! [`SETTLE_NS`] and until its next sample, behind which another follows at once and takes its
+//! [`SETTLE_NS`] and until its next sample, after which another follows at once and takes its
 //! place, so that processes of milliseconds have windows, too. It may want a tracer of its own
 //! (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once its library is
-//! loaded), and what is over within that time costs nothing. New threads of a held process are held
-//! from their first instruction. Not here: what happens at a stop (`stops`).
+//! loaded), and what is over within that time costs nothing. New threads of a seized process are seized
+//! from their first instruction. Not here: what happens at a stop (`ptrace_stops`).
 
 use std::{
     io,
@@ -43,7 +43,7 @@ const AGAIN_NS: u64 = 200_003;
 const AT_ONCE: Duration = Duration::from_millis(4);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How a thread enters the books.
+/// How a thread becomes known.
 #[derive(Debug)]
 pub(super) enum Holding {
     /// Seized.
@@ -55,7 +55,7 @@ pub(super) enum Holding {
 }
 
 impl Capture {
-    /// Seizes all threads of a process, those born meanwhile included; returns how many are held
+    /// Seizes all threads of a process, those born meanwhile included; returns how many are seized
     /// now that were not.
     pub(super) fn attach(&mut self, pid: u32) -> io::Result<usize> {
         if let Some(why) = self.why_spared(pid) {
@@ -77,7 +77,7 @@ impl Capture {
                 }
                 news += 1;
                 let Some(holding) = self.seize(tid, unfit.as_deref()) else {
-                    // Ended meanwhile; if it was in the books, its end is reported.
+                    // Ended meanwhile; if it was known, its end is reported.
                     self.settled(tid);
                     continue;
                 };
@@ -133,7 +133,7 @@ impl Capture {
         }
     }
 
-    /// Takes a thread into the books, or changes how a thread that is there is held.
+    /// Records a thread, or changes how a recorded thread is seized.
     pub(super) fn adopt(&mut self, tgid: u32, tid: u32, holding: Holding) {
         if let Some(heap) = &self.settings.heap
             && !self.tracees.processes.contains_key(&tgid)
@@ -223,7 +223,7 @@ impl Capture {
         }
     }
 
-    /// A sampled thread's process is seized when it has settled. Returns whether the thread is held
+    /// A sampled thread's process is seized when it has settled. Returns whether the thread is seized
     /// now and was not.
     pub(super) fn seize_if_settled(&mut self, record: &SampleRecord) -> bool {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
@@ -296,7 +296,7 @@ impl Capture {
         }
     }
 
-    /// Takes in a thread that ptrace did not announce: of a process that is not held, or in a traced cgroup.
+    /// Takes in a thread that ptrace did not announce: of an unseized process, or in a traced cgroup.
     pub(super) fn meet(&mut self, tgid: u32, tid: u32) {
         let is_known = self.tracees.threads.contains_key(&tid);
         if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
@@ -331,7 +331,7 @@ impl Capture {
     }
 
     /// Takes in a newborn thread whose birth was read from the ring: also one that is over already,
-    /// for its end stands behind its birth there.
+    /// for its end stands after its birth there.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
         if !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
@@ -375,7 +375,7 @@ impl Capture {
         }
     }
 
-    /// Takes threads that nobody reports the end of out of the books: a full ring may have lost it.
+    /// Removes threads whose end nobody reports: a full ring may have lost it.
     pub(super) fn forget_the_dead(&mut self) {
         let unheld = self.tracees.threads.iter().filter(|(_, thread)| !thread.held);
         let dead: Vec<u32> = unheld.map(|(tid, _)| *tid).filter(|tid| !proc::exists(*tid)).collect();

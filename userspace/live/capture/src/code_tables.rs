@@ -1,4 +1,4 @@
-//! The code tables of the window process, kept for the thread that learns from windows.
+//! The code tables of the window process, stored for the thread that learns from windows.
 
 use std::sync::{Arc, Mutex};
 

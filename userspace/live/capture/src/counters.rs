@@ -40,7 +40,7 @@ pub struct StopCounters {
     pub longest_stop_ns: AtomicU64,
     /// Stops that ptrace imposes for signals of the program itself.
     pub foreign_stops: AtomicU64,
-    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
+    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was not delivered.
     pub stray_traps: AtomicU64,
     /// Stops at births of threads and processes.
     pub clone_stops: AtomicU64,
@@ -61,7 +61,7 @@ pub struct SampleCounters {
     pub samples: AtomicU64,
     /// Accesses that the samples which accesses started stand for.
     pub sampled_accesses: AtomicU64,
-    /// Samples whose place another took, because their threads were not held yet.
+    /// Samples whose place another took, because their threads were not seized yet.
     pub replaced_samples: AtomicU64,
     /// Ticks of the clocks that start those others, beyond the first.
     pub surplus_samples: AtomicU64,
@@ -103,7 +103,7 @@ pub struct WatchCounters {
     pub censored: AtomicU64,
     /// Watches that the kernel refused.
     pub refused: AtomicU64,
-    /// Uses that were not watched because the thread was not held.
+    /// Uses that were not watched because the thread was not seized.
     pub unguarded: AtomicU64,
     /// Uses whose word was watched already.
     pub watched_already: AtomicU64,

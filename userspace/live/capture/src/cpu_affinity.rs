@@ -8,9 +8,9 @@
 //! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an
 //! idle one, but a processor that runs nothing except idle-priority work passes for idle
 //! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). So
-//! the capture thread takes that priority for the resume and sleeps at once, and the *lifter*, a
+//! the capture thread takes that priority for the resume and sleeps at once, and the *booster*, a
 //! thread that does nothing else, gives it its own processor and its priority back. What goes wrong
-//! in any of that costs the stopped thread time, at most what the lifter takes to wake; nothing of
+//! in any of that costs the stopped thread time, at most what the booster takes to wake; nothing of
 //! the traced program is changed.
 
 use std::{
@@ -28,7 +28,7 @@ use locality_kernel::sys;
 /// Samples in a row that must come from one processor, where several threads are traced.
 const IN_A_ROW: u32 = 3;
 
-/// For so long the lifter waits awake for the capture thread's change of priority.
+/// For so long the booster waits awake for the capture thread's change of priority.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Longest sleep of the capture thread; each turn of its loop is a sign of life.
@@ -49,7 +49,7 @@ pub struct Place {
     is_urgent: bool,
     newest: Option<Newest>,
     is: Waits,
-    /// When the lifter was last told so.
+    /// When the booster was last notified.
     told: Option<Instant>,
 }
 
@@ -74,7 +74,7 @@ enum Waits {
     #[default]
     Anywhere,
     Beside(u32),
-    /// Where the lifter was.
+    /// Where the booster was.
     Lifted,
 }
 
@@ -114,7 +114,7 @@ impl Place {
         !self.is_urgent
     }
 
-    /// The lifter's thread, 0 where there is none.
+    /// The booster's thread, 0 where there is none.
     pub fn booster(&self) -> u32 {
         self.choice.as_ref().map_or(0, |choice| choice.booster.thread())
     }
@@ -161,7 +161,7 @@ struct Shared {
     capture: (u32, thread::Thread),
     /// Where the capture thread may run.
     allowed: sys::Processors,
-    /// The lifter's own number, once it has the right to what it does.
+    /// The booster's own thread id, once it has the right to what it does.
     booster: AtomicU32,
     calls: sys::Waker,
     /// What to do, the newest: one of the constants below, or [`SETTLE`] and a processor.
@@ -209,7 +209,7 @@ impl PriorityBooster {
     }
 
     /// Has the calling thread wake there when it sleeps, without running there now: the traced
-    /// thread does. The lifter stays away.
+    /// thread does. The booster stays away.
     fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
         let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
         if let Err(error) = allowed.without(cpu).assign(self.thread()) {

@@ -37,7 +37,7 @@ use locality_kernel::{
 };
 
 /// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch
-/// and its companions may have 256 passed touches among them, which are told without a wake-up.
+/// and its companions may have 256 passed touches among them, which are reported without a wake-up.
 const RECORDS_A_TURN: usize = 512;
 
 /// Each report of ptrace comes with a signal; without one, ptrace is asked so often all the same.
@@ -64,7 +64,7 @@ pub struct Settings {
     pub registers: u8,
     /// Why no thread may be stopped, if so.
     pub no_stops: Option<&'static str>,
-    /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
+    /// Whether threads that are not seized may be watched: a trap that lost its cause would end them.
     pub watch_unheld: bool,
     /// Whether touches by the kernel are passed over.
     pub user_only: bool,
@@ -84,7 +84,7 @@ pub struct Settings {
     pub code: SharedCode,
     /// Memory that traced processes share; the recorder says where.
     pub shared: SharedRegions,
-    /// Is told about processes, where allocations are followed.
+    /// Is notified of processes, where allocations are followed.
     pub heap: Option<Heap>,
     /// How this machine counts accesses, if it does.
     pub counting: Option<Counting>,
@@ -98,7 +98,7 @@ pub struct Settings {
 /// What the controller may ask for.
 #[derive(Debug)]
 pub enum Command {
-    /// Trace a process with all its threads; answers with the number of threads that are held.
+    /// Trace a process with all its threads; answers with the number of threads that are seized.
     Attach(u32, tokio::sync::oneshot::Sender<io::Result<usize>>),
     /// Report the end of this process as the launched command's.
     Launched(u32),
@@ -179,7 +179,7 @@ impl std::fmt::Debug for Capture {
     }
 }
 
-/// The `touch` program's descriptor, kept apart from the object so that both can be borrowed.
+/// The `touch` program's descriptor, stored apart from the object so that both can be borrowed.
 #[derive(Debug)]
 pub struct TouchProgram(std::os::fd::OwnedFd);
 
@@ -402,7 +402,7 @@ impl Capture {
         most
     }
 
-    /// Tells the controller; counts what it was too slow for. What it must hear is told later
+    /// Tells the controller; counts what it was too slow for. What it must hear is sent later
     /// rather than never.
     pub(super) fn send(&self, event: Event) {
         match self.events.try_send(event) {
@@ -430,7 +430,7 @@ impl Capture {
             self.send(Event::TrapCostMeasured(watch.tgid, watch.address));
             return;
         }
-        // It was waiting for touches behind its reuse only.
+        // It was waiting for touches after its reuse only.
         let (ended_ns, outcome) = match watch.reused.take() {
             Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
             None => (ended_ns, outcome),
@@ -491,7 +491,7 @@ impl Capture {
         self.end_companions(tgid, || EndOutcome::Gone);
     }
 
-    /// Disarms everything, then reads what the ring still holds, so that the books balance.
+    /// Disarms everything, then reads the rest of the ring, so that the ledger balances.
     fn finish(&mut self) {
         // No stop is asked for from here on; those under way are served before anything is
         // disarmed, since they may arm.

@@ -20,12 +20,12 @@ pub enum Event {
         tid: u32,
         /// Its name.
         name: String,
-        /// Why it cannot be held, if so.
+        /// Why it cannot be seized, if so.
         not_held: Option<String>,
         /// Monotonic clock.
         time_ns: u64,
     },
-    /// A thread that was held no longer is.
+    /// A seized thread was released.
     ThreadReleased {
         /// Thread.
         tid: u32,
@@ -54,7 +54,7 @@ pub enum Event {
     Meter(Box<MeterRecord>),
     /// A watch ended.
     WatchEnded(Box<WatchEnd>),
-    /// A watch of a process ended that told what traps cost: its word.
+    /// A watch of a process ended that measured the cost of traps: its word.
     TrapCostMeasured(u32, u64),
     /// The launched command ended with this wait status.
     CommandEnded(i32),
@@ -62,7 +62,7 @@ pub enum Event {
     NoTargets,
     /// The capture thread cannot go on.
     Failed(String),
-    /// The watchdog is gone, so that no thread may be held any more.
+    /// The watchdog is gone, so that no thread may be seized any more.
     Unguarded,
     /// A second has passed: what was collected goes to the file. (From the controller, not from the
     /// capture thread.)
@@ -174,7 +174,7 @@ pub struct WatchEnd {
     pub outcome: EndOutcome,
 }
 
-/// The touch behind a use.
+/// The touch after a use.
 #[derive(Debug)]
 pub struct Reuse {
     /// Its trap.

@@ -8,7 +8,7 @@
 //! server of a remote session would keep the user from ending the trace. One of those that is named
 //! by `-p` is traced without stops. Process 1 of another pid namespace than the initial one is the
 //! container's program, hence a target. Servers that sessions and containers depend on ([`SERVERS`])
-//! are sampled, but not held, unless `-p` names them.
+//! are sampled, but not seized, unless `-p` names them.
 //!
 //! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
 
@@ -21,7 +21,7 @@ use locality_kernel::{object::Object, proc};
 /// The first process, which collects the orphans of all others.
 const FIRST: u32 = 1;
 
-/// Program files of servers that are not held, or the beginnings of their names: a debugger, or a user
+/// Program files of servers that are not seized, or the beginnings of their names: a debugger, or a user
 /// who is locked out, could need them at any time.
 const SERVERS: [&str; 14] = [
     "agetty",
@@ -111,7 +111,7 @@ impl Exclusions {
     }
 }
 
-/// Why a process that nobody named is sampled but not held, if so.
+/// Why a process that nobody named is sampled but not seized, if so.
 pub fn why_not_held(pid: u32) -> Option<String> {
     // By its file: the name of a thread is the program's own choice.
     let file = proc::executable(pid).ok()?;

@@ -4,7 +4,7 @@
 //! Pure. An access loads its line where that was not touched for as long as others take to fill the
 //! cache, which the analysis estimates (`locality_findings::cache_use`). Here all are candidates
 //! whose line was left alone for as long as the smallest cache needs at least; they are drawn in
-//! the second quarter, so that a quarter of the window lies before them and half of it behind.
+//! the second quarter, so that a quarter of the window lies before them and half of it after them.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Newborn threads and processes of which only the ring has told: they enter the books at their
+//! Newborn threads and processes that only the ring has reported: they become tracees at their
 //! first sample, or when they have lived for some milliseconds. Most that end sooner cost nothing
 //! else, where births come in storms.
 
@@ -115,7 +115,7 @@ impl Capture {
         }
     }
 
-    /// Takes those into the books that have lived for long enough.
+    /// Makes tracees of those that have lived for long enough.
     pub(super) fn meet_survivors(&mut self) {
         let now = sys::monotonic_ns();
         for _ in 0..MOST {

@@ -71,7 +71,7 @@ pub(super) struct ArmRequest {
     of_use: Option<usize>,
     /// Other words of its line.
     companions: [Option<u64>; COMPANIONS],
-    /// That the stop was left for it, and not taken for a gauge.
+    /// That the stop was left for it, and not used to measure the cost of a trap.
     chance: f64,
 }
 
@@ -194,7 +194,7 @@ impl Capture {
         let is_alone = threads.len() == 1;
         let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
         let mut place = std::mem::take(&mut self.place);
-        // Behind the resume it goes on, and we may not for a while.
+        // After the resume it goes on, and we may not for a while.
         let mut stopped_ns = 0;
         place.hand_back(record.header.cpu, is_alone, may_wait, || {
             stopped_ns = self.stopped_for(&record);
@@ -261,7 +261,7 @@ impl Capture {
         }
     }
 
-    /// Ends the watches of a process that have had their reuse for so long that a touch behind it
+    /// Ends the watches of a process that have had their reuse for so long that a touch after it
     /// would not count any more: they were in before the arbiter's next decisions, which must not
     /// change their weight.
     pub(super) fn end_waiting(&mut self, tgid: u32) {
@@ -320,7 +320,7 @@ impl Capture {
         let id = self.watches.next_id();
         let decision = process.arbiter.offer(ArbiterKey(id));
         let alive = process.threads.len() as u32;
-        // The register must be free before it is taken again; the books are closed after the resume.
+        // The register must be free before it is taken again; the counts follow after the resume.
         if let Some(ended) = decision.evict {
             self.give_up(ended, EndOutcome::Replaced);
         }
@@ -426,7 +426,7 @@ impl Capture {
         true
     }
 
-    /// Ends what still waits beside the watches of a process, and its gauge.
+    /// Ends what still waits beside the watches of a process, and its measurement of traps.
     pub(super) fn end_companions(&mut self, tgid: u32, outcome: fn() -> EndOutcome) {
         for id in self.watches.companions(tgid) {
             if let Some(watch) = self.watches.remove(id) {
@@ -460,7 +460,7 @@ impl Capture {
     fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
         add(&self.costs.stop.foreign_stops, 1);
         if !self.tracees.threads.contains_key(&tid) {
-            // Not in our books: a thread that was born while we were about to end.
+            // Not known: a thread that was born while we were about to end.
             let _ = ptrace::detach(tid, signal);
             return;
         }
@@ -536,7 +536,7 @@ impl Capture {
             .is_some_and(|thread| thread.imposed.exceeds(now, cost_ns, allowed_ns))
     }
 
-    /// A new thread stands before its first instruction: it enters the books and is armed before it runs.
+    /// A new thread stands before its first instruction: it is recorded and armed before it runs.
     fn on_clone_event(&mut self, tid: u32) {
         if !self.tracees.threads.contains_key(&tid)
             && let Ok(status) = proc::status(tid)
@@ -582,7 +582,7 @@ impl Capture {
         self.send_if_alone();
     }
 
-    /// Takes a dead thread out of the books, and its process with the last one.
+    /// Removes a dead thread, and its process with the last one.
     pub(super) fn forget_thread(&mut self, tid: u32) {
         self.give_up_again(tid);
         let Some(thread) = self.tracees.remove(tid) else { return };
@@ -651,7 +651,7 @@ impl Capture {
         })));
     }
 
-    /// Samples whose stop never came are told as they are.
+    /// Samples whose stop never came are sent as they are.
     pub(super) fn flush_awaited(&mut self) {
         let awaited: Vec<_> =
             self.tracees.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
@@ -676,7 +676,7 @@ impl Capture {
 /// into). The kernel then takes the watchpoint's trap for an `INT1` of the program
 /// (`exc_debug_user` in arch/x86/kernel/traps.c). Measured here: about one trap in 36,000. A real
 /// `INT1` stands before the instruction pointer, or at it: some hosts with AMD processors do not go
-/// on behind it, and a program that does that by itself in its handler would trap for ever.
+/// on after it, and a program that does that by itself in its handler would trap for ever.
 fn is_stray_trap(tid: u32) -> bool {
     let Ok(registers) = ptrace::registers(tid) else { return false };
     let is_other = |at| ptrace::code_byte(tid, at).is_ok_and(|byte| byte != INT1);

@@ -49,7 +49,7 @@ impl Capture {
         if record.address != 0 {
             add(&self.costs.sampling.sampled_accesses, record.period);
         }
-        // Not announced by ptrace: a thread of a process that is not held, or one in a traced cgroup.
+        // Not announced by ptrace: a thread of a process that is not seized, or one in a traced cgroup.
         self.meet(tgid, tid);
         let Settings { tick_cost_ns, trap_cost_ns, .. } = self.settings;
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
@@ -116,7 +116,7 @@ impl Capture {
         self.send(Event::KernelSample(record, stack));
     }
 
-    /// A held thread that leaves us no signal is measured without stops, and that is said.
+    /// A seized thread that leaves us no signal is measured without stops, and that is said.
     fn note_unstoppable(&mut self, tid: u32, why_no_stop: u32) {
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
         thread.unstoppable = if why_no_stop == no_stop::NO_FREE_SIGNAL { thread.unstoppable + 1 } else { 0 };
@@ -221,7 +221,7 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
-    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which
+    /// Ends a watch whose next touch will not be seen: none came soon after a near reuse, which
     /// stands then, the kernel touched more often than is passed over, or string instructions cost
     /// too much meanwhile.
     pub(super) fn end_unseen(&mut self, id: u64, ended_ns: u64) {
@@ -332,7 +332,7 @@ fn measured_again(
     })
 }
 
-/// Whether the access behind the first trap is that of the second one: hardly anything is executed
+/// Whether the access of the first trap is that of the second one: hardly anything is executed
 /// in between.
 fn follows_at_once(first: &Trap, second: &Trap) -> bool {
     const LONGEST_INSTRUCTION: u64 = 15;
@@ -362,7 +362,7 @@ fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
     (same && is_own(from) && is_own(to)).then(|| Box::new([moment(from), moment(to)]))
 }
 
-/// CPU time of the thread since the watch's last touch, where the kernel side told when it was done
+/// CPU time of the thread since the watch's last touch, where the kernel side recorded when it was done
 /// with that.
 fn since_touch_ns(trap: &Trap, before: TracerTime, ours: TracerTime) -> Option<u64> {
     let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
@@ -386,7 +386,7 @@ fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
 
 /// CPU time of the process between use and reuse.
 ///
-/// In one thread it is the thread's own clock, read behind the use and at the reuse, less what our
+/// In one thread it is the thread's own clock, read after the use and at the reuse, less what our
 /// ticks and traps took meanwhile. Between threads it is the process's clock, read when the watch
 /// was armed and now, less the time since the trap; that is exact to the delay of the ring, some 50
 /// µs for each thread that runs.

@@ -36,7 +36,7 @@ const LOOKED_AT: usize = 2;
 pub struct Overlap {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// The other process.
     pub other: u32,

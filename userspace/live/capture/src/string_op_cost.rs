@@ -48,7 +48,7 @@ const LITTLE: f64 = 0.01;
 /// less it would not, beside the thread that it watches.
 const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// The account of it. Pure: it is told what clocks and counters say.
+/// The account of it. Pure: readings of clocks and counters come in.
 #[derive(Debug)]
 pub struct Strings {
     /// What of the time in a string instruction is lost while a watch is armed, 0 where that is little.
@@ -257,7 +257,7 @@ impl Capture {
         self.strings.armed.clear();
     }
 
-    /// How long until a watch has waited long enough for a touch behind its reuse.
+    /// How long until a watch has waited long enough for a touch after its reuse.
     fn until_waited(&mut self, now_ns: u64) -> Duration {
         let waits = self.watches.iter_mut().filter_map(|watch| {
             let (reuse, _) = watch.reused.as_ref()?;

@@ -63,7 +63,7 @@ pub struct Thread {
     pub counted: Option<u32>,
 }
 
-/// A second sample of a thread that could not be stopped at the first, because it was not held yet.
+/// A second sample of a thread that could not be stopped at the first, because it was not seized yet.
 #[derive(Debug)]
 pub struct SecondSample {
     /// What starts it. Closing it ends that.
@@ -151,7 +151,7 @@ impl Tracees {
         self.processes.get(&tgid).is_none_or(|process| process.threads.is_empty())
     }
 
-    /// The other threads of a process that are worth watching: the most recently sampled ones
+    /// The other threads of a process that are watched: the most recently sampled ones
     /// first, at most `most`.
     pub fn siblings(&self, tgid: u32, of: u32, most: usize) -> Vec<u32> {
         let Some(process) = self.processes.get(&tgid) else { return Vec::new() };

@@ -2,13 +2,13 @@
 //! they are traced.
 //!
 //! Short distances are no longer than that, and on a shared host it changes within seconds (13 to
-//! 21 µs were seen), so what was calibrated before the trace does not hold. Some stops take a gauge
+//! 21 µs were seen), so what was calibrated before the trace is out of date. Some stops measure it
 //! in place of a watch: three words are watched that the window shows to be touched for the first
 //! time shortly after one another. From when the kernel side is done with the second trap to the
 //! third lies that part of a trap and one access; the first trap finds the kernel's code cold
-//! behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
+//! after the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
 //!
-//! Where a loop loads a word and stores it, no stop is needed for that: behind the reuse by the
+//! Where a loop loads a word and stores it, no stop is needed for that: after the reuse by the
 //! load comes the store's trap (`rules::behind_reuse`).
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
@@ -134,7 +134,7 @@ impl Capture {
         (trap_ns.saturating_sub(calibrated_ns) + gap_ns, gap_ns)
     }
 
-    /// The words that a gauge would take in this stop, if there are registers for them.
+    /// The words by which this stop could measure a trap, if there are registers for them.
     pub(super) fn measurable_words(&self, record: &SampleRecord, taken: &Taken<'_>) -> Option<[u64; 3]> {
         let process = self.tracees.processes.get(&record.header.tgid)?;
         let free = process.arbiter.owned().saturating_sub(process.arbiter.granted());
@@ -171,7 +171,7 @@ impl Capture {
         }
     }
 
-    /// Learns from a trap right behind another one; whether it could.
+    /// Learns from a trap right after another one; whether it could.
     pub(super) fn note_gap(&mut self, trap: &Trap, gap_ns: Option<u64>) -> bool {
         let (header, most_ns) = (trap.record.header, MOST * self.settings.gap_cost_ns);
         let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= most_ns) else { return false };
@@ -183,7 +183,7 @@ impl Capture {
         true
     }
 
-    /// A touch of a gauge's word.
+    /// A touch of a word of such a measurement.
     pub(super) fn on_trap_measurement(&mut self, trap: Box<Trap>, ours: TracerTime) {
         let id = trap.record.watch;
         match trap.record.role {

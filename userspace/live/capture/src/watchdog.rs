@@ -9,7 +9,7 @@
 //! is its life, `cgroup_placement` the cgroups that it leaves, so that nobody freezes or throttles
 //! it together with the tracer.
 //!
-//! Limits: who kills or stops the watchdog and the tracer at the same moment stops a held thread until then.
+//! Limits: who stops the watchdog and the tracer at the same moment stops a seized thread until then.
 
 mod cgroup_placement;
 mod watch;
@@ -65,7 +65,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Heartbeat {
     page: NonNull<Shared>,
-    /// The memory behind it, for the next watchdog.
+    /// Its memory, for the next watchdog.
     memory: OwnedFd,
 }
 

@@ -80,9 +80,9 @@ pub struct Watch {
     pub threads_armed: u32,
     /// The use, once it trapped, and what we had taken of the thread then.
     pub used: Option<(Box<Trap>, TracerTime)>,
-    /// The reuse, where touches behind it are waited for, and the same.
+    /// The reuse, where touches after it are waited for, and the same.
     pub reused: Option<(Reuse, TracerTime)>,
-    /// Behind that, the next touch by the instruction of the use, where it is not that of the reuse.
+    /// After that, the next touch by the instruction of the use, where it is not that of the reuse.
     pub used_again: Option<(Box<Trap>, TracerTime)>,
     /// Where other traced processes map the word, until it is armed there.
     pub elsewhere: Vec<(u32, u64)>,
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// Whether it waits for a touch behind the use that the watch of this number sees.
+    /// Whether it waits for a touch after the use that the watch of this number sees.
     pub fn is_behind(&self, id: u64) -> bool {
         self.follows.is_some_and(|followed| followed.id == id)
     }
@@ -162,7 +162,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Arms it in threads of another process, whose next touch behind the use is the reuse; false
+    /// Arms it in threads of another process, whose next touch after the use is the reuse; false
     /// where the kernel refused in all of them.
     pub fn arm_guest(&mut self, guest: Guest, threads: &[u32], program: BorrowedFd<'_>) -> bool {
         let armed_before = self.events.len();
@@ -224,7 +224,7 @@ impl Watches {
         self.live.remove(&id)
     }
 
-    /// The companions of a process' watches, and its gauge.
+    /// The companions of a process' watches, and its measurement of traps.
     pub fn companions(&self, tgid: u32) -> Vec<u64> {
         let is_one = |watch: &&Watch| watch.tgid == tgid && (watch.follows.is_some() || watch.measures_trap);
         let companions = self.live.values().filter(is_one);

@@ -75,7 +75,7 @@ impl Taken<'_> {
         self.window.as_ref().is_ok_and(|window| window.counts.accesses > 0)
     }
 
-    /// Words that a gauge may take.
+    /// Words by which a trap's cost may be measured.
     pub(super) fn trap_cost_words(&self) -> Option<[u64; 3]> {
         trap_cost::words(self.window.as_ref().ok()?.events())
     }
@@ -250,7 +250,7 @@ impl Windows {
     }
 }
 
-/// Why no instruction of a stopped thread can be told ahead.
+/// Why no instruction of a stopped thread can be executed ahead.
 fn why_none(regs: &libc::user_regs_struct) -> Option<End> {
     if regs.cs != USER_CODE_64 {
         return Some(End::NotLongMode);

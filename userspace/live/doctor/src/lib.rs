@@ -42,7 +42,7 @@ pub use text::{Style, print_text};
 /// ```
 ///
 /// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence` and `mend` are absent where
-/// there is none; `target` is absent when no process was named. Checks are told apart by `id`; new
+/// there is none; `target` is absent when no process was named. Checks are distinguished by `id`; new
 /// ones may be added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {

@@ -135,7 +135,7 @@ fn fires(clocks: &[Opened], object: &Object) -> Result<bool> {
     for clock in clocks {
         clock.enable()?;
     }
-    // Idle CPUs do not tick, so this one is kept busy.
+    // Idle CPUs do not tick, so this one stays busy.
     let end_ns = sys::monotonic_ns() + Duration::from_millis(100).as_nanos() as u64;
     while sys::monotonic_ns() < end_ns {
         if runs()? > before {

@@ -2,7 +2,7 @@
 //!
 //! Known by name, whatever library they are in: the C and C++ ones, with or without the prefixes
 //! that jemalloc, tcmalloc and mimalloc put before them, and Rust's. Those that only hand on to
-//! others are left out where that can be told: a probe costs, and the others tell.
+//! others are left out where they are known: a probe costs, and the others report.
 //!
 //! A probe costs some 0.6 µs where the kernel emulates the probed instruction (`push`, `nop` and
 //! near jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
@@ -138,7 +138,7 @@ fn is_rust(name: &str) -> bool {
     name.contains("__rust_") && rust(name).is_some()
 }
 
-/// Whether a symbol may be of interest, so that the others need not be kept.
+/// Whether a symbol may be of interest, so that the others need not be stored.
 pub fn is_candidate(name: &str) -> bool {
     kind(name).is_some()
 }

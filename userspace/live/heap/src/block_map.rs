@@ -1,4 +1,5 @@
-//! The heap blocks of a process in time: which block held an address at a moment, and where it was allocated.
+//! The heap blocks of a process in time: which block contained an address at a moment, and where it
+//! was allocated.
 //!
 //! A question comes after the moment that it asks about, so a block that was given back stays
 //! findable until [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks
@@ -92,7 +93,7 @@ fn class(bytes: u64) -> u8 {
     bytes.max(1).ilog2() as u8
 }
 
-/// The first byte behind a block; one of no bytes takes one.
+/// The first byte after a block; one of no bytes takes one.
 fn end(start: u64, bytes: u64) -> u64 {
     start.saturating_add(bytes.max(1))
 }
@@ -218,7 +219,7 @@ impl HeapMap {
         child
     }
 
-    /// The block that held the address at that moment.
+    /// The block that contained the address at that moment.
     pub fn find(&self, address: u64, at_ns: u64) -> Option<Block> {
         let live = self.live.range(..=address).next_back();
         if let Some((&start, block)) = live

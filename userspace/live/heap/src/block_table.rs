@@ -29,10 +29,10 @@ use locality_kernel::{
     sys,
 };
 
-/// Live blocks and former ones that are kept of a process.
+/// Live blocks and former ones that are stored of a process.
 const BLOCKS_MAX: usize = HEAP_BLOCKS_MAX as usize / 2;
 
-/// Former blocks are kept so long, unless the assembler is known to have passed.
+/// Former blocks are stored so long, unless the assembler is known to have passed.
 const MEMORY_NS: u64 = 10_000_000_000;
 
 /// Sites whose stacks may wait for the assembler.
@@ -56,7 +56,7 @@ pub struct HeapSite {
     pub function: u32,
     /// Bytes of the first allocation there.
     pub bytes: u64,
-    /// Registers at the allocation function's entry (or a few instructions behind it, the return
+    /// Registers at the allocation function's entry (or a few instructions after it, the return
     /// address still on top).
     pub regs: Registers,
     /// Copy of the user stack from `regs.rsp`.
@@ -156,7 +156,7 @@ pub(super) struct State {
     pub(super) summary: Summary,
 }
 
-/// What the thread that drives the probes is told.
+/// Messages to the thread that drives the probes.
 #[derive(Debug)]
 pub(super) enum Notice {
     /// Probe a process.
@@ -186,7 +186,7 @@ impl Source {
     }
 }
 
-/// Answers questions about heap blocks, and is told about processes. Cheap to clone.
+/// Answers questions about heap blocks, and is notified of processes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Heap {
     state: Arc<Mutex<State>>,
@@ -268,7 +268,7 @@ impl Heap {
         self.tell(Notice::Ended(pid, at_ns));
     }
 
-    /// The block of a process that held an address at a moment of the monotonic clock, which may be
+    /// The block of a process that contained an address at a moment of the monotonic clock, which may be
     /// seconds ago.
     pub fn find(&self, pid: u32, address: u64, at_ns: u64) -> Option<Block> {
         let mut state = self.lock();
@@ -507,7 +507,7 @@ impl State {
         }
     }
 
-    /// Blocks of fewer bytes are followed no more: their ends will not be told.
+    /// Blocks of fewer bytes are followed no more: their ends will not be reported.
     pub(super) fn drop_below(&mut self, bytes: u64, at_ns: u64) {
         self.processes.values_mut().for_each(|process| process.map.drop_below(bytes, at_ns));
     }

@@ -18,7 +18,7 @@ use locality_kernel::uprobe::Probe;
 /// The byte that the kernel puts in place of an instruction's first (`int3`).
 const BREAKPOINT: u8 = 0xcc;
 
-/// Bytes behind a breakpoint by which a copy is known.
+/// Bytes after a breakpoint by which a copy is known.
 const TAIL: usize = 12;
 
 /// So much anonymous code is looked through at a time.
@@ -89,7 +89,7 @@ fn is_anonymous(mapping: &Mapping) -> bool {
         && (mapping.inode == 0 || ["/memfd:", "/dev/zero"].iter().any(|name| path.starts_with(name)))
 }
 
-/// What stands behind each breakpoint, read from the process itself.
+/// The bytes after each breakpoint, read from the process itself.
 fn tails(pid: u32, mappings: &Mappings, probed: Probed<'_>) -> Option<Vec<[u8; TAIL]>> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     let mut tails = Vec::new();

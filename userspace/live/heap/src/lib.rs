@@ -1,4 +1,4 @@
-//! Allocations: which heap block held an address at a moment, and where it was allocated.
+//! Allocations: which heap block contained an address at a moment, and where it was allocated.
 //!
 //! Allocation functions of the targets are probed (`kernel::uprobe`, `ebpf/src/heap.rs`). Files:
 //! `allocators` which functions and where in them, `modules` what a process executes, `copied_code`

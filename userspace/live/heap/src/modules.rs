@@ -1,6 +1,6 @@
 //! Which files a process executes, and where in them allocation functions are to be probed.
 //!
-//! Reads `/proc` and ELF symbol tables; which symbols matter is `functions`. Limits: a statically
+//! Reads `/proc` and ELF symbol tables; which symbols matter says `allocators`. Limits: a statically
 //! linked and stripped program names no functions, so nothing is found in it. A file that is
 //! truncated in place while it is read ends us with SIGBUS, as it does the program that runs it.
 

@@ -2,7 +2,7 @@
 //!
 //! Beside `tracker`, which drives probes: nothing need be put into processes here, they bring the
 //! recorder with them. A call that is not recorded costs some nanoseconds that no pause could save;
-//! what a larger least size saves is decided by `duty`.
+//! what a larger least size saves is decided by `probe_budget`.
 
 use std::{
     collections::HashMap,

@@ -66,7 +66,7 @@ pub enum Decision {
 /// its start is seen.
 const CREDIT_NS: u64 = 5_000_000;
 
-/// What must be saved up for a burst to be worth its while.
+/// What must be saved up for a burst to pay.
 const BURST_NS: u64 = 4_000_000;
 
 /// Probes that were taken away stay away so long: putting them there costs us some milliseconds.

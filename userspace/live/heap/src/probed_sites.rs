@@ -2,7 +2,7 @@
 //! what the file has there.
 //!
 //! Said before the breakpoints are put there, and put there only when those who execute windows
-//! have heard it: a page of text that was read with a breakpoint in it would be kept.
+//! have heard it: a page of text that was read with a breakpoint in it would be cached.
 
 use std::{
     collections::HashMap,

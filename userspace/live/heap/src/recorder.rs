@@ -37,7 +37,7 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblocality_pr
 /// A record that was begun so long ago will not be finished.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Readings of both clocks that are kept.
+/// Readings of both clocks that are remembered.
 const READINGS: usize = 64;
 
 /// The two files of a trace.
@@ -49,7 +49,7 @@ pub struct Files {
 
 /// A new file in memory, closed by an exec.
 fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
-    // Since Linux 6.3 who wants to map it as code says so; older kernels refuse to be told.
+    // Since Linux 6.3 who wants to map it as code says so; older kernels refuse the flag.
     let executable = 0x10;
     for flags in [libc::MFD_CLOEXEC | executable, libc::MFD_CLOEXEC] {
         // SAFETY: the name ends with a zero byte.

@@ -55,7 +55,7 @@ pub(super) const SETTLE_NS: u64 = 20_000_000;
 /// Blocks of fewer bytes are taken for gone when the probes go: nobody will see their end.
 pub(super) const KEPT_BYTES: u64 = 64 << 10;
 
-/// Failures that are told.
+/// Failures that are reported.
 const FAILURES_MAX: usize = 8;
 
 /// What the command line decided.

@@ -7,7 +7,7 @@
 //! for a command) is no obstacle. Commands that never call [`listen`] have the default actions
 //! ([`by_default`]).
 //!
-//! Not here: how a trace ends (`control::session`).
+//! Not here: how a trace ends (`session` of the tracer).
 
 use std::{
     io,
@@ -71,7 +71,7 @@ pub fn listen(profile: &Path) -> io::Result<()> {
 }
 
 /// Has the signals end this process, also where whoever started us ignores or blocks them, as
-/// shells do with Ctrl-C for what they start behind `&`. Not for a process that launches a command,
+/// shells do with Ctrl-C for what they start with `&`. Not for a process that launches a command,
 /// which starts with what we were given.
 pub fn by_default() {
     for signal in [libc::SIGINT, libc::SIGTERM] {

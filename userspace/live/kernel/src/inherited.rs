@@ -44,7 +44,7 @@ static READ_EARLY: extern "C" fn() = {
         let given = given();
         let ours: u64 = OURS.into_iter().map(bit).sum();
         set_mask(Some(set_mask(None) & (!ours | given.pending)));
-        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD is not told how
+        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD does not learn how
         // children end.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }

@@ -163,7 +163,7 @@ impl HeapObject {
         let _ = self.live.remove(&LiveKey { address, tgid: pid, reserved: 0 });
     }
 
-    /// The stack of a site was not kept: the next allocation there shall bring it again.
+    /// The stack of a site was not stored: the next allocation there shall bring it again.
     pub fn forget_site(&mut self, site: u64) {
         // Absent where the kernel has forgotten it meanwhile.
         let _ = self.sites.remove(&site);

@@ -94,7 +94,7 @@ impl Event {
     ///
     /// While any per-thread event is open, the kernel keeps its scheduling hooks enabled; enabling
     /// them for the first one waits for an RCU grace period (`account_event` in
-    /// kernel/events/core.c), which took 5 to 13 ms here. Held open for the whole run, this event
+    /// kernel/events/core.c), which took 5 to 13 ms here. Open for the whole run, this event
     /// takes that wait out of the stops.
     #[doc(alias = "PERF_COUNT_SW_DUMMY")]
     pub fn keeper() -> io::Result<Self> {

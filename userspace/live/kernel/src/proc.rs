@@ -234,7 +234,7 @@ pub fn is_in_file_at(base: u64, ip: u64, maps: &str) -> bool {
             let (start, end) = words.next()?.split_once('-')?;
             let number = |text| u64::from_str_radix(text, 16).ok();
             let is_here = (number(start)?..number(end)?).contains(&address);
-            // Behind permissions and offset: device and inode.
+            // After permissions and offset: device and inode.
             is_here.then(|| (words.nth(2), words.next()))
         })
     };

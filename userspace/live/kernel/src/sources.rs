@@ -3,7 +3,7 @@
 //!
 //! [`discover`] reads the list of event sources and offers choices, best first; a choice is a set
 //! of events that together sample loads *and* stores, because loads alone would give a biased
-//! picture. [`open::open_best`] tries them on a CPU. What is absent is told with its reason, and
+//! picture. [`open::open_best`] tries them on a CPU. What is absent is reported with its reason, and
 //! nothing is simulated. Arm's SPE is only named: it writes its records to a buffer of its own,
 //! which is not built here.
 //!
@@ -16,7 +16,7 @@
 //! <https://github.com/torvalds/linux/blob/003c0414318a1829a1a5b195ad81e8a7960c3f5d/arch/x86/events/amd/ibs.c>).
 //! Since Linux 6.3 an overflow runs `perf_prepare_sample` before the program, which makes the field
 //! 0 when the PMU had no address, again only with that bit; without it the field is what the
-//! kernel's stack held (`bpf_overflow_handler`, `perf_sample_data_init`,
+//! kernel's stack contained (`bpf_overflow_handler`, `perf_sample_data_init`,
 //! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c>). So every attribute made
 //! here has the bit, the clock's too, and the program may read the field always: 0 is "no address".
 //!

@@ -92,7 +92,7 @@ pub fn to_file(file: &Path, page: &[u8], quiet: bool) -> Result<()> {
 }
 
 /// Writes a page to a file that only its owner can read: a new one in place of whatever file has the name.
-/// `owner` is the user and the group behind sudo. What is no file (a pipe) is written as by [`to_file`].
+/// `owner` is the user and the group who called sudo. What is no file (a pipe) is written as by [`to_file`].
 ///
 /// # Errors
 /// A place that cannot be written; what was there before stays.

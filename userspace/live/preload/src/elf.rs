@@ -12,7 +12,7 @@ pub struct LinkMap {
     pub name: *const c_char,
     /// Dynamic section.
     pub dynamic: *const Dynamic,
-    /// The object behind it in the order of search.
+    /// The next object in the order of search.
     pub next: *const LinkMap,
 }
 
@@ -57,7 +57,7 @@ const CHAIN_MAX: u32 = 1 << 16;
 unsafe fn is(a: *const u8, b: &[u8]) -> bool {
     let mut at = 0;
     while at < b.len() {
-        // SAFETY: no byte behind a zero byte is read, for it differs from `b`'s.
+        // SAFETY: no byte after a zero byte is read, for it differs from `b`'s.
         if b.get(at) != Some(unsafe { &*a.add(at) }) {
             return false;
         }

@@ -16,7 +16,7 @@ pub const STACKS: usize = 64;
 pub const STACK_BYTES: usize = 16 << 10;
 /// Names of sites that are known at once; a power of two.
 pub const SITES: usize = 1 << 15;
-/// Where a site's name may lie behind its place.
+/// Where a site's name may lie after its place.
 pub const SITE_PROBES: usize = 8;
 /// Counters of small allocations, so that few threads share one; a power of two.
 pub const STRIPES: usize = 256;
@@ -30,7 +30,7 @@ pub const OFF: u64 = i64::MAX as u64;
 pub struct Front {
     /// Smaller allocations are only counted.
     pub min_bytes: AtomicU64,
-    /// Blocks whose chunk is smaller are not told when they end.
+    /// Blocks whose chunk is smaller are not reported when they end.
     pub free_min: AtomicU64,
     /// Explicit padding.
     pub reserved: [u64; 6],
@@ -174,7 +174,7 @@ pub struct Shared {
 
 /// What the tracer calls the variable by which a process finds the shared memory.
 pub const VARIABLE: &str = "LOCALITY_HEAP=";
-/// A second one, so that both can be taken out again without moving what lies behind the environment.
+/// A second one, so that both can be taken out again without moving what follows the environment.
 pub const FILLER: &str = "LOCALITY_HEAP_END=";
 
 const _: () = {

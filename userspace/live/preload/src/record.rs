@@ -1,7 +1,7 @@
 //! What is written of a call: names of sites, events, stacks.
 //!
 //! An event takes its place in the ring by one exchange and is read when its sequence number is
-//! there, so that no state of a thread is left behind wherever a signal interrupts it. The order of
+//! there, so that no state of a thread remains wherever a signal interrupts it. The order of
 //! the ring is that of the blocks: an end is written before the allocator can give the address away
 //! again, a beginning before anybody could end it.
 
@@ -48,7 +48,7 @@ pub struct Frame {
     pub arguments: [u64; 6],
     /// rbx, r12, r13, r14, r15, rbp.
     pub kept: [u64; 6],
-    /// The return address; the caller's stack begins behind it.
+    /// The return address; the caller's stack begins after it.
     pub back: u64,
 }
 
@@ -184,7 +184,7 @@ fn is_new(sites: &[AtomicU64; SITES], name: u64) -> bool {
         if known == 0 {
             match place.compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
-                // Another thread told of it.
+                // Another thread reported it.
                 Err(now) if now == name => return false,
                 Err(_) => {}
             }

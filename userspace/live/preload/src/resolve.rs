@@ -1,6 +1,6 @@
 //! Which functions calls are handed on to: those that would have been called without us.
 //!
-//! The next definition behind ours in the dynamic linker's order of search, as `dlsym(RTLD_NEXT)`
+//! The next definition after ours in the dynamic linker's order of search, as `dlsym(RTLD_NEXT)`
 //! has it, for each name.
 
 use core::ffi::c_int;
@@ -94,7 +94,7 @@ pub unsafe fn resolve<'a>(
 ) -> Allocator<'a> {
     let mut found = [0u64; FUNCTIONS];
     let mut allocator = Allocator::Nobody;
-    // Behind us: without us in the list, everybody is.
+    // After us: without us in the list, everybody is.
     let mut behind = !debug.is_null() && {
         // SAFETY: the caller's promise.
         unsafe { !is_listed((*debug).objects, own) }

@@ -18,7 +18,7 @@ use crate::sys;
 
 /// More variables than this, ours among them, are not handled.
 pub const VARIABLES_MAX: usize = 512;
-/// Bytes for an `LD_PRELOAD` of the program's own with ours behind it.
+/// Bytes for an `LD_PRELOAD` of the program's own with ours after it.
 const PRELOAD_BYTES: usize = 1024;
 /// Interpreters of interpreters are followed so far.
 const SCRIPTS_MAX: usize = 4;
@@ -61,7 +61,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// An environment with our variables behind its own; `None` where there is no room.
+    /// An environment with our variables after its own; `None` where there is no room.
     ///
     /// # Safety
     /// An array of strings that ends with a null pointer.

@@ -42,7 +42,7 @@ pub fn end(rsp: u64) -> u64 {
     // SAFETY: by the ABI the first word of a thread's block is its own address; an allocator of
     // glibc reads its neighbours at each call.
     unsafe { asm!("mov {}, fs:[0]", out(reg) descriptor, options(nostack, readonly, preserves_flags)) };
-    // Within one page, for what lies behind the descriptor of another library need not be there.
+    // Within one page, for what follows the descriptor of another library need not be there.
     if rsp >= descriptor || !descriptor.is_multiple_of(64) || descriptor % PAGE + DESCRIPTOR.1 + 24 > PAGE {
         return page_end;
     }

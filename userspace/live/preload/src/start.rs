@@ -36,7 +36,7 @@ struct Header {
 /// # Safety
 /// It ends with a zero byte.
 pub unsafe fn begins(text: *const u8, with: &[u8]) -> bool {
-    // SAFETY: no byte behind a zero byte is read, for it differs from `with`'s.
+    // SAFETY: no byte after a zero byte is read, for it differs from `with`'s.
     with.iter().enumerate().all(|(at, byte)| unsafe { *text.add(at) } == *byte)
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Candidate {
     /// Intervals that agree.
     pub intervals: u32,
     pub is_word: bool,
-    /// A register with a constant stride whose worth this window or several agreeing ones told.
+    /// A register with a constant stride whose accesses per step this window or several agreeing ones show.
     pub is_affine: bool,
 }
 

@@ -23,7 +23,7 @@ pub struct Machine {
     pub floats: f64,
     /// Cycles from a load's address to its value, in the first-level cache.
     pub load: f64,
-    /// Cycles from a value that is stored to a load of it that comes right behind and forms the
+    /// Cycles from a value that is stored to a load of it that comes right after and forms the
     /// address from the same registers, not written meanwhile: some processors rename such a word
     /// as a register.
     pub forward: f64,

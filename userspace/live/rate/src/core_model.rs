@@ -1,7 +1,7 @@
 //! How long a window takes on a processor of today: a list schedule of its instructions.
 //!
 //! An instruction starts when its inputs are there, so many in a cycle, not before all but some
-//! hundred instructions ahead of it are done; behind a branch that the predictor does not foresee,
+//! hundred instructions ahead of it are done; after a branch that the predictor does not foresee,
 //! the next ones wait. A line that the window touches for the first time costs what the program's
 //! footprint says, and one that it stores to comes and goes back. Clock, widths, the latencies of
 //! loads and of floating point, and what memory costs are those of a [`Machine`]; other latencies

@@ -10,7 +10,7 @@
 //!
 //! Sources of error: work outside of the loop from one of its rounds to the next is not in its
 //! registers: only loops speak in which the readings found the thread all the while, or nearly
-//! always (`rates::spans`); what a step is worth. (What is read elsewhere is not added to rounds:
+//! always (`rates::counted_reuses`); the accesses per step. (What is read elsewhere is not added to rounds:
 //! most of it is done between many rounds and the next many, not between each and the next.)
 
 use crate::induction::Slope;
@@ -26,7 +26,7 @@ const LEAST: f64 = 4.5;
 /// Relative standard deviation of a rate beyond which time says too little to tell one round from
 /// three, though more than one is unlikely of a loop that is where it was.
 const MOST_UNSURE: f64 = 0.48;
-/// Relative standard deviation of what a step is worth beyond which a register says nothing.
+/// Relative standard deviation of accesses per step beyond which a register says nothing.
 pub(crate) const MOST_ROUGH: f64 = 0.4;
 /// Relative standard deviation of the difference of registers that agree.
 const ROUGH: f64 = 0.03;

@@ -1,4 +1,4 @@
-//! What is known of one quantity from all windows so far: what one step is worth in accesses.
+//! What is known of one quantity from all windows so far: its accesses per step.
 //!
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased.
 //! Windows count whose sample saw the quantity move at a similar speed, so that phases of a program
@@ -22,7 +22,7 @@ const STEPS: u32 = 150;
 pub(crate) const FEWEST: usize = 4;
 /// Values at readings from which a range is believed.
 const FEWEST_VALUES: u32 = 24;
-/// Stretches between readings that are remembered, and from how many a common speed is told.
+/// Stretches between readings that are remembered, and from how many a common speed follows.
 const MOST_INTERVALS: usize = 160;
 const FEWEST_INTERVALS: usize = 32;
 /// Parts of its range that uneven steps may be at most for the range to be believed.
@@ -82,7 +82,7 @@ pub(crate) struct Slope {
     pub value: f64,
     /// Relative standard error.
     pub sigma: f64,
-    /// Windows behind it.
+    /// Windows that it rests on.
     pub windows: u32,
 }
 
@@ -308,7 +308,7 @@ impl Quantity {
         there.map(|(_, interval)| *interval).collect()
     }
 
-    /// What a step is worth in the windows of some samples, all together.
+    /// Accesses per step in the windows of some samples, all together.
     pub fn slope_of(&self, is_one: impl Fn(u32) -> bool) -> Option<Slope> {
         let records: Vec<&Record> = self.records.iter().filter(|record| is_one(record.sample)).collect();
         if is_regular(&records) { between(&records, FEWEST) } else { total(&records) }
@@ -406,7 +406,7 @@ impl Quantity {
         self.records.last_mut().filter(|record| record.sample == sample)
     }
 
-    /// What a step is worth around a sample in which it moved at this speed (0: unknown).
+    /// Accesses per step around a sample in which it moved at this speed (0: unknown).
     pub fn slope(&self, sample: u32, speed: f64) -> Option<Slope> {
         let distance = |record: &&Record| (record.sample.abs_diff(sample), record.sample);
         let is_similar = |record: &&Record| (record.speed / speed).ln().abs() <= SAME_PHASE;
@@ -460,7 +460,7 @@ impl Quantity {
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
-    /// What a step is worth where steps come at equal distances, which all windows together tell
+    /// Accesses per step where steps come at equal distances, which all windows together tell
     /// more exactly than one.
     pub fn regular_slope(&self) -> Option<Slope> {
         let all: Vec<&Record> = self.records.iter().collect();

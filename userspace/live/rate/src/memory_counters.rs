@@ -49,7 +49,7 @@ struct Word {
     windows: u32,
     /// Windows in which it moved.
     moved: u32,
-    /// More than one thread counts in it: one thread's window does not tell a step's worth.
+    /// More than one thread counts in it: one thread's window does not show the accesses per step.
     is_shared: bool,
 }
 
@@ -74,7 +74,7 @@ impl Words {
                 continue;
             }
             points.clear();
-            // What it held before the first store, where it was loaded.
+            // Its value before the first store, where it was loaded.
             points.extend((!first.is_store).then_some((first.access, first.value)));
             points.extend(group.iter().filter(|access| access.is_store).map(|a| (a.access, a.value)));
             let mut place = Place { address: first.address, bits: first.bits };

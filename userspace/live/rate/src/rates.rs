@@ -29,7 +29,7 @@ const CLEAR: f64 = 3.0;
 const ROUNDS: usize = 3;
 /// Number of samples after which this is done first.
 const FIRST_REVISION: usize = 8;
-/// Relative error of a step's worth from which it is looked for elsewhere.
+/// Relative error of accesses per step from which it is looked for elsewhere.
 const IMPRECISE: f64 = 0.05;
 /// … up to which it tells a rate on which samples agree.
 const STILL_OF_USE: f64 = 0.15;
@@ -56,7 +56,7 @@ const AGREEMENT: f64 = 0.1;
 /// Samples with rates of their own by place, in order.
 type Regions = BTreeMap<u64, Vec<Told>>;
 
-/// What a sample's own readings told.
+/// What a sample's own readings gave.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     number: u32,
@@ -82,7 +82,7 @@ struct Evidence {
 /// A rate that readings gave.
 type Own = Option<(Estimate, Source)>;
 
-/// What is kept of a sample.
+/// What is stored of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
     thread: u32,
@@ -90,7 +90,7 @@ struct Kept {
     region: u64,
     /// The thread was read where its window had been: it was still at the same work.
     steady: bool,
-    /// CPU time behind the stop in which no reading found it at other work, as far as it was read.
+    /// CPU time after the stop in which no reading found it at other work, as far as it was read.
     stays_ns: f64,
     /// CPU time from the stop to the first reading.
     unread_ns: f64,
@@ -179,7 +179,7 @@ struct Agreed {
 }
 
 impl Agreed {
-    /// `None` where a step's worth is hardly known.
+    /// `None` where the accesses per step are hardly known.
     fn new(common: Common, slope: Slope) -> Option<Self> {
         if slope.sigma > STILL_OF_USE {
             return None;
@@ -271,7 +271,7 @@ impl Rates {
         let rate = self.learnt.settle(number, &kept, own);
         self.samples.push(kept);
         if self.samples.len() >= self.revise_at {
-            // What was told before more was known may have been wrong.
+            // What was reported before more was known may have been wrong.
             self.revise_at = self.samples.len() * 3 / 2 + 1;
             self.learnt = self.learn_again().1;
         }
@@ -333,7 +333,7 @@ impl Rates {
             for place in &places {
                 let told = || {
                     let (low, high) = bracket(*place)?;
-                    // Where steps come as the work goes, one window's worth of a step is its own,
+                    // Where steps come as the work goes, one window's accesses per step are its own,
                     // not the place's.
                     let last = self.samples.iter().rposition(|kept| kept.region == *place)? as u32;
                     let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
@@ -489,7 +489,7 @@ impl Rates {
         }
     }
 
-    /// What a step of a quantity is worth around a sample in which it moved at this speed (0:
+    /// Accesses per step of a quantity around a sample in which it moved at this speed (0:
     /// unknown): of an outer loop's register by the rounds of the loop within, where windows alone
     /// do not say it well.
     fn slope(&self, number: u32, index: u32, speed: f64) -> Option<Slope> {
@@ -511,7 +511,7 @@ impl Rates {
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
     fn own(&self, number: u32, kept: &Kept, learnt: &LearnedRates) -> Own {
-        // It needs no window to say what a step is worth, and fills go faster than any other code.
+        // It needs no window to know the accesses per step, and fills go faster than any other code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
             return combine(&[one]);
@@ -650,7 +650,7 @@ fn agree(rates: &[f64]) -> bool {
     near >= FEWEST_AGREEING && near as f64 >= MOST_AGREE * rates.len() as f64
 }
 
-/// The track that is likelier than its rivals, and what a step is worth at its speed.
+/// The track that is likelier than its rivals, and the accesses per step at its speed.
 fn clearest(
     slope: impl Fn(f64) -> Option<Slope>,
     tracks: &[(Track, f64)],
@@ -677,7 +677,7 @@ fn point(at: usize, reading: &Reading, value: u64) -> Point {
     Point { at, time_ns: reading.time_ns, switches: reading.switches, value }
 }
 
-/// What a place's samples nearest in time told, if there are so many: the good ones, if they are enough.
+/// What a place's samples nearest in time gave, if there are so many: the good ones, if they are enough.
 fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<Told>> {
     let told = regions.get(&region)?;
     closest(told, number, fewest, |told| told.is_good).or_else(|| closest(told, number, fewest, |_| true))

@@ -8,7 +8,7 @@ use crate::window_digest::{Digest, Visit};
 
 /// Blocks remembered; beyond, those not seen for longest go.
 const MOST_BLOCKS: usize = 2048;
-/// Fewest visits in a window from which a motion can be told.
+/// Fewest visits in a window from which a motion can be recognised.
 const FEWEST_VISITS: usize = 4;
 /// Windows remembered of a block.
 const MOST_VISITS: usize = 24;

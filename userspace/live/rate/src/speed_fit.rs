@@ -23,7 +23,7 @@ const MOST_PERIODS: u32 = 24;
 const SHORT_PERIODS: f64 = 1.5;
 /// Log likelihood ratio below which a speed is no better than none.
 const EVIDENCE: f64 = 5.0;
-/// Speeds that are kept where several are possible.
+/// Speeds that are remembered where several are possible.
 const RIVALS: usize = 4;
 /// Times the advance that is expected of an interval that the values of a quantity that turns back must span.
 const TURNS_WITHIN: f64 = 2.0;
@@ -46,7 +46,7 @@ const DECISIVE: f64 = 10.0;
 /// Chance that a remainder which tells nothing is that of a possible speed: intervals in which it
 /// is higher are left out, and it is not taken to be lower than that.
 const BY_CHANCE: (f64, f64) = (0.02, 0.5);
-/// Intervals from which a mean speed is told.
+/// Intervals from which a mean speed follows.
 const FEWEST_OF_MEAN: usize = 12;
 
 /// The quantity at one reading.
@@ -126,7 +126,7 @@ pub(crate) fn reckon(
         }
         if point.switches == a.switches {
             let step = difference(a.value, point.value, quantity.bits).wrapping_mul(quantity.sign.into());
-            // The instruction pointer may stand before or behind the step within the block.
+            // The instruction pointer may stand before or after the step within the block.
             let step = if step < 0 && step >= -slack { 0 } else { step };
             intervals.push(Interval { step, ns });
         }

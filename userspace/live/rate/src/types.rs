@@ -66,7 +66,7 @@ pub struct Sample<'a> {
 /// Where a thread was when it had touched a watched word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// Instruction pointer of the trap, behind the instruction that touched.
+    /// Instruction pointer of the trap, after the instruction that touched.
     pub ip: u64,
     /// General registers, as in [`Reading::registers`].
     pub registers: [u64; 16],
@@ -130,12 +130,12 @@ impl Estimate {
 pub enum Source {
     /// Hardware counters of loads and stores, read beside the stop.
     Counters,
-    /// Memory words that count, read beside the stop; the window says what one step is worth.
+    /// Memory words that count, read beside the stop; the window says the accesses per step.
     Words,
     /// Registers that advance by a constant stride, read beside the stop.
     Registers,
     /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or
-    /// by one reading alone; what a step is worth comes from several windows.
+    /// by one reading alone; accesses per step come from several windows.
     Slopes,
     /// The median of other samples of the same place, or the one speed that all its readings together fit.
     Region,

@@ -54,7 +54,7 @@ pub struct Tables {
 /// A block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
-    /// Its ops, and those behind its last.
+    /// Its ops, and those after its last.
     pub(crate) first: u32,
     pub(crate) end: u32,
     /// The blocks that followed last: address and number.
@@ -72,7 +72,7 @@ pub(crate) struct Blocks {
     pub(crate) complex: Vec<Instruction>,
     blocks: Vec<Block>,
     by_address: Map<(u32, u64), u32>,
-    /// Number of the op at an address, and that behind the last of its block.
+    /// Number of the op at an address, and that after the last of its block.
     inside: Map<(u32, u64), (u32, u32)>,
     decoder: Decoder,
     is_full: bool,

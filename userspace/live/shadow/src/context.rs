@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) gs_base: u64,
     /// Flags other than the status flags.
     pub(crate) other_flags: u64,
-    /// First byte of the stubs and the one behind the last.
+    /// First byte of the stubs and the one after the last.
     pub(crate) code: u64,
     pub(crate) code_end: u64,
 }

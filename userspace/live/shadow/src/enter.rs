@@ -1,5 +1,5 @@
 //! Runs a stub and catches what it does wrong: a fault in a stub is a signal, whose handler goes on
-//! behind the call.
+//! after the call.
 //!
 //! The handlers are the process'; a signal from elsewhere is passed on to the action that was there
 //! before. They need an alternate stack, which each thread that runs windows gets.
@@ -57,7 +57,7 @@ pub(crate) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// In a stub: notes the fault and goes on behind the call. Elsewhere: does what would have been
+/// In a stub: notes the fault and goes on after the call. Elsewhere: does what would have been
 /// done without us.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let current = CURRENT.get();

@@ -111,7 +111,7 @@ impl Executor {
         self.pages.begin(limits.pages);
         process.fetch(&mut self.pages, memory, limits.pages);
         // The context is referred to twice: by the machine, and by the decoder, which asks for
-        // addresses in it and adds stubs behind it.
+        // addresses in it and adds stubs after it.
         let context = std::ptr::from_mut(self.low.context());
         // SAFETY: the mapping lives as long as `low`; `Low::append` and `places` touch no byte of
         // the context.

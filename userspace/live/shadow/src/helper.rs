@@ -111,7 +111,7 @@ pub enum Error {
     Memory(u32, #[source] io::Error),
 }
 
-/// What it told of a target: kept to hand it to the next window process.
+/// What it knows of a target: stored to hand it to the next window process.
 #[derive(Debug)]
 struct Known {
     pid: u32,

@@ -2,7 +2,7 @@
 //! selected elements is one access, and bytes that are not selected count as zero where they cannot
 //! be read.
 //!
-//! Sources of error: a permutation under a mask, which reads its operand whole, is told as reading
+//! Sources of error: a permutation under a mask, which reads its operand whole, is reported as reading
 //! the elements that the mask names.
 
 use iced_x86::{Instruction, Mnemonic as M, OpKind, Register};

@@ -175,7 +175,7 @@ impl Pages {
     #[cold]
     fn write_slowly(&mut self, address: u64, memory: &mut dyn Memory) -> Result<*mut u8, Ended> {
         let (slot, what) = self.use_slot(address, memory)?;
-        // Text may not be written: the program would get a signal, or the caller is behind.
+        // Text may not be written: the program would get a signal, or the caller is out of date.
         if what.code || memory.trust(what.address) == Trust::Text {
             return Err((End::CodeWritten, address));
         }

@@ -1,11 +1,11 @@
-//! What is kept of a process between windows: its text, and the pages that it used last.
+//! What is cached of a process between windows: its text, and the pages that it used last.
 
 use crate::hash::Map;
 use crate::memory::{Memory, PAGE, Page, Trust};
 use crate::pages::{Ended, Pages};
 use crate::window::End;
 
-/// Most text pages kept of a process; decoded instructions outlive them.
+/// Most text pages cached of a process; decoded instructions outlive them.
 const TEXT: usize = 1024;
 /// Most pages fetched in advance.
 const ADVANCE: usize = 256;
@@ -47,7 +47,7 @@ impl Process {
     }
 
     /// Copies the code at `ip`, at most 15 bytes. Returns their number, and whether all of it may
-    /// be kept for good.
+    /// be cached for good.
     pub(crate) fn code(
         &mut self,
         ip: u64,
@@ -78,7 +78,7 @@ impl Process {
         }
     }
 
-    /// A page of code, and whether it may be kept for good.
+    /// A page of code, and whether it may be cached for good.
     pub(crate) fn page<'a>(
         &'a mut self,
         page: u64,

@@ -13,7 +13,7 @@ use crate::op::Op;
 use crate::window::End;
 use crate::xstate::{self, COMPONENTS, HEADER, HELD, MXCSR, XMM, word};
 
-/// Room for an area with all components held.
+/// Room for an area with all components.
 const AREA: usize = 4096;
 /// Bit 63 of XCOMP_BV: the compacted form.
 const COMPACTED: u64 = 1 << 63;

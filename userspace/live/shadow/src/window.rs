@@ -145,7 +145,7 @@ pub struct Log<'a> {
     /// [`locality_stream::Kind::BLOCK_CUT`] at the end.
     pub events: &'a mut [Event],
     /// For each access event the value moved: what was loaded, or what is stored; its low 8 bytes,
-    /// zero-extended. 0 for accesses of the kinds whose values are not kept (saved states).
+    /// zero-extended. 0 for accesses of the kinds whose values are not stored (saved states).
     pub values: &'a mut [u64],
     /// For each block event the general registers there, in the order of
     /// [`locality_isa::Registers::general`].

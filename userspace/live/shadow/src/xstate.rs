@@ -1,6 +1,6 @@
 //! Vector and x87 state to and from the XSAVE area's standard form (Intel SDM, volume 1, chapter 13).
 //!
-//! Held are x87, SSE, AVX and the three components of AVX-512; others (PKRU, AMX tiles, shadow
+//! Stored are x87, SSE, AVX and the three components of AVX-512; others (PKRU, AMX tiles, shadow
 //! stacks) are passed on unchanged.
 
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max, _xgetbv};
@@ -126,7 +126,7 @@ pub(crate) fn initial_fx(context: &mut Context) {
     put(&mut context.fx, MXCSR, &HOST_MXCSR.to_le_bytes());
 }
 
-/// Loads component `n` of those held, which begins at `at` (x87 and SSE: anywhere), or its initial state.
+/// Loads component `n` of those stored, which begins at `at` (x87 and SSE: anywhere), or its initial state.
 pub(crate) fn load(context: &mut Context, n: usize, area: &[u8], at: usize, present: bool) {
     let none: &[u8] = &[];
     let area = if present { area } else { none };

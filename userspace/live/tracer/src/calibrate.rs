@@ -57,7 +57,7 @@ const AWAKE: Duration = Duration::from_millis(1);
 /// How long it sleeps at a time then.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Longest time in a row that it spins, and its rest behind that.
+/// Longest time in a row that it spins, and its rest after that.
 const SLICE_NS: u64 = 4_000_000;
 const REST_NS: u64 = 1_000_000;
 
@@ -209,7 +209,7 @@ fn survive_stray_traps() {
     unsafe { libc::signal(libc::SIGTRAP, handler as usize) };
 }
 
-/// The child's life: follow orders until told to quit.
+/// The child's life: follow orders until the order to quit.
 fn obey(shared: &Shared) -> ! {
     let (mut last, mut since) = (0, Instant::now());
     loop {
@@ -263,7 +263,7 @@ fn spin(shared: &Shared, length_ns: u64) -> u64 {
     gaps as u64
 }
 
-/// Time of an access; there is another one behind it.
+/// Time of an access; another one follows.
 fn touch(word: &AtomicU64) -> u64 {
     let start = sys::monotonic_ns();
     word.load(Ordering::Relaxed);

@@ -46,7 +46,7 @@ pub struct Remembered {
     pub machine: Machine,
 }
 
-/// What the numbers of another machine, kernel or program are told by.
+/// What the numbers of another machine, kernel or program are recognised by.
 fn key() -> String {
     let read = |path: &str| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).trim().to_owned();
     let cpuinfo = read("/proc/cpuinfo");
@@ -197,7 +197,7 @@ fn recall_in(folder: &File, key: &str) -> Result<Remembered, String> {
 }
 
 fn remember_in(folder: &File, what: &Remembered, key: &str) -> io::Result<()> {
-    // Left behind by a start that was killed.
+    // Left by a start that was killed.
     // SAFETY: a system call with a live name.
     unsafe { libc::unlinkat(folder.as_raw_fd(), NEW_FILE.as_ptr(), 0) };
     let mut file = open_in(folder, NEW_FILE, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;

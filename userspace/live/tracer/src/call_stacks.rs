@@ -96,7 +96,7 @@ impl Sites {
         let pid = record.header.tgid;
         let mut walk = self.walk(pid, &record.regs, &trap.stack);
         if record.kernel != 0 {
-            // In a system call the saved address lies behind the two-byte `syscall`.
+            // In a system call the saved address lies after the two-byte `syscall`.
             if let (Some(first), true) = (walk.addresses.first_mut(), (record.regs.orig_rax as i64) >= 0) {
                 *first = CodeAddress::Exact(record.regs.rip.wrapping_sub(2));
             }

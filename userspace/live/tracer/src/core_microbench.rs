@@ -254,7 +254,7 @@ macro_rules! copies {
         time($slices, move || {
             let place = room.0.as_mut_ptr();
             // SAFETY: the instructions given below touch only the registers named and the 256 bytes
-            // behind rsi, none of them jumps.
+            // above rsi, none of them jumps.
             unsafe {
                 asm!(
                     ".rept 128", $($code),+, ".endr",

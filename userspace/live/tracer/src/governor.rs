@@ -136,7 +136,7 @@ pub struct UnitCosts {
     pub trap_ns: u64,
     /// What of it lies outside of the program that records it.
     pub gap_ns: u64,
-    /// What the last trap or reading of an event, behind which the kernel disarms it, costs beyond others.
+    /// What the last trap or reading of an event, after which the kernel disarms it, costs beyond others.
     pub disarm_ns: u64,
     /// One tick of the sampling clock, in the thread that it interrupted.
     pub tick_ns: u64,

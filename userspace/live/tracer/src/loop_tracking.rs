@@ -21,7 +21,7 @@ const STUDIED: u32 = 24;
 /// Longer windows are studied only for loops that no other window has shown.
 const SHORT: u64 = 6_000;
 /// Part of the time since the start that loops may take of the assembler's thread, beyond a first
-/// while: what waits behind it would be dropped at last.
+/// while: what waits after it would be dropped at last.
 const MOST_TIME: f64 = 0.04;
 const FIRST: Duration = Duration::from_millis(200);
 /// Part of the cycles that a limit's removal must save to be named.

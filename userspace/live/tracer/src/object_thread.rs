@@ -39,7 +39,7 @@ pub const HEAD_START: Duration = Duration::from_millis(1500);
 const WAITING_MAX: usize = 1 << 18;
 /// Processes that are known at once.
 const PROCESSES_MAX: usize = 256;
-/// Stacks of a process that are kept.
+/// Stacks of a process that are stored.
 const STACKS_MAX: usize = 1024;
 /// Largest stack of a thread that is taken for one.
 const STACK_MAX: u64 = 64 << 20;
@@ -67,11 +67,11 @@ pub struct Question {
     pub sp: u64,
     /// The thread's fs base, where it is known.
     pub fs_base: Option<u64>,
-    /// The recorded heap block that held the address.
+    /// The recorded heap block that contained the address.
     pub heap: Option<HeapBlock>,
 }
 
-/// What the thread is told.
+/// Messages to the thread.
 #[derive(Debug)]
 pub enum Told {
     /// A process runs another program. Others are met at the first question: most of those that are
@@ -325,7 +325,7 @@ impl Work {
         }
     }
 
-    /// Answers what waits and lets go of the process. Names that were found meanwhile are told.
+    /// Answers what waits and lets go of the process. Names that were found meanwhile are sent.
     fn forget(&mut self, pid: u32) {
         self.answer_all(pid);
         let Some(known) = self.known.remove(&pid) else { return };
@@ -352,7 +352,7 @@ impl Known {
         }
         // A library's file is mapped whole at first, and then its segments over that: what was read
         // of it before somebody touched it need not be true any more. Reads them again only now and
-        // then, and not at all when the process is gone or runs another program, which is told
+        // then, and not at all when the process is gone or runs another program, which is reported
         // later than it happens.
         let is_sure = !matches!(processes.refresh(pid), Ok(false));
         let reading = processes.readings(pid);
@@ -372,7 +372,7 @@ impl Known {
         }
     }
 
-    /// The mapping around a thread's stack pointer, where it looks like a stack of its own: behind
+    /// The mapping around a thread's stack pointer, where it looks like a stack of its own: after
     /// a page that nobody may touch.
     fn stack_around(&self, sp: u64) -> Option<(u64, u64)> {
         let mapping = self.mappings.find(sp).filter(|_| sp != 0)?;

@@ -13,7 +13,7 @@ use std::{
 use locality_approximate::{Analyzer, Frame, Revealed};
 use locality_objects::{self as objects, Named, Resolver};
 
-/// Time that a process's code is worth.
+/// Time that is spent on a process's code.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of one process.

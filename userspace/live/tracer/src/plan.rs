@@ -60,7 +60,7 @@ pub struct Plan {
     pub values: bool,
     /// Whether shadow windows are taken at stops.
     pub windows: bool,
-    /// Whether threads that are not held may be watched.
+    /// Whether threads that are not seized may be watched.
     pub watch_unheld: bool,
     /// Whether touches by the kernel are passed over.
     pub user_only: bool,

@@ -22,7 +22,7 @@ pub struct Store {
 pub struct Summary {
     /// The run.
     pub run: Run,
-    /// The books.
+    /// The ledger.
     pub ledger: Ledger,
     /// The costs.
     pub overhead: Overhead,

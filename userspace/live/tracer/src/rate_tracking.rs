@@ -25,7 +25,7 @@ const PATIENCE_NS: u64 = 500_000_000;
 /// Standard deviation of a time between two traps, in what one costs.
 const CLOCK_ERROR: f64 = 0.25;
 
-/// Number of windows at which the rates of all are told again for the first time.
+/// Number of windows at which the rates of all are sent again for the first time.
 const FIRST_NEWS: u32 = 16;
 
 /// A window whose readings are awaited.
@@ -59,7 +59,7 @@ pub struct Known {
     /// Windows by number.
     pub windows: Vec<(u32, Window)>,
     /// Accesses between use and reuse, where registers count them; `None` where they do not
-    /// although that was told before.
+    /// although that was sent before.
     pub counted: Vec<(WatchId, Option<u64>)>,
 }
 
@@ -91,9 +91,9 @@ pub struct RateTracker {
     /// By sequence of the sample.
     pending: HashMap<u64, Pending>,
     windows: u32,
-    /// Number of windows at which the rates of all are told again.
+    /// Number of windows at which the rates of all are sent again.
     news_at: u32,
-    /// What was told last of accesses between use and reuse.
+    /// What was sent last of accesses between use and reuse.
     counted: HashMap<WatchId, u64>,
 }
 
@@ -197,7 +197,7 @@ impl RateTracker {
     }
 
     /// Takes the touches of a watched word between which its distance lies: CPU time, that from the
-    /// stop to the second, and accesses behind the first that did not touch it.
+    /// stop to the second, and accesses after the first that did not touch it.
     pub fn touched(
         &mut self,
         pid: u32,
@@ -286,7 +286,7 @@ impl RateTracker {
     }
 
     /// The same, each time that there are half as many windows more than at the last time: each was
-    /// told what the ones before it told, and whoever reads the profile meanwhile shall know as
+    /// said what the ones before it said, and whoever reads the profile meanwhile shall know as
     /// much as at the end.
     pub fn news(&mut self) -> Option<Known> {
         let is_due = self.windows >= self.news_at;
@@ -333,7 +333,7 @@ fn view<'a>(taken: &'a WindowTaken, code: &'a CodeTables) -> Option<WindowView<'
     })
 }
 
-/// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses
+/// A rate for the profile. Where there is only a bracket it is marked as such: whoever reads it uses
 /// it if nothing better is known. The timing model alone knows nothing of CPU time in the kernel,
 /// where a program makes no accesses of its own; what is read beside a stop does.
 fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {

@@ -55,7 +55,7 @@ pub struct RecorderStats {
     pub rates: HashMap<String, u64>,
     /// Windows by why they ended.
     pub windows: HashMap<End, u64>,
-    /// Why threads could not be held, and how many.
+    /// Why threads could not be seized, and how many.
     pub not_held_threads: HashMap<String, u64>,
     /// Watches that ended by the trap of a word that was watched before.
     pub stale_traps: u64,
@@ -76,7 +76,7 @@ struct PendingWatch {
     left_alone: UntouchedSpan,
 }
 
-/// A used word, and accesses behind the use that its window showed not to touch it.
+/// A used word, and accesses after the use that its window showed not to touch it.
 #[derive(Debug, Clone, Copy, Default)]
 struct UntouchedSpan {
     word: u64,
@@ -127,7 +127,7 @@ const LOOP_STACKS: usize = 1 << 14;
 /// Files that are named for refused debug information.
 const REFUSED_MAX: usize = 8;
 
-/// Watches whose words are kept, of all processes and of one: several for each register.
+/// Watches whose words are stored, of all processes and of one: several for each register.
 const WATCHED: usize = 64;
 const WORDS: usize = 12;
 
@@ -615,7 +615,7 @@ impl Assembler {
             EndOutcome::Gone => Outcome::Gone,
             EndOutcome::Refused => Outcome::Refused,
         };
-        // Where the thread was not held, the use is whatever trapped first.
+        // Where the thread was not seized, the use is whatever trapped first.
         let use_touch = match (&end.used, end.held) {
             (_, true) => Some(waiting.use_touch),
             (Some(trap), false) => Some(self.touch(trap)),
@@ -686,7 +686,7 @@ impl Assembler {
             && let Distance { ns, until_ns, accesses: None, between: Some(between) } = distance
             && end.held
         {
-            // Neither of other words of the line nor of what lies behind the reuse.
+            // Neither of other words of the line nor of what follows the reuse.
             let UntouchedSpan { word, accesses } = waiting.left_alone;
             let is_direct = end.ended_ns == trap.record.header.time_ns;
             let without = if is_direct && word == end.address { accesses } else { 0 };

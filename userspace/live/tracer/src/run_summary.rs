@@ -87,7 +87,7 @@ pub fn starved() -> Option<Duration> {
     Some(waited.max(Duration::from_nanos(before))).filter(|waited| *waited > NOTABLE)
 }
 
-/// What the books are kept from.
+/// Sources of the ledger.
 #[derive(Debug)]
 pub struct RunSummary<'a> {
     /// What was asked for.

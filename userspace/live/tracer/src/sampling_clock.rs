@@ -47,7 +47,7 @@ struct Cpu {
 /// clock was opened with, however it was changed since (`last_period`, which `perf_swevent_hrtimer`
 /// in kernel/events/core.c tells, is brought up to date for counters only).
 ///
-/// A change begins the running period anew, so that the first tick behind it stands for what had run, too.
+/// A change begins the running period anew, so that the first tick after it stands for what had run, too.
 #[derive(Debug, Clone)]
 pub struct Periods(Arc<Mutex<HashMap<u32, VecDeque<Change>>>>);
 
@@ -74,7 +74,7 @@ impl Change {
     }
 }
 
-/// Latest changes that are kept of a CPU: of many minutes. A sample that waits to be weighed for
+/// Latest changes that are stored of a CPU: of many minutes. A sample that waits to be weighed for
 /// longer has the oldest period.
 const CHANGES: usize = 1024;
 

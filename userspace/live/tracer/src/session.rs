@@ -1,4 +1,4 @@
-//! A trace from start to profile: prepares, runs until something ends it, closes the books.
+//! A trace from start to profile: prepares, runs until something ends it, completes the ledger.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -627,7 +627,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Lets the targets go, empties the queues, closes the books and the file.
+    /// Lets the targets go, empties the queues, completes the ledger and the file.
     async fn close(
         mut self,
         command: Option<u32>,

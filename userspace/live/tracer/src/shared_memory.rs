@@ -1,4 +1,4 @@
-//! Memory that several processes map. Traced ones are told to the capture thread, which watches a
+//! Memory that several processes map. Traced ones are reported to the capture thread, which watches a
 //! shared word in all of them; of others the report says that their touches are not seen, and who
 //! they are.
 //!
@@ -201,7 +201,7 @@ impl Sharing {
     fn publish(&self) {
         let all = self.objects.values().flat_map(|shared| shared.overlaps.iter().copied());
         let regions = Regions::new(all);
-        // The old table is freed behind the lock.
+        // The old table is freed after the lock.
         let _old = std::mem::replace(&mut *lock(&self.table), regions);
     }
 

@@ -1,12 +1,12 @@
-//! The skid of the sampling clock: how many instructions behind the one that takes the time its
+//! The skid of the sampling clock: how many instructions after the one that takes the time its
 //! samples are found.
 //!
 //! A child chases pointers through memory that no cache holds: one load whose address the last one
 //! loaded, then [`NOPS`] instructions that take next to no time, and again. Nearly all its time
 //! passes while that load is waited for, so its samples ought to be found at the load; each one's
-//! distance behind it is its skid. What falls on the far half of the nops is taken for what nops
-//! take themselves, and as much is taken off everywhere (at distance 0 too, which cannot be told
-//! apart from it).
+//! distance after it is its skid. What falls on the far half of the nops is taken for what nops
+//! take themselves, and as much is taken off everywhere (at distance 0 too, where the load's
+//! own samples lie).
 //!
 //! Sources of error: in a virtual machine the host decides when a tick comes in; other events
 //! (counters, PEBS) skid otherwise.

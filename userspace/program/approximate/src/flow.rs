@@ -1,7 +1,7 @@
 //! Forward data flow through one function: what each memory operand points into, in terms of the
 //! function's own objects (see `value`). Names come later (`names`).
 //!
-//! A pointer is followed through moves, arithmetic and loads; its sources where ways meet are kept.
+//! A pointer is followed through moves, arithmetic and loads; its sources where ways meet are stored.
 //! Where that ends, the debug information may say that the register holds a variable from there on,
 //! and the variable's name takes over.
 //!
@@ -62,7 +62,7 @@ pub(crate) struct Flow {
     pub(crate) accesses: Vec<Vec<Access>>,
     /// Calls and jumps to other functions, by address.
     pub(crate) calls: HashMap<u64, Passed>,
-    /// Who held a pointer: whether it pointed elsewhere than to the start, at which address of the code, who.
+    /// Who had a pointer: whether it pointed elsewhere than to the start, at which address of the code, who.
     pub(crate) holders: HashMap<BaseAt, BTreeSet<(bool, u64, Holder)>>,
     /// Pointers that were stored at a place. `None` stands for something unknown.
     pub(crate) stored: HashMap<Where, BTreeSet<Option<BaseAt>>>,

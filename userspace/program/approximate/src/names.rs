@@ -2,13 +2,13 @@
 //! the function, and across calls along the sampled path.
 //!
 //! Two pointers are aliases when they come from the same place: the same call's result (`y = x`
-//! after `x = malloc(…)`: both are x, the first that held it), the same argument, the same memory.
+//! after `x = malloc(…)`: both are x, the first that had it), the same argument, the same memory.
 //! An argument is what the caller on the sampled path passed. Where ways meet, each that may have
 //! come in is named; a pointer that comes from itself (`p = p->next`) adds nothing, so that a list
 //! is named by its head.
 //!
 //! Sources of error: a call that was made by a jump from the function that the caller called is
-//! told from its target, if that is direct; of a pointer that was stored and loaded again in one
+//! known from its target, if that is direct; of a pointer that was stored and loaded again in one
 //! function the order is not known.
 
 use std::collections::BTreeSet;
@@ -261,7 +261,7 @@ impl<'a> Resolver<'a> {
                 Holder::Memory(place) => self.pointer_at(depth, *place),
             });
         }
-        // What holds it for good comes before what held it first.
+        // What holds it for good comes before what had it first.
         let first = names.iter().position(|named| named.is_global).unwrap_or(0);
         let origin = call.and_then(|call| self.origin(&function, call));
         let mut named = match names.get(first) {

@@ -25,7 +25,7 @@ const MOST_LIBRARY_FRAMES: usize = 3;
 pub struct Options {
     /// Weigh down what is read all over a loop (eq. 1 to 5).
     pub loop_compensation: bool,
-    /// How far samples land behind their events (eq. 6 to 8), in places of the level; `None` where
+    /// How far samples land after their events (eq. 6 to 8), in places of the level; `None` where
     /// addresses are exact.
     pub skid: Option<Gaussian>,
     /// Source lines or instructions.

@@ -52,7 +52,7 @@ pub(crate) struct Member {
 pub(crate) struct Types(pub(crate) HashMap<TypeAt, Type>);
 
 impl Types {
-    /// The type behind typedefs and qualifiers.
+    /// The type without typedefs and qualifiers.
     pub(crate) fn plain(&self, at: TypeAt) -> Option<(TypeAt, &Type)> {
         let mut at = at;
         for _ in 0..DEEPEST {

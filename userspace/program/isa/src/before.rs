@@ -1,4 +1,4 @@
-//! Whether an instruction, known by the registers it left behind, can have touched given bytes.
+//! Whether an instruction, known by the registers after it, can have touched given bytes.
 //!
 //! The registers before it are those after it, less what it wrote itself. Some of its writes can be
 //! undone: the steps of string instructions and of the stack pointer.

@@ -50,7 +50,7 @@ impl<'a> Code<'a> {
 }
 
 /// Whether AMD processors take the instruction that `bytes` begin with for another than Intel's:
-/// they heed the operand-size prefix of a branch (the target has 16 bits), know no prefetch of a
+/// they obey the operand-size prefix of a branch (the target has 16 bits), know no prefetch of a
 /// register, and exchange registers where a pause has REX.B. Compilers make none of these: where
 /// their branches have the prefix, they have REX.W too.
 pub fn is_ambiguous(bytes: &[u8], instruction: &Instruction) -> bool {

@@ -67,7 +67,7 @@ impl Access<'_> {
         let address = self.memory.virtual_address(0, |register, _, _| known.address_part(register))?;
         match bit_string_register(self.instruction) {
             None => Some(address),
-            // The sum would have to be cut before the segment base is added; too rare to be worth it.
+            // The sum would have to be cut before the segment base is added; too rare to matter.
             Some(_) if self.memory.address_size() == CodeSize::Code32 => None,
             Some(register) => {
                 let bits = register.size() as u32 * 8;

@@ -1,6 +1,6 @@
-//! The instruction behind a data-watchpoint trap.
+//! The instruction of a data-watchpoint trap.
 //!
-//! x86 reports such a trap after the access, with `rip` behind the instruction. Exceptions: between
+//! x86 reports such a trap after the access, with `rip` after the instruction. Exceptions: between
 //! two iterations of a REP string instruction `rip` is the instruction itself; after a call, ret or
 //! jmp through memory it is the target.
 //!

@@ -1,9 +1,9 @@
 //! Blocks of glibc's heaps, by walking its own bookkeeping: for blocks that neither a record
-//! nor a pointer names, so that they are at least told by their size.
+//! nor a pointer names, so that they are at least known by their size.
 //!
 //! Source: glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: each block is preceded by its
 //! chunk's size and flags, and the next chunk follows. The walk ends at the first word that cannot
-//! be a chunk's, and at [`MAX_BYTES`]. Whether a block is in use cannot be told (freed ones in
+//! be a chunk's, and at [`MAX_BYTES`]. Whether a block is in use is unknown (freed ones in
 //! thread caches look the same), and it may have been another one at the sample's time. Not here:
 //! heaps of other threads' arenas, other allocators.
 
@@ -27,7 +27,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Alignment of the heaps of other arenas than the first (`HEAP_MAX_SIZE` of glibc's malloc/arena.c).
 const HEAP_ALIGN: u64 = 64 << 20;
-/// Bytes of `struct malloc_state`, behind which the first heap of such an arena has its chunks.
+/// Bytes of `struct malloc_state`, after which the first heap of such an arena has its chunks.
 const ARENA_BYTES: u64 = 0x898;
 /// Blocks with a mapping of their own that are followed from one to the next.
 const MAX_MAPPED: usize = 4096;
@@ -46,7 +46,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// What a block with a mapping of its own was told as while nothing led to it.
+    /// What a block with a mapping of its own was called while nothing led to it.
     pub(crate) fn of_mapped(&self, start: u64, bytes: u64) -> Option<Arc<Object>> {
         self.mapped.get(&(start, bytes)).cloned()
     }
@@ -134,7 +134,7 @@ fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
     Some((start + header + if own { ARENA_BYTES } else { 0 }).next_multiple_of(16))
 }
 
-/// Starts of blocks that have a mapping of their own and lie one behind the other from the start of
+/// Starts of blocks that have a mapping of their own and follow each other from the start of
 /// a mapping on: the kernel shows neighbours as one. The last is where they end.
 fn mapped_chunks(start: u64, end: u64, memory: &dyn Memory) -> Vec<u64> {
     const MAPPED: u64 = 2;

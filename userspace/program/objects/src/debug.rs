@@ -111,7 +111,7 @@ impl Debug {
     /// The function whose code contains the address of the module.
     pub(crate) fn function(&self, address: u64) -> Option<Function> {
         let behind = self.functions.partition_point(|function| function.start <= address);
-        // Of code that identical functions were folded into, the first is told.
+        // Of code that identical functions were folded into, the first is taken.
         let mut before = self.functions.get(..behind)?.iter().rev().take(8);
         before.find(|function| address < function.end).copied()
     }

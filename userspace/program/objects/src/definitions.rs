@@ -1,7 +1,7 @@
 //! Where a module defines the structs that some of its units only declare, by name. Made when the
 //! first one is asked for.
 //!
-//! Names are not qualified: of two structs with one name and different sizes neither is told.
+//! Names are not qualified: of two structs with one name and different sizes neither is taken.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

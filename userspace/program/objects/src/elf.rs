@@ -2,7 +2,7 @@
 //! and where its DWARF is.
 //!
 //! Names stay in the file. Nothing here trusts it: what lies out of bounds is absence. A section
-//! that cannot be decompressed is told in [`DataElf::trouble`].
+//! that cannot be decompressed is reported in [`DataElf::trouble`].
 
 use std::ops::Range;
 

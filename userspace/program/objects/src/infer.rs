@@ -25,7 +25,7 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// The longest pause after readings in vain, and how often it doubles at most.
 const MOST_PAUSE: Duration = Duration::from_secs(5);
 const MOST_DOUBLINGS: u32 = 8;
-/// Pointers behind one that are looked through for the next mapping.
+/// Pointers after one that are looked through for the next mapping.
 const MAX_NEIGHBOURS: usize = 4096;
 /// Where mappings begin.
 const PAGE: u64 = 4096;
@@ -118,7 +118,7 @@ impl Inferred {
 }
 
 impl Resolver {
-    /// What leads to a recorded block, and how far behind its start the elements begin.
+    /// What leads to a recorded block, and how far after its start the elements begin.
     pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<Lead> {
         let lead = |this: &Self, value: u64, target: u32| {
             let skipped = value.checked_sub(block.start)?;
@@ -233,7 +233,7 @@ impl Resolver {
     fn held_around(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
         let bounds = self.bounds(address, memory, region);
         match bounds {
-            // A place in the middle of a block is no name for what lies behind it.
+            // A place in the middle of a block is no name for what follows it.
             Some(bounds) => self.held_lead(bounds, address),
             None => self.held_below(address, region),
         }
@@ -292,7 +292,7 @@ impl Resolver {
         }
     }
 
-    /// Gives what was told of a block before somebody led to it the name that it has now.
+    /// Gives what was reported of a block before somebody led to it the name that it has now.
     fn rename_block(&mut self, start: u64, bytes: u64, target: u32) {
         let Some(target) = self.inferred.targets.get(target as usize) else { return };
         let before = self.chunks.of_mapped(start, bytes);
@@ -378,7 +378,7 @@ impl Resolver {
         target.is_some_and(|target| target.hops == 0 && !target.object.name.contains(['[', '*']))
     }
 
-    /// Where a variable leads to the start of the next mapping behind this one, at the latest the end.
+    /// Where a variable leads to the start of the next mapping after this one, at the latest the end.
     fn next_mapping(&self, start: u64, end: u64) -> u64 {
         let behind = self.inferred.known.partition_point(|known| known.value <= start);
         let next = self.inferred.known.get(behind..).unwrap_or_default().iter().take(MAX_NEIGHBOURS);
@@ -387,7 +387,7 @@ impl Resolver {
         next.map_or(end, |known| known.value)
     }
 
-    /// Usable bytes from a place on that is the start of a glibc block, or of the elements behind
+    /// Usable bytes from a place on that is the start of a glibc block, or of the elements after
     /// their number.
     fn chunk_at(&self, start: u64, end: u64, target: u32, memory: &dyn Memory) -> Option<u64> {
         if start.is_multiple_of(16) {
@@ -401,7 +401,7 @@ impl Resolver {
 }
 
 impl Bounds {
-    /// Whether a value leads to the block as a whole, and not behind an address in it.
+    /// Whether a value leads to the block as a whole, and not after an address in it.
     fn is_led_to(self, value: u64, address: u64) -> bool {
         let Some(skipped) = value.checked_sub(self.start) else { return false };
         let aligned = value.is_multiple_of(64) && skipped <= ALIGNED;

@@ -91,7 +91,7 @@ impl Layout {
 }
 
 impl LayoutField {
-    /// First offset behind it.
+    /// First offset after it.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }

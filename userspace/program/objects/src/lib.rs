@@ -7,7 +7,7 @@
 //! lazily, module by module; of the process itself only what a [`Memory`] hands over is read
 //! (thread-local blocks of libraries, pointer variables), and nothing is ever written.
 //!
-//! What is told is one of three things: known (symbol, debug information, allocation record),
+//! An answer is one of three things: known (symbol, debug information, allocation record),
 //! inferred from a pointer ([`Object::inferred`]), or a place without a name and the reason
 //! ([`Object::unknown`]). Never a guess without its mark.
 //!
@@ -15,7 +15,7 @@
 //! (`locality-symbols`), shares and reports.
 //!
 //! Limits: x86-64 ELF. An address alone says nothing about the width of the access, so bit-fields
-//! and union members that share the byte are told together (`a|b`). Dwz supplements are not read,
+//! and union members that share the byte are named together (`a|b`). Dwz supplements are not read,
 //! which is said; split DWARF (`.dwo`, `.dwp`) is read as `locality-symbols` puts it together.
 mod chunks;
 mod debug;

@@ -1,4 +1,4 @@
-//! What a [`crate::Resolver`] is told about a sample beside its address.
+//! What a [`crate::Resolver`] learns about a sample beside its address.
 //!
 //! Traits, so that tests and profiles can stand in for a live process; [`ProcessMemory`] is the live one.
 
@@ -71,7 +71,7 @@ impl Memory for ProcessMemory {
 }
 
 /// Where and by whom an address was accessed. Everything but the address itself may be missing;
-/// what it would have told is then unknown, not guessed.
+/// what it would have said is then unknown, not guessed.
 #[derive(Clone, Copy, Default)]
 pub struct Place<'a> {
     /// The accessing instruction; 0 when it is not known.

@@ -1,6 +1,6 @@
 //! The pointers inside a type: at which offsets they lie, what they point to, and what the source calls them.
 //!
-//! Containers of the standard libraries are spoken of as one thing: the block behind a `Vec` or
+//! Containers of the standard libraries are spoken of as one thing: the block of a `Vec` or
 //! `std::vector` named `cells` is `cells`, whatever the private members on the way are called.
 
 use crate::named::TypeId;
@@ -130,7 +130,7 @@ fn is_container(name: &str) -> bool {
     .contains(&name)
 }
 
-/// Members that point behind the last element.
+/// Members that point after the last element.
 fn is_end(name: &str) -> bool {
     ["_M_finish", "_M_end_of_storage", "__end_", "__end_cap_"].contains(&name)
 }

@@ -3,7 +3,7 @@
 //! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local
 //! blocks is thread-local; what lies in a frame, or in a mapping that is a stack, is a stack
 //! variable; then recorded heap blocks; then the mapping itself. An address of another thread's
-//! stack is told as such where the caller knows that stack, else by its mapping.
+//! stack is named as such where the caller knows that stack, else by its mapping.
 
 use std::collections::HashMap;
 use std::io;

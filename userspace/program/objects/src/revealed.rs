@@ -54,7 +54,7 @@ impl Blocks {
     }
 }
 
-/// What accesses to one nameless object say that it is, most often first told.
+/// What accesses to one nameless object say that it is, the most frequent first.
 #[derive(Debug)]
 struct Votes {
     object: Arc<Object>,

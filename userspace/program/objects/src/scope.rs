@@ -3,7 +3,7 @@
 //!
 //! Blocks and inlined calls that do not contain the instruction are not alive there: others may use
 //! their room. A location is evaluated once per instruction with marks in the place of the frame's
-//! registers, and kept as "mark plus offset", or "what the word at mark plus offset holds" (arrays
+//! registers, and stored as "mark plus offset", or "what the word at mark plus offset holds" (arrays
 //! whose length only the running program knows); what needs another register than rsp and rbp has
 //! no such form and is left out. A variable in a register has no address, so nothing can be missed
 //! by that.
@@ -58,7 +58,7 @@ pub(crate) enum Anchor {
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) anchor: Anchor,
-    /// Its place is not told from the anchor but from the word at this offset from it: arrays whose
+    /// Its place is not relative to the anchor but from the word at this offset from it: arrays whose
     /// length only the running program knows.
     pub(crate) slot: Option<i64>,
     pub(crate) start: i64,

@@ -1,6 +1,6 @@
 //! Reading entries of a module's DWARF again, by the index over it: units, references, texts, declarations.
 //!
-//! A session is short: what is kept between sessions are the abbreviation tables, because units
+//! A session is short: what stays between sessions are the abbreviation tables, because units
 //! cannot outlive the bytes they borrow.
 
 use std::cell::RefCell;

@@ -3,7 +3,7 @@
 //!
 //! A mapping belongs to a module when the loader put it where the module's segments say, relative
 //! to its code; the same file mapped by the program itself as data is a file. Zero-filled memory
-//! behind a module's last page of file has no name in the maps; it belongs to the module as far as
+//! after a module's last page of file has no name in the maps; it belongs to the module as far as
 //! its segment reaches.
 //!
 //! Limit: the snapshot is read again when an address is not in it, not when a mapping is replaced

@@ -17,7 +17,7 @@ use crate::scope::{Anchor, Local, Scope, StackObjects};
 
 /// Bytes below the stack pointer that leaf functions use.
 const RED_ZONE: u64 = 128;
-/// Frames that are kept by instruction; then they are forgotten and read again.
+/// Frames that are cached by instruction; then they are forgotten and read again.
 const MAX_SCOPES: usize = 1 << 16;
 
 /// What was read of frames so far.
@@ -157,6 +157,6 @@ pub(crate) fn place(local: &Local, frame: &StackFrame, memory: Option<&dyn Memor
     };
     let Some(slot) = local.slot else { return Some(base.wrapping_add_signed(local.start)) };
     let start = memory?.word(base.wrapping_add_signed(slot))?.wrapping_add_signed(local.start);
-    // What a reference leads to elsewhere is told there.
+    // What a reference leads to elsewhere is reported there.
     (start >= frame.sp && frame.cfa.is_some_and(|cfa| start < cfa)).then_some(start)
 }

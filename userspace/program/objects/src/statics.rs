@@ -2,7 +2,7 @@
 //!
 //! Both sources are merged by address: a variable that only the symbols know has a name and a size,
 //! one that only DWARF knows (local to a function, folded) has a type. Which one covers an address
-//! is told by its size: the symbol's where there is one, because it is what the linker laid out,
+//! follows from its size: the symbol's where there is one, because it is what the linker laid out,
 //! otherwise the type's.
 
 use std::collections::HashMap;

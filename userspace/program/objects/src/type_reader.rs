@@ -445,7 +445,7 @@ fn language(unit: &Unit<Slice<'_>>) -> Option<gimli::DwLang> {
     }
 }
 
-/// Fortran counts from 1 unless told otherwise (DWARF 5, table 7.17).
+/// Fortran counts from 1 unless the entry says otherwise (DWARF 5, table 7.17).
 fn is_one_based(unit: &Unit<Slice<'_>>) -> bool {
     let language = language(unit);
     matches!(

@@ -52,7 +52,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// First offset behind it.
+    /// First offset after it.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }

@@ -37,7 +37,7 @@ pub(crate) enum Rule {
     FramePointer(CutReason),
 }
 
-/// Scratch memory of gimli's evaluation, kept between calls.
+/// Scratch memory of gimli's evaluation, reused between calls.
 pub(crate) type Context = UnwindContext<usize>;
 
 /// The rule at an address of the module.

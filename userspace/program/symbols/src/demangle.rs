@@ -1,7 +1,7 @@
 //! Names as people write them. Not here: Swift, D, OCaml; their names stay mangled.
 
 /// Demangles Rust and C++ names; others are returned as they are. What a compiler or linker put
-/// behind the name (`.isra.0`, `@plt`) stays, and `thread_local!` variables of Rust are called as in
+/// after the name (`.isra.0`, `@plt`) stays, and `thread_local!` variables of Rust are called as in
 /// the source.
 pub fn demangle(name: &str) -> String {
     let plain = demangled(name);

@@ -252,7 +252,7 @@ impl Elf {
             entries
                 .push((Symbol { address, size, name_len: name.len() as u32, name_at: name_at as u64 }, rank));
         }
-        // Of several names for one address the plainest is kept: `read`, not `__read`.
+        // Of several names for one address the plainest is taken: `read`, not `__read`.
         entries.sort_by(|(a, rank_a), (b, rank_b)| {
             (a.address, rank_a, a.name_at).cmp(&(b.address, rank_b, b.name_at))
         });

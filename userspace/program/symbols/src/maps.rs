@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset in the file of [`Mapping::start`].
     pub offset: u64,

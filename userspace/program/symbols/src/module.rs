@@ -1,8 +1,8 @@
-//! One opened module: the ELF file behind a mapping, kept open for as long as somebody needs it.
+//! One opened module: the ELF file of a mapping, open for as long as somebody needs it.
 //!
 //! Modules are shared among processes. The bytes are a private mapping of the file that the process
 //! really runs, so a file that is deleted or replaced, and a process that ends, take nothing away
-//! from us. A file descriptor is kept for the symboliser process, and because blazesym opens files
+//! from us. A file descriptor stays for the symboliser process, and because blazesym opens files
 //! by path and `/proc/self/fd/N` is the only path that stays true. Debug information is opened with
 //! the module, or by the symboliser process (`isolated`).
 //!
@@ -270,7 +270,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// The module behind an executable mapping of process `pid`.
+    /// The module of an executable mapping of process `pid`.
     pub(crate) fn open(&self, pid: u32, mapping: &Mapping) -> Result<Arc<Module>, Unknown> {
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         if &*mapping.path == "[vdso]" {

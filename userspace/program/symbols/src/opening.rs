@@ -64,7 +64,7 @@ pub(crate) fn open_below(root: &Path, path: &Path, links: Links) -> io::Result<F
     readable(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | no_follow).open(place)?)
 }
 
-/// The file behind a descriptor that was opened without it.
+/// The file of a descriptor that was opened without it.
 fn readable(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

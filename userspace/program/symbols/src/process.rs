@@ -32,7 +32,7 @@ use crate::module::{Module, ModuleFile, Modules};
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// An exec is told within this time.
+/// An exec is noticed within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// So often a process is read that executes one program after the other meanwhile.
 const READINGS_MAX: u32 = 3;
@@ -113,7 +113,7 @@ impl Processes {
         self.process(pid).map_or(0, |process| lock(&process).generation)
     }
 
-    /// Opens the ELF file behind a mapping of the process, executable or not. Open files are
+    /// Opens the ELF file of a mapping of the process, executable or not. Open files are
     /// shared, so asking again is cheap while one handle lives; what was opened while the process
     /// lived is found after its end too.
     pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
@@ -198,7 +198,7 @@ pub(crate) fn lock(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
 pub(crate) enum Code {
     /// Process address minus module address is `bias` (wrapping).
     Module { module: Arc<Module>, bias: u64 },
-    /// No file behind it: generated at run time.
+    /// No file: generated at run time.
     Generated,
     /// A file that we cannot read.
     Unreadable(Unknown),

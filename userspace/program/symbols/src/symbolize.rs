@@ -1,7 +1,7 @@
 //! Turns code addresses into source frames.
 //!
 //! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol
-//! tables, names of generated code from perf maps. A function that none of them names is told by
+//! tables, names of generated code from perf maps. A function that none of them names is named by
 //! its start, from the unwind table. Each address of a file is resolved once, whatever process it
 //! is seen in, and answers stay valid when the process has ended. Limits: zstd-compressed debug
 //! sections are not read; the cache holds every address that was ever asked for.

@@ -24,7 +24,7 @@ use crate::process::{Code, Process, Processes, lock};
 pub const MAX_FRAMES: usize = 512;
 /// Rules that an unwinder remembers before it starts afresh (about 3 MB).
 const MAX_RULES: usize = 1 << 16;
-/// Frames whose registers are told.
+/// Frames whose registers are returned.
 const MAX_RESTORED: usize = 64;
 /// A frame pointer this far above rsp is taken to point into the same stack (the default limit of a
 /// main thread).
@@ -64,7 +64,7 @@ impl StackSlice<'_> {
 pub enum CodeAddress {
     /// The instruction that was interrupted.
     Exact(u64),
-    /// The instruction behind a call: the call itself is what lines and unwind rules are asked for.
+    /// The instruction after a call: the call itself is what lines and unwind rules are asked for.
     Return(u64),
 }
 
@@ -150,7 +150,7 @@ impl RegisterFile {
     }
 }
 
-/// A frame of a call stack with what its variables' places are told from.
+/// A frame of a call stack with what its variables' places follow from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackFrame {
     /// Where the frame's function stands.
@@ -159,7 +159,7 @@ pub struct StackFrame {
     pub sp: u64,
     /// rbp there.
     pub bp: u64,
-    /// Canonical frame address: the first byte behind the frame and its return address. `None` for
+    /// Canonical frame address: the first byte after the frame and its return address. `None` for
     /// the frame where the walk ended, and for one that a signal interrupted it from (its end is
     /// not known).
     pub cfa: Option<u64>,
@@ -217,7 +217,7 @@ impl Unwinder {
     ) -> Option<CutReason> {
         let first = out.len();
         self.walk(registers, stack, &mut |at, registers| {
-            // What a signal interrupted lies behind the context that the kernel stored, not behind
+            // What a signal interrupted lies above the context that the kernel stored, not above
             // this frame.
             if out.len() > first
                 && let CodeAddress::Return(_) = at
@@ -231,7 +231,7 @@ impl Unwinder {
     }
 
     /// Tells the registers of frames that were just unwound from those of the innermost one. What
-    /// a function did not keep for its caller stays unknown, as does all behind a signal.
+    /// a function did not keep for its caller stays unknown, as does all beyond a signal.
     pub fn restore(&mut self, innermost: RegisterFile, stack: &StackSlice<'_>, frames: &mut [StackFrame]) {
         let process = Arc::clone(&self.process);
         let mut process = lock(&process);
@@ -412,7 +412,7 @@ fn check_grows(rsp: u64, cfa: u64) -> Result<(), CutReason> {
     if cfa > rsp { Ok(()) } else { Err(CutReason::BadUnwindInfo) }
 }
 
-/// `mov $15, %rax` (or eax), `syscall`: the code that glibc, musl and Go have behind signal
+/// `mov $15, %rax` (or eax), `syscall`: the code that glibc, musl and Go have after signal
 /// handlers. Debuggers know it by these bytes, too; not all of them come with unwind tables.
 fn is_signal_return(module: &Module, address: u64) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -429,7 +429,7 @@ fn is_signal_return(module: &Module, address: u64) -> bool {
 /// The caller's registers if what is on top of the stack is a return address.
 fn caller_of_leaf(process: &mut Process, registers: &Registers, stack: &StackSlice<'_>) -> Option<Registers> {
     let rip = stack.read(registers.rsp).ok()?;
-    // Most often this is no code address at all: not worth reading the mappings again.
+    // Most often this is no code address at all: no reason to read the mappings again.
     let code = process.current_code_at(rip.wrapping_sub(1));
     follows_call(code, rip)?.then(|| Registers { rip, rsp: registers.rsp.wrapping_add(8), ..*registers })
 }

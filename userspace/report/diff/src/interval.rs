@@ -26,7 +26,7 @@ pub struct Value {
     pub low: f64,
     /// Upper limit.
     pub high: f64,
-    /// Observations behind the value; `None` where it is counted.
+    /// Observations of the value; `None` where it is counted.
     pub n: Option<u64>,
 }
 

@@ -10,7 +10,7 @@ use crate::quantity::{At, Part};
 use crate::side::Side;
 
 /// `s/old/new/`: replaces a text in names of functions, files and objects of the base. The first character
-/// behind the `s` separates; texts are plain, without patterns.
+/// after the `s` separates; texts are plain, without patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
     old: String,

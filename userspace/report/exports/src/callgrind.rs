@@ -3,7 +3,7 @@
 //! Format: "Callgrind Format Specification", version 1 (valgrind's manual, cl-format): positions
 //! are lines, names are given once and then by number, costs end with the last that is not 0. A
 //! `calls=` line is followed by the inclusive cost of these calls. Limits: jumps to a function
-//! (tail calls) stand as one call, however many they were; addresses are not told, so there is no
+//! (tail calls) stand as one call, however many they were; addresses are left out, so there is no
 //! view of machine code; control characters in names are printed as `?`.
 
 use std::{
@@ -25,7 +25,7 @@ pub struct Header {
     pub command: String,
     /// How the command ended.
     pub ended_by: String,
-    /// What else was simulated and how, one `Name: value` each, behind what the table says of it.
+    /// What else was simulated and how, one `Name: value` each, after what the table says of it.
     pub described: Vec<String>,
 }
 

@@ -17,9 +17,9 @@ use crate::schema::{
     place::Caller,
 };
 
-/// Callers told of a line.
+/// Callers reported of a line.
 const DEPTH: usize = 16;
-/// Objects told with a line.
+/// Objects reported with a line.
 const OBJECTS: usize = 4;
 
 /// What is printed of.

@@ -39,7 +39,7 @@ const MOST_COLUMNS: usize = 160;
 /// Fewer columns leave no room for intervals, more leave room for types and objects.
 const INTERVALS_FROM: usize = 80;
 const TYPES_FROM: usize = 121;
-/// Column of the text behind a label.
+/// Column of the text after a label.
 const LABELLED: usize = 12;
 
 /// What the reader has.

@@ -20,7 +20,7 @@
 //! many would by chance, c of them each; of those that do, e / (e + (1 - e) c) hide nothing.
 //!
 //! Sources of error: which of the lines that look so are bound to is not known, only how many;
-//! walks by every second word, whose lines are told too near, or by so few columns that a line's
+//! walks by every second word, whose lines are estimated too near, or by so few columns that a line's
 //! words come far apart in the next round too; the others may have favourites, and those that the
 //! window shows touched before the use are never drawn; a drawn word that was given up untouched
 //! says nothing, so that distances beyond the next sample are the own word's.
@@ -55,7 +55,7 @@ pub(super) struct Line {
     pub own: u64,
     /// The watched words' numbers and ends, in accesses.
     pub watched: Vec<(u64, Exit)>,
-    /// Accesses behind the use in which the window shows no touch.
+    /// Accesses after the use in which the window shows no touch.
     pub open: u64,
     /// How exactly ends are known, in accesses.
     pub resolution: f64,

@@ -1,11 +1,11 @@
 //! What each single use is expected to do: the share of it that is reused beyond a distance, or never.
 //!
 //! The same redistribution as [`Study::estimate`] with [`super::Estimator::KaplanMeier`] makes,
-//! told apart by use: what a window showed stays where it was seen, the rest follows the curve of
+//! separated by use: what a window showed stays where it was seen, the rest follows the curve of
 //! its context from the window's end on. Summed over all uses it is the weight that the estimate
 //! has beyond the distance, so shares by any grouping of uses are shares of the same whole.
 //!
-//! Sources of error: those of module `survival`; uses of one context differ in nothing but what
+//! Sources of error: those of module `kaplan_meier`; uses of one context differ in nothing but what
 //! their windows showed.
 
 use super::{BootstrapReplicate, Study};

@@ -1,4 +1,4 @@
-//! How many samples stand behind what is known at a distance, and how wide an interval must be for so few.
+//! How many samples support what is known at a distance, and how wide an interval must be for so few.
 
 use crate::censored_uses::Subject;
 use crate::interval_estimate::wilson;
@@ -15,7 +15,7 @@ const CONVERSION: f64 = 0.004;
 /// (docs/journal/2026-11.md).
 const OF_BINS: f64 = 0.012;
 
-/// Samples behind an estimate.
+/// Samples that an estimate rests on.
 #[derive(Debug, Default)]
 pub(super) struct Basis {
     /// Samples with uses in a window.

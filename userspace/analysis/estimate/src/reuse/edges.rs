@@ -2,7 +2,7 @@
 //!
 //! A distance that was measured is known to a few percent: counts miss what a loop does between its
 //! rounds, clocks contain what a stop left cold. Where a program has one distance only, and that
-//! lies at an edge, two bins are not told apart, however many samples there are. What windows show
+//! lies at an edge, two bins are not distinguished, however many samples there are. What windows show
 //! is exact.
 
 use super::log2;

@@ -8,10 +8,10 @@ use super::{Costs, Loaded};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// What the model is worth beyond what draws know, which have other fill times (`fills`): a share s
+/// The model's own error beyond what draws know, which have other fill times (`fills`): a share s
 /// is wrong by this times √(s(1 − s)), as a standard deviation, in the first level; and in larger
 /// ones, which windows do not fill. Against exact runs (`cargo xtask bench accuracy`;
-/// docs/journal/2026-11-cache-use.md) intervals held the truth in 81 of 90 cases of the first level
+/// docs/journal/2026-11-cache-use.md) intervals contained the truth in 81 of 90 cases of the first level
 /// and 61 of 64 of the second; with .1 and .15 in 81 and 59. Four earlier sets of traces, whose draws
 /// had one fill time, had with .1 for both 274 of 315 and 161 of 205.
 const MODEL: [f64; 2] = [0.15, 0.2];

@@ -8,13 +8,13 @@
 //! of those of them that span the T accesses of their stretch, and N, that of its touches of lines
 //! never touched before,
 //!
-//! A place is told apart by the kind of memory that it touches there too (heap, stack, mapped, …):
+//! A place is distinguished by the kind of memory that it touches there too (heap, stack, mapped, …):
 //! of a line that two places touch one after the other reuses arrive at the second one as well, and
 //! if that touches other lines first, it would take those for the lines of both.
 //!
 //! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) where i < T, else 1.
 //!
-//! Loads of lines and far reuses of their words are held against each other ([`Gaps::words`]), so
+//! Loads of lines and far reuses of their words are compared ([`Gaps::words`]), so
 //! both are far by the T of their stretch: in a program that uses just what a cache holds it is a
 //! million accesses in one and no number at all in the next.
 //!
@@ -22,8 +22,8 @@
 //! have as much as is never reused, because each line that is left for good was met for the first
 //! time, in a long run as many here as there.
 //!
-//! Sources of error: places with few arrivals take over the ratio of all ([`PRIOR`] arrivals'
-//! worth); in a phase of its own a place has the ratio of the whole run. A word that is reused late
+//! Sources of error: places with few arrivals take over the ratio of all (as much as [`PRIOR`]
+//! arrivals); in a phase of its own a place has the ratio of the whole run. A word that is reused late
 //! was not evicted if others of its line were used again and again meanwhile: words used of a line
 //! are too many then, and its loss too low.
 
@@ -33,7 +33,7 @@ use locality_mrc::scale;
 
 use super::line_lifetimes;
 
-/// Reuses' worth of the common ratio in that of a place.
+/// Weight, in reuses, of the common ratio in that of a place.
 const PRIOR: f64 = 2.0;
 
 /// A reuse that arrives at a place.

@@ -9,7 +9,7 @@
 //!
 //! Sources of error: draws have the fill times of few stretches, to be quick, and each stretch's
 //! own changes as that of the one in which its middle lies does. Errors of rates make fill times
-//! and the distances that are held against them wrong alike, so they are left out; of distances
+//! and the distances that are compared with them wrong alike, so they are left out; of distances
 //! that are counted that is not so.
 
 use locality_estimate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};

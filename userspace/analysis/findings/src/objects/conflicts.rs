@@ -24,7 +24,7 @@ use super::{DataUse, Rows};
 pub const NEAREST: usize = 256;
 /// Uses looked at, evenly taken from all.
 const MOST_USES: usize = 40_000;
-/// Objects told apart, those with the most fetches.
+/// Objects distinguished, those with the most fetches.
 const MOST_ROWS: usize = 24;
 /// Pairs with less than this share of all misses are left out.
 const SMALL: f64 = 0.005;
@@ -38,7 +38,7 @@ pub struct Conflict {
     pub by: ObjectId,
     /// Share of all predicted misses at the level.
     pub share: f64,
-    /// Uses of the victim behind it.
+    /// Uses of the victim that it rests on.
     pub n: u64,
 }
 
@@ -86,7 +86,7 @@ fn in_process(
     told: &[usize],
     found: &mut BTreeMap<(usize, usize), (f64, u64)>,
 ) {
-    // Running sums of fetches: of each object that is told apart, and of all.
+    // Running sums of fetches: of each object that is distinguished, and of all.
     let columns = told.len() + 1;
     let mut sums = vec![0.0; columns];
     for (index, one) in uses.iter().enumerate() {

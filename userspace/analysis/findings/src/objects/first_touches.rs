@@ -10,7 +10,7 @@
 //! its lines per access: 1/8 for a sweep over doubles, 1 for a walk by lines.
 //!
 //! Misses by cell come from few reuses that watches saw, each of which stands for many. So one
-//! watch may give a sweep more misses than it has lines. Misses of a cell are held to
+//! watch may give a sweep more misses than it has lines. Misses of a cell are limited to
 //! a · (f/a + z²/2n) / (1 + z²/n), the centre of Wilson's interval for lines per access at the
 //! effective number n of the cell's uses (Wilson 1927, JASA 22, p. 209), the upper end of their
 //! interval to its upper end. A cell without any use in N has at most z²/2N of all accesses by the

@@ -8,7 +8,7 @@
 //! §3), and to *reorder* all members, hot ones first, each part by falling alignment, so that there
 //! is no padding but at the end.
 //!
-//! Sources of error: which fields are hot is told by sampled uses; what else the program makes of
+//! Sources of error: which fields are hot follows from sampled uses; what else the program makes of
 //! the layout (inheritance, files, other languages) is not seen; a split costs an index or a
 //! pointer that is not counted.
 

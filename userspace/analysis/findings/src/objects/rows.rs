@@ -3,7 +3,7 @@
 //!
 //! Blocks of one context may have been reached by several variables: the row has the name of the
 //! object with the most accesses. Two allocation stacks are one context when their frames agree in
-//! function, file and line (module `context`). Objects of several processes that run the same
+//! function, file and line (module `calling_context`). Objects of several processes that run the same
 //! program fall together; so do blocks of one site whatever their sizes.
 
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 //! together. Its variance by linearisation is C/(C−1) · Σ(x − p·t)² / (Σt)² over C samples (Cochran
 //! 1977, Sampling Techniques, §2.11 and §9A.1: ratio estimates and clusters). From that follows the
 //! number of independent uses that would vary as much, n = p(1−p)/variance, and the interval is
-//! Wilson's at it (module `estimate`), so that small shares have lopsided intervals and one seen by
+//! Wilson's at it (`interval_estimate`), so that small shares have lopsided intervals and one seen by
 //! few uses a wide one.
 //!
 //! Sources of error: the weights' own errors, which a common factor leaves out of a share; samples

@@ -37,7 +37,7 @@ pub struct Charged {
     placements: u64,
 }
 
-/// By object; empty where objects were not told apart.
+/// By object; empty where objects were not distinguished.
 pub type Objects = BTreeMap<DataObject, Charged>;
 
 /// The objects of one process by the plugin's numbers.

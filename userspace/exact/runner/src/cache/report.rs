@@ -35,7 +35,7 @@ use crate::report::ratio;
 const ROWS: usize = 100;
 /// The dynamic linker's row.
 const LINKER: &str = "[dynamic linker]";
-/// Callers told of a line.
+/// Callers reported of a line.
 const DEPTH: usize = 16;
 
 /// Which columns tell of a level.

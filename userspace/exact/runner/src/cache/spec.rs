@@ -2,7 +2,7 @@
 //! file, and this host's.
 //!
 //! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells
-//! of CPU 0; where their number of sets is no power of two they are told with the next smaller one
+//! of CPU 0; where their number of sets is no power of two the next smaller one is taken
 //! and more ways, of the same size as nearly as whole ways allow (valgrind does the same,
 //! coregrind's `maybe_tweak_LLc`), because sets are chosen by bits of addresses.
 
@@ -183,7 +183,7 @@ impl Geometry {
 /// Where sysfs tells nothing, a sentence with the way out.
 pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), String> {
     let levels = || caches.iter().map(|cache| cache.level);
-    // In some virtual machines the first one that is told is level 2.
+    // In some virtual machines the first one in sysfs is level 2.
     let (first, last) = (levels().min(), levels().max());
     let (mut levels, mut notices) = (Levels::new(), Vec::new());
     for cache in caches {

@@ -32,7 +32,7 @@ pub enum Standing {
     /// Where nobody can freeze it.
     Apart,
     /// In a cgroup of this version that can be frozen together with the tracer, with the number of
-    /// the error that kept it there (0: there is no way out).
+    /// the error that prevented it (0: there is no way out).
     Together(u8, i32),
     /// Nowhere: it did not start.
     Absent,

@@ -9,7 +9,7 @@ use locality_kernel::{proc, sys};
 /// How often the watchdog looks at an old sign of life.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang.
+/// The same old sign of life at so many looks in a row, all of which find a stopped thread, is a hang.
 /// Looks are counted, not time, because a machine that was suspended as a whole (a virtual machine
 /// that migrates) is no hang.
 const HUNG_LOOKS: u32 = 3;
@@ -18,10 +18,10 @@ const HUNG_LOOKS: u32 = 3;
 /// has promised more processors than it has leaves one of ours without for that long.
 const STARVED_LOOKS: u32 = 20;
 
-/// A younger sign of life is not worth a look at the traced threads: the capture loop sleeps nearly as long.
+/// A younger sign of life is no reason to look at the traced threads: the capture loop sleeps nearly as long.
 const OLD_NS: u64 = 60_000_000;
 
-/// Looks in a row that found the same old sign of life and a thread held: all, and those at which
+/// Looks in a row that found the same old sign of life and a stopped thread: all, and those at which
 /// no thread of the tracer could have run.
 #[derive(Debug, Default)]
 struct Silence {

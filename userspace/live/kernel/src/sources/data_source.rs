@@ -17,7 +17,7 @@ pub enum Level {
     L3,
     /// Fourth-level cache.
     L4,
-    /// A cache, not told which; another core's or another socket's included.
+    /// A cache, not known which; another core's or another socket's included.
     AnyCache,
     /// On its way already: line fill buffer, or AMD's miss address buffer.
     FillBuffer,
@@ -25,7 +25,7 @@ pub enum Level {
     Ram,
     /// Persistent memory.
     Persistent,
-    /// Memory behind CXL.
+    /// Memory on CXL.
     Cxl,
     /// A device.
     Io,
@@ -53,7 +53,7 @@ pub enum Tlb {
     L1,
     /// Second-level buffer.
     L2,
-    /// One of the buffers, not told which.
+    /// One of the buffers, not known which.
     Hit,
     /// By the hardware's walk of the page tables, or by the kernel.
     Walk,
@@ -62,7 +62,7 @@ pub enum Tlb {
 /// A decoded data source. `None` is "the PMU does not say".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataSource {
-    /// A load; `false` together with `store` for what is neither or is not told.
+    /// A load; `false` together with `store` for what is neither or is not known.
     pub load: bool,
     /// A store.
     pub store: bool,

@@ -10,7 +10,7 @@
 //! kernel takes out.
 //!
 //! Limits: tested on layouts built from that header, not on a recording. Before Zen 4 a software
-//! prefetch or a miss without a buffer can carry a wrong level (erratum 1293), so none is told for
+//! prefetch or a miss without a buffer can carry a wrong level (erratum 1293), so none is reported for
 //! those.
 
 use super::data_source::{DataSource, Level, Tlb};
@@ -24,7 +24,7 @@ pub struct Op {
     pub address: Option<u64>,
     /// The physical address of its data.
     pub physical: Option<u64>,
-    /// Bytes of the access; `None` if not told.
+    /// Bytes of the access; `None` if not known.
     pub bytes: Option<u32>,
     /// Cycles from the miss of the first-level cache to the data; loads that missed only.
     pub miss_cycles: Option<u16>,
@@ -34,7 +34,7 @@ pub struct Op {
     pub source: DataSource,
 }
 
-/// Positions of the registers behind the capability word.
+/// Positions of the registers after the capability word.
 const RIP: usize = 1;
 const DATA: usize = 2;
 const DATA_2: usize = 3;
@@ -46,7 +46,7 @@ const PHYSICAL: usize = 6;
 const CAP_RIP_INVALID: u32 = 1 << 7;
 const CAP_ZEN4: u32 = 1 << 11;
 
-/// Decodes the bytes behind a raw sample's size word. `None` if they are too short.
+/// Decodes the bytes after a raw sample's size word. `None` if they are too short.
 pub fn decode(raw: &[u8]) -> Option<Op> {
     let capabilities = u32::from_le_bytes(raw.get(..4)?.try_into().ok()?);
     let register = |at: usize| {

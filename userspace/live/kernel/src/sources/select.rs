@@ -2,7 +2,7 @@
 //!
 //! Fit for a trace is what counts every access, or every operation, at one rate: each sample then
 //! stands for as many accesses as its period says. Load latency does not: it times loads that the
-//! processor picks, and how many it passes over is not told. Not here: reading what the machine
+//! processor picks, and how many it passes over is not known. Not here: reading what the machine
 //! offers (the module above), opening it ([`super::open`]).
 
 use std::{fmt, io};

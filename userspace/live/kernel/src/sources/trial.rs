@@ -138,7 +138,7 @@ impl SampleRing {
         let head = unsafe { (&raw const (*page).data_head).read_volatile() };
         std::sync::atomic::fence(Ordering::Acquire);
         let len = (head as usize).min(DATA_PAGES * self.page_bytes);
-        // SAFETY: the records begin behind the first page and are `len` bytes; the event is
+        // SAFETY: the records begin after the first page and are `len` bytes; the event is
         // disabled, so the kernel does not write them any more.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(self.page_bytes), len) }.to_vec()
     }

@@ -65,7 +65,7 @@ pub(super) struct Facts {
     pub is_float: bool,
     /// Whether it takes an integer unit.
     pub is_integer: bool,
-    /// Whether a conditional branch right behind it becomes one operation with it.
+    /// Whether a conditional branch right after it becomes one operation with it.
     pub fuses: bool,
     /// Whether it is such a branch: it takes no unit and no place of its own. Of a block's facts only.
     pub is_fused: bool,

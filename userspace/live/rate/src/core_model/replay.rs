@@ -113,7 +113,7 @@ pub enum Misses<'a> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timing {
     /// By executed instruction, in order: cycles that the last of all instructions so far is done
-    /// later because of this one. The wait behind a mispredicted branch is the branch's.
+    /// later because of this one. The wait after a mispredicted branch is the branch's.
     pub cycles: Vec<f32>,
     /// Their sum.
     pub total: f64,

@@ -21,7 +21,7 @@ const SLOT: u32 = 64;
 /// Cycles that are booked ahead, a power of two.
 const AHEAD: usize = 1024;
 
-/// A kind of unit that a schedule books cycle by cycle.
+/// A kind of unit that a schedule assigns cycle by cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Load,
@@ -92,7 +92,7 @@ impl Limits {
     }
 
     /// All, with a whole number of instructions in a cycle, and values that come out of stores alike.
-    /// For a schedule that books no units.
+    /// For a schedule that assigns no units.
     pub fn in_whole_slots(machine: &Machine) -> Self {
         let all = Self::of(machine);
         Self { width: Some(machine.width.round() as u32 * SLOT), forward_anew: all.forward, ..all }

@@ -10,7 +10,7 @@ use crate::prior::median;
 use crate::steps::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
-/// CPU time behind a sample for which its rate holds; further away it is the mean over so many
+/// CPU time after a sample for which its rate holds; further away it is the mean over so many
 /// neighbours to each side.
 const LOCAL_NS: f64 = 1.5e6;
 const AROUND: usize = 8;
@@ -22,7 +22,7 @@ const MOST_ELSEWHERE: f64 = 0.1;
 const MOST_AROUND: f64 = 0.4;
 /// Instructions at other work that are remembered of a place's readings.
 const MOST_ADDRESSES: usize = 512;
-/// Times between two readings with one between them are told apart by so much, up to so many; the
+/// Times between two readings with one between them are distinguished by so much, up to so many; the
 /// shortest that there are many of.
 const BRACKET_NS: u64 = 125_000;
 const BRACKETS: usize = 16;
@@ -114,7 +114,7 @@ impl Rates {
             accesses: rate * span.cpu_ns,
             sigma,
             clock: rate * span.error_ns,
-            // Behind a reuse the thread is warm.
+            // After a reuse the thread is warm.
             cold: if span.until_ns <= span.cpu_ns { rate * COLD_NS } else { 0.0 },
             more_than: span.without as f64,
         };
@@ -293,7 +293,7 @@ impl Seen {
         }
     }
 
-    /// Share of the time behind its samples that it spends elsewhere.
+    /// Share of the time after its samples that it spends elsewhere.
     fn elsewhere(&self) -> f64 {
         1.0 - f64::from(self.here) / f64::from(self.all.max(1))
     }
@@ -336,7 +336,7 @@ fn agreeing(all: &[(f64, f64)], (one, _): (f64, f64)) -> usize {
     all.iter().filter(|(other, _)| (other - one).abs() <= MOST_OFF * one).count()
 }
 
-/// An address within the instruction that touched: a trap comes behind it.
+/// An address within the instruction that touched: a trap comes after it.
 fn accessing(moment: &Moment) -> u64 {
     moment.ip.saturating_sub(1)
 }

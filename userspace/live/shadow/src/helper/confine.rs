@@ -74,7 +74,7 @@ pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
     let header = [0x2008_0522_u32, 0];
     let none = [0_u32; 6];
     // SAFETY: both arrays have the layout of that version and are live; the other calls have plain
-    // arguments. A change of user clears the signal at the parent's death and the attribute behind
+    // arguments. A change of user clears the signal at the parent's death and the attribute above
     // it, so they come last.
     unsafe {
         must("give up its capabilities", libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()))?;

@@ -171,7 +171,7 @@ impl Layout {
             *end = (offset + count * size_of::<T>()).next_multiple_of(PAGE as usize);
             Section { offset, count, of: PhantomData }
         }
-        // The first page holds the three words by which questions, answers and death are told.
+        // The first page holds the three words by which questions, answers and death are announced.
         let mut end = PAGE as usize;
         Layout {
             request: next(&mut end, 1),

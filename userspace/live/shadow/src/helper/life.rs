@@ -262,7 +262,7 @@ impl Pin {
             process.cpu = cpu;
         }
         let before = if is_real_time && process.cpu == cpu { sys::affinity(0).ok() } else { None };
-        // It may be kept there already.
+        // It may be stored there already.
         let before = before.filter(|before| !sys::are_equal(before, &here));
         if before.is_some() && sys::set_affinity(0, &here).is_err() {
             return Pin { before: None };

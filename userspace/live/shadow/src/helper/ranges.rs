@@ -3,7 +3,7 @@
 //!
 //! Limits: a list is true at the moment when it was read. A range that became text later is read
 //! anew for each window, which costs time only; one that ceased to be text, or a device mapped
-//! later, must be told ([`super::Helper::update_maps`]).
+//! later, must be reported ([`super::Helper::update_maps`]).
 
 use super::layout::MOST_RANGES;
 use crate::memory::{PAGE, Page};
@@ -45,7 +45,7 @@ pub enum Clock {
 pub struct TextRange {
     /// First byte, a multiple of the page size but for a probed byte.
     pub start: u64,
-    /// Behind the last byte, a multiple of the page size.
+    /// After the last byte, a multiple of the page size.
     pub end: u64,
     /// What it is.
     pub what: What,
@@ -83,7 +83,7 @@ fn range(line: &str) -> Option<TextRange> {
     })
 }
 
-/// The clock mappings in the text of `/proc/PID/maps`: which, first byte, byte behind the last.
+/// The clock mappings in the text of `/proc/PID/maps`: which, first byte, byte after the last.
 pub(super) fn clock_mappings(maps: &str) -> impl Iterator<Item = (Clock, u64, u64)> {
     maps.lines().filter_map(range).filter_map(|range| match range.what {
         What::Clock(clock) => Some((clock, range.start, range.end)),
@@ -138,7 +138,7 @@ const HYPERVISOR_CLOCK: u64 = 3;
 const OTHER_CLOCK: u64 = 4;
 
 /// The list as the window process gets it: by address, first byte with the kind in its low bits,
-/// byte behind the last; then addresses of probed bytes, marked, and what stood there. Too many:
+/// byte after the last; then addresses of probed bytes, marked, and what stood there. Too many:
 /// text is left out, which is always right, as it is then read anew.
 pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     let mut sorted: Vec<&TextRange> = ranges.iter().collect();

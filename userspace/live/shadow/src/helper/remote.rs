@@ -1,6 +1,6 @@
 //! A target's memory through its `/proc/PID/mem`: in the window process, or for a window in this one.
 //!
-//! Where the kernel has put breakpoints into text (uprobes) that the caller told of, the file's
+//! Where the kernel has put breakpoints into text (uprobes) that the caller named, the file's
 //! bytes are returned.
 //!
 //! Runs of pages take one `preadv`, whatever order they are asked for in and wherever they go. A
@@ -56,7 +56,7 @@ impl ProcessMemory {
         Ok(ProcessMemory::with(file.into(), Lookup::new(packed(&maps)), Arc::new(ClockPages::find())))
     }
 
-    /// The memory behind this descriptor.
+    /// The memory of this descriptor.
     pub(super) fn with(file: OwnedFd, ranges: Lookup, clocks: Arc<ClockPages>) -> ProcessMemory {
         ProcessMemory { file, ranges, clocks, gone: false, asked: 0, order: Vec::new(), parts: Vec::new() }
     }

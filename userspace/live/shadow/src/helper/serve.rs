@@ -112,7 +112,7 @@ fn serve() -> i32 {
     1
 }
 
-/// The code tables in shared memory; how far they are filled is told with each answer.
+/// The code tables in shared memory; how far they are filled stands in each answer.
 fn tables(shared: &'static Shared, counts: &'static TableCounts) -> Tables {
     let layout = &shared.layout;
     // SAFETY: called once, and nothing else of this process refers to these sections.

@@ -76,7 +76,7 @@ impl<'a> Window<'a> {
         ThreadState { registers: unflat(&self.answer.registers), extended }
     }
 
-    /// Copies everything, over what `into` held. Better after the resume.
+    /// Copies everything, over the former content of `into`. Better after the resume.
     pub fn copy(&self, into: &mut Kept) {
         into.counts = self.counts;
         into.generation = self.helper.generation;

@@ -1,6 +1,6 @@
 //! The assembler's part about data objects: asks where accesses lie, and writes the answers.
 //!
-//! The thread of `locating` does the looking; here are the ids of modules and stacks, and the heap
+//! The thread of `object_thread` does the looking; here are the ids of modules and stacks, and the heap
 //! blocks, which must be asked for in the order of events. A heap object whose site is known bears
 //! the name of the variable that leads to it, else that of the place of its allocation.
 
@@ -32,7 +32,7 @@ pub(super) struct Stop<'a> {
     pub frames: &'a Arc<[StackFrame]>,
 }
 
-/// What is kept of data objects.
+/// What is stored of data objects.
 pub(super) struct Data {
     /// `None` where its thread did not start.
     locator: Option<Locator>,
@@ -40,7 +40,7 @@ pub(super) struct Data {
     /// Call stacks of allocation sites, with the allocating function. By the site alone: its name
     /// is unique in the trace, and a child has blocks of its parent's sites.
     sites: HashMap<u64, Site>,
-    /// Objects of sites, to be told again when more is known of the site.
+    /// Objects of sites, to be sent again when more is known of the site.
     of_site: HashMap<u64, HashMap<ObjectId, Object>>,
 }
 
@@ -304,7 +304,7 @@ impl Assembler {
         self.tell_locator(Told::Asked(Box::new(question)));
     }
 
-    /// Blocks that were given back before need not be kept.
+    /// Blocks that were given back before need not be stored.
     pub(super) fn asked_until(&self, time_ns: u64) {
         if let Some(heap) = &self.data.heap {
             heap.passed(time_ns.saturating_sub(DISORDER_NS));

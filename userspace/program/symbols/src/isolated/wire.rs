@@ -1,4 +1,4 @@
-//! What is said between tracer and symboliser process: messages, each behind its length, through a
+//! What is said between tracer and symboliser process: messages, each after its length, through a
 //! socket.
 
 use std::io;

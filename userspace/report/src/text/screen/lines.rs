@@ -73,7 +73,7 @@ impl Line {
     }
 }
 
-/// One character for one, so that columns stay where they are; what ± takes more, the gap behind it gives.
+/// One character for one, so that columns stay where they are; what ± takes more, the gap after it gives.
 fn in_ascii(text: &str) -> String {
     let mut ascii = String::new();
     let mut is_longer = false;
