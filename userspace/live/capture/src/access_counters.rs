@@ -25,7 +25,8 @@ impl Places {
         Self { how, ..Self::default() }
     }
 
-    /// Counts a thread's accesses from now on; returns its place. `None` where that cannot be.
+    /// Counts a thread's accesses from now on. Returns the place of its counters, `None` if the
+    /// kernel refuses.
     pub fn start(&mut self, kernel: &mut Object, tid: u32) -> Option<u32> {
         let how = self.how?;
         let place = self.take()?;

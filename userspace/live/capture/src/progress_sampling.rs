@@ -106,7 +106,7 @@ impl Capture {
     ) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return Ok(()) };
-        // At its first stop, before the use that is watched.
+        // Opened at the thread's first stop, before the watched use.
         if thread.meter[0].is_none() && thread.counted.is_none() {
             thread.counted = self.places.start(&mut self.kernel, tid);
         }
@@ -126,7 +126,7 @@ impl Capture {
         if let Some(windows) = &mut self.windows {
             windows.forget(tgid);
         }
-        // What was learnt of its words is of no use any more; of an exec the learning thread hears by itself.
+        // Knowledge of its words is obsolete; the learning thread learns of an exec by another way.
         if let Ok(mut wanted) = self.settings.wanted.try_lock() {
             wanted.remove(&tgid);
         }

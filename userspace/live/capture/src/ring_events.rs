@@ -21,7 +21,7 @@ use super::{
 };
 use locality_kernel::{records::Record, sys};
 
-/// So many samples in a row without a free signal mean that there will be none.
+/// Samples in a row without a free signal, after which none is expected.
 const UNSTOPPABLE_AFTER: u32 = 5;
 
 impl Capture {
@@ -104,8 +104,8 @@ impl Capture {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
         let nested_traps = u64::from(record.header.nested_traps);
         add(&self.costs.trap.traps, nested_traps);
-        // As samples in user mode meet their threads. A newborn that is over already counts as met: its end
-        // comes later in the ring, and would count it among those that were not followed.
+        // Meets the thread as a sample in user mode does. An ended newborn counts as met: its end
+        // comes later in the ring, and would count as not followed.
         match self.pending.get(tid) {
             Some(_) => self.meet_newborn(tgid, tid),
             None => self.meet(tgid, tid),
@@ -139,7 +139,7 @@ impl Capture {
         if let Some(thread) = self.tracees.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
-            // Nothing is copied for a passed one, nor disarmed.
+            // A passed touch copies nothing and disarms nothing.
             thread.disturbance_ns += if is_passed { gap_cost_ns } else { trap_cost_ns };
             ours.until_ns = thread.disturbance_ns;
             // The stack is copied and the event disarmed after the thread's clock was read.
@@ -274,7 +274,7 @@ impl Capture {
 pub(super) struct TracerTime {
     /// Without this trap.
     begun_ns: u64,
-    /// This trap's time outside of the program that records it included.
+    /// Includes the time of this trap outside of the recording program.
     outside_ns: u64,
     /// The trap as a whole included.
     until_ns: u64,
@@ -320,7 +320,7 @@ fn measured_again(
     };
     let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
     let ns = since_touch_ns(again, before, ours)?;
-    // Of one instruction too where its window shows it at the word before.
+    // For one instruction too, if its window shows the instruction at the word before.
     let may_differ = pair.0 != pair.1 || watch.no_turns;
     let stands =
         stands_for(pair, [at(from), at(again)]) && (!may_differ || is_alike(reuse.distance.ns, ns, trap_ns));
@@ -347,7 +347,7 @@ fn follows_at_once(first: &Trap, second: &Trap) -> bool {
         })
 }
 
-/// Where a thread was at two touches, if it made both by itself.
+/// Positions of a thread at two touches, if one thread made both.
 fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
     let is_own = |trap: &Trap| trap.record.kernel == 0 && trap.record.trap_ip != 0;
     let same = from.record.header.tid == to.record.header.tid;
@@ -369,15 +369,15 @@ fn since_touch_ns(trap: &Trap, before: TracerTime, ours: TracerTime) -> Option<u
     since_ns(trap).map(|since_ns| since_ns.saturating_sub(ours_ns))
 }
 
-/// The same with what we took of it.
+/// The same including the tool's own time.
 fn since_ns(trap: &Trap) -> Option<u64> {
     let TouchRecord { enabled_ns, since_ns, .. } = trap.record;
     let known = enabled_ns != u64::MAX && !matches!(since_ns, 0 | u64::MAX);
     known.then(|| enabled_ns.saturating_sub(since_ns))
 }
 
-/// Accesses of the thread from one touch to another, where both are its own and its counters were
-/// read at both. Traps run in the kernel, which is not counted, so none of ours are among them.
+/// Accesses between two touches of one thread, if its counters were read at both. Traps run in the
+/// kernel, which is not counted.
 fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
     let same = from.header.tid == to.header.tid;
     let read = from.accesses != NOT_COUNTED && to.accesses != NOT_COUNTED;
@@ -402,7 +402,7 @@ fn distance_ns(watch: &Watch, reuse: &Trap, ours: TracerTime) -> u64 {
     }
     let late_ns = sys::monotonic_ns().saturating_sub(reuse.record.header.time_ns);
     let spent_ns = sys::process_cpu_ns(watch.tgid).unwrap_or(0).saturating_sub(watch.process_cpu_ns);
-    // Between processes, the time is what both of them ran.
+    // Between processes, the CPU time of both.
     let guest = watch.guests.iter().find(|guest| guest.tgid == reuse.record.header.tgid);
     let spent_there_ns =
         guest.map_or(0, |guest| sys::process_cpu_ns(guest.tgid).unwrap_or(0).saturating_sub(guest.cpu_ns));

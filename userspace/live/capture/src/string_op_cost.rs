@@ -1,4 +1,4 @@
-//! What a watch costs besides its traps, and when watches are withdrawn for it.
+//! Cost of a watch besides its traps, and the withdrawal of watches for it.
 //!
 //! While a debug register is armed, some processors carry a repeated string instruction out element
 //! by element: `rep movsb` 36 times slower (`calibrate` measures it; AMD Zen 5 here), whatever it
@@ -38,10 +38,10 @@ const HALVINGS: f64 = 6.0;
 /// seconds allow.
 const SAVED_S: f64 = 10.0;
 
-/// What is believed before anything was seen: ticks, and those of them in string instructions.
+/// Assumed at the start: ticks, and ticks in string instructions.
 const BELIEVED: [f64; 2] = [1.0, 0.02];
 
-/// A share of armed time that is lost, below which nobody wakes up for it.
+/// A lost share of armed time too small for waking up.
 const LITTLE: f64 = 0.01;
 
 /// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for
@@ -55,16 +55,16 @@ pub struct Strings {
     lost: f64,
     /// Share of the targets' CPU time that may be lost.
     allowed: f64,
-    /// Processes with watched words, and their CPU time up to which it is counted.
+    /// Processes with watched words, and the CPU time up to which each is counted.
     armed: HashMap<u32, u64>,
     /// CPU time with watched words.
     armed_ns: u64,
-    /// What was allowed and not used for so long that it does not count any more.
+    /// Allowance that expired unused.
     forgone_ns: f64,
-    /// What waking for it cost, and when the thread wakes for it next; 0: not.
+    /// Cost of waking up for this, and the time of the next wake-up; 0: none.
     wakes_ns: u64,
     due_ns: u64,
-    /// Ticks in it, and those of them in string instructions.
+    /// Ticks, and ticks in string instructions.
     ticks: [u64; 2],
     /// How far the allowance may be exceeded; absent while nothing may be armed.
     overdraft_ns: Option<f64>,
@@ -107,7 +107,7 @@ impl Strings {
         (seen * self.armed_ns as f64) as u64 + self.wakes_ns
     }
 
-    /// What may still be lost, of `cpu_ns` CPU time in all.
+    /// What may still be lost, after `cpu_ns` of CPU time in all.
     fn left_ns(&self, cpu_ns: u64) -> f64 {
         let lost_ns = self.rate() * self.armed_ns as f64 + self.wakes_ns as f64;
         self.allowed * cpu_ns as f64 - lost_ns - self.forgone_ns
@@ -166,10 +166,10 @@ impl Capture {
         }
     }
 
-    /// Notes that no word of a process is watched any more, since this time.
+    /// Records that a process has had no watched word since this time.
     pub(super) fn note_disarmed(&mut self, tgid: u32, since_ns: u64) {
         if self.strings.is_needed() {
-            // Of one that is gone, what was counted last must do.
+            // Of an ended process, the last counted value stands.
             let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
             // A trap is read a while after it ended the watch; what its threads may have run since
             // does not count.
@@ -226,13 +226,13 @@ impl Capture {
         }
         let patience = self.strings.patience(cpu_ns)?;
         armed.iter().for_each(|tgid| self.end_waiting(*tgid));
-        // Nobody is slowed who does not run.
+        // A process that does not run is not slowed.
         let patience = if has_run { patience.min(self.until_waited(now_ns)) } else { SLEEPS[1] };
         self.strings.due_ns = now_ns + patience.as_nanos() as u64;
         Some(patience)
     }
 
-    /// Ends all watches of a process as if others took their place.
+    /// Ends all watches of a process as replaced ones.
     fn withdraw(&mut self, tgid: u32) {
         let ids: Vec<u64> = self
             .tracees
@@ -248,11 +248,11 @@ impl Capture {
             add(&self.costs.trap.withdrawn, u64::from(is_cut));
             self.end_unseen(id, sys::monotonic_ns());
         }
-        // Also where its last watch went with a thread.
+        // Also where the last watch ended with its thread.
         self.note_disarmed(tgid, sys::monotonic_ns());
     }
 
-    /// Forgets what is watched: no thread is traced any more.
+    /// Forgets all watches: no thread is traced any more.
     pub(super) fn end_strings(&mut self) {
         self.strings.armed.clear();
     }

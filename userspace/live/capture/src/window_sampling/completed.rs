@@ -48,7 +48,7 @@ pub(super) fn access(view: &View<'_>) -> Option<usize> {
 /// An execution of a block.
 struct Block<'a> {
     view: View<'a>,
-    /// The event that begins it, and its accesses.
+    /// The first event of the instruction, and its accesses.
     events: &'a [Event],
 }
 
