@@ -23,8 +23,8 @@ const CLOCK: f64 = 0.25;
 const CLEAR: f64 = 3.0;
 /// The least likely that is believed: time and registers three standard deviations apart.
 const LEAST: f64 = 4.5;
-/// Relative standard deviation of a rate beyond which time says too little to tell one round from
-/// three, though more than one is unlikely of a loop that is where it was.
+/// Relative standard deviation of a rate beyond which time does not separate one round from three.
+/// More than one round is unlikely for a loop at its former position.
 const MOST_UNSURE: f64 = 0.48;
 /// Relative standard deviation of accesses per step beyond which a register says nothing.
 pub(crate) const MOST_ROUGH: f64 = 0.4;
@@ -54,7 +54,7 @@ pub(crate) struct Expected {
     pub clock: f64,
     /// Those in [`COLD_NS`].
     pub cold: f64,
-    /// There were more than so many.
+    /// More candidates than the limit.
     pub more_than: f64,
 }
 
@@ -71,20 +71,20 @@ impl Expected {
     }
 }
 
-/// How far a register went from one touch to the other.
+/// Advance of a register from one touch to the other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Advance {
     /// Signed, in its own direction.
     pub steps: f64,
-    /// Steps after which it comes round, with the relative error; `None` for one that never turns back.
+    /// Steps per period, with the relative error; `None` for a register that never wraps.
     pub period: Option<(f64, f64)>,
     pub slope: Slope,
-    /// What may be missing of `steps`: a touch lies anywhere within one.
+    /// Possible deficit of `steps`: a touch lies anywhere within a step.
     pub slack: f64,
 }
 
 impl Advance {
-    /// Accesses that lie between the touches if it came round so often, with their relative error.
+    /// Accesses between the touches after this number of periods, with the relative error.
     fn after(&self, rounds: f64, elsewhere: f64) -> Option<(f64, f64)> {
         let (period, error) = self.period.unwrap_or_default();
         let steps = self.steps + rounds * period;
@@ -95,20 +95,20 @@ impl Advance {
         (steps > 0.0 && rounds >= 0.0).then_some((steps / self.slope.value, error))
     }
 
-    /// Whether a loop is where it was, but for little, once it has come round.
+    /// Whether a loop is nearly at its former position after a period.
     fn is_back(&self) -> bool {
         self.steps == 0.0 || self.period.is_some_and(|(period, _)| self.steps.abs() <= NEARLY * period)
     }
 
-    /// Numbers of accesses that are possible around what is expected, likeliest first: each with
-    /// its negative log likelihood.
+    /// Possible numbers of accesses around the expectation, likeliest first, each with its negative
+    /// log likelihood.
     fn possible(&self, expected: Expected, elsewhere: f64) -> Vec<(f64, (f64, f64))> {
         let Expected { accesses: told, more_than, .. } = expected;
         let nearest =
             self.period.map_or(0.0, |(period, _)| ((told * self.slope.value - self.steps) / period).round());
         let around = if self.period.is_some() { -ROUNDS..=ROUNDS } else { 0..=0 };
         let mut rounds: Vec<f64> = around.map(|n| nearest + f64::from(n)).collect();
-        // Where the clock hardly tells, few rounds are nearer than they seem.
+        // Few rounds are nearer than they seem, if the clock hardly separates them.
         if self.period.is_some() && nearest > f64::from(ROUNDS) + 1.0 {
             rounds.push(1.0);
         }
@@ -123,7 +123,7 @@ impl Advance {
         scored
     }
 
-    /// The number of accesses that agrees with what is expected, if only one does.
+    /// The number of accesses that agrees with the expectation, if unique.
     fn resolve(&self, known: Expected, elsewhere: f64) -> Option<(f64, f64)> {
         let scored = self.possible(known, elsewhere);
         let is_clear = match scored.as_slice() {
@@ -143,7 +143,7 @@ pub(crate) fn accesses(advances: &[Advance], expected: Expected, elsewhere: f64)
     }
     let mut known = Expected { sigma: expected.sigma.max(CLOCK), ..expected };
     let mut left: Vec<&Advance> = advances.iter().collect();
-    // Each makes clearer what the others say.
+    // Each register sharpens the result of the others.
     loop {
         let resolve = |(at, advance): (usize, &&Advance)| Some((at, advance.resolve(known, elsewhere)?));
         let told = left.iter().enumerate().filter_map(resolve);

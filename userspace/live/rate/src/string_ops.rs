@@ -1,5 +1,5 @@
-//! Progress inside one repeated string instruction: its counter says how many accesses it made
-//! between two readings.
+//! Progress inside one repeated string instruction: its counter gives the accesses between two
+//! readings.
 //!
 //! No window need be asked for accesses per step, since each repetition makes one access or two. Two
 //! readings belong to one execution if both stand at the instruction and foretell the same end.

@@ -7,7 +7,7 @@ use crate::core_limits::{Level, Machine};
 /// Lines that are remembered: twice as many are more than second-level caches hold.
 const MOST_LINES: usize = 1 << 17;
 
-/// Share of its latency that a line takes which a prefetcher foresees, by level.
+/// Share of the latency of a prefetched line, by level.
 const FORESEEN: [f64; 3] = [0.35, 0.2, 0.1];
 
 /// What lines cost that a window touches for the first time, in cycles.
