@@ -1,5 +1,4 @@
-//! Uses that were not followed by a reuse while they could be watched, so that long reuses are not
-//! silently missing.
+//! Uses without an observed reuse while watched, to make long reuses visible.
 //!
 //! Of the watches of one line, the weight of those that trapped and of those that nobody touched
 //! until the trace (or the process) ended is known; Horvitz–Thompson weights of both stand for the
@@ -34,7 +33,7 @@ pub struct UnseenLine {
     pub place: PlaceId,
     /// Share of all watched uses that are made here and not touched again.
     pub weight: Estimate,
-    /// Share of this line's uses that were not touched again. Its n counts watches with a known end.
+    /// Share of this line's uses without another touch. Its n counts watches with a known end.
     pub not_reused: Estimate,
     /// Watches of this line.
     pub watched: u64,

@@ -18,14 +18,14 @@ use super::{FieldUse, LINE};
 
 /// Share of the accesses that the hot fields take together.
 pub const HOT_SHARE: f64 = 0.95;
-/// Uses in a structure below which nothing is said of its layout: a field with 1 % of them was seen
-/// in one of two such cases.
+/// Uses in a structure below which its layout is not reported: a field with 1 % of them was seen in
+/// one of two such cases.
 const FEWEST_USES: u64 = 64;
 
 /// Bytes and lines before and after a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// Bytes of an element: of all of it before, of what the hot code visits afterwards.
+    /// Bytes of an element: all before, those visited by the hot code afterwards.
     pub bytes: (u64, u64),
     /// Lines of a visit.
     pub visit_lines: (f64, f64),
@@ -51,7 +51,7 @@ pub struct Piece {
 pub struct Layout {
     /// Which.
     pub record: RecordId,
-    /// All of it, by offset.
+    /// All members, by offset.
     pub pieces: Vec<Piece>,
     /// Hot members by index, in the order of their offsets.
     pub hot: Vec<usize>,
@@ -79,7 +79,7 @@ pub(super) fn mark_hot(fields: &mut [FieldUse]) {
     }
 }
 
-/// Looks at one structure. `None` where it has fewer than two members or too few uses.
+/// Examines one structure. `None` with fewer than two members or too few uses.
 pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option<Layout> {
     let record = profile.records.get(id.0 as usize)?;
     let mut within: Vec<FieldUse> = fields.iter().filter(|field| field.record == Some(id)).cloned().collect();
@@ -106,7 +106,7 @@ pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option
     Some(arrange(id, record, hot, cold, share))
 }
 
-/// Members and holes by offset; members that overlap (unions) follow one another.
+/// Members and holes by offset; overlapping members (unions) follow one another.
 fn pieces(record: &Record, share: impl Fn(&Member) -> f64) -> Vec<Piece> {
     let mut members: Vec<(usize, &Member)> = record.members.iter().enumerate().collect();
     members.sort_by_key(|(index, member)| (member.offset, *index));
