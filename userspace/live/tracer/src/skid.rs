@@ -34,7 +34,7 @@ const NOPS: u32 = 63;
 const BYTES: usize = 64 << 20;
 const LINE: usize = 64;
 const PERIOD_NS: u64 = 200_000;
-/// Samples that are enough, and the longest to wait for them.
+/// Sufficient number of samples, and the longest wait for them.
 const SAMPLES: u64 = 4000;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Samples that are too few.
@@ -75,7 +75,7 @@ fn of(histogram: &BTreeMap<u32, u64>) -> Option<Gaussian> {
     (all >= SAMPLES_LEAST).then(|| Gaussian::of_histogram(own))?
 }
 
-/// A child that walks until it is killed.
+/// A child that walks until killed.
 struct Walker {
     pid: u32,
     nodes: NonNull<u8>,
@@ -97,12 +97,12 @@ impl Walker {
         if protected != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: one thread, so the child may go on as a copy of this process.
+        // SAFETY: with one thread the child may continue as a copy of this process.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // SAFETY: the child does not outlive us; the code is that of `code`, which walks
-                // the nodes for ever and touches nothing else.
+                // SAFETY: the child does not outlive this process; `code` walks the nodes for ever
+                // and touches no other memory.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     let walk: extern "C" fn(*const u8) -> ! = std::mem::transmute(walker.code.as_ptr());
