@@ -1,8 +1,8 @@
-//! Which functions of a module allocate, and which of their instructions to probe.
+//! Allocation functions of a module, and the instructions of them to probe.
 //!
-//! Known by name, whatever library they are in: the C and C++ ones, with or without the prefixes
-//! that jemalloc, tcmalloc and mimalloc put before them, and Rust's. Those that only hand on to
-//! others are left out where they are known: a probe costs, and the others report.
+//! Known by name in any library: the C and C++ functions, with or without the prefixes of jemalloc,
+//! tcmalloc and mimalloc, and Rust's. Known forwarders are left out: a probe costs, and the called
+//! function reports.
 //!
 //! A probe costs some 0.6 µs where the kernel emulates the probed instruction (`push`, `nop` and
 //! near jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
@@ -10,7 +10,7 @@
 //! call still reaches with its arguments and, where the return is of interest, with its return
 //! address on top of the stack.
 //!
-//! Pure: takes symbols and bytes. Sources of error: a function of such a name that does something else.
+//! Pure: takes symbols and bytes. Sources of error: a function of such a name with another purpose.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -138,7 +138,7 @@ fn is_rust(name: &str) -> bool {
     name.contains("__rust_") && rust(name).is_some()
 }
 
-/// Whether a symbol may be of interest, so that the others need not be stored.
+/// Whether a symbol may be of interest, hence stored.
 pub fn is_candidate(name: &str) -> bool {
     kind(name).is_some()
 }
@@ -155,7 +155,8 @@ pub fn points(symbols: &[Symbol], body: impl Fn(u64) -> Vec<u8>) -> Vec<Point> {
         let which = (cookie & function::MASK) as u32;
         !is_cpp(name) && !is_rust(name) && !matches!(which, function::MMAP | function::MUNMAP)
     });
-    // Of a module without an allocator of its own, these call that of another; of one with it, they may.
+    // Functions that call another module's allocator in a module without one; in a module with one,
+    // they may.
     by_address.retain(|_, (name, _)| !is_cpp(name) || allocator);
     by_address.retain(|_, (name, _)| !is_rust(name) || (!allocator && is_own_rust_allocator(symbols)));
     let plain: HashSet<u64> =
@@ -182,7 +183,7 @@ fn is_own_rust_allocator(symbols: &[Symbol]) -> bool {
     !symbols.iter().any(|symbol| symbol.name.contains("__rdl_alloc"))
 }
 
-/// Symbols that say something though they are not probed.
+/// Symbols that are informative though not probed.
 pub fn is_hint(name: &str) -> bool {
     name.contains("__rdl_alloc")
 }
@@ -207,7 +208,7 @@ fn is_near_branch(instruction: &Instruction) -> bool {
         )
 }
 
-/// Registers that hold arguments which a probe reads.
+/// Registers of the arguments that a probe reads.
 const ARGUMENTS: [Register; 4] = [Register::RDI, Register::RSI, Register::RDX, Register::RCX];
 
 /// Where to probe a function, and whether the kernel emulates the instruction there.

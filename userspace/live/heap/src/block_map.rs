@@ -26,16 +26,16 @@ pub struct Block {
     pub bytes: u64,
     /// Names the allocating context.
     pub site: u64,
-    /// It is a mapping that the program made.
+    /// The block is a mapping made by the program.
     pub mapped: bool,
     /// When it was allocated, monotonic clock.
     pub since_ns: u64,
-    /// False when the probes were away meanwhile, so that it may have been given back and its place taken.
+    /// False after a pause of the probes, when the block may have been freed and replaced.
     pub certain: bool,
 }
 
 impl Block {
-    /// As those who name objects have it.
+    /// The block in the form for naming objects.
     pub fn of_objects(&self) -> HeapBlock {
         let Self { start, bytes, site, mapped, since_ns, .. } = *self;
         HeapBlock { start, bytes, site, mapped, since_ns }
@@ -61,7 +61,7 @@ struct Live {
     doubted_ns: u64,
 }
 
-/// A block that is gone; its end is in the key.
+/// A freed block; its end is in the key.
 #[derive(Debug, Clone, Copy)]
 struct Former {
     bytes: u64,
@@ -99,7 +99,7 @@ fn end(start: u64, bytes: u64) -> u64 {
 }
 
 impl HeapMap {
-    /// Keeps so many live and so many former blocks.
+    /// A map with limits for live and for former blocks.
     pub fn new(most_live: usize, most_former: usize) -> Self {
         Self {
             live: BTreeMap::new(),
@@ -138,8 +138,8 @@ impl HeapMap {
         self.live.keys().copied()
     }
 
-    /// A block is allocated. What overlaps it must have been given back unseen. Returns the block
-    /// that was folded for it, if one was.
+    /// A block is allocated. Overlapping blocks must have been freed unseen. Returns the block
+    /// folded in exchange, if any.
     pub fn allocate(&mut self, start: u64, bytes: u64, made: Made, at_ns: u64) -> Option<u64> {
         while let Some((&other, _)) =
             self.live.range(..end(start, bytes)).next_back().filter(|(at, old)| end(**at, old.bytes) > start)

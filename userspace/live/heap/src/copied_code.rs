@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// Looks at ranges that did not change; after these each eighth time only.
 const LOOKS: u8 = 3;
 
-/// What a process executed when it was looked through last.
+/// Executable ranges of a process at the last look.
 #[derive(Debug, Default)]
 pub struct Seen {
     texts: HashMap<FileId, TextRange>,
@@ -35,7 +35,7 @@ pub struct Seen {
     anonymous: (u64, u8),
 }
 
-/// Files that are probed in the process, with where.
+/// Probed files of the process, with their places.
 pub type Probed<'a> = &'a [(FileId, TextRange, &'a [Probe])];
 
 impl Seen {

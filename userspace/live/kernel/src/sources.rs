@@ -78,7 +78,7 @@ impl fmt::Display for Kind {
 pub enum PeriodUnit {
     /// Retired loads.
     Loads,
-    /// Loads that the processor picked at random to time them: fewer than all.
+    /// Loads timed by the processor at random: fewer than all.
     PickedLoads,
     /// Retired stores.
     Stores,
@@ -90,10 +90,10 @@ pub enum PeriodUnit {
     Nanoseconds,
 }
 
-/// One event that can start samples.
+/// An event that can start samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its directory in [`EVENT_SOURCES`]; `software` for the clock.
     pub device: String,
@@ -105,7 +105,7 @@ pub struct Source {
     /// `precise_ip` to ask for; [`open::open`] asks for less when that is refused. 2 names the
     /// sampled instruction; 3 is not asked for, as it binds the event to one counter.
     pub precise_ip: u8,
-    /// The CPUs that have it; all when `None`.
+    /// The CPUs with the event; all if `None`.
     pub cpus: Option<Vec<u32>>,
     /// It can follow a thread; IBS could not before Linux 6.2.
     pub per_thread: bool,
@@ -117,7 +117,7 @@ pub struct Source {
     pub latency: bool,
     /// Samples carry a data source (`data_source`), if asked.
     pub data_source: bool,
-    /// What its period counts.
+    /// Unit of its period.
     pub period_unit: PeriodUnit,
     /// Periods must be a multiple of this.
     pub period_step: u64,
@@ -161,12 +161,12 @@ impl Source {
         }
     }
 
-    /// Whether that CPU has it.
+    /// Whether a CPU has the event.
     pub fn runs_on(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
-    /// The next period that it takes, at least one step.
+    /// The next allowed period, at least one step.
     pub fn period(&self, wanted: u64) -> u64 {
         let step = self.period_step.max(1);
         wanted.max(1).checked_next_multiple_of(step).unwrap_or(wanted - wanted % step)
@@ -261,8 +261,8 @@ pub fn discover(devices: &Path, cpu: &Cpu) -> Offer {
     offer
 }
 
-/// PEBS of one kind of core: first the events that count every load and store, where they carry
-/// addresses, then those that the kernel names for memory, which time the loads they pick.
+/// PEBS of one kind of core: first the events that count every load and store, if they carry
+/// addresses, then the kernel's memory events, which time randomly picked loads.
 fn pebs(device: &Device, cpu: &Cpu) -> Result<Vec<Vec<Source>>, String> {
     let name = &device.name;
     // The kernel hides these where the processor, or the hypervisor, has no PEBS (`pebs_is_visible`).

@@ -33,14 +33,14 @@ pub enum Level {
     Uncached,
 }
 
-/// What other caches had.
+/// State of the line in other caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Snoop {
     /// None was asked.
     None,
     /// Another had it clean.
     Hit,
-    /// No other had it.
+    /// In no other cache.
     Miss,
     /// Another had it modified.
     HitModified,
@@ -53,7 +53,7 @@ pub enum Tlb {
     L1,
     /// Second-level buffer.
     L2,
-    /// One of the buffers, not known which.
+    /// A buffer, unknown which.
     Hit,
     /// By the hardware's walk of the page tables, or by the kernel.
     Walk,
@@ -70,7 +70,7 @@ pub struct DataSource {
     pub level: Option<Level>,
     /// The named level belongs to another socket or node.
     pub remote: bool,
-    /// What other caches had.
+    /// State of the line in other caches.
     pub snoop: Option<Snoop>,
     /// How the address was translated.
     pub tlb: Option<Tlb>,

@@ -56,7 +56,7 @@ pub fn decode(raw: &[u8]) -> Option<Op> {
     let (data, data_2, data_3) = (register(DATA)?, register(DATA_2)?, register(DATA_3)?);
     let (linear, physical) = (register(LINEAR)?, register(PHYSICAL)?);
     let is = |bit: u32| data_3 >> bit & 1 == 1;
-    // IbsLdOp, IbsStOp. One that does both counts as both here; the kernel calls it a load.
+    // IbsLdOp, IbsStOp. An operation with both counts as both here, and as a load in the kernel.
     let (load, store) = (is(0), is(1));
     let accessed = load || store;
     let rip_lost = capabilities & CAP_RIP_INVALID != 0 && data >> 38 & 1 == 1;
@@ -89,7 +89,7 @@ pub fn decode(raw: &[u8]) -> Option<Op> {
     })
 }
 
-/// Where the data was, and whether that belongs to another node.
+/// Source of the data, and whether on another node.
 fn level(zen4: bool, load: bool, data_2: u64, data_3: u64) -> Option<(Level, bool)> {
     let is = |bit: u32| data_3 >> bit & 1 == 1;
     let low = data_2 & 7;
