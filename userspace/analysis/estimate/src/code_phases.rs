@@ -10,11 +10,11 @@
 //! windows that show such code for the most part, and so on. Code of one place in different call
 //! paths is distinguished.
 //!
-//! How long the program stays is known from windows that show two regions, of which it left one or
-//! the other: with n such departures in `shown` accesses of windows, the geometric mean of what a
-//! stay may be is shown / exp(ψ(n)), where all orders of magnitude were equally likely before.
-//! Without any, a stay is at least as long as what was shown, at most as what the samples of one
-//! region between those of others stand for; all orders of magnitude between are tried.
+//! The length of stays follows from windows that show two regions, hence a departure from one. With
+//! n departures in `shown` accesses of windows, the geometric mean of a possible stay is shown /
+//! exp(ψ(n)), if all orders of magnitude were equally likely before. Without a departure a stay is
+//! at least as long as the shown accesses, and at most as long as the samples of one region between
+//! those of others represent. All orders of magnitude between are tried.
 //!
 //! Sources of error: loops that take turns within a window are one region only if windows are long
 //! enough to show both; stays are taken to be exponential, all of one region alike. Threads that
@@ -28,7 +28,7 @@ use locality_model::{FrameId, Profile};
 const FRAMES: usize = 3;
 /// Regions of a process beside that of the rest, at most: those of the code that is used most.
 const MOST: usize = 16;
-/// Times that code and windows are gathered into a region, one after the other.
+/// Alternations of gathering code and windows into a region.
 const ROUNDS: usize = 4;
 
 /// What each sample's window shows.
@@ -51,7 +51,7 @@ impl Code {
                 *uses.entry(frames.get(..FRAMES).unwrap_or(frames)).or_default() += 1;
             }
         }
-        // By samples, so that the order of uses does not matter.
+        // By samples, for independence of the order of uses.
         let mut numbers: HashMap<&[FrameId], usize> = HashMap::new();
         let mut shares = Vec::with_capacity(uses.len());
         for uses in uses {
@@ -82,13 +82,13 @@ impl Code {
 pub struct Regions {
     /// Of each sample, in their order.
     pub of: Vec<usize>,
-    /// By region, accesses for which the program stays on average, at least and at most; 0 for that
-    /// of all samples that are in no region of `fewest`, infinite where there is only one.
+    /// By region, mean accesses of a stay, least and greatest; 0 for samples outside of regions of
+    /// `fewest`, infinite for a single region.
     pub stays: Vec<(f64, f64)>,
 }
 
 impl Regions {
-    /// A program that does one thing only: of so many samples.
+    /// A program with one kind of work, of a number of samples.
     pub fn one(samples: usize) -> Self {
         Self { of: vec![0; samples], stays: vec![(f64::INFINITY, f64::INFINITY)] }
     }
@@ -154,12 +154,12 @@ impl Regions {
 /// What is known of how long the program stays in a region.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stay {
-    /// Accesses that its samples stand for, and how often others came between them.
+    /// Accesses represented by its samples, and number of interruptions by others.
     stands_for: f64,
     runs: f64,
-    /// Accesses that windows show of it.
+    /// Accesses of the region in windows.
     shown: f64,
-    /// Windows that show another one too, each for as many departures as it has on average.
+    /// Windows that show another region too, each with its mean number of departures.
     left: f64,
 }
 
@@ -213,7 +213,7 @@ fn gather(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Vec<Option<us
                     (of_code[number], is_new) = (Some(regions), true);
                 }
             }
-            // The same code would find the same windows.
+            // Equal code would find equal windows.
             if !is_new {
                 break;
             }

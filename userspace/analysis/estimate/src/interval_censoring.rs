@@ -1,4 +1,4 @@
-//! Reuses of which the clock tells only about where they were: they trapped within a few costs of a trap.
+//! Reuses with an imprecise distance by the clock: they trapped within a few costs of a trap.
 //!
 //! A trap costs what the program needs for tens of thousands of accesses; what is taken off a
 //! measured time for it is wrong by a part of that, and caches that the stop left cold make it
@@ -37,7 +37,8 @@ const FOLDINGS: f64 = 10.0;
 const THIN: f64 = 0.03;
 /// Shares below this are left out in the end.
 const SMALL: f64 = 1e-4;
-/// Ends of intervals are rounded up to so many bins, so that few intervals are distinct.
+/// Ends of intervals are rounded up to a multiple of bins, to limit the number of distinct
+/// intervals.
 const COARSE: usize = 8;
 /// Bins in which measured distances between warm touches are as good as the same.
 const FINE: usize = 2;
@@ -50,12 +51,12 @@ pub struct IntervalCensored {
     pub spell: Spell,
     /// Last bin that is possible.
     pub last: usize,
-    /// What the clock said; nothing: all of the interval is as likely.
+    /// The measured value; without one, all of the interval is equally likely.
     pub measured: Option<Measured>,
 }
 
-/// A measured distance that is known badly: two traps lie in it, less what traps cost on average,
-/// and a stop before it that left caches cold.
+/// An imprecisely measured distance: two traps lie in it, less the mean cost of traps, after a stop
+/// that left caches cold.
 ///
 /// How badly was measured on walks over arrays of known length, with windows, on virtual machines
 /// (docs/journal/2026-11.md has the command). From the stop on (a trap of 16 µs, 0.3 to 44 µs around):
@@ -78,8 +79,7 @@ pub struct Measured {
     /// Accesses in the time by which single traps differ from what was taken off for them, in the
     /// median; 0: not known.
     pub scatter: f64,
-    /// It is that of a later interval, in which caches are warm again (`is_measured_again` in
-    /// module `censored_uses`).
+    /// A later interval, with warm caches (`is_measured_again` in module `censored_uses`).
     pub is_warm: bool,
     /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to
     /// .77 in real programs.
@@ -92,7 +92,7 @@ struct Errors {
     deviation: (f64, f64),
     /// What a line of code for each use adds to both, as a share of a trap.
     by_code: (f64, f64),
-    /// Share of those that are late by anything up to [`STRAGGLE`].
+    /// Share of late ones, by anything up to [`STRAGGLE`].
     stragglers: f64,
 }
 
@@ -106,7 +106,7 @@ const STRAGGLE: f64 = 2.0;
 pub const SIGMAS: f64 = 1.4826;
 
 impl Measured {
-    /// Longest distance that may have been measured so.
+    /// Longest distance compatible with the measurement.
     pub fn longest(self) -> f64 {
         (self.at + self.resolution) * 1.25
     }
@@ -125,7 +125,7 @@ impl Measured {
         (1.0 - stragglers) * core + stragglers * tail
     }
 
-    /// Measured ones that are as good as the same.
+    /// Class of equivalent measurements.
     fn class(self) -> Class {
         let coarse = if self.is_warm { FINE } else { COARSE };
         let resolution = (self.resolution.max(1.0).log2() * 4.0) as i32;
@@ -136,12 +136,12 @@ impl Measured {
 /// Place on the scale, resolution, code, whether warm.
 type Class = (usize, i32, i32, bool);
 
-/// Where a reuse may have been, with what share.
+/// Possible positions of a reuse, with their shares.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DistanceDistribution {
     /// Bins and shares, ascending; shares sum to 1.
     pub shares: Vec<(usize, f64)>,
-    /// Most of it lies where nothing was seen.
+    /// Most of the distribution lies without observations.
     pub guess: bool,
 }
 
@@ -173,8 +173,8 @@ pub struct DistanceDistributions {
 }
 
 impl DistanceDistributions {
-    /// Finds the spreads of reuses, each with its key, from spells that windows `shown` and those
-    /// that were `followed` to a known end.
+    /// Finds the distributions of reuses, each with its key, from spells that windows `shown` and
+    /// those `followed` to a known end.
     pub fn find(
         shown: &[Spell],
         followed: &[Spell],

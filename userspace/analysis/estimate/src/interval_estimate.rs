@@ -41,8 +41,8 @@ const Z: f64 = 1.959_964;
 /// with 97 %.
 const FEWEST_FOR_QUANTILES: usize = 6;
 
-/// Horvitz–Thompson weight. `None` for probabilities that no policy can give (a damaged file), so
-/// that one bad row cannot outweigh the rest.
+/// Horvitz–Thompson weight. `None` for impossible probabilities (a damaged file), to limit the
+/// effect of a bad row.
 pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f64> {
     let possible = |p: f64| p > 0.0 && p <= 1.0;
     let weight = period_ns as f64 / (p_arm * p_survive);
@@ -54,7 +54,7 @@ pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f6
 pub struct Counted {
     /// Its weight.
     pub weight: f64,
-    /// The sample that it comes from.
+    /// Index of its sample.
     pub sample: u32,
 }
 
@@ -108,7 +108,7 @@ pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
     values.into_iter().zip(counts).zip(replicates).map(estimate).collect()
 }
 
-/// Share of the observations for which the flag holds. Its n is that of all of them.
+/// Share of the observations with the flag. Its n counts all of them.
 pub fn share_of(members: impl Iterator<Item = (bool, Counted)>) -> Estimate {
     let members: Vec<(usize, Counted)> =
         members.map(|(holds, counted)| (usize::from(holds), counted)).collect();
@@ -138,7 +138,7 @@ pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
     Estimate { value, low, high, n }
 }
 
-/// Which observations come from the same sample.
+/// Groups of observations by sample.
 struct Samples {
     /// By observation, numbered from 0.
     of: Vec<usize>,
@@ -156,7 +156,7 @@ impl Samples {
         Self { of, number: known.len() }
     }
 
-    /// What observations have in common with their samples.
+    /// Association of observations with their samples.
     fn of_each<'a>(&'a self, values: &'a [f64]) -> impl Iterator<Item = f64> + Clone + 'a {
         self.of.iter().map(|sample| values[*sample])
     }

@@ -21,8 +21,8 @@ use locality_mrc::scale;
 
 /// Contexts with reuses in fewer samples and uses in fewer than [`FEWEST_USES`] have no curve of their own.
 pub const FEWEST_REUSES: u64 = 3;
-/// So many samples with uses and without a reuse say something too: that their data is not reused
-/// soon, or never.
+/// Samples with uses and without a reuse are informative too, from this number on: their data are
+/// not reused soon, or never.
 pub const FEWEST_USES: u64 = 12;
 /// Contexts with a curve of their own, the heaviest; the rest share the pooled one.
 pub const MOST_CURVES: usize = 64;
@@ -50,8 +50,8 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Fits curves for `groups` groups; group 0 is given the pooled curve of all, which also serves
-    /// others where nobody of theirs is at risk any more.
+    /// Fits curves for `groups` groups. Group 0 has the pooled curve of all, which also serves
+    /// groups without anybody at risk.
     pub fn fit<'a>(spells: impl Iterator<Item = &'a Spell> + Clone, groups: usize) -> Self {
         let bins = spells.clone().map(|spell| spell.exit + 2).max().unwrap_or(0);
         let groups = groups.max(1);

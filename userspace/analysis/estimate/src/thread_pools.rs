@@ -23,7 +23,7 @@ pub(crate) const SEVERAL: &str = "a thread of a pool: the parallel loop was ente
 /// The callers of a region, as far as the masters' paths agree.
 struct Callers {
     path: Vec<FrameId>,
-    /// Some path differs from there on.
+    /// Some path differs from this frame on.
     is_cut: bool,
 }
 

@@ -17,14 +17,14 @@ use crate::definitions::Definitions;
 use crate::elf::{DataElf, SectionBytes, Slice, dwarf};
 use crate::session::Session;
 
-/// An entry: which unit, and where in it.
+/// An entry: its unit, and its position there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Die {
     pub(crate) unit: u32,
     pub(crate) offset: u32,
 }
 
-/// Where a unit's header lies in its section.
+/// Offset of a unit's header in its section.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum UnitPlace {
     Info(usize),
@@ -61,7 +61,7 @@ pub struct DebugFaults {
     pub split: u32,
 }
 
-/// The index. All processes that map the file share it.
+/// The index, shared by all processes that map the file.
 #[derive(Debug)]
 pub(crate) struct Debug {
     sections: DwarfSections<SectionBytes>,

@@ -18,13 +18,13 @@ use crate::types::Shape;
 
 /// Steps of one evaluation.
 const MAX_STEPS: u32 = 1000;
-/// Callers that one value is followed through.
+/// Callers to follow for one value.
 const MAX_CALLS: usize = 16;
-/// Bytes of a structure that is an object by itself.
+/// Bytes of a structure that counts as an object.
 const LARGE: u64 = 4096;
 /// Frames that are looked at.
 const MAX_FRAMES: usize = 64;
-/// Questions that one evaluation may ask.
+/// Most questions of one evaluation.
 const MAX_QUESTIONS: usize = 64;
 
 /// What a location turned out to be.
@@ -46,28 +46,28 @@ pub(crate) struct HeldPointers {
     pub(crate) pointers: Vec<HeldPointer>,
 }
 
-/// What one variable leads to.
+/// Target of one variable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldPointer {
     pub(crate) value: u64,
     pub(crate) target: u32,
-    /// The variable is an array that lies there, which may be a part of a block.
+    /// The variable is an array at this place, perhaps within a block.
     pub(crate) is_array: bool,
     /// Bytes of the smallest block that it names: of a single structure a pointer is no name.
     pub(crate) least: u64,
 }
 
-/// One frame of a stack, with its caller's.
+/// A frame of a stack, with its caller's.
 struct At<'a> {
     frames: &'a [StackFrame],
-    /// The call that each frame is in, where it passes something.
+    /// The call of each frame, if it passes something.
     passed: &'a [std::sync::Arc<crate::scope::Scope>],
     biases: &'a [u64],
     memory: &'a dyn Memory,
 }
 
 impl Resolver {
-    /// Finds what variables in registers lead to, unless that was done for this stop.
+    /// Finds the targets of variables in registers, once a stop.
     pub(crate) fn read_held(&mut self, at: &Place<'_>) {
         let frames = at.with_registers();
         let Some(memory) = at.memory else { return };

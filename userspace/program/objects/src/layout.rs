@@ -21,9 +21,9 @@ pub struct Layout {
     pub name: Arc<str>,
     /// Size in bytes: the distance of two elements of an array.
     pub bytes: u64,
-    /// Alignment in bytes that its fields ask for.
+    /// Alignment in bytes required by its fields.
     pub align: u64,
-    /// Where the source declares it.
+    /// Place of the declaration in the source.
     pub declared: Option<Declared>,
     /// By offset.
     pub fields: Vec<LayoutField>,
@@ -38,7 +38,7 @@ pub struct LayoutField {
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
-    /// Alignment in bytes that it asks for; 1 for a hole.
+    /// Required alignment in bytes; 1 for a hole.
     pub align: u64,
     /// `None` for a hole.
     pub type_name: Option<Arc<str>>,
@@ -172,12 +172,12 @@ fn leaves(
     }
 }
 
-/// True when all members begin at the same place.
+/// True when all members begin at the same offset.
 fn is_union(members: &[Member]) -> bool {
     members.len() > 1 && members.iter().all(|member| member.offset == 0 && member.bytes > 0)
 }
 
-/// What the offset allows: packed structs align nothing.
+/// Alignment allowed by the offset: packed structs align nothing.
 fn natural(align: u64, offset: u64) -> u64 {
     if offset == 0 { align } else { align.min(1 << offset.trailing_zeros().min(12)) }
 }

@@ -13,7 +13,7 @@ use crate::types::{Member, Shape, Types};
 
 /// Levels of nesting that are followed.
 const MAX_LEVELS: usize = 128;
-/// Members that are named where several share a byte.
+/// Most named members that share a byte.
 const MAX_NAMED: usize = 4;
 
 /// Fields by type and offset with all indices 0.
@@ -22,7 +22,7 @@ pub(crate) struct Fields {
     known: HashMap<(TypeId, bool, u64), Arc<Field>>,
 }
 
-/// A step from a type to what lies inside it.
+/// A step from a type into it.
 enum Step<'t> {
     /// Into an element.
     Element { dimensions: u8, element: TypeId },
@@ -163,7 +163,7 @@ fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_
                 let member = if here.next().is_none() {
                     first
                 } else {
-                    // Of variants and unions, those whose own padding is not here.
+                    // Of variants and unions, those without their own padding here.
                     let mut with_data =
                         covering(members, rest).filter(|member| has_data(types, member, rest, 0));
                     match (with_data.next(), with_data.next()) {
@@ -218,7 +218,7 @@ pub(crate) fn hole(members: &[Member], offset: u64, bytes: u64) -> (u64, u64) {
     (end_before.unwrap_or(0), start_after.unwrap_or(bytes).max(offset + 1))
 }
 
-/// True when the member has something else than padding at an offset of its record.
+/// True when the member has more than padding at an offset of its record.
 fn has_data(types: &Types, member: &Member, offset: u64, level: usize) -> bool {
     let Some(rest) = offset.checked_sub(member.offset).filter(|rest| *rest < member.bytes) else {
         return false;

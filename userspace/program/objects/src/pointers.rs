@@ -1,4 +1,4 @@
-//! The pointers inside a type: at which offsets they lie, what they point to, and what the source calls them.
+//! The pointers inside a type: their offsets, targets and names in the source.
 //!
 //! Containers of the standard libraries are spoken of as one thing: the block of a `Vec` or
 //! `std::vector` named `cells` is `cells`, whatever the private members on the way are called.
@@ -25,7 +25,7 @@ pub(crate) struct Pointer {
     pub(crate) to: TypeDie,
 }
 
-/// All pointers of a type that say what they point to.
+/// All pointers of a type with a known target type.
 pub(crate) fn pointers(types: &Types, ty: TypeId) -> Vec<Pointer> {
     let mut search = Search { types, found: Vec::new(), element: None, closed: false };
     search.visit(ty, 0, &mut String::new(), (0, 1), 0);

@@ -35,7 +35,7 @@ pub struct Resolver {
     pub(crate) processes: Processes,
     pub(crate) pid: u32,
     pub(crate) space: Space,
-    /// Which reading of the mappings that is.
+    /// Number of the reading of the mappings.
     reading: u64,
     pub(crate) types: Types,
     pub(crate) fields: Fields,
@@ -96,7 +96,7 @@ impl Resolver {
     /// are not when that was done a moment ago).
     pub fn refresh(&mut self) -> io::Result<bool> {
         let read = self.processes.refresh(self.pid);
-        // Somebody else may have had them read.
+        // Another user may have caused the reading.
         self.take_mappings();
         read
     }
@@ -180,7 +180,7 @@ impl Resolver {
 
     fn region(&mut self, address: u64) -> Option<usize> {
         match self.space.find(address) {
-            // Also where it cannot be done again: somebody else may have had them read before the
+            // Also if a second reading is impossible: another user may have caused one before the
             // process ended.
             None => _ = self.refresh(),
             Some(region) if self.space.may_be_loading(region) => self.take_mappings(),

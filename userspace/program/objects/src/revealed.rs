@@ -27,7 +27,7 @@ pub struct Revealed<'a> {
     pub entry: usize,
     /// Offset of the access in a value of the type.
     pub offset: u64,
-    /// The variable that holds the pointer of the access, where one does.
+    /// The variable with the access's pointer, if any.
     pub through: Option<&'a str>,
     /// Bytes of the value as the instruction takes it, and whether it is a floating-point number.
     pub element: Option<(u64, bool)>,
@@ -35,15 +35,15 @@ pub struct Revealed<'a> {
     pub line: &'a str,
 }
 
-/// Bytes of a block that is an object by itself.
+/// Bytes of a block that counts as an object.
 const LARGE: u64 = 4096;
 
-/// What accesses revealed so far.
+/// Facts revealed by accesses so far.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// Objects of structures, whatever block they lie in: by the structure's name and size.
     structures: HashMap<(Arc<str>, u64), Arc<Object>>,
-    /// What accesses to a nameless object say that it is.
+    /// Claims of accesses about an unnamed object.
     votes: HashMap<ObjectId, Votes>,
 }
 
@@ -54,7 +54,7 @@ impl Blocks {
     }
 }
 
-/// What accesses to one nameless object say that it is, the most frequent first.
+/// Claims of accesses about one unnamed object, the most frequent first.
 #[derive(Debug)]
 struct Votes {
     object: Arc<Object>,
@@ -139,7 +139,7 @@ impl Resolver {
             let object = self.revealed.structures.entry((type_name, own)).or_insert_with(new);
             return Some(Named { object: Arc::clone(object), offset: named.offset, field: Some(field) });
         }
-        // A block of its own is called as the variable by which it is accessed most.
+        // A separate block has the name of its most frequent accessing variable.
         let name = match revealed.through {
             Some(variable) if block >= LARGE && !variable.starts_with('.') => variable.into(),
             _ => Arc::clone(&blank.name),
@@ -169,7 +169,7 @@ impl Resolver {
 }
 
 impl Revealed<'_> {
-    /// Whether the value that the instruction takes can be this field.
+    /// Whether the instruction's operand can be this field.
     fn agrees(&self, field: &Field) -> bool {
         let Some((bytes, is_float)) = self.element else { return true };
         let name = field.type_name.as_deref().unwrap_or_default();

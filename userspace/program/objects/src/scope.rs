@@ -1,4 +1,4 @@
-//! The variables of the stack frame at one instruction: which are alive there, and where each lies
+//! The variables of the stack frame at one instruction: the live ones, and the place of each
 //! relative to the frame.
 //!
 //! Blocks and inlined calls that do not contain the instruction are not alive there: others may use
@@ -38,7 +38,7 @@ const MAX_STEPS: u32 = 1000;
 const MAX_HELD: usize = 256;
 const MAX_EXPRESSION: usize = 256;
 
-/// The register that an expression names, if that is all.
+/// The register named by an expression, if it consists of one.
 pub(crate) fn register_of(bytes: &[u8], encoding: gimli::Encoding) -> Option<u16> {
     let expression = Expression(gimli::EndianSlice::new(bytes, gimli::LittleEndian));
     let mut operations = expression.operations(encoding);
@@ -79,7 +79,7 @@ pub(crate) struct Held {
     pub(crate) object: Arc<Object>,
 }
 
-/// A DWARF expression for itself, with what its evaluation asks for.
+/// A DWARF expression, with the requirements of its evaluation.
 #[derive(Debug, Clone)]
 pub(crate) struct Code {
     pub(crate) bytes: Box<[u8]>,
@@ -263,7 +263,7 @@ impl<'a> Walk<'_, '_, 'a> {
                 return true;
             }
         }
-        // A block without code of its own is only there for its names.
+        // A block without code exists for its names only.
         !some && entry.tag() == dw::DW_TAG_lexical_block
     }
 
@@ -291,7 +291,7 @@ impl<'a> Walk<'_, '_, 'a> {
             return;
         }
         let object = self.object(die, function);
-        // Compilers name what they made so.
+        // Compilers name their own variables so.
         let made = object.name.starts_with('.') || object.name.starts_with("__") || &*object.name == "?";
         let ty = object.ty.and_then(|ty| self.context.types.get(self.context.types.strip(ty)));
         let leads = ty.is_some_and(|ty| !matches!(ty.shape, Shape::Scalar));
@@ -418,7 +418,7 @@ impl<'a> Walk<'_, '_, 'a> {
         let pieces = evaluation.as_result().iter().map(|piece| {
             let address = match piece.location {
                 Location::Address { address } => address,
-                // `DW_AT_frame_base` may name a register for what is in it.
+                // `DW_AT_frame_base` may name a register for its content.
                 Location::Register { register } if piece.size_in_bits.is_none() => {
                     mark_of(register).unwrap_or(0)
                 }

@@ -18,9 +18,9 @@ use crate::elf::DataElf;
 use crate::module::{Module, add, blank};
 use crate::named::{Kind, Object};
 
-/// Mappings before an anonymous one that may be the rest of the same zero-filled segment.
+/// Mappings before an anonymous one that may share its zero-filled segment.
 const MAX_CHAIN: usize = 8;
-/// Mappings beside one that are looked at for its module's code.
+/// Mappings beside one to search for its module's code.
 const MAX_NEAR: usize = 32;
 
 /// What a mapping is.
@@ -50,7 +50,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Takes over new mappings; what is unchanged keeps what is known of it.
+    /// Takes over new mappings; unchanged ones retain their facts.
     pub(crate) fn update(&mut self, mappings: &Mappings) {
         let mut old = std::mem::take(&mut self.regions).into_iter().peekable();
         for mapping in mappings.iter() {
@@ -76,7 +76,7 @@ impl Space {
         Some(index)
     }
 
-    /// The same for an address that says nothing about the next one.
+    /// The same for an address without meaning for the next one.
     pub(crate) fn peek(&self, address: u64) -> Option<usize> {
         let behind = self.regions.partition_point(|region| region.mapping.start <= address);
         let index = behind.checked_sub(1)?;
@@ -92,7 +92,7 @@ impl Space {
         self.regions.iter().position(|region| region.mapping.inode == inode)
     }
 
-    /// True when a file whose name begins so is mapped.
+    /// True when a file with this beginning of its name is mapped.
     pub(crate) fn maps_file_named(&self, prefix: &str) -> bool {
         let name = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with(prefix));
         self.regions.iter().any(|region| region.mapping.inode != 0 && name(&region.mapping.path))
@@ -269,7 +269,7 @@ impl Space {
 /// Said of anonymous memory that no allocation record covers.
 const NOT_RECORDED: &str = "no allocation record covers it: allocated before the trace began, without --heap, or not by an allocator";
 
-/// Not memory that programs share, nor huge pages: these have names, but no file that anybody reads.
+/// Neither shared memory nor huge pages: these have names, but no readable file.
 fn is_file(mapping: &Mapping) -> bool {
     let memory = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
     mapping.inode != 0 && !memory.iter().any(|prefix| mapping.path.starts_with(prefix))

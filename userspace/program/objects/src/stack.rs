@@ -1,4 +1,4 @@
-//! Addresses on a thread's stack: which frame, and which of its variables.
+//! Addresses on a thread's stack: the frame, and its variable.
 //!
 //! A frame reaches from its stack pointer (the innermost: from the red zone below it, AMD64
 //! supplement §3.2.2) to its canonical frame address. What lies in a frame may also be an argument
@@ -20,7 +20,7 @@ const RED_ZONE: u64 = 128;
 /// Frames that are cached by instruction; then they are forgotten and read again.
 const MAX_SCOPES: usize = 1 << 16;
 
-/// What was read of frames so far.
+/// Frames read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     /// By module and address in it.
@@ -140,7 +140,7 @@ fn covering<'s>(
         let offset = offset_in(local).filter(|offset| *offset < local.bytes)?;
         Some((local, offset + local.skipped))
     });
-    // Those whose length is not known reach to the next above them.
+    // Variables of unknown length reach to the next above them.
     let unsized_ones = || {
         let unsized_ones = scope.locals.iter().filter(|local| local.bytes == 0 && local.slot.is_some());
         unsized_ones.filter_map(|local| Some((local, offset_in(local)?))).min_by_key(|(_, offset)| *offset)
@@ -157,6 +157,6 @@ pub(crate) fn place(local: &Local, frame: &StackFrame, memory: Option<&dyn Memor
     };
     let Some(slot) = local.slot else { return Some(base.wrapping_add_signed(local.start)) };
     let start = memory?.word(base.wrapping_add_signed(slot))?.wrapping_add_signed(local.start);
-    // What a reference leads to elsewhere is reported there.
+    // Targets of references elsewhere are reported there.
     (start >= frame.sp && frame.cfa.is_some_and(|cfa| start < cfa)).then_some(start)
 }

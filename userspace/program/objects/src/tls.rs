@@ -43,7 +43,7 @@ struct Block {
 pub(crate) struct Threads {
     blocks: std::collections::HashMap<u64, (bool, Arc<[Block]>)>,
     control: Option<Arc<Object>>,
-    /// The module of the program itself, once it was looked for.
+    /// The program's own module, once searched for.
     program: Option<Option<u32>>,
 }
 
@@ -76,7 +76,7 @@ impl Resolver {
         Some(Named { object, offset, field: None })
     }
 
-    /// The thread's blocks, as they were when it was first asked about with the same means.
+    /// The thread's blocks at its first question with the same means.
     fn blocks(&mut self, fs_base: u64, memory: Option<&dyn Memory>) -> Arc<[Block]> {
         if let Some((with_memory, known)) = self.threads.blocks.get(&fs_base)
             && (*with_memory || memory.is_none())

@@ -55,7 +55,7 @@ impl<'r, 'a> TypeReader<'r, 'a> {
     fn read_new(&mut self, die: Die) -> Option<TypeId> {
         let unit = self.session.unit(die.unit)?;
         let entry = unit.entry(at(die)).ok()?;
-        // It stands for one that has a unit of its own.
+        // It represents a type with its own unit.
         let signed = entry.attr_value(dw::DW_AT_signature);
         if let Some(elsewhere) = signed.and_then(|signature| self.session.follow(die.unit, &signature)) {
             return self.read(elsewhere);
@@ -346,7 +346,7 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         self.session.declared(unit, entry)
     }
 
-    /// A type's name as the source writes it, without reading what it contains.
+    /// A type's name in the source, without reading its content.
     pub(crate) fn name(&self, die: Die, depth: usize) -> String {
         let found = (|| {
             if depth > 16 {

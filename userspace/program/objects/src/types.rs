@@ -28,7 +28,7 @@ pub(crate) struct Type {
 pub(crate) enum Shape {
     /// No parts, or none that is known.
     Scalar,
-    /// `None`: to nothing that has a type.
+    /// `None`: a pointer without a target type.
     Pointer { to: Option<TypeDie> },
     /// Struct, class, union, Fortran type, Rust enum. By offset; members may overlap. `element` is
     /// the template parameter `T` of Rust's containers, which forget it in the pointers they have.
@@ -86,7 +86,7 @@ impl Types {
         self.types.get(id.0 as usize)
     }
 
-    /// The same without its aliases.
+    /// The same without aliases.
     pub(crate) fn strip(&self, mut id: TypeId) -> TypeId {
         while let Some(Type { shape: Shape::Alias { of }, .. }) = self.get(id) {
             id = *of;
@@ -139,7 +139,7 @@ impl Types {
         id
     }
 
-    /// For what has no type that could be read.
+    /// For an object without a readable type.
     pub(crate) fn unnamed(&mut self) -> TypeId {
         if let Some(id) = self.unnamed {
             return id;

@@ -1,4 +1,4 @@
-//! Lines that are watched in part: when one was touched first, if the words that nobody watched count too.
+//! Lines watched in part: the time of their first touch, unwatched words included.
 //!
 //! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random.
 //! What touches own or neighbours is always seen. A visit of u words touches the drawn one with the
@@ -42,7 +42,7 @@ const TELLING: f64 = 0.9;
 /// many lines used at one and touched next at another stands what the program's are like.
 const FEWEST: usize = 3;
 
-/// How many words of a line are touched by what comes to it, by the line of code where that begins.
+/// Words of a line touched by a visit, by the line of code at which the visit begins.
 pub(super) struct Visits {
     at: BTreeMap<FrameId, Vec<f64>>,
     all: Vec<f64>,
@@ -69,15 +69,15 @@ pub(super) struct Part {
     pub ends: Vec<(Followed, Option<ContextId>, u32)>,
 }
 
-/// What a drawn word that was touched tells of the others.
+/// Evidence of a touched drawn word about the unwatched ones.
 struct Look {
     /// Distance to the first touch of one of them.
     at: u64,
-    /// Which of the watched words it is.
+    /// Index of the watched word.
     drawn: usize,
-    /// It looks as if a sweep or a walk touched it.
+    /// The touch looks like that of a sweep or a walk.
     is_bound: bool,
-    /// How often it would look so if touches were independent of each other.
+    /// Frequency of that look with independent touches.
     by_chance: f64,
 }
 
@@ -116,8 +116,8 @@ impl Tally {
     }
 }
 
-/// Ends lines sooner where words that nobody watched were touched before those that were; each of
-/// the parts with the index of its subject.
+/// Ends lines sooner if unwatched words were touched before the watched ones; each part has the
+/// index of its subject.
 pub(super) fn reveal(
     profile: &Profile,
     contexts: &Contexts,
@@ -151,8 +151,8 @@ pub(super) fn reveal(
 /// Lines of code of a use and of what touched the drawn word.
 type Pair = (Option<FrameId>, Option<FrameId>);
 
-/// Which of the lines hide something, each with the lines of code where it is used and where the
-/// drawn word was touched.
+/// Lines with hidden touches, each with the lines of code of its use and of the touch of its drawn
+/// word.
 fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> {
     let (mut all, mut at) = (Tally::default(), BTreeMap::<_, Tally>::new());
     for (frame, look) in looks.clone() {
@@ -164,10 +164,10 @@ fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> 
         if !look.is_bound {
             return true;
         }
-        // By the others: the line itself looks so.
+        // By the remaining words: the line itself looks so.
         let others = |of: Tally| of.without(Tally::of(look));
         let share = others(at.get(&frame).copied().unwrap_or_default()).share(others(all).share(0.0));
-        // That many of them, one after the other.
+        // Their number, one after the other.
         bound += share / (share + (1.0 - share) * look.by_chance).max(f64::MIN_POSITIVE);
         let hides = bound < 0.5;
         bound -= f64::from(u8::from(!hides));
@@ -193,8 +193,8 @@ impl Visits {
         visits
     }
 
-    /// The chance that a visit touches a given word over that of one that misses all `near` words,
-    /// 1 at most; of visits that may miss them.
+    /// Chance that a visit touches a given word, over the chance that it misses all `near` words, 1
+    /// at most; for visits that may miss them.
     fn share(&self, frame: Option<FrameId>, near: usize) -> f64 {
         let own = frame.and_then(|frame| self.at.get(&frame)).filter(|visits| visits.len() >= FEWEST);
         let (mut touched, mut missed) = (0.0, 0.0);
@@ -208,8 +208,8 @@ impl Visits {
         if touched < missed { touched / missed } else { 1.0 }
     }
 
-    /// What the drawn word tells; `None` where it was not touched, or so near that all would look
-    /// like a sweep ([`TELLING`]). `frame` tells of a watched word the line of code that ended it.
+    /// Evidence of the drawn word; `None` without a touch, or so near that every touch would look
+    /// like a sweep ([`TELLING`]). `frame` gives the line of code that ended a watched word.
     fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
@@ -222,7 +222,7 @@ impl Visits {
         let mut is_bound = false;
         let mut together = Vec::new();
         for (number, exit) in near {
-            // One that was given up at about that time may have been touched with it.
+            // A watch given up at about that time may have been touched with it.
             let sweep = about(at as f64, line.resolution);
             let walk = about(at as f64 / word.abs_diff(line.own) as f64, line.resolution);
             let walk = Some(walk).filter(|_| is_on_the_way(number));
@@ -243,11 +243,11 @@ struct Together {
     walk: Option<(f64, f64)>,
 }
 
-/// The chance that one of the near words is touched then, where all words are touched independently
-/// of each other, equally often, and the drawn one `behind` accesses after `open`.
+/// Chance of a touch of a near word by then, if all words are touched independently and equally
+/// often, and the drawn one `behind` accesses after `open`.
 fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
-    // How often is known by that one touch: the rate times its time is exponential, here by as many
-    // places of it.
+    // The rate follows from this one touch: rate × time is exponential, here in a number of
+    // quantiles.
     const RATES: u32 = 16;
     let missed = |place: u32| -> f64 {
         let rate = -((f64::from(place) + 0.5) / f64::from(RATES)).ln() / behind.max(1.0);
@@ -263,7 +263,7 @@ fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
     1.0 - (0..RATES).map(missed).sum::<f64>() / f64::from(RATES)
 }
 
-/// The times that one visit's touch may have besides one at `at`.
+/// Possible times of one visit's touch besides one at `at`.
 fn about(at: f64, resolution: f64) -> (f64, f64) {
     ((at - resolution) / (1.0 + TOGETHER), at * (1.0 + TOGETHER) + resolution)
 }

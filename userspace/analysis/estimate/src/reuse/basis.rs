@@ -24,7 +24,7 @@ pub(super) struct Basis {
     open: f64,
     /// Distance up to which half of the uses in windows were seen.
     reach: u64,
-    /// Watches: how far they saw (any distance, where reused), and the weight that each stands for.
+    /// Watches: observed distance (any, if reused), and the weight of each.
     watches: Vec<(u64, f64)>,
 }
 
@@ -63,8 +63,8 @@ impl Basis {
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
     }
 
-    /// Wilson's interval for a share that lies at a distance and beyond: of all samples where
-    /// windows reach, else of the watches, for what windows leave open.
+    /// Wilson's interval for a share at a distance and beyond: of all samples within the reach of
+    /// windows, else of the watches, for the part that windows leave open.
     pub fn interval(&self, share: f64, distance: f64) -> (f64, f64) {
         let share = share.clamp(0.0, 1.0);
         let all = wilson(share, self.windows.max(self.watched(0.0)));
