@@ -14,7 +14,7 @@ const MAX_LINES: u64 = 1 << 26;
 /// One cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// What messages call it, such as `L1`.
+    /// Its name in messages, such as `L1`.
     pub name: String,
     /// Its size.
     pub bytes: u64,
@@ -176,7 +176,7 @@ impl Config {
         self.to_string()
     }
 
-    /// Reads what [`Config::encode`] wrote, and validates it. Levels get their usual names.
+    /// Reads the output of [`Config::encode`], and validates it. Levels get their usual names.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         let mut config = Config::new(Vec::new());
         for word in text.split('+') {

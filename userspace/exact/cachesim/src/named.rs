@@ -4,8 +4,8 @@
 //! belong to another name, the function has jumped there (a tail call): the name gets these costs
 //! and an arc that was taken by 0 calls.
 //!
-//! Sources of error: what a function reached by a jump includes is the sum over the frames that
-//! jumped to it, so a cost is counted twice there when it was also called on the same path.
+//! Sources of error: the inclusive cost of a function reached by a jump is the sum over the jumping
+//! frames, so a cost counts twice if the function was also called on the same path.
 
 use std::collections::BTreeMap;
 
@@ -138,7 +138,7 @@ impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
         named
     }
 
-    /// Charges costs in the frame of one function to another one that it jumped to.
+    /// Charges costs in the frame of one function to the target of its jump.
     fn jump(&mut self, frame: &F, at: &P, to: &F, costs: &Costs) {
         if frame != to {
             self.functions.entry(to.clone()).or_default().inclusive += costs;

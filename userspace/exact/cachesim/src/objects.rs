@@ -1,4 +1,4 @@
-//! Which data object a line is charged to: the one at the address whose access loaded it.
+//! The data object to charge for a line: the one at the address of the loading access.
 //!
 //! An object is looked up when a line is loaded, and its number stays with the line, so that what
 //! is known at the end of the line's life goes to what lay there at its beginning. Most accesses of
@@ -17,7 +17,7 @@ use crate::columns::{Column, Costs};
 use crate::config::MAX_LEVELS;
 use crate::state::State;
 
-/// The object of what nobody placed.
+/// The object of unplaced addresses.
 pub const UNKNOWN_OBJECT: u32 = 0;
 /// Ranges cached.
 const KEPT: usize = 256;
@@ -28,7 +28,7 @@ pub(crate) const USE: [(Column, Column, Column); MAX_LEVELS] = [
     (Column::AcCostL, Column::SpLossL, Column::LinesL),
 ];
 
-/// What lines of an object cost at one level.
+/// Costs of an object's lines at one level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct LevelUse {
@@ -91,7 +91,7 @@ struct Found {
     object: u32,
 }
 
-/// What lies where.
+/// Placements of objects.
 #[derive(Debug)]
 pub(crate) struct Objects {
     /// Start to end and object.
@@ -137,7 +137,7 @@ impl Objects {
         if start >= end {
             return;
         }
-        // What reaches into the new range keeps what lies outside.
+        // A range that reaches into the new one retains its outer part.
         if let Some((&before, &(before_end, other))) = self.ranges.range(..start).next_back()
             && before_end > start
         {
@@ -181,7 +181,7 @@ impl Objects {
     fn look_up(&mut self, cell: u32, address: u64, placed: &[Placement]) -> u32 {
         let mut range = self.search(address);
         if range.is_none() && self.applied < placed.len() {
-            // Another thread placed something, of which this one hears later.
+            // Another thread placed an object, which this one learns later.
             self.follow(placed, placed.len());
             range = self.search(address);
         }

@@ -1,4 +1,4 @@
-//! What a simulation comes to: plain values that merge.
+//! Result of a simulation: plain values that merge.
 //!
 //! **Functions are call targets**, by the address at which control arrived: a procedure linkage
 //! table's stub is passed through to what it jumps to, and what a function jumps to without a call
@@ -28,9 +28,9 @@ pub const UNKNOWN_CALLER_NAME: &str = "[unknown caller]";
 pub struct Function {
     /// Address of its first instruction; 0 for [`UNKNOWN_CALLER`].
     pub entry: u64,
-    /// Index of that instruction in the stream's code; [`NO_INSTRUCTION`] where it is not known.
+    /// Index of the instruction in the stream's code; [`NO_INSTRUCTION`] if unknown.
     pub instruction: u32,
-    /// What it and everything below it cost.
+    /// Its inclusive cost.
     pub inclusive: Costs,
 }
 
@@ -40,16 +40,16 @@ impl Function {
         Function { entry: 0, instruction: NO_INSTRUCTION, inclusive: Costs([0; COLUMNS]) };
 }
 
-/// What one instruction cost in one function.
+/// Cost of one instruction in one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelfCost {
     /// Index into [`Totals::functions`].
     pub function: u32,
     /// Index of the instruction in the stream's code; [`NO_INSTRUCTION`] where it is not known.
     pub instruction: u32,
-    /// Its address; 0 where it is not known.
+    /// Its address; 0 if unknown.
     pub address: u64,
-    /// Its own costs, and those of the skipped functions that it calls.
+    /// Its own costs, and those of its skipped callees.
     pub costs: Costs,
 }
 
@@ -66,7 +66,7 @@ pub struct CallArc {
     pub callee: u32,
     /// How often it was taken.
     pub calls: u64,
-    /// What everything below it cost.
+    /// Inclusive cost.
     pub inclusive: Costs,
 }
 
@@ -77,7 +77,7 @@ pub struct Root {
     pub function: u32,
     /// The signal that a handler is for; `None` for a thread.
     pub signal: Option<u32>,
-    /// What everything below it cost.
+    /// Inclusive cost.
     pub inclusive: Costs,
 }
 
@@ -99,7 +99,7 @@ pub struct TreeStatistics {
 }
 
 impl TreeStatistics {
-    /// Adds those of other trees.
+    /// Adds the totals of other trees.
     pub fn merge(&mut self, other: &TreeStatistics) {
         self.prunings += other.prunings;
         self.nodes_sum += other.nodes_sum;

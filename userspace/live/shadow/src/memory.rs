@@ -23,7 +23,7 @@ pub trait Memory {
     /// once; `found[i]` is set to whether page i could be read. The three slices are equally long.
     fn read(&mut self, pages: &[u64], into: &mut [Page], found: &mut [bool]);
 
-    /// What may be cached of the page at this address.
+    /// Permission to cache the page at this address.
     fn trust(&self, page: u64) -> Trust;
 
     /// How a window ends at data of a page that could not be read.

@@ -30,7 +30,7 @@ pub(crate) struct Component {
     pub(crate) aligned: bool,
 }
 
-/// Where this processor keeps what.
+/// Layout of this processor's area.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
     /// Components that the kernel has enabled (XCR0); 0 without XSAVE.
@@ -205,7 +205,7 @@ pub(crate) fn store(context: &Context, n: usize, area: &mut [u8], at: usize) {
     }
 }
 
-/// Components that are not in their initial state.
+/// Components not in their initial state.
 pub(crate) fn in_use(context: &Context) -> u64 {
     let any = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
     let low = &context.vectors[..16];

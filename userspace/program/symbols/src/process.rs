@@ -34,7 +34,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An exec is noticed within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
-/// So often a process is read that executes one program after the other meanwhile.
+/// Number of readings of a process that execs in between.
 const READINGS_MAX: u32 = 3;
 /// Vanished mappings that are remembered per process.
 const MAX_PAST: usize = 1024;
@@ -60,7 +60,7 @@ impl Processes {
         Self { processes: Arc::default(), modules }
     }
 
-    /// Who reads names, if that is another process.
+    /// The reader of names, if another process.
     pub(crate) fn reader(&self) -> Option<MutexGuard<'_, Client>> {
         Some(self.modules.reader.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -135,7 +135,7 @@ impl Processes {
         Ok(ModuleFile(module))
     }
 
-    /// Number of modules that are open at this moment, over all processes.
+    /// Number of open modules at this moment, over all processes.
     pub fn open_modules(&self) -> usize {
         self.modules.len()
     }
@@ -213,7 +213,7 @@ pub(crate) struct Process {
     mappings: Mappings,
     /// How often they were read.
     readings: u64,
-    /// The memory of the program that they are of.
+    /// The memory of the mappings' program.
     memory: Option<File>,
     /// Since when another one is seen to run.
     another_since: Option<Instant>,
@@ -226,7 +226,7 @@ pub(crate) struct Process {
     pub(crate) perf_map: PerfMap,
     modules: Arc<Modules>,
     next_reading: Instant,
-    /// Changes when an address may mean something else than before.
+    /// Changes when an address may have a new meaning.
     pub(crate) generation: u64,
 }
 
@@ -257,7 +257,7 @@ impl Process {
         for _ in 0..READINGS_MAX {
             // Names of the code that another program generated are not this program's.
             self.perf_map = PerfMap::default();
-            // First, so that what is read is of this program or, which is seen, of a later one.
+            // First, so a reading belongs to this program or, visibly, to a later one.
             self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
             read = self.read_again();
             if read.is_ok() {
@@ -267,9 +267,9 @@ impl Process {
         read
     }
 
-    /// Whether the memory of the program is gone: it has executed another one, or ended. A
-    /// descriptor of it stays with it; what is not mapped is an error while it is there, and
-    /// nothing afterwards (`mem_rw` in fs/proc/base.c).
+    /// Whether the program's memory is gone, by an exec or an exit. A descriptor stays with the
+    /// memory; unmapped addresses are an error while it exists, and empty afterwards (`mem_rw` in
+    /// fs/proc/base.c).
     fn is_another_program(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| matches!(memory.read_at(&mut [0], 0), Ok(0)))
     }
@@ -336,7 +336,7 @@ impl Process {
         }
     }
 
-    /// The same by the mappings as they were last read.
+    /// The same by the last reading of the mappings.
     pub(crate) fn current_code_at(&mut self, address: u64) -> Option<Code> {
         let mapping = self.mappings.find(address).filter(|mapping| mapping.executable)?;
         let code = match self.seen.get(&mapping.start) {

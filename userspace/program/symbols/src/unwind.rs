@@ -131,12 +131,12 @@ pub struct RegisterFile {
 }
 
 impl RegisterFile {
-    /// All of them.
+    /// All registers.
     pub fn whole(values: [u64; 16]) -> Self {
         Self { values, known: u16::MAX }
     }
 
-    /// One register; `None` where it is not known or no general one.
+    /// One register; `None` if unknown or not general.
     pub fn get(&self, register: u16) -> Option<u64> {
         let is_known = register < 16 && self.known >> register & 1 != 0;
         self.values.get(usize::from(register)).copied().filter(|_| is_known)
@@ -155,7 +155,7 @@ impl RegisterFile {
 pub struct StackFrame {
     /// Where the frame's function stands.
     pub at: CodeAddress,
-    /// Its stack pointer there: the frame's lowest byte.
+    /// Its stack pointer: the frame's lowest byte.
     pub sp: u64,
     /// rbp there.
     pub bp: u64,
@@ -163,8 +163,8 @@ pub struct StackFrame {
     /// the frame where the walk ended, and for one that a signal interrupted it from (its end is
     /// not known).
     pub cfa: Option<u64>,
-    /// What else is known of its registers: all of the innermost frame's, of callers those that
-    /// the functions in between had to keep ([`Unwinder::restore`]).
+    /// Further known registers: all of the innermost frame's; of callers those preserved by the
+    /// functions in between ([`Unwinder::restore`]).
     pub registers: RegisterFile,
 }
 

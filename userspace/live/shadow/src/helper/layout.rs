@@ -60,7 +60,7 @@ pub(super) enum Ask {
     Nothing = 4,
 }
 
-/// A question. Plain, so that it can lie in shared memory.
+/// A question, as plain data for shared memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Request {
@@ -144,7 +144,7 @@ impl<T> Clone for Section<T> {
 }
 impl<T> Copy for Section<T> {}
 
-/// Where everything lies. Both sides compute it from the same [`Room`].
+/// Positions of all parts. Both sides compute them from the same [`Room`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) request: Section<Request>,
