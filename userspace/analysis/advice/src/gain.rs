@@ -27,9 +27,9 @@ pub(crate) const REGULAR: f64 = 0.5;
 /// Cycles to find the page of an address that the first-level translation buffer does not have (Fog, "The
 /// microarchitecture of Intel, AMD and VIA CPUs", 2023: 7 to 9).
 const PAGE: f64 = 8.0;
-/// Chains that a program follows side by side, so that their state still fits its registers.
+/// Chains to follow side by side, with state that still fits the registers.
 pub(crate) const CHAINS: f64 = 8.0;
-/// Times its core that a loop takes from which all of it may be stall.
+/// Multiple of its core from which all of a loop's time may be stall.
 const HIDES: f64 = 1.25;
 /// How far the timing model and the costs of lines are off, as standard deviations of the logarithm: of loops
 /// that compute, 2 to 14 % were measured (docs/journal/2026-11.md, "Advice").
@@ -67,8 +67,7 @@ impl Pattern {
     }
 }
 
-/// What lines cost, in cycles, by the level that they come from: second-level cache, last-level
-/// cache, memory.
+/// Costs of lines, in cycles, by their source: second-level cache, last-level cache, memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Costs {
     latency: Misses,
@@ -124,14 +123,14 @@ pub(crate) fn lines(access: &Access) -> Misses {
     access.misses.0.map(|share| access.per_iteration * access.lines * share)
 }
 
-/// What becomes of the lines of one access.
+/// Lines of one access after a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
     /// Number of the access among those of the loop.
     pub access: usize,
     /// Lines of an iteration that miss each cache afterwards.
     pub misses: Misses,
-    /// How they follow each other afterwards.
+    /// Their pattern afterwards.
     pub pattern: Pattern,
 }
 
@@ -140,9 +139,9 @@ pub struct Change {
 pub enum Waiting {
     /// Lines that the change does not name are waited for as now.
     Stays,
-    /// Only the lines named are waited for, and this part of what is waited now beyond them.
+    /// Only the named lines are waited for, and this part of the present waiting beyond them.
     Named(f64),
-    /// The loop computes: all of its time that lines do not account for shrinks with the core.
+    /// The loop computes: all time beyond its lines shrinks with the core.
     Computes,
 }
 
@@ -151,7 +150,7 @@ pub enum Waiting {
 pub struct Fix {
     /// Number of the loop.
     pub of: usize,
-    /// Accesses whose lines change; those not named stay.
+    /// Accesses with changed lines; unnamed ones stay.
     pub changes: Vec<Change>,
     /// Least and greatest part of the core that is left.
     pub core: (f64, f64),
@@ -167,7 +166,8 @@ impl Fix {
         Self { of, changes, core: (1.0, 1.0), waiting: Waiting::Stays, explains: EXPLAINED }
     }
 
-    /// A change after which only these lines are waited for, and a part of what is waited now beyond them.
+    /// A change after which only these lines are waited for, and a part of the present waiting
+    /// beyond them.
     pub fn only(of: usize, changes: Vec<Change>, beyond: f64) -> Self {
         Self { waiting: Waiting::Named(beyond), ..Self::lines(of, changes) }
     }
@@ -275,7 +275,7 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
                 _ => (of.share.value, *times),
             };
             let (least, most) = fix.core;
-            // The middle by ratio, and all that is possible by turns.
+            // The middle by ratio, and all possible values in turn.
             let at = draw.map_or(0.5, |draw| (draw / 3 % 11) as f64 / 10.0);
             let core_left = least.powf(1.0 - at) * most.powf(at);
             let mut rest = *rest;
@@ -296,7 +296,7 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
     Some(estimate(whole(saved(Overlap::Square, None)), &mut drawn, n))
 }
 
-/// Share of all lines loaded at each cache that changes save.
+/// Share of all loaded lines saved by changes, at each cache.
 pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
     let draws = loops.iter().map(|of| of.draws.len()).max().unwrap_or(0);
     let value = saved_in(loops, fixes, None);
@@ -305,7 +305,7 @@ pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
     [0, 1, 2].map(|at| {
         let mut column: Vec<f64> = drawn.iter().map(|draw| draw[at]).collect();
         let share = estimate(value[at], &mut column, n);
-        // Of one loop alone all draws are the same but for rounding.
+        // For a single loop all draws are equal but for rounding.
         let is_one = share.high - share.low < 1e-6;
         if is_one { Estimate { low: share.value, high: share.value, ..share } } else { share }
     })
@@ -362,7 +362,7 @@ pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
     }
 }
 
-/// Names what loops wait for that take certainly longer than their core: the lines that cost most.
+/// Causes of waiting in loops certainly longer than their core: the most expensive lines.
 pub(crate) fn name_limits(loops: &mut [Loop], costs: &Costs) {
     for of in loops {
         let (Some((_, cycles)), Some(core)) = (of.speed, of.core) else { continue };

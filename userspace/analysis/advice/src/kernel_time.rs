@@ -23,7 +23,7 @@ const MOSTLY: f64 = 0.6;
 const ALL: f64 = 0.95;
 /// Share of the time from which page faults are something to change.
 const MUCH: f64 = 0.03;
-/// Samples in page faults that say where the pages are new.
+/// Samples in page faults required to locate new pages.
 const FEWEST: u64 = 5;
 
 /// Time of the targets in the kernel.
@@ -51,7 +51,7 @@ pub struct Entry {
 }
 
 impl KernelTime {
-    /// Of a profile; `None` where it does not know.
+    /// Of a profile; `None` if unknown.
     pub fn of(profile: &Profile, contexts: &Contexts) -> Option<Self> {
         let (all, kernel) = profile.run.ticks?;
         let share = share_of(kernel, all);
@@ -59,9 +59,9 @@ impl KernelTime {
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
             let of_time = faults as f64 * processor.page_fault_ns / profile.run.cpu_ns as f64;
-            // A fault of this program may cost half or twice what one costs alone, and passes in
-            // the kernel. Where faults have most of that time, what is left is mostly the way back
-            // of the same pages.
+            // A fault of this program may cost half or twice the cost of a lone one, in kernel
+            // time. If faults have most of the kernel time, the rest is mostly the return of the
+            // same pages.
             let mostly = of_time > MOSTLY * share.value;
             let share = Estimate {
                 value: if mostly { share.value * ALL } else { of_time.min(share.value) },
@@ -74,7 +74,7 @@ impl KernelTime {
         Some(Self { share, faults, entries })
     }
 
-    /// What to do about page faults, where they take much of the time.
+    /// Advice about page faults, if they take much of the time.
     pub(crate) fn advice(&self, view: &View<'_>) -> Option<Advice> {
         let (count, share) = self.faults?;
         if share.low < MUCH {
@@ -181,7 +181,7 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
         *places.entry((frame, sample.stack)).or_default() += 1;
     }
     let recorded = profile.kernel_samples.len() as u64;
-    // All ticks, thinned as those in the kernel are.
+    // All ticks, thinned in the proportion of kernel ticks.
     let ticks = (all as f64 * recorded as f64 / kernel.max(1) as f64).round() as u64;
     let entry = |((call, _), places): ((Option<&str>, Option<String>), Places)| {
         let n = places.values().sum();

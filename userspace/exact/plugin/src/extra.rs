@@ -146,7 +146,7 @@ pub fn parallelism(
 /// The granules stored.
 ///
 /// # Safety
-/// Nobody may be writing them.
+/// The ranges must have no writer.
 pub unsafe fn touches<'a>(region: &'a Region, extra: &Extra) -> &'a [u64] {
     let offset = extra.touches.load(Relaxed);
     let count = (extra.count.load(Relaxed) as usize).min(TOUCHES);

@@ -45,7 +45,7 @@ impl Process {
         Ok(CURRENT.get_or_init(|| process))
     }
 
-    /// Writes who this is into the header.
+    /// Writes the process's identity into the header.
     pub fn introduce(&self) {
         let header = self.region.header();
         // SAFETY: the calls have no arguments.

@@ -37,7 +37,7 @@ impl Extra {
         }
         other.sets = SetStacks::open(region, extra.sets.load(Relaxed)).and_then(|sets| sets.summary());
         if extra.touches.load(Relaxed) != 0 {
-            // SAFETY: the process is gone, so nobody writes them.
+            // SAFETY: the process is gone, so the range has no writer.
             let mut optimal = OptMisses::of(unsafe { touches(region, extra) });
             let repeats = extra.repeats.load(Relaxed);
             optimal.touches += repeats;

@@ -29,9 +29,9 @@ pub struct Options {
     pub one_order: bool,
     /// Whether the reuse of instructions is counted instead of that of data.
     pub instructions: bool,
-    /// Functions whose accesses alone count, by name; empty: all.
+    /// Functions to which the run is restricted, by name; empty: all.
     pub function: Vec<String>,
-    /// Types of data that alone count; empty: all.
+    /// Types of data to which the run is restricted; empty: all.
     pub data_type: Vec<DataType>,
     /// Number of sets of a cache within which stack distances are counted too.
     pub sets: Option<u32>,
@@ -47,7 +47,7 @@ pub struct Options {
     pub command: Vec<OsString>,
 }
 
-/// Options of a cache simulation; any of them asks for one.
+/// Options of a cache simulation, each of which requests it.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// Whether the use of this host's caches is reported.
@@ -56,7 +56,7 @@ pub struct CacheOptions {
     pub cache: Vec<CacheArg>,
     /// Tool whose rules of counting hold.
     pub compatible: Option<Compatible>,
-    /// What is fetched besides what misses.
+    /// Prefetching.
     pub prefetch: Option<Prefetch>,
     /// Whether a cache for instructions is simulated.
     pub instruction_fetch: bool,

@@ -30,7 +30,7 @@ const WITH_CONTEXTS: usize = 800;
 pub const CONTEXTS: usize = 4;
 /// Frames of a context, at most.
 const DEPTH: usize = 64;
-/// Size of a small first-level cache: reuses that miss it count as much as frequent ones.
+/// Size of a small first-level cache: its misses weigh as much as all reuses.
 pub const FAR_BYTES: u64 = 32 << 10;
 
 /// Pairs of one granularity, of all images.
@@ -227,7 +227,7 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
         summary.contexts.get(context as usize).filter(|_| context != 0 && frames.len() < DEPTH)
     {
         frames.extend(names.frames(image, node.call).iter().cloned());
-        // Parents come first, so this ends.
+        // Parents come first, so the loop ends.
         context = if node.parent < context { node.parent } else { 0 };
     }
     frames
@@ -236,7 +236,7 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
 /// What the reader calls the place: function, file and line, or the address where there is no line.
 fn place(frames: &[Frame]) -> Arc<str> {
     let Some(frame) = frames.first() else { return Arc::from("") };
-    // Quoted, so that a name with a bar in it is no other place. Cannot fail.
+    // Quoted, to separate places with a bar in their name. Cannot fail.
     let text = |name: &Option<String>| serde_json::to_string(name).unwrap_or_default();
     let (function, module) = (text(&frame.function), text(&frame.module));
     match (frame.line, &frame.function, frame.address) {

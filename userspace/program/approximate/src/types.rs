@@ -1,5 +1,5 @@
-//! Types of one compilation unit, as far as naming needs them: what a pointer points at, which
-//! member lies at an offset.
+//! Types of one compilation unit, as far as naming needs them: a pointer's target, the member at an
+//! offset.
 //!
 //! Type units and types of other units are unknown, which costs member names only.
 
@@ -148,7 +148,7 @@ impl Types {
         None
     }
 
-    /// Whether a struct has no members, so that it is one value.
+    /// Whether a struct has no members, hence is one value.
     fn whole(&self, plain: &Type) -> bool {
         plain.members.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Passes over the same data that one pass could make: fusion.
+//! Fusion: several passes over the same data, replaced by one.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// Far reuses between two loops that make a pair.
 const FEWEST: u32 = 3;
-/// Instructions of an iteration that count and jump: two loops in one have them once.
+/// Counting and jumping instructions of an iteration: two fused loops have them once.
 const COUNTING: f64 = 3.0;
 /// Least part of the core that is left of a loop.
 const LEAST_LEFT: f64 = 0.25;
@@ -45,7 +45,7 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
     rows(found).into_iter().map(|row| together(view, row)).collect()
 }
 
-/// A loop that reads again, far later, what another one touched.
+/// A loop that reads data of another loop again, far later.
 struct Pair {
     from: usize,
     to: usize,
@@ -57,7 +57,8 @@ struct Pair {
     evidence: String,
 }
 
-/// Pairs of which one begins where the other ends make a row; no loop is in two rows.
+/// Pairs with a common loop, the end of one and the start of the other, make a row; no loop is in
+/// two rows.
 fn rows(mut pairs: Vec<Pair>) -> Vec<Vec<Pair>> {
     pairs.sort_by(|a, b| b.concerned.total_cmp(&a.concerned));
     let mut rows: Vec<Vec<Pair>> = Vec::new();
@@ -135,8 +136,7 @@ fn merged(fixes: impl Iterator<Item = Fix>) -> Vec<Fix> {
     merged
 }
 
-/// Part of the core that is left where some instructions of an iteration go; a chain stays as long as
-/// it is.
+/// Remaining part of the core after the removal of instructions; a chain retains its length.
 fn core_without(of: &Loop, gone: f64) -> (f64, f64) {
     let is_chain = of.bound_by.as_ref().is_some_and(|(bound, _)| bound.ends_with("_chain"));
     let left = (1.0 - gone / of.instructions.max(1.0)).clamp(LEAST_LEFT, 1.0);
@@ -196,7 +196,7 @@ fn pair(
         view.at(from),
         view.at(to)
     );
-    // What only these two loops touch need not be stored at all.
+    // Data of these two loops alone need not be stored at all.
     let passed_on = passed_on(view, (from, to), second, &changes);
     let loads = changes.iter().filter_map(|change| second.accesses.get(change.access));
     let loaded: f64 =

@@ -213,7 +213,7 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<FunctionLoss>)
             false => ranked.push((*function, (costs.own, costs.inclusive))),
         }
     }
-    // Its functions call each other, and the program's: inclusive of them all would be the program.
+    // Its functions call each other and the program's: their inclusive cost would be the program's.
     ranked.extend(linkers.map(|(function, own)| (function, (own, own))));
     ranked.retain(|(_, (_, inclusive))| columns.lines(inclusive) > 0 || lost(inclusive) > 0);
     ranked.sort_by_key(|(function, (own, inclusive))| {
@@ -277,7 +277,7 @@ impl Simulated {
     }
 }
 
-/// Who calls a function for most of a cost; `None` where it mostly begins a thread.
+/// The caller with most of a function's cost; `None` if the function mostly begins a thread.
 struct Callers(HashMap<FunctionNumber, (u64, Option<(FunctionNumber, Place)>)>);
 
 impl Callers {
@@ -351,7 +351,7 @@ fn table(simulated: &Simulated, machine: &Machine) -> Costs {
     builder.finish()
 }
 
-/// As KCachegrind calls them, where it has a name.
+/// KCachegrind's names, if it has one.
 fn long(column: Column, compatible: bool) -> &'static str {
     match column {
         Column::Ir => "Instruction Fetch",

@@ -12,7 +12,7 @@ use locality_model::CacheLevel;
 
 use locality_units::parse::size;
 
-/// What one `--cache` says.
+/// One `--cache`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheArg {
     /// `host`: as this machine.
@@ -131,7 +131,7 @@ impl FromStr for Geometry {
 }
 
 impl Geometry {
-    /// Sets, where they come out even.
+    /// Sets, if a whole number.
     pub fn sets(self) -> Option<u64> {
         let one = u64::from(self.ways) * u64::from(self.line);
         (one > 0 && self.bytes.is_multiple_of(one)).then(|| self.bytes / one)
@@ -180,7 +180,7 @@ impl Geometry {
 /// them moot when they are given.
 ///
 /// # Errors
-/// Where sysfs tells nothing, a sentence with the way out.
+/// Without sysfs, a sentence with the remedy.
 pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), String> {
     let levels = || caches.iter().map(|cache| cache.level);
     // In some virtual machines the first one in sysfs is level 2.
