@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::tidy;
 use locality_shell as shell;
 
-/// Runs all of them; the cheap ones first.
+/// Runs all checks, the quick ones first.
 pub fn run() -> Result<()> {
     tidy::run(false)?;
     shell::run(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;

@@ -88,7 +88,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The sentence and its causes in one line; where in this program it arose helps nobody.
+            // The sentence and its causes in one line, without a backtrace.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

@@ -20,7 +20,7 @@ mod width;
 /// in [`BEFORE`] and in comments is printed only.
 const WORDS_FAIL: bool = false;
 
-/// Pages of before these rules, which are rewritten elsewhere.
+/// Pages older than these rules, rewritten elsewhere.
 const BEFORE: [&str; 11] = [
     "README.md",
     "CHANGELOG.md",
@@ -93,7 +93,7 @@ fn files() -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// What is wrong with one file.
+/// Faults of one file.
 fn check(path: &str, text: &str) -> Vec<String> {
     let mut findings = width::check(path, text);
     let lines = text.lines().count();
@@ -131,7 +131,7 @@ fn check(path: &str, text: &str) -> Vec<String> {
 /// Marks of unfinished work; taken apart here, as this file is checked too.
 const UNFINISHED: [&str; 4] =
     [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("FIX", "ME"), concat!("X", "XX")];
-/// Places that exist on the machine of whoever wrote it and nowhere else.
+/// Paths that exist on one developer's machine only.
 const OWN_PLACES: [&str; 3] =
     [concat!("/work", "/main"), concat!("/work", "/shared"), concat!("/root", "/.")];
 

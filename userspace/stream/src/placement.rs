@@ -1,5 +1,5 @@
-//! Where data objects lie: a list that a source appends to, whose events ([`crate::Kind::PLACED`])
-//! say from when on its entries hold.
+//! Placements of data objects: a list appended by the source, whose events
+//! ([`crate::Kind::PLACED`]) mark the begin of each entry's validity.
 
 use crate::arena::Plain;
 

@@ -14,7 +14,7 @@ pub fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's output folder.
 pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
@@ -56,7 +56,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// A command that runs as root: itself, or under sudo.
+/// A command with root's rights: direct, or under sudo.
 pub fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
     if is_root() {
         return Ok(Command::new(program));

@@ -1,4 +1,4 @@
-//! Words of comments, by package: vague ones in 100, and those that the glossary bans.
+//! Words of comments, by package: vague words in 100, and banned words of the glossary.
 //!
 //! A vague word (a pronoun without its noun, `such`, `other`, …) makes a reader look for what is meant.
 //! The share is a measure of a whole package, not a fault of one line. Packages above the aim have a limit
@@ -93,7 +93,7 @@ const LIMITS: [(&str, f64, usize); 42] = [
     ("xtask/shell", 13.1, 0),
 ];
 
-/// What one package has.
+/// Counts of one package.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     words: usize,
@@ -108,7 +108,7 @@ impl Counts {
     }
 }
 
-/// Packages whose comments have more such words than they may have.
+/// Packages beyond their limits.
 pub fn check(files: &BTreeMap<String, String>, banned: &[Banned]) -> Vec<String> {
     against(&counts(files, banned), &LIMITS)
 }

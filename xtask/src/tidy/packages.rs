@@ -1,15 +1,15 @@
-//! Which package may use which, and how large each may be.
+//! Permitted dependencies between packages, and their largest size.
 //!
 //! The table is the architecture: a dependency that is not in it is a change of design, and belongs into
 //! ARCHITECTURE.md first. Dependencies of tests alone are free.
 
 use std::collections::BTreeMap;
 
-/// Lines that a package may have without its tests.
+/// Most lines of a package without its tests.
 const LINES: usize = 8_000;
 
-/// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
-/// which data flows.
+/// Packages below `userspace/`, each with the workspace packages that it may use, in the order of
+/// the data.
 const MAY_USE: [(&str, &[&str]); 35] = [
     ("stream", &[]),
     ("units", &[]),
@@ -104,10 +104,10 @@ const MAY_USE: [(&str, &[&str]); 35] = [
 /// Packages below these folders calculate only.
 const PURE: [&str; 6] = ["analysis/", "html", "model", "report", "report/", "units"];
 
-/// Packages of others that one that calculates must not use: kernel interfaces and run-times.
+/// Foreign packages forbidden in calculating packages: kernel interfaces and run-times.
 const IMPURE: [&str; 4] = ["aya", "libc", "tokio", "memmap2"];
 
-/// What is wrong with the packages, from all files by path.
+/// Faults of the packages, from all files by path.
 pub fn check(files: &BTreeMap<String, String>) -> Vec<String> {
     let manifests = files.iter().filter_map(|(path, text)| {
         let folder = path.strip_prefix("userspace/")?.strip_suffix("/Cargo.toml")?;

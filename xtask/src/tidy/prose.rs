@@ -17,13 +17,13 @@ const LONGEST: usize = 40;
 /// Pages with shorter sentences, as the first that a reader sees: mean words of a sentence.
 const FIRST_PAGES: ([&str; 2], f64) = (["README.md", "ARCHITECTURE.md"], 18.0);
 
-/// Mean words of a sentence in all others.
+/// Mean words of a sentence in the remaining pages.
 const OTHERS: f64 = 20.0;
 
 /// Folders whose pages are exempt: dated notes, and pages that programs write.
 const EXEMPT: [&str; 2] = ["docs/journal/", "docs/reference/"];
 
-/// A word, and what stands in its place.
+/// A word and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Banned {
     /// The word, in small letters.

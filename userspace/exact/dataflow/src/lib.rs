@@ -43,7 +43,7 @@ pub use summary::{LaneSummary, Summary};
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No complete state there, or one of another version.
+    /// No complete state, or one of another version.
     #[error("no state of the parallelism engine at this place")]
     NoState,
     /// Its tables contradict each other.

@@ -18,7 +18,7 @@ pub struct Regions {
     depth: u64,
     /// Not 0 within a region.
     inside: u64,
-    /// Where its return address lies.
+    /// Place of its return address.
     slot: u64,
     /// Regions begun.
     pub(crate) calls: u64,

@@ -45,7 +45,7 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
-/// Of a version: not the default one of that name.
+/// Of a version, not the default one of the name.
 const HIDDEN: u16 = 0x8000;
 /// Longest chain that is followed.
 const CHAIN_MAX: u32 = 1 << 16;
@@ -194,7 +194,7 @@ impl Tables {
         None
     }
 
-    /// The older table: the hash decides nothing that the name does not, so all symbols are looked at.
+    /// The older table: its hash adds nothing to the name, so all symbols are compared.
     unsafe fn by_hash(&self, name: &[u8]) -> Option<u64> {
         // SAFETY: its second word is the number of symbols.
         let symbols = unsafe { *self.hash.add(1) };

@@ -35,7 +35,7 @@ impl Path {
             .for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
     }
 
-    /// Its bytes, which end with a zero.
+    /// Its bytes, with a final zero.
     pub fn as_ptr(&self) -> *const u8 {
         (&raw const self.0).cast()
     }

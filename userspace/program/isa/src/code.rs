@@ -16,7 +16,7 @@ pub struct Code<'a> {
 pub(crate) enum Undecoded {
     /// The address, or the end of the instruction there, lies outside the bytes.
     Outside,
-    /// The bytes are no instruction, or another one to other processors.
+    /// The bytes are no instruction, or a different one on other processors.
     Invalid,
 }
 

@@ -1,4 +1,4 @@
-//! The data accesses of one instruction: where, how many bytes, in which direction, in which order.
+//! The data accesses of one instruction: addresses, bytes, directions and order.
 //!
 //! iced-x86 lists the memory operands; this file adds what it leaves open (order of execution,
 //! sizes under a REP prefix, bit strings, masks) and takes out what is no access (cache hints and
@@ -51,7 +51,7 @@ pub enum AccessForm {
     String,
 }
 
-/// One access of an instruction, its address not yet computed.
+/// One access of an instruction, with its address not yet computed.
 pub(crate) struct Access<'a> {
     memory: &'a UsedMemory,
     instruction: &'a Instruction,
@@ -148,7 +148,7 @@ fn writes(memory: &UsedMemory) -> bool {
     )
 }
 
-/// The data accesses of an instruction in the order in which it makes them.
+/// The data accesses of an instruction in order.
 pub(crate) fn accesses<'a>(
     instruction: &'a Instruction,
     info: &'a InstructionInfo,
